@@ -1,0 +1,1 @@
+"""The harness, its statistics, and what is measured with it."""

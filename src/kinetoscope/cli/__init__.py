@@ -1,0 +1,90 @@
+"""The command line: one file a verb, the verb's name is the file's.
+
+Each verb's module has ``SUMMARY``, ``add_arguments(parser)`` and ``main(arguments) -> int``. Only the module of
+the verb that was asked for is imported, and heavy imports stay inside its ``main``: this package is imported
+inside profiled processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from kinetoscope.errors import KinetoscopeError
+
+# verb → the line that --help shows; in the order a newcomer meets them.
+VERBS: dict[str, str] = {
+    "run": "run a program, unedited, and record where its time goes",
+    "report": "show where the time went: terminal, .html, .json, .md, .txt",
+    "kernels": "the device kernels, by category, op, graph, step or stream",
+    "findings": "what is slow, why, and what to change, ranked by time saved",
+    "graphs": "what torch.compile did: frames, breaks, recompilations, guards, fusion, code",
+    "bench": "time generated kernels and modules alone, honestly",
+    "tune": "which compile mode or setting wins here, measured side by side",
+    "query": "SQL over the tables of a trace",
+    "export": "write the tables as Parquet or a trace for Perfetto",
+    "explain": "what a rule, op, kernel name or runtime call means",
+    "doctor": "what this machine lets a profiler see, and how to mend the rest",
+}
+
+EPILOG = """\
+start here:
+  kinetoscope run train.py --batch 128      record a program (needs PyTorch)
+  kinetoscope report trace.json.gz          read a trace that somebody else recorded
+  kinetoscope explain                       the rules and the glossary
+"""
+
+
+def build_parser(verb: str | None) -> argparse.ArgumentParser:
+    """The whole parser, with the arguments of one verb (or of none, for ``--help``)."""
+    parser = argparse.ArgumentParser(
+        prog="kinetoscope",
+        description="See where every microsecond of the GPU went, why, and which change buys the most.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"kinetoscope {_version()}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    for name, summary in VERBS.items():
+        if verb not in (None, name):
+            continue
+        sub = verbs.add_parser(
+            name, help=summary, description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if verb == name:
+            module = importlib.import_module(f"kinetoscope.cli.{name}")
+            module.add_arguments(sub)
+    return parser
+
+
+def _version() -> str:
+    from kinetoscope import __version__
+
+    return __version__
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status is the contract's (see ``kinetoscope.errors``)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    verb = words[0] if words and words[0] in VERBS else None
+    parser = build_parser(verb)
+    if not words:
+        parser.print_help()
+        return 2
+    arguments = parser.parse_args(words)
+    module = importlib.import_module(f"kinetoscope.cli.{arguments.verb}")
+    try:
+        return module.main(arguments)
+    except KinetoscopeError as error:
+        print(f"kinetoscope: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("kinetoscope: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): not an error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

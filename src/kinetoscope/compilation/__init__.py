@@ -1,0 +1,1 @@
+"""The structured compile log and the generated modules, read."""

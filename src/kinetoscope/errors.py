@@ -1,0 +1,70 @@
+"""Every error that kinetoscope raises on purpose, and the exit status each one means.
+
+    KinetoscopeError                3
+    ├── UsageError                  2   the command line asks for something that cannot be
+    ├── InputError                  3   a file cannot be used
+    │   ├── NotATraceError          3   it was read, and nothing in it is a trace
+    │   └── TooLargeError           3   it unpacks past a limit that can be raised
+    ├── MissingDependencyError      3   a package (torch, ray, …) is not installed here
+    ├── ProgramError                4   the profiled program failed
+    └── GateError                   1   a gate (diff --fail-on) failed
+
+A message has three parts: what went wrong, where, and the command or change that mends it.
+They are raised where the cause is known and caught once, in ``kinetoscope.cli``.
+"""
+
+from __future__ import annotations
+
+
+class KinetoscopeError(Exception):
+    """Base of all errors meant for the user.
+
+    Args:
+        what: one sentence, what went wrong.
+        where: the file, line or option it happened at.
+        mend: the command or change that mends it.
+    """
+
+    exit_code = 3
+
+    def __init__(self, what: str, *, where: str | None = None, mend: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.mend = mend
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.mend:
+            lines.append(f"  mend:  {self.mend}")
+        return "\n".join(lines)
+
+
+class UsageError(KinetoscopeError):
+    exit_code = 2
+
+
+class InputError(KinetoscopeError):
+    exit_code = 3
+
+
+class NotATraceError(InputError):
+    pass
+
+
+class TooLargeError(InputError):
+    pass
+
+
+class MissingDependencyError(KinetoscopeError):
+    exit_code = 3
+
+
+class ProgramError(KinetoscopeError):
+    exit_code = 4
+
+
+class GateError(KinetoscopeError):
+    exit_code = 1

@@ -1,0 +1,1 @@
+"""Thin fronts for other tools: pytest, IPython."""

@@ -1,0 +1,1 @@
+"""The folder on disk: manifest, traces, compile log, generated code, environment."""

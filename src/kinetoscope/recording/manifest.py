@@ -1,0 +1,147 @@
+"""The manifest of a recording: what was run, where, how it was timed, and which files hold the rest.
+
+A recording is a folder:
+
+    manifest.json                 this file, versioned
+    trace/rank0.json              one Kineto trace a rank
+    compile/rank0.log             torch's structured compile log of each rank (TORCH_TRACE format)
+    compile/rank0.scheduler.log   fusion rounds and cudagraph messages, as Inductor logs them
+    compile/rank0.bytecode.jsonl  bytecode before and after, where the compile log lacks it
+    compile/rank0.counters.json   torch._dynamo counters at exit
+    generated/                    every module and kernel file that Inductor wrote
+    output/                       what the program's failure left behind: its traceback
+    bench/                        what `bench` and `tune` measured
+    tables/                       the trace's tables as Parquet, written by the first reader
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kinetoscope.errors import InputError
+
+SCHEMA = "kinetoscope.recording/1"
+FILE = "manifest.json"
+
+
+class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One device as the run saw it."""
+
+    index: int
+    name: str
+    kind: str = "cuda"
+    total_memory_bytes: int | None = None
+    compute_capability: tuple[int, int] | None = None
+    multiprocessors: int | None = None
+    driver: str | None = None
+
+
+class ClockSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """NVML's reading of one device at one moment of the run (``time_ns`` on the wall clock)."""
+
+    device: int
+    time_ns: int
+    moment: str
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    max_sm_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+
+
+class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How steps were found and what they cost without and with the profiler (seconds, host clock, synchronised)."""
+
+    found_by: str = "whole"  # optimizer | module | user | range | whole
+    warmup_steps: int = 0
+    settled: bool = True
+    warmup_s: tuple[float, ...] = ()
+    unprofiled_s: tuple[float, ...] = ()
+    profiled_s: tuple[float, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one process of the run left: paths are relative to the recording."""
+
+    rank: int
+    pid: int = 0
+    trace: str | None = None
+    compile_log: str | None = None
+    steps: StepTimings = StepTimings()
+    clocks: tuple[ClockSample, ...] = ()
+    exit: str = "ok"  # ok | exception: TYPE | sys.exit: N | os._exit: N | signal: NAME
+    peak_memory_bytes: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where it ran. ``variables`` holds only names known to matter and known not to be secret."""
+
+    python: str = ""
+    torch: str | None = None
+    triton: str | None = None
+    cuda: str | None = None
+    rocm: str | None = None
+    host: str = ""
+    cpu: str = ""
+    cpu_count: int = 0
+    devices: tuple[DeviceInfo, ...] = ()
+    variables: dict[str, str] = {}
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    schema: str = SCHEMA
+    kinetoscope: str = ""
+    created: str = ""
+    command: tuple[str, ...] = ()
+    options: dict[str, Any] = {}
+    environment: Environment = Environment()
+    ranks: tuple[RankRecord, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def is_recording(path: Path) -> bool:
+    """True for a folder that holds a manifest."""
+    return (path / FILE).is_file()
+
+
+def read(folder: Path) -> Manifest:
+    """The manifest of the recording in ``folder``.
+
+    Raises:
+        InputError: there is none, it is not JSON, or a newer kinetoscope wrote it.
+    """
+    path = folder / FILE
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"cannot read the recording's manifest: {error.strerror or error}",
+            where=str(path),
+            mend="name a folder that `kinetoscope run` wrote, or a trace file",
+        ) from error
+    try:
+        manifest = msgspec.json.decode(data, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise InputError(f"the manifest is damaged: {error}", where=str(path)) from error
+    if manifest.schema.rpartition("/")[0] != SCHEMA.rpartition("/")[0] or int(
+        manifest.schema.rpartition("/")[2] or 0
+    ) > int(SCHEMA.rpartition("/")[2]):
+        raise InputError(
+            f"the recording has schema {manifest.schema!r}; this kinetoscope reads {SCHEMA!r}",
+            where=str(path),
+            mend="upgrade kinetoscope",
+        )
+    return manifest
+
+
+def write(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest, whole or not at all (a crash leaves the old one)."""
+    temporary = folder / f".{FILE}.tmp"
+    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+    temporary.replace(folder / FILE)

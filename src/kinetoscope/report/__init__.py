@@ -1,0 +1,1 @@
+"""One Report document and its renderers."""

@@ -1,0 +1,150 @@
+"""The Report document: the JSON contract as types. Renderers read this and nothing else.
+
+Keys may be added; none is renamed or dropped without raising ``SCHEMA``. Times are microseconds as in the trace.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+SCHEMA = "kinetoscope.report/1"
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    pass
+
+
+class SourceRow(_Part):
+    path: str
+    bytes: int
+    events: int
+    rank: int
+    complete: bool
+    notes: list[str]
+
+
+class DeviceRow(_Part):
+    rank: int
+    device: int
+    name: str
+    window_us: float
+    span_us: float
+    busy_us: float
+    busy_fraction: float
+    busy_fraction_of_span: float
+    compute_us: float
+    copy_us: float
+    communication_us: float
+    exposed_communication_us: float
+    idle_us: float
+    device_time_us: float
+    kernel_launches: int
+    unattributed_kernels: int
+    launches_without_kernel: int
+
+
+class CategoryRow(_Part):
+    category: str
+    device_time_us: float
+    share_of_device_time: float
+    share_of_window: float
+    launches: int
+    distinct_kernels: int
+
+
+class KernelOp(_Part):
+    name: str
+    launches: int
+    device_time_us: float
+
+
+class KernelRow(_Part):
+    name: str
+    short_name: str
+    category: str
+    launches: int
+    device_time_us: float
+    share_of_device_time: float
+    mean_us: float
+    median_us: float
+    min_us: float
+    max_us: float
+    p90_us: float
+    ops: list[KernelOp]
+    graph: str | None = None
+    source: str | None = None
+    bytes: int | None = None
+    flops: int | None = None
+    speed_of_light: float | None = None
+
+
+class StepRow(_Part):
+    name: str
+    start_us: float
+    duration_us: float
+    busy_us: float
+    launches: int
+
+
+class OpRow(_Part):
+    name: str
+    calls: int
+    host_self_us: float
+    host_total_us: float
+    device_self_us: float
+    device_total_us: float
+
+
+class EvidenceRow(_Part):
+    text: str
+    start_us: float
+    end_us: float
+    events: list[int]
+
+
+class FindingRow(_Part):
+    rule: str
+    severity: str
+    title: str
+    saving_us: float
+    saving_basis: str
+    evidence: list[EvidenceRow]
+    advice: str
+    source: str | None = None
+
+
+class HealthNote(_Part):
+    code: str
+    text: str
+    share_of_device_time: float = 0.0
+
+
+class Health(_Part):
+    verdict: str
+    notes: list[HealthNote]
+
+
+class IdleRow(_Part):
+    device: int
+    cause: str
+    idle_us: float
+    share_of_window: float
+    rank: int = 0
+
+
+class Report(_Part):
+    schema: str = SCHEMA
+    kinetoscope: str
+    sources: list[SourceRow]
+    environment: dict[str, Any]
+    devices: list[DeviceRow]
+    categories: list[CategoryRow]
+    kernels: list[KernelRow]
+    steps: list[StepRow]
+    ops: list[OpRow]
+    findings: list[FindingRow]
+    health: Health
+    idle: list[IdleRow]
+    compilation: dict[str, Any] | None = None

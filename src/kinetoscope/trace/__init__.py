@@ -1,0 +1,1 @@
+"""Kineto / Chrome JSON to tables."""

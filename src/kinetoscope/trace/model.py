@@ -1,0 +1,77 @@
+"""A trace in memory: immutable tables and what is known about where they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import polars as pl
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """One entry of the file's ``deviceProperties``."""
+
+    index: int
+    name: str
+    total_memory_bytes: int | None = None
+    compute_capability: tuple[int, int] | None = None
+    multiprocessors: int | None = None
+    properties: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One kind of thing that could not be read as it stood.
+
+    Args:
+        code: ``truncated``, ``repaired-bytes``, ``bad-event``, ``impossible-duration``, …
+        text: what happened, in words, with its number.
+        count: events or bytes concerned.
+    """
+
+    code: str
+    text: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """The file a trace was read from."""
+
+    path: str
+    bytes: int
+    events: int
+    rank: int
+    complete: bool = True
+    damages: tuple[Damage, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)  # identity: analyses remember their result per trace
+class Trace:
+    """One Kineto / Chrome JSON trace as tables (columns: ``kinetoscope.trace.schema``).
+
+    ``host_events`` holds what ran on host threads, ``device_events`` only work of devices (kernels, copies,
+    memsets); annotations that the profiler draws on device lanes are in ``device_annotations`` and are never work.
+    """
+
+    source: Source
+    lanes: pl.DataFrame
+    host_events: pl.DataFrame
+    device_events: pl.DataFrame
+    steps: pl.DataFrame
+    device_annotations: pl.DataFrame
+    flows: pl.DataFrame
+    memory: pl.DataFrame
+    devices: tuple[DeviceProperties, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def rank(self) -> int:
+        return self.source.rank
+
+    def table(self, name: str) -> pl.DataFrame:
+        """The table of that name (a key of ``schema.TABLES``)."""
+        return getattr(self, name)

@@ -1,0 +1,152 @@
+"""The columns of every table of a trace, declared once.
+
+Times are integer nanoseconds on the trace's own clock (``ts`` of the file × 1000); nothing is rounded.
+``id`` is the row number in its table and the key that other tables refer to; ``event`` is the position of
+the event in the file's ``traceEvents`` and is what evidence points at.
+``kinetoscope query`` and ``export --to parquet`` show these tables under these names.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import polars as pl
+
+
+class Column(NamedTuple):
+    dtype: Any
+    meaning: str
+
+
+Schema = dict[str, Column]
+
+TEXT = pl.String
+NAME = pl.Categorical
+
+LANES: Schema = {
+    "id": Column(pl.UInt32, "row number; `lane` of the other tables"),
+    "pid": Column(TEXT, "process id as the file writes it (number or text)"),
+    "tid": Column(TEXT, "thread or stream id as the file writes it"),
+    "process_name": Column(TEXT, "from the file's metadata events"),
+    "thread_name": Column(TEXT, "from the file's metadata events"),
+    "is_device": Column(pl.Boolean, "device work was seen here"),
+}
+
+HOST_EVENTS: Schema = {
+    "id": Column(pl.UInt32, "row number, ordered by lane, start, longest first"),
+    "event": Column(pl.UInt32, "position in the file"),
+    "category": Column(
+        NAME, "cpu_op, user_annotation, cuda_runtime, cuda_driver, python_function, overhead, …"
+    ),
+    "name": Column(NAME, "as recorded"),
+    "lane": Column(pl.UInt32, "thread: row of `lanes`"),
+    "start_ns": Column(pl.Int64, ""),
+    "duration_ns": Column(pl.Int64, ""),
+    "parent": Column(pl.UInt32, "innermost event of the same lane that encloses it; null at the top"),
+    "depth": Column(pl.UInt16, "number of enclosing events"),
+    "self_ns": Column(pl.Int64, "duration less the durations of its direct children"),
+    "correlation": Column(pl.Int64, "runtime and driver calls: joins to device work"),
+    "external_id": Column(pl.Int64, "Kineto's id of an op; runtime calls carry the id of the op they serve"),
+    "sequence": Column(pl.Int64, "autograd sequence number; joins a forward op to its backward"),
+    "forward_thread": Column(pl.Int64, "thread that ran the forward op; non-zero only on backward ops"),
+    "input_dims": Column(TEXT, "JSON of the recorded input shapes"),
+    "input_types": Column(TEXT, "JSON of the recorded input dtypes"),
+    "input_strides": Column(TEXT, "JSON of the recorded input strides"),
+    "concrete_inputs": Column(TEXT, "JSON of the recorded scalar arguments"),
+    "call_stack": Column(TEXT, "python stack of the op, innermost first, where it was recorded"),
+    "python_id": Column(pl.Int64, "id of a python_function event"),
+    "python_parent_id": Column(pl.Int64, "id of the python_function that called it"),
+}
+
+DEVICE_EVENTS: Schema = {
+    "id": Column(pl.UInt32, "row number, ordered by device, start"),
+    "event": Column(pl.UInt32, "position in the file"),
+    "kind": Column(pl.Enum(["kernel", "memcpy", "memset"]), "from the file's `cat`"),
+    "name": Column(NAME, "as recorded"),
+    "device": Column(pl.Int32, "device index"),
+    "stream": Column(pl.Int64, "stream id"),
+    "context": Column(pl.Int64, ""),
+    "lane": Column(pl.UInt32, "row of `lanes`"),
+    "start_ns": Column(pl.Int64, ""),
+    "duration_ns": Column(pl.Int64, ""),
+    "correlation": Column(pl.Int64, "joins to the launch"),
+    "external_id": Column(pl.Int64, "id of the op that launched it, where recorded"),
+    "grid": Column(TEXT, "JSON [x, y, z] blocks"),
+    "block": Column(TEXT, "JSON [x, y, z] threads"),
+    "registers": Column(pl.Int32, "registers per thread"),
+    "shared_memory_bytes": Column(pl.Int64, "shared memory per block"),
+    "blocks_per_sm": Column(pl.Float64, ""),
+    "warps_per_sm": Column(pl.Float64, ""),
+    "occupancy_percent": Column(pl.Float64, "Kineto's estimate"),
+    "bytes": Column(pl.Int64, "copies and memsets: bytes moved"),
+    "graph_node": Column(pl.Int64, "CUDA-graph node id, where recorded"),
+    "collective": Column(TEXT, "communication kernels: JSON of the recorded collective's arguments"),
+    # joined by trace.link
+    "launch": Column(pl.UInt32, "row of `host_events`: the runtime or driver call; null = unattributed"),
+    "op": Column(pl.UInt32, "row of `host_events`: innermost cpu_op (or annotation) around the launch"),
+    "step": Column(pl.UInt32, "row of `steps` its launch belongs to (its own start if it has no launch)"),
+}
+
+STEPS: Schema = {
+    "id": Column(pl.UInt32, "row number, ordered by start"),
+    "event": Column(pl.UInt32, "position in the file"),
+    "name": Column(TEXT, "ProfilerStep#N"),
+    "host_event": Column(pl.UInt32, "row of `host_events`"),
+    "start_ns": Column(pl.Int64, ""),
+    "duration_ns": Column(pl.Int64, ""),
+}
+
+DEVICE_ANNOTATIONS: Schema = {
+    "event": Column(pl.UInt32, "position in the file"),
+    "category": Column(NAME, "gpu_user_annotation, cuda_sync, overhead: on a device lane, but not work"),
+    "name": Column(NAME, ""),
+    "device": Column(pl.Int32, ""),
+    "stream": Column(pl.Int64, ""),
+    "lane": Column(pl.UInt32, ""),
+    "start_ns": Column(pl.Int64, ""),
+    "duration_ns": Column(pl.Int64, ""),
+    "external_id": Column(pl.Int64, ""),
+}
+
+FLOWS: Schema = {
+    "category": Column(NAME, "ac2g (launch to device work), fwdbwd (forward to backward op)"),
+    "flow": Column(pl.Int64, "the flow's id"),
+    "is_start": Column(pl.Boolean, "ph is 's' (else 'f' or 't')"),
+    "lane": Column(pl.UInt32, ""),
+    "start_ns": Column(pl.Int64, ""),
+}
+
+MEMORY: Schema = {
+    "event": Column(pl.UInt32, "position in the file"),
+    "start_ns": Column(pl.Int64, ""),
+    "lane": Column(pl.UInt32, ""),
+    "device_type": Column(pl.Int32, "0 CPU, 1 CUDA, …"),
+    "device": Column(pl.Int32, ""),
+    "address": Column(pl.UInt64, ""),
+    "bytes": Column(pl.Int64, "negative when freed"),
+    "total_allocated": Column(pl.Int64, ""),
+    "total_reserved": Column(pl.Int64, ""),
+}
+
+TABLES: dict[str, Schema] = {
+    "lanes": LANES,
+    "host_events": HOST_EVENTS,
+    "device_events": DEVICE_EVENTS,
+    "steps": STEPS,
+    "device_annotations": DEVICE_ANNOTATIONS,
+    "flows": FLOWS,
+    "memory": MEMORY,
+}
+
+
+def dtypes(schema: Schema) -> dict[str, Any]:
+    """The schema as Polars wants it."""
+    return {name: column.dtype for name, column in schema.items()}
+
+
+def conform(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    """Put columns in the declared order and types; a column that is absent becomes nulls, others are dropped."""
+    return table.select(
+        (pl.col(name).cast(column.dtype) if name in table.columns else pl.lit(None, column.dtype).alias(name))
+        for name, column in schema.items()
+    )
