@@ -12,11 +12,7 @@ import msgspec
 SCHEMA = "kinetoscope.report/1"
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    pass
-
-
-class SourceRow(_Part):
+class SourceRow(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     bytes: int
     events: int
@@ -25,7 +21,7 @@ class SourceRow(_Part):
     notes: list[str]
 
 
-class DeviceRow(_Part):
+class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     device: int
     name: str
@@ -45,7 +41,7 @@ class DeviceRow(_Part):
     launches_without_kernel: int
 
 
-class CategoryRow(_Part):
+class CategoryRow(msgspec.Struct, frozen=True, kw_only=True):
     category: str
     device_time_us: float
     share_of_device_time: float
@@ -54,13 +50,13 @@ class CategoryRow(_Part):
     distinct_kernels: int
 
 
-class KernelOp(_Part):
+class KernelOp(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     launches: int
     device_time_us: float
 
 
-class KernelRow(_Part):
+class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     short_name: str
     category: str
@@ -80,7 +76,7 @@ class KernelRow(_Part):
     speed_of_light: float | None = None
 
 
-class StepRow(_Part):
+class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     start_us: float
     duration_us: float
@@ -88,7 +84,7 @@ class StepRow(_Part):
     launches: int
 
 
-class OpRow(_Part):
+class OpRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     calls: int
     host_self_us: float
@@ -97,14 +93,14 @@ class OpRow(_Part):
     device_total_us: float
 
 
-class EvidenceRow(_Part):
+class EvidenceRow(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     start_us: float
     end_us: float
     events: list[int]
 
 
-class FindingRow(_Part):
+class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     severity: str
     title: str
@@ -115,18 +111,18 @@ class FindingRow(_Part):
     source: str | None = None
 
 
-class HealthNote(_Part):
+class HealthNote(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     text: str
     share_of_device_time: float = 0.0
 
 
-class Health(_Part):
+class Health(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     notes: list[HealthNote]
 
 
-class IdleRow(_Part):
+class IdleRow(msgspec.Struct, frozen=True, kw_only=True):
     device: int
     cause: str
     idle_us: float
@@ -134,7 +130,7 @@ class IdleRow(_Part):
     rank: int = 0
 
 
-class Report(_Part):
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     kinetoscope: str
     sources: list[SourceRow]
