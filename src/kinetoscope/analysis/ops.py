@@ -107,9 +107,8 @@ COLUMNS = ["name", "kind", "calls", "host_self_ns", "host_total_ns", "device_sel
 def _tree(host: pl.DataFrame) -> pl.DataFrame:
     """Host events with torch's ``parent``; ``counted`` is false for those merged into their parent or left out,
     and ``stands_for`` is the row that counts instead (itself, for most)."""
-    kept = ~matching(host["name"], f"^({'|'.join(BOOKKEEPING)})$") & (
-        host["category"].cast(pl.String) != "trace"
-    )
+    left_out = matching(host["name"], f"^({'|'.join(BOOKKEEPING)})$")
+    kept = ~left_out & ~host["category"].cast(pl.String).is_in(["trace", "python_function"])
     end = host["start_ns"] + host["duration_ns"]
     above = nearest(host, kept)
     parent = _climb(above.gather(host["parent"]), end, end, above.gather(host["parent"]))
