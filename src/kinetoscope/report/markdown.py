@@ -12,8 +12,12 @@ from kinetoscope.report.next_commands import next_commands
 KERNELS = 20
 OPS = 20
 
-# Everything that GitHub's Markdown, its HTML, its mentions and its autolinks give a meaning to inside a line.
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~&$@:])")
+# What Markdown or inline HTML would read as more than text; an underscore inside a word is only text.
+_SPECIAL = re.compile(r"[\\`*\[\]|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+_HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_BLOCK = re.compile(r"^(?:([-+#=])|(\d+)([.)]))")
+# GitHub looks for these after Markdown is done, so no backslash stops them: a name must not call a person.
+_REFERENCE = re.compile(r"@(?=\w)|(?<!\w)#(?=\d)")
 
 
 def render(report: Report, inputs: Sequence[str]) -> str:
@@ -23,7 +27,10 @@ def render(report: Report, inputs: Sequence[str]) -> str:
 
 def escape(text: str) -> str:
     """``text`` so that Markdown shows it as it is."""
-    return _SPECIAL.sub(r"\\\1", names.plain(text)).replace("\\<", "&lt;").replace("\\>", "&gt;")
+    text = _SPECIAL.sub(r"\\\g<0>", names.plain(text))
+    text = "".join(_HTML.get(character, character) for character in text)
+    text = _REFERENCE.sub(r"\g<0>&#8203;", text)
+    return _BLOCK.sub(lambda found: f"\\{found[1]}" if found[1] else f"{found[2]}\\{found[3]}", text)
 
 
 def code(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
@@ -15,7 +14,6 @@ from kinetoscope.report.bars import Bar
 from kinetoscope.report.document import FindingRow, Report
 from kinetoscope.report.next_commands import next_commands
 
-WIDTH = 100
 DEVICES = 8
 STEPS = 6
 FINDINGS = 3
@@ -35,14 +33,6 @@ def print_report(report: Report, inputs: Sequence[str], console: Console) -> Non
     ascii_only = not console.encoding.startswith("utf")
     # Tables keep to the width; only a long command to copy may run past it.
     console.print(Group(*_sections(report, inputs, ascii_only=ascii_only)), markup=False, crop=False)
-
-
-def render_text(report: Report, inputs: Sequence[str]) -> str:
-    """The same, as plain text without colour."""
-    page = io.StringIO()
-    console = Console(file=page, width=WIDTH, color_system=None, highlight=False, emoji=False)
-    console.print(Group(*_sections(report, inputs, ascii_only=False)), markup=False, crop=False)
-    return "\n".join(line.rstrip() for line in page.getvalue().splitlines()) + "\n"
 
 
 def _sections(report: Report, inputs: Sequence[str], *, ascii_only: bool) -> Iterable[RenderableType]:
