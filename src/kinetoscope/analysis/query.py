@@ -23,7 +23,8 @@ WORK: Schema = {
 
 # What `query` and `export --to parquet` offer: the declared tables of every rank one below the other.
 TABLES: dict[str, Schema] = {
-    name: RANK | columns | (WORK if name == "device_events" else {}) for name, columns in schema.TABLES.items()
+    name: RANK | columns | (WORK if name == "device_events" else {})
+    for name, columns in schema.TABLES.items()
 }
 
 

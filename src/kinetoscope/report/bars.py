@@ -40,7 +40,12 @@ def device_bars(report: Report) -> list[Bar]:
 
 def step_bars(report: Report) -> list[Bar]:
     """One bar a step: busy and idle."""
-    return [_step_bar(row) for row in report.steps]
+    return [_step_bar(row, devices_of(report, row.rank)) for row in report.steps]
+
+
+def devices_of(report: Report, rank: int) -> int:
+    """How many devices did work for that rank; a step's busy time is added up over them."""
+    return sum(row.rank == rank for row in report.devices)
 
 
 def device_label(row: DeviceRow, with_rank: bool) -> str:
@@ -62,6 +67,7 @@ def _device_bar(row: DeviceRow, with_rank: bool) -> Bar:
     )
 
 
-def _step_bar(row: StepRow) -> Bar:
-    busy = row.busy_us / row.duration_us if row.duration_us else 0.0
+def _step_bar(row: StepRow, devices: int) -> Bar:
+    available = row.duration_us * devices
+    busy = row.busy_us / available if available else 0.0
     return Bar(row.name, row.duration_us, busy, (Segment(COMPUTE, busy), Segment(IDLE, 1 - busy)))

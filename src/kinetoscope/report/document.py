@@ -39,6 +39,8 @@ class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
     kernel_launches: int
     unattributed_kernels: int
     launches_without_kernel: int
+    device_events: int
+    window_basis: str
 
 
 class CategoryRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +84,8 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     duration_us: float
     busy_us: float
     launches: int
-    rank: int = 0
+    device_time_us: float
+    rank: int
 
 
 class TimingRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +97,7 @@ class TimingRow(msgspec.Struct, frozen=True, kw_only=True):
     unprofiled_us: float
     unprofiled_min_us: float
     unprofiled_max_us: float
-    profiled_us: float
+    profiled_us: float | None
 
 
 class OpRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,19 +45,19 @@ def headline(report: Report) -> str:
 
 def timing(report: Report) -> str | None:
     """What a step costs without the profiler, and how much the profiler added; None when it was not measured."""
-    rows = [row for row in report.timings if row.unprofiled_us]
+    rows = report.timings
     if not rows:
         return None
     slowest = max(rows, key=lambda row: row.unprofiled_us)
-    inflation = slowest.profiled_us / slowest.unprofiled_us - 1
     spread = numbers.span(slowest.unprofiled_min_us, slowest.unprofiled_max_us)
     rank = f" on the slowest rank ({slowest.rank})" if len(rows) > 1 else ""
     sentence = (
         f"Unprofiled, a step takes {numbers.time(slowest.unprofiled_us)}{rank} "
         f"(median of {slowest.unprofiled_steps}; {spread})"
     )
-    if not slowest.profiled_us:
+    if slowest.profiled_us is None:
         return f"{sentence}."
+    inflation = slowest.profiled_us / slowest.unprofiled_us - 1
     change = "longer" if inflation >= 0 else "less"
     return (
         f"{sentence}; with the profiler {numbers.time(slowest.profiled_us)}, "
