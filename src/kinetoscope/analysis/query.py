@@ -21,15 +21,26 @@ WORK: Schema = {
     "launch_start_ns": Column(pl.Int64, "start of `launch`"),
 }
 
+
+def _shown(columns: Schema) -> Schema:
+    """The columns as SQL and Parquet see them: names and categories are plain text."""
+    return {
+        name: Column(pl.String, column.meaning)
+        if column.dtype == pl.Categorical or isinstance(column.dtype, pl.Enum)
+        else column
+        for name, column in columns.items()
+    }
+
+
 # What `query` and `export --to parquet` offer: the declared tables of every rank one below the other.
 TABLES: dict[str, Schema] = {
-    name: RANK | columns | (WORK if name == "device_events" else {})
+    name: _shown(RANK | columns | (WORK if name == "device_events" else {}))
     for name, columns in schema.TABLES.items()
 }
 
 
 def tables(profile: Profile) -> dict[str, pl.LazyFrame]:
-    """The tables by name; names and categories are plain text in them. Nothing is computed until it is asked for."""
+    """``TABLES`` by name. Nothing is computed until it is asked for."""
     frames = {
         name: pl.concat(
             trace.table(name).lazy().with_columns(pl.lit(trace.rank, pl.Int32).alias("rank"))
@@ -39,7 +50,7 @@ def tables(profile: Profile) -> dict[str, pl.LazyFrame]:
     }
     frames["device_events"] = _resolved(work_of_all(profile).lazy(), frames)
     return {
-        name: frame.select(pl.col(column).cast(_shown(kind.dtype)) for column, kind in TABLES[name].items())
+        name: frame.select(pl.col(column).cast(kind.dtype) for column, kind in TABLES[name].items())
         for name, frame in frames.items()
     }
 
@@ -77,7 +88,3 @@ def _resolved(work: pl.LazyFrame, frames: dict[str, pl.LazyFrame]) -> pl.LazyFra
         .join(launches, on=["rank", "launch"], how="left", maintain_order="left")
         .join(steps, on=["rank", "step"], how="left", maintain_order="left")
     )
-
-
-def _shown(dtype: pl.DataType) -> pl.DataType | type[pl.DataType]:
-    return pl.String if dtype == pl.Categorical or isinstance(dtype, pl.Enum) else dtype

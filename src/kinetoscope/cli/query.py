@@ -50,7 +50,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     shown = rows if arguments.limit == 0 else rows.head(arguments.limit)
     numeric = [dtype.is_numeric() for dtype in shown.dtypes]
-    print_rows(standard_output(), shown.columns, numeric, shown.rows())
+    print_rows(standard_output(widest=None), shown.columns, numeric, shown.rows())
     if len(rows) > len(shown):
         print(f"{len(shown):,} of {len(rows):,} rows; --limit 0 or --json prints all", file=sys.stderr)
     return 0
@@ -60,17 +60,17 @@ def _list_tables(*, as_json: bool) -> int:
     import msgspec
 
     from kinetoscope.analysis.query import TABLES
-    from kinetoscope.report.console import standard_output
-    from kinetoscope.report.listing import print_rows
 
-    rows = [
-        (table, name, str(column.dtype), column.meaning)
-        for table, columns in TABLES.items()
-        for name, column in columns.items()
-    ]
-    headers = ("table", "column", "type", "meaning")
     if as_json:
-        print(msgspec.json.encode([dict(zip(headers, row, strict=True)) for row in rows]).decode())
+        rows = [
+            {"table": table, "column": name, "type": str(column.dtype), "meaning": column.meaning}
+            for table, columns in TABLES.items()
+            for name, column in columns.items()
+        ]
+        print(msgspec.json.encode(rows).decode())
         return 0
-    print_rows(standard_output(), headers, [False] * 4, rows)
+    for table, columns in TABLES.items():
+        print(f"{table}")
+        for name, column in columns.items():
+            print(f"  {name:<20} {column.dtype!s:<8} {column.meaning}".rstrip())
     return 0

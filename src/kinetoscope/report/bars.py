@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from kinetoscope.report.document import DeviceRow, Report, StepRow
 from kinetoscope.report.palette import COMMUNICATION, COMPUTE, COPY, IDLE
 
+# What a segment of that use stands for: communication counts only where nothing computes, copies where neither runs.
+USES = {COMPUTE: "compute", COMMUNICATION: "exposed communication", COPY: "exposed copies", IDLE: "idle"}
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -53,7 +56,6 @@ def device_label(row: DeviceRow, with_rank: bool) -> str:
 
 
 def _device_bar(row: DeviceRow, with_rank: bool) -> Bar:
-    # Compute is drawn whole, communication only where nothing computes, copies where neither runs.
     copy = max(row.busy_us - row.compute_us - row.exposed_communication_us, 0.0)
     busy_parts = ((COMPUTE, row.compute_us), (COMMUNICATION, row.exposed_communication_us), (COPY, copy))
     total = sum(time for _, time in busy_parts)

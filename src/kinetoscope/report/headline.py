@@ -6,7 +6,7 @@ from pathlib import PurePath
 from statistics import median
 
 from kinetoscope.report import names, numbers
-from kinetoscope.report.document import IdleRow, Report, StepRow
+from kinetoscope.report.document import IdleRow, Report
 
 VERDICTS = {
     "good": "The recording is whole: the numbers below can be trusted.",
@@ -109,18 +109,20 @@ def idle_causes(report: Report) -> list[IdleRow]:
 def window(report: Report) -> str:
     """What the shares of time are shares of, in words."""
     if report.steps:
-        return steps(report.steps, len(step_names(report)))
+        return _steps(report)
     longest = max((row.window_us for row in report.devices), default=0.0)
     return f"the recorded {numbers.time(longest)}"
 
 
-def steps(rows: list[StepRow], how_many: int) -> str:
+def _steps(report: Report) -> str:
     """``3 steps (18.3 ms each)``, or their median and range where they differ by more than a tenth."""
-    durations = [row.duration_us for row in rows]
+    durations = [row.duration_us for row in report.steps]
+    ranks = len({row.rank for row in report.steps})
+    what = numbers.count(len(step_names(report)), "step") + (f" on {ranks} ranks" if ranks > 1 else "")
     middle, low, high = median(durations), min(durations), max(durations)
-    if high - low <= 0.1 * middle:
-        return f"{numbers.count(how_many, 'step')} ({numbers.time(middle)}{' each' if how_many > 1 else ''})"
-    return f"{numbers.count(how_many, 'step')} (median {numbers.time(middle)}, {numbers.span(low, high)})"
+    if high - low > 0.1 * middle:
+        return f"{what} (median {numbers.time(middle)}, {numbers.span(low, high)})"
+    return f"{what} ({numbers.time(middle)}{' each' if len(durations) > 1 else ''})"
 
 
 def _sources(report: Report) -> str:

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
@@ -37,6 +38,8 @@ def render(report: Report, inputs: Sequence[str]) -> str:
         ops=sorted(report.ops, key=lambda row: -row.host_self_us),
         host_time_us=sum(row.host_self_us for row in report.ops),
         most=ROWS,
+        uses=palette.USES,
+        use_names=bars.USES,
         style=Markup(_text("report.css")),
         script=Markup(script),
         script_hash=_integrity(script),
@@ -52,7 +55,7 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    filters: dict[str, Any] = {
         "time": numbers.time,
         "span": numbers.span,
         "percent": numbers.percent,
@@ -61,8 +64,9 @@ def _template() -> Template:
         "plain": names.plain,
         "shorten": names.shorten,
         "colour": palette.category,
+        "devices_of": bars.devices_of,
     }
-    environment.globals["uses"] = palette.USES
+    environment.filters.update(filters)
     return environment.get_template("report.html")
 
 

@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from kinetoscope.report import names
+from kinetoscope.report.table import Name, columns, heads
 
 LONGEST = 72  # characters of one cell
 
 
 def print_rows(
-    console: Console, columns: Sequence[str], numeric: Sequence[bool], rows: Sequence[Sequence[object]]
+    console: Console, headers: Sequence[str], numeric: Sequence[bool], rows: Sequence[Sequence[object]]
 ) -> None:
-    """Print ``rows`` under ``columns``; numeric ones align to the right. Missing values show as ``–``."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name, number in zip(columns, numeric, strict=True):
-        table.add_column(
-            Text(names.shorten(name, LONGEST)),
-            justify="right" if number else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-        )
+    """Print ``rows`` under ``headers``; numeric ones align to the right. Missing values show as ``–``."""
+    table = columns(*("right" if number else "left*" for number in numeric))
+    heads(table, *(names.shorten(name, LONGEST) for name in headers))
     for row in rows:
-        table.add_row(*(Text(_cell(value)) for value in row))
+        table.add_row(
+            *(
+                Text(_cell(value)) if number else Name(_cell(value))
+                for value, number in zip(row, numeric, strict=True)
+            )
+        )
     console.print(table)
 
 

@@ -43,6 +43,8 @@ def count(number: int, noun: str = "") -> str:
 
 
 def _plural(noun: str) -> str:
+    if noun.endswith("y"):
+        return noun[:-1] + "ies"
     return noun + ("es" if noun.endswith(("ch", "sh", "s")) else "s")
 
 

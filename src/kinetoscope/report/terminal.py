@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from kinetoscope.report import bars, headline, names, numbers, palette
 from kinetoscope.report.bars import Bar
 from kinetoscope.report.document import FindingRow, Report
 from kinetoscope.report.next_commands import next_commands
+from kinetoscope.report.table import Name, columns, heads, rest
 
 DEVICES = 8
 STEPS = 6
@@ -87,27 +87,32 @@ def _findings(findings: Sequence[FindingRow]) -> Iterable[RenderableType]:
 
 def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
     yield from _heading("Busy", f"share of {headline.window(report)}")
-    table = _grid("left", "left", "right", "left")
+    table = columns("left*", "left", "right", "left*")
     device_bars, step_bars = bars.device_bars(report), bars.step_bars(report)
     for bar in device_bars[:DEVICES]:
         parts = " · ".join(
-            f"{segment.use} {numbers.percent(segment.share)}" for segment in bar.segments if segment.share
+            f"{bars.USES[segment.use]} {numbers.percent(segment.share)}"
+            for segment in bar.segments
+            if segment.share >= 0.0005 and segment.use != palette.IDLE
         )
         table.add_row(
-            Text(bar.label), _bar(bar, ascii_only), Text(numbers.percent(bar.busy)), Text(parts, style="dim")
+            Name(bar.label),
+            _bar(bar, ascii_only),
+            Text(f"{numbers.percent(bar.busy)} busy"),
+            Text(parts, style="dim"),
         )
     if len(report.devices) == 1:
         for bar in step_bars[:STEPS]:
             table.add_row(
-                Text(names.shorten(bar.label, 18)),
+                Name(names.shorten(bar.label, 24)),
                 _bar(bar, ascii_only),
-                Text(numbers.percent(bar.busy)),
+                Text(f"{numbers.percent(bar.busy)} busy"),
                 Text(f"of {numbers.time(bar.time_us)}", style="dim"),
             )
     yield table
-    yield from _rest(len(device_bars) - DEVICES, "device")
+    yield from rest(len(device_bars) - DEVICES, "device")
     if len(report.devices) == 1:
-        yield from _rest(len(step_bars) - STEPS, "step")
+        yield from rest(len(step_bars) - STEPS, "step")
     causes = headline.idle_causes(report)
     if causes:
         listed = " · ".join(
@@ -121,7 +126,7 @@ def _categories(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
         return
     total = sum(row.device_time_us for row in report.categories)
     yield from _heading("GPU time by category", f"share of {numbers.time(total)} of device time")
-    table = _grid("left", "left", "right", "right", "right", "right")
+    table = columns("left", "left", "right", "right", "right", "right")
     largest = report.categories[0].share_of_device_time
     for row in report.categories[:CATEGORIES]:
         colour = palette.category(row.category)
@@ -134,18 +139,18 @@ def _categories(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
             Text(numbers.count(row.distinct_kernels, "kernel"), style="dim"),
         )
     yield table
-    yield from _rest(len(report.categories) - CATEGORIES, "smaller category", "smaller categories")
+    yield from rest(len(report.categories) - CATEGORIES, "category")
 
 
 def _kernels(report: Report) -> Iterable[RenderableType]:
     if not report.kernels:
         return
     yield from _heading("Top kernels", "share of device time; median and range of one launch")
-    table = _grid("left", "left", "right", "right", "right", "right", "right")
-    _head(table, "kernel", "category", "share", "total", "launches", "median", "min–max")
+    table = columns("left*", "left", "right", "right", "right", "right", "right")
+    heads(table, "kernel", "category", "share", "total", "launches", "median", "min–max")
     for row in report.kernels[:KERNELS]:
         table.add_row(
-            Text(names.shorten(row.short_name, 38)),
+            Name(names.plain(row.short_name)),
             Text(names.shorten(row.category, 13), style=palette.category(row.category)),
             Text(numbers.percent(row.share_of_device_time)),
             Text(numbers.time(row.device_time_us)),
@@ -154,7 +159,7 @@ def _kernels(report: Report) -> Iterable[RenderableType]:
             Text(numbers.span(row.min_us, row.max_us), style="dim"),
         )
     yield table
-    yield from _rest(len(report.kernels) - KERNELS, "kernel")
+    yield from rest(len(report.kernels) - KERNELS, "kernel")
 
 
 def _ops(report: Report) -> Iterable[RenderableType]:
@@ -163,18 +168,18 @@ def _ops(report: Report) -> Iterable[RenderableType]:
     rows = sorted(report.ops, key=lambda row: -row.host_self_us)
     total = sum(row.host_self_us for row in rows)
     yield from _heading("Top ops", f"share of {numbers.time(total)} of ops' own host time")
-    table = _grid("left", "right", "right", "right", "right")
-    _head(table, "op", "share", "self", "total", "calls")
+    table = columns("left*", "right", "right", "right", "right")
+    heads(table, "op", "share", "self", "total", "calls")
     for row in rows[:OPS]:
         table.add_row(
-            Text(names.shorten(row.name, 52)),
+            Name(names.plain(row.name)),
             Text(numbers.percent(row.host_self_us / total if total else 0.0)),
             Text(numbers.time(row.host_self_us)),
             Text(numbers.time(row.host_total_us)),
             Text(numbers.count(row.calls)),
         )
     yield table
-    yield from _rest(len(rows) - OPS, "op")
+    yield from rest(len(rows) - OPS, "op")
 
 
 def _next(report: Report, inputs: Sequence[str]) -> Iterable[RenderableType]:
@@ -191,26 +196,7 @@ def _next(report: Report, inputs: Sequence[str]) -> Iterable[RenderableType]:
         )
 
 
-def _rest(more: int, noun: str, plural: str | None = None) -> Iterable[RenderableType]:
-    if more > 0:
-        words = f"{more:,} {plural}" if plural and more > 1 else numbers.count(more, noun)
-        yield Text(f"… and {words} more" if not plural else f"… and {words}", style="dim")
-
-
-def _grid(*justify: str) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for side in justify:
-        table.add_column(justify=side, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
-    return table
-
-
-def _head(table: Table, *headers: str) -> None:
-    table.show_header = True
-    for column, header in zip(table.columns, headers, strict=True):
-        column.header = Text(header, style="dim")
-
-
-def _bar(bar: Bar, ascii_only: bool, width: int = 30) -> Text:
+def _bar(bar: Bar, ascii_only: bool, width: int = 22) -> Text:
     fills = _ASCII_FILLS if ascii_only else _FILLS
     text = Text()
     drawn, edge = 0, 0.0

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from kinetoscope.report.document import Report
 from kinetoscope.report.console import WIDTH
+from kinetoscope.report.document import Report
 from kinetoscope.report.terminal import print_report
 
 
