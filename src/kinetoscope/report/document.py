@@ -39,6 +39,8 @@ class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
     kernel_launches: int
     unattributed_kernels: int
     launches_without_kernel: int
+    device_events: int
+    window_basis: str
 
 
 class CategoryRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +84,8 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     duration_us: float
     busy_us: float
     launches: int
+    device_time_us: float
+    rank: int
 
 
 class OpRow(msgspec.Struct, frozen=True, kw_only=True):
