@@ -15,6 +15,7 @@ from kinetoscope.analysis.steps import steps
 from kinetoscope.analysis.window import window
 from kinetoscope.analysis.work import work_of_all
 from kinetoscope.report import document
+from kinetoscope.report.timings import timings
 
 
 def build(profile: Profile) -> document.Report:
@@ -31,6 +32,7 @@ def build(profile: Profile) -> document.Report:
         findings=[],
         health=_health(profile),
         idle=[],
+        timings=timings(profile),
     )
 
 

@@ -88,6 +88,18 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
 
 
+class TimingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step of one rank cost without and with the profiler: medians of the recording's own timings."""
+
+    rank: int
+    found_by: str
+    unprofiled_steps: int
+    unprofiled_us: float
+    unprofiled_min_us: float
+    unprofiled_max_us: float
+    profiled_us: float | None
+
+
 class OpRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     calls: int
@@ -147,4 +159,5 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[FindingRow]
     health: Health
     idle: list[IdleRow]
+    timings: list[TimingRow] = []
     compilation: dict[str, Any] | None = None
