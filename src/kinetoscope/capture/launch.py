@@ -13,7 +13,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,13 +29,13 @@ from kinetoscope.errors import InputError, UsageError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest
+from kinetoscope.recording.meeting import await_ranks, meet
 
 # What the founding document sets by hand, and what makes a generated kernel's origin known.
 COMPILER_SETTINGS = {"TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1", "INDUCTOR_PROVENANCE": "1"}
 # Kineto reports its stages on stderr; the program's stderr is its own.
 QUIET = {"KINETO_LOG_LEVEL": "99"}
 FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
-RANKS_PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ def run(what: Program, options: Options, out: Path | None, announce: Callable[[P
         UsageError: the recording's folder cannot be made.
     """
     place = rank_and_world(os.environ)
-    folder, first = (folders.create(what.name, out), True) if place is None else _meet(what.name, out, *place)
+    folder, first = (folders.create(what.name, out), True) if place is None else meet(what.name, out, place[0])
     if first:
         folders.begin(
             folder, command=what.command, options=msgspec.to_builtins(options), version=kinetoscope.__version__
@@ -129,7 +128,7 @@ def run(what: Program, options: Options, out: Path | None, announce: Callable[[P
         rank, world = place
         if rank != 0:
             return Outcome(folder, manifests.read(folder), status, False)
-        _await_ranks(folder, world)
+        await_ranks(what.name, out, folder, world)
     manifest = folders.finish(folder, exit=_exit(status), status=status, alone=not what.launcher and place is None)
     return Outcome(folder, manifest, status, True)
 
@@ -171,39 +170,3 @@ def _interpreter_flags() -> list[str]:
     """The flags that this interpreter was started with, as multiprocessing passes them on."""
     flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags")()  # noqa: B009
     return flags
-
-
-def _meet(name: str, out: Path | None, rank: int, world: int) -> tuple[Path, bool]:
-    """One folder for all the ranks that a launcher started, each in a `kinetoscope run` of its own.
-
-    The ranks of a machine have the launcher's process for parent: a file named after it tells them the folder.
-    """
-    run_id = os.environ.get("TORCHELASTIC_RUN_ID", "run")
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    home = Path(folders.HOME) if out is None else out.parent
-    home.mkdir(parents=True, exist_ok=True)
-    meeting = home / f".{name}-{os.getppid()}-{run_id}-{attempt}"
-    if rank == 0:
-        folder = folders.create(name, out)
-        temporary = meeting.with_name(meeting.name + ".tmp")
-        temporary.write_text(str(folder))
-        temporary.replace(meeting)
-        return folder, True
-    deadline = time.monotonic() + RANKS_PATIENCE_S
-    while not meeting.exists():
-        if time.monotonic() > deadline:
-            return folders.create(f"{name}-rank{rank}", None), True
-        time.sleep(0.02)
-    return Path(meeting.read_text()), False
-
-
-def _await_ranks(folder: Path, world: int) -> None:
-    """Wait for the other ranks to have written their reports, and clear the meeting place away."""
-    deadline = time.monotonic() + RANKS_PATIENCE_S
-    while time.monotonic() < deadline:
-        reports = folders.read_ranks(folder)
-        if len(reports) >= world and all(report.record.exit != "running" for report in reports):
-            break
-        time.sleep(0.05)
-    for meeting in folder.parent.glob(f".*-{os.getppid()}-*"):
-        meeting.unlink(missing_ok=True)

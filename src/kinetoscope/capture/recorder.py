@@ -34,6 +34,8 @@ WATCH, SETTLE, TIME, WARM, RECORD, DONE = "watch", "settle", "time", "warm", "re
 TICKS_NEEDED = {"user": 1, "optimizer": 1, "module": 3, "training module": 17, "compiled": 5, "range": 6}
 ORDER = ("user", "optimizer", "module", "training module", "compiled", "range")
 PROVISIONAL_TICKS = 3
+# Ranges named after a running number would otherwise be remembered for ever.
+KEYS_WATCHED = 500
 
 
 class Start(Protocol):
@@ -160,6 +162,8 @@ class Recorder:
             self._step()
 
     def _count(self, source: tuple[str, Hashable], patience: str, name: str) -> None:
+        if source not in self.counts and len(self.counts) >= KEYS_WATCHED:
+            return
         count = self.counts[source] = self.counts.get(source, 0) + 1
         if self.provisional_running:
             self._mark_provisional(source, count)
@@ -167,6 +171,7 @@ class Recorder:
             return
         if count >= TICKS_NEEDED[patience]:
             self.leader, self.leader_name, self.leader_thread = source, name, threading.get_ident()
+            self.provisional_leader = source
             self.index, self.phase = count - 1, SETTLE
             self.waited, self.all_waited = [], []
             self.following(*source)
@@ -219,7 +224,7 @@ class Recorder:
         else:
             gave_up = len(self.all_waited) >= PATIENCE
             ready = settled(self.waited) or gave_up
-            self.settled = not gave_up or settled(self.waited)
+            self.settled = settled(self.waited)
         if self.start_agreed(self.index, ready):
             self.device.synchronize()
             self.unprofiled, self.phase = [], TIME
@@ -322,6 +327,7 @@ class Recorder:
             elif self.phase == WARM:
                 self._drop_prepared()
             if self.phase in (TIME, WARM):
+                self.unprofiled = []
                 self.phase, self.waited = SETTLE, []
         finally:
             self.inside = False
@@ -368,7 +374,7 @@ class Recorder:
             self._provisional_stop()
         self._write(self.provisional, running=False)
         steps = self.counts.get(self.provisional_leader, 0) if self.provisional_leader else 0
-        if self.leader is not None and cold:
+        if cold and steps >= 2:
             self.notes.append(
                 "the program ended before its step time had settled and been recorded: "
                 "this recording holds its first steps, cold start and all"
@@ -390,6 +396,7 @@ class Recorder:
             first_step=self.first_step,
             warmup_steps=self.first_step or 0,
             settled=self.settled and bool(self.profiled),
+            cold=self.written and not self.profiled,
             warmup_s=tuple(self.all_waited),
             unprofiled_s=tuple(self.unprofiled),
             profiled_s=tuple(self.profiled),

@@ -39,10 +39,11 @@ def active() -> Session | None:
 class Session:
     """Records this process into ``folder`` as ``rank``, from now until :meth:`end`. Torch is imported."""
 
-    def __init__(self, folder: Path, rank: int, world: int, options: Options) -> None:
+    def __init__(self, folder: Path, rank: int, world: int, options: Options, *, api: bool = False) -> None:
         global _active
         self.folder, self.rank, self.options = folder, rank, options
         self.pid, self.began = os.getpid(), time.perf_counter()
+        self.api = api  # begun by kinetoscope.profile, not by `kinetoscope run`
         self.ended = False
         self.files: dict[str, str] = {}
         self.trace = folder / "trace" / f"rank{rank}.json"

@@ -2,7 +2,8 @@
 
 A source calls ``tick(kind, key, name)`` at every boundary it sees. None leaves a frame of ours on the user's stack,
 so tracebacks are the program's own: a hook returns before the user's code runs on, and a :class:`Boundary` is a
-descriptor, which has done its work once the method it stands for has been looked up. None is seen by Dynamo.
+descriptor, which has done its work once the method it stands for has been looked up. While Dynamo compiles they are
+gone, so that it sees, inlines and guards on nothing of ours.
 
     optimizer   the end of an optimizer's step()
     module      the call of a module that no other module's call surrounds
@@ -66,14 +67,18 @@ class Sources:
         self.tick, self.imports = tick, imports
         self.boundaries: dict[str, Boundary] = {}
         self.removers: dict[str, Callable[[], None]] = {}
+        self.compiling = False
         self.calling: frozenset[Any] = frozenset()
         self.leader: Any = None
+        self.step_ended: Any = None
+        self.optimizer_hook: Any = None
 
     def install(self, range_name: str | None) -> None:
         """Watch every source; with a ``range_name``, that range alone."""
         import torch
 
         torch_private.hide_from_dynamo(Boundary.__get__)
+        self.imports.when_imported(torch_private.COMPILE_CALLBACKS, self._watch_compilations)
         enter = torch.profiler.record_function
         if range_name is not None:
             self._bound("range", enter, "__enter__", lambda r: self._range_entered(r, only=range_name))
@@ -84,6 +89,21 @@ class Sources:
         self._bound("module", torch.nn.Module, "__call__", self._module_called)
         self._watch_optimizers()
         self.imports.when_imported(torch_private.EVAL_FRAME, self._watch_compiled)
+
+    def _watch_compilations(self) -> None:
+        self.removers["compilations"] = torch_private.around_compilations(self._suspend, self._resume)
+
+    def _suspend(self) -> None:
+        self.compiling = True
+        for boundary in self.boundaries.values():
+            boundary.remove()
+        self._hook_optimizers(False)
+
+    def _resume(self) -> None:
+        self.compiling = False
+        for boundary in self.boundaries.values():
+            boundary.install()
+        self._hook_optimizers("optimizer" in self.removers)
 
     def remove(self, *kinds: str) -> None:
         """Stop watching these sources; all of them where none is named."""
@@ -103,13 +123,12 @@ class Sources:
 
     def _bound(self, kind: str, owner: type, name: str, seen: Callable[[Any], None]) -> None:
         self.boundaries[kind] = Boundary(owner, name, seen)
-        self.boundaries[kind].install()
+        if not self.compiling:
+            self.boundaries[kind].install()
 
     # What each source sees
 
     def _watch_optimizers(self) -> None:
-        from torch.optim.optimizer import register_optimizer_step_post_hook
-
         tick = self.tick
 
         def step_ended(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -120,7 +139,18 @@ class Sources:
                 torch_private.resume_dynamo(prior)
 
         torch_private.hide_from_dynamo(step_ended)
-        self.removers["optimizer"] = register_optimizer_step_post_hook(step_ended).remove
+        self.step_ended = step_ended
+        self.removers["optimizer"] = lambda: self._hook_optimizers(False)
+        self._hook_optimizers(True)
+
+    def _hook_optimizers(self, on: bool) -> None:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        if self.optimizer_hook is not None:
+            self.optimizer_hook.remove()
+            self.optimizer_hook = None
+        if on:
+            self.optimizer_hook = register_optimizer_step_post_hook(self.step_ended)
 
     def _watch_compiled(self) -> None:
         module = sys.modules[torch_private.EVAL_FRAME]

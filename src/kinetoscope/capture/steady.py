@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from statistics import median
 
 # After so many step times we stop waiting and say that the step time never settled.
-PATIENCE = 24
+PATIENCE = 12
 
 
 def settled(seconds: Sequence[float]) -> bool:
     """True when the latest of consecutive step times show no trend any more.
 
     Two in a row that agree within 5 %, three within 15 %, or, for steps that jitter, six whose later half has the
-    median of its earlier half within 10 %.
+    median of its earlier half within 20 %.
     """
     return (
         (len(seconds) >= 2 and _spread(seconds[-2:]) <= 0.05)
         or (len(seconds) >= 3 and _spread(seconds[-3:]) <= 0.15)
-        or (len(seconds) >= 6 and _spread([median(seconds[-6:-3]), median(seconds[-3:])]) <= 0.10)
+        or (len(seconds) >= 6 and _spread([median(seconds[-6:-3]), median(seconds[-3:])]) <= 0.20)
     )
 
 

@@ -49,7 +49,9 @@ def summarize(outcome: Outcome, *, report: bool) -> None:
 def _steps(record: RankRecord) -> str:
     steps = record.steps
     if not steps.profiled_s:
-        return "recorded the program whole" if record.trace else "no trace was recorded"
+        if record.trace is None:
+            return "no trace was recorded"
+        return "recorded the program whole" if steps.found_by == "whole" else "recorded its first steps"
     text = f"recorded {len(steps.profiled_s)} steps ({steps.found_by} {steps.step_name or ''}".rstrip() + ")"
     if steps.unprofiled_s:
         plain = sum(steps.unprofiled_s) / len(steps.unprofiled_s)

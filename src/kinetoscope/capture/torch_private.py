@@ -25,6 +25,7 @@ STRUCTURED_LOGGER = "torch.__trace"
 
 EVAL_FRAME = "torch._dynamo.eval_frame"
 CONVERT_FRAME = "torch._dynamo.convert_frame"
+COMPILE_CALLBACKS = "torch._dynamo.callback"
 
 
 def structured_formatter() -> logging.Formatter:
@@ -63,6 +64,25 @@ def resume_dynamo(prior: Any) -> None:
     from torch._C._dynamo.eval_frame import set_eval_frame
 
     set_eval_frame(prior)
+
+
+def around_compilations(before: Callable[[], None], after: Callable[[], None]) -> Callable[[], None]:
+    """Call ``before`` when Dynamo begins to compile and ``after`` when it has; what comes back ends that."""
+    from torch._dynamo.callback import callback_handler
+
+    def started(*_: Any) -> None:
+        before()
+
+    def ended(*_: Any) -> None:
+        after()
+
+    def remove() -> None:
+        callback_handler.remove_start_callback(started)
+        callback_handler.remove_end_callback(ended)
+
+    callback_handler.register_start_callback(started)
+    callback_handler.register_end_callback(ended)
+    return remove
 
 
 def module_call_codes() -> frozenset[CodeType]:

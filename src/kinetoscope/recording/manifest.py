@@ -66,7 +66,8 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     step_name: str | None = None  # the module, function or range whose calls are the steps
     first_step: int | None = None  # the program's own number of the first recorded step, counted from 0
     warmup_steps: int = 0
-    settled: bool = True
+    settled: bool = True  # the step time had settled before these steps were recorded
+    cold: bool = False  # the trace holds the program's beginning, or all of it, not steps in steady state
     warmup_s: tuple[float, ...] = ()
     unprofiled_s: tuple[float, ...] = ()
     profiled_s: tuple[float, ...] = ()
