@@ -18,7 +18,7 @@ VERDICTS = {
 def title(report: Report) -> list[str]:
     """What the report is of, in parts: the recording, the devices, the software, how much was recorded."""
     parts = [_sources(report)]
-    devices = [row.name for row in report.devices]
+    devices = [row.name or "GPU" for row in report.devices]
     for name in dict.fromkeys(devices):
         many = devices.count(name)
         parts.append(names.plain(f"{many} × {name}" if many > 1 else name))
