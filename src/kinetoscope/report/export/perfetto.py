@@ -38,7 +38,9 @@ def _tables(trace: Trace) -> tuple[pl.DataFrame, ...]:
     return trace.host_events, trace.device_events, trace.device_annotations
 
 
-def _trace_lines(trace: Trace, base: int, pids: dict[tuple[int, str], int], *, several: bool) -> list[str]:
+def _trace_lines(
+    trace: Trace, base: int, pids: dict[tuple[int, str], int], arrows: int, *, several: bool
+) -> list[str]:
     events = nested(trace)
     lanes = _lanes(trace, events, pids)
     placed = events.join(lanes, on=["lane", "extra"], maintain_order="left").with_columns(
