@@ -148,7 +148,7 @@ def _busy_sentence(report: Report) -> str:
     if not total or shares[0] > 0.97:
         return f"{sentence}."
     share = causes[0].idle_us / total
-    cause = names.plain(causes[0].cause)
+    cause = names.shorten(causes[0].cause, 40)
     why = f"mostly {cause}" if share >= 0.5 else f"{numbers.percent(share)} of that {cause}"
     return f"{sentence}; {idle} idle, {why}."
 
@@ -157,7 +157,7 @@ def _work_sentence(report: Report) -> str:
     largest = [row for row in report.categories if row.share_of_device_time >= 0.05][:3]
     if not largest:
         return ""
-    listed = [f"{numbers.percent(row.share_of_device_time)} {names.plain(row.category)}" for row in largest]
+    listed = [f"{numbers.percent(row.share_of_device_time)} {names.shorten(row.category, 40)}" for row in largest]
     return (
         f"Its work: {_listing(listed)}." if len(report.devices) == 1 else f"Their work: {_listing(listed)}."
     )
