@@ -106,7 +106,9 @@ def test_the_interval_covers_the_true_ratio(world) -> None:
     assert covered / 160 >= 0.93
 
 
-@pytest.mark.parametrize("world", [w for w in WORLDS if w is not two_speeds_at_random], ids=lambda w: w.__name__)
+@pytest.mark.parametrize(
+    "world", [w for w in WORLDS if w is not two_speeds_at_random], ids=lambda w: w.__name__
+)
 def test_a_planted_3_percent_is_told_apart(world) -> None:
     told = 0
     for seed in range(60):

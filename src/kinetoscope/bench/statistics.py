@@ -8,6 +8,7 @@ subjects therefore shares whatever the machine was doing at that moment, and res
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import random
 from collections import Counter
@@ -175,7 +176,7 @@ def compare(
 
 def _section_margin(base: Sequence[float], other: Sequence[float], confidence: float) -> float:
     edges = [len(base) * k // SECTIONS for k in range(SECTIONS + 1)]
-    logs = [math.log(median(other[i:j]) / median(base[i:j])) for i, j in zip(edges, edges[1:], strict=False)]
+    logs = [math.log(median(other[i:j]) / median(base[i:j])) for i, j in itertools.pairwise(edges)]
     return _student_margin(logs, confidence)
 
 
@@ -214,9 +215,7 @@ def noise_floor(twins: Ratio) -> float:
 @functools.cache
 def student_t(probability: float, freedom: int) -> float:
     """The quantile of Student's t (``student_t(0.975, 2)`` is 4.303), by Simpson's rule and bisection."""
-    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(
-        freedom * math.pi
-    )
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
 
     def below(t: float) -> float:
         steps = 2000
@@ -236,9 +235,7 @@ def student_t(probability: float, freedom: int) -> float:
     return (low + high) / 2
 
 
-def compare_rounds(
-    base: Sequence[float], other: Sequence[float], *, confidence: float = CONFIDENCE
-) -> Ratio:
+def compare_rounds(base: Sequence[float], other: Sequence[float], *, confidence: float = CONFIDENCE) -> Ratio:
     """Ratio of two settings from one number a round (each round ran both, in processes of their own).
 
     A few rounds cannot be resampled honestly; the logarithms of the per-round ratios get Student's interval,
