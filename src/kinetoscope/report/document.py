@@ -39,6 +39,8 @@ class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
     kernel_launches: int
     unattributed_kernels: int
     launches_without_kernel: int
+    device_events: int
+    window_basis: str
 
 
 class CategoryRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +84,20 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     duration_us: float
     busy_us: float
     launches: int
+    device_time_us: float
+    rank: int
+
+
+class TimingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step of one rank cost without and with the profiler: medians of the recording's own timings."""
+
+    rank: int
+    found_by: str
+    unprofiled_steps: int
+    unprofiled_us: float
+    unprofiled_min_us: float
+    unprofiled_max_us: float
+    profiled_us: float | None
 
 
 class OpRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,4 +159,5 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[FindingRow]
     health: Health
     idle: list[IdleRow]
+    timings: list[TimingRow] = []
     compilation: dict[str, Any] | None = None
