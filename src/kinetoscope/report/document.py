@@ -71,7 +71,7 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
     max_us: float
     p90_us: float
     ops: list[KernelOp]
-    kind: str
+    kind: str = "kernel"
     graph: str | None = None
     source: str | None = None
     bytes: int | None = None
@@ -105,7 +105,7 @@ class OpRow(msgspec.Struct, frozen=True, kw_only=True):
     """A row of torch's own op table; rows of one name differ in ``kind``."""
 
     name: str
-    kind: str
+    kind: str = "cpu_op"
     calls: int
     host_self_us: float
     host_total_us: float
