@@ -9,11 +9,13 @@ import polars as pl
 
 from kinetoscope import __version__
 from kinetoscope.analysis.busy import busy
+from kinetoscope.analysis.compiled import join
 from kinetoscope.analysis.kernels import kernel_rows, kernels
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.steps import steps
 from kinetoscope.analysis.window import window
 from kinetoscope.analysis.work import work_of_all
+from kinetoscope.compilation import as_contract
 from kinetoscope.report import document
 from kinetoscope.report.timings import timings
 
@@ -33,6 +35,7 @@ def build(profile: Profile) -> document.Report:
         health=_health(profile),
         idle=[],
         timings=timings(profile),
+        compilation=as_contract(profile.compilation, join(profile)) if profile.compilation else None,
     )
 
 
