@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from kinetoscope.analysis.compiled import Joined
-from kinetoscope.compilation.model import Compilation, Frame, FusionRound, Graph, Kernel
+from kinetoscope.compilation.model import Compilation, Frame, Graph, Kernel
 from kinetoscope.report import names, numbers, palette
 from kinetoscope.report.table import Name, columns, heads, rest
 
@@ -234,13 +234,13 @@ def _graphs(compilation: Compilation) -> Iterable[RenderableType]:
 
 
 def _graph_cells(graph: Graph) -> Iterable[Text]:
-    rounds: Sequence[FusionRound] = graph.fusion.rounds if graph.fusion else ()
     yield Text(f"{graph.compile_id} {graph.direction}")
     yield Text(numbers.count(graph.ops))
     yield Text(numbers.count(graph.kernels))
     yield Text(numbers.count(sum(e.calls for e in graph.extern)))
     yield Text(numbers.size(graph.saved_bytes) if graph.saved_bytes else "–")
-    yield Text(f"{rounds[0].before} → {rounds[-1].after}" if rounds else "–")
+    fused = graph.fusion is not None and graph.fusion.rounds
+    yield Text(f"{fused[0].before} → {fused[-1].after}" if fused else "–")
 
 
 def _time_cells(graph: Graph) -> Iterable[Text]:
