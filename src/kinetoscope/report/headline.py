@@ -18,7 +18,7 @@ VERDICTS = {
 def title(report: Report) -> list[str]:
     """What the report is of, in parts: the recording, the devices, the software, how much was recorded."""
     parts = [_sources(report)]
-    devices = [row.name for row in report.devices]
+    devices = [row.name or "GPU" for row in report.devices]
     for name in dict.fromkeys(devices):
         many = devices.count(name)
         parts.append(names.plain(f"{many} × {name}" if many > 1 else name))
@@ -148,7 +148,7 @@ def _busy_sentence(report: Report) -> str:
     if not total or shares[0] > 0.97:
         return f"{sentence}."
     share = causes[0].idle_us / total
-    cause = names.plain(causes[0].cause)
+    cause = names.shorten(causes[0].cause, 40)
     why = f"mostly {cause}" if share >= 0.5 else f"{numbers.percent(share)} of that {cause}"
     return f"{sentence}; {idle} idle, {why}."
 
@@ -157,7 +157,7 @@ def _work_sentence(report: Report) -> str:
     largest = [row for row in report.categories if row.share_of_device_time >= 0.05][:3]
     if not largest:
         return ""
-    listed = [f"{numbers.percent(row.share_of_device_time)} {names.plain(row.category)}" for row in largest]
+    listed = [f"{numbers.percent(row.share_of_device_time)} {names.shorten(row.category, 40)}" for row in largest]
     return (
         f"Its work: {_listing(listed)}." if len(report.devices) == 1 else f"Their work: {_listing(listed)}."
     )

@@ -86,12 +86,14 @@ def _findings(findings: Sequence[FindingRow]) -> Iterable[RenderableType]:
 
 
 def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
-    yield from _heading("Busy", f"share of {headline.window(report)}")
+    moved = any(row.communication_us or row.copy_us for row in report.devices)
+    exposed = "; communication and copies only where nothing computes" if moved else ""
+    yield from _heading("Busy", f"share of {headline.window(report)}{exposed}")
     table = columns("left*", "left", "right", "left*")
     device_bars, step_bars = bars.device_bars(report), bars.step_bars(report)
     for bar in device_bars[:DEVICES]:
         parts = " · ".join(
-            f"{bars.USES[segment.use]} {numbers.percent(segment.share)}"
+            f"{segment.use} {numbers.percent(segment.share)}"
             for segment in bar.segments
             if segment.share >= 0.0005 and segment.use != palette.IDLE
         )
@@ -196,7 +198,7 @@ def _next(report: Report, inputs: Sequence[str]) -> Iterable[RenderableType]:
         )
 
 
-def _bar(bar: Bar, ascii_only: bool, width: int = 22) -> Text:
+def _bar(bar: Bar, ascii_only: bool, width: int = 20) -> Text:
     fills = _ASCII_FILLS if ascii_only else _FILLS
     text = Text()
     drawn, edge = 0, 0.0
