@@ -9,6 +9,7 @@ import polars as pl
 
 from kinetoscope import __version__
 from kinetoscope.analysis.busy import busy
+from kinetoscope.analysis.compiled import join
 from kinetoscope.analysis.graphs import graph_categories, graphs
 from kinetoscope.analysis.health import health
 from kinetoscope.analysis.idle import idle
@@ -18,6 +19,7 @@ from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.steps import steps
 from kinetoscope.analysis.window import window
 from kinetoscope.analysis.work import work_of_all
+from kinetoscope.compilation import as_contract
 from kinetoscope.findings.registry import find
 from kinetoscope.report import document
 from kinetoscope.report.timings import timings
@@ -39,6 +41,7 @@ def build(profile: Profile) -> document.Report:
         health=_health(profile),
         idle=_idle(profile),
         timings=timings(profile),
+        compilation=as_contract(profile.compilation, join(profile)) if profile.compilation else None,
     )
 
 
