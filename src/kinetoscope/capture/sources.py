@@ -35,15 +35,16 @@ class Boundary:
         self.method: Any = getattr(owner, name)
         self.inherited = name not in vars(owner)
         self.installed = False
+        self.switch = torch_private.dynamo_switch()
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self.method
-        prior = torch_private.pause_dynamo()
+        prior = self.switch(None)
         try:
             self.seen(instance)
         finally:
-            torch_private.resume_dynamo(prior)
+            self.switch(prior)
         return self.method.__get__(instance, owner)
 
     def install(self) -> None:
@@ -129,14 +130,14 @@ class Sources:
     # What each source sees
 
     def _watch_optimizers(self) -> None:
-        tick = self.tick
+        tick, switch = self.tick, torch_private.dynamo_switch()
 
         def step_ended(optimizer: Any, args: Any, kwargs: Any) -> None:
-            prior = torch_private.pause_dynamo()
+            prior = switch(None)
             try:
                 tick("optimizer", id(optimizer), type(optimizer).__name__)
             finally:
-                torch_private.resume_dynamo(prior)
+                switch(prior)
 
         torch_private.hide_from_dynamo(step_ended)
         self.step_ended = step_ended

@@ -53,17 +53,11 @@ def hide_from_dynamo(*functions: Callable[..., Any]) -> None:
         evaluation.set_code_exec_strategy(function.__code__, strategy)
 
 
-def pause_dynamo() -> Any:
-    """Switch Dynamo off in this thread; hand what comes back to :func:`resume_dynamo`."""
+def dynamo_switch() -> Callable[[Any], Any]:
+    """Sets what evaluates this thread's frames, and returns what did: None is plain Python."""
     from torch._C._dynamo.eval_frame import set_eval_frame
 
-    return set_eval_frame(None)
-
-
-def resume_dynamo(prior: Any) -> None:
-    from torch._C._dynamo.eval_frame import set_eval_frame
-
-    set_eval_frame(prior)
+    return set_eval_frame
 
 
 def around_compilations(before: Callable[[], None], after: Callable[[], None]) -> Callable[[], None]:
