@@ -140,7 +140,7 @@ def price(out: Path) -> list[str]:
             session.export(trace)
 
         times: dict[str, list[float]] = {"nothing": [], "torch.profiler": [], "kinetoscope": []}
-        for _ in range(7):
+        for _ in range(9):
             for what, act in (("nothing", nothing), ("torch.profiler", plain), ("kinetoscope", ours)):
                 began = time.perf_counter()
                 act()
@@ -164,19 +164,25 @@ def price(out: Path) -> list[str]:
             torch.cuda.synchronize()
             return (time.perf_counter() - began) / count
 
+        before = median(timed() for _ in range(3))
+        # Waiting, against the same process in the same state but for the sources of steps.
         plain_s: list[float] = []
         waiting_s: list[float] = []
-        for repeat in range(9):
-            plain_s.append(timed())
-            with kinetoscope.profile(out=out / "work" / f"wait-{name.split()[0]}-{repeat}", warmup=10**9, compile_log=False):
-                for _ in range(30):  # past the provisional recording
-                    step()
+        with kinetoscope.profile(out=out / "work" / f"wait-{name.split()[0]}", warmup=10**9) as p:
+            for _ in range(30):  # past the provisional recording
+                step()
+            session = p._session
+            for _ in range(11):
                 waiting_s.append(timed())
+                session.sources.suspend()
+                plain_s.append(timed())
+                session.sources.resume()
         slower = median(b / a - 1 for a, b in zip(plain_s, waiting_s, strict=True))
         lines.append(
             f"waiting, {name:<15} {1e6 * median(plain_s):9.2f} us a step, waiting {1e6 * median(waiting_s):9.2f} us: "
-            f"{100 * slower:+.2f} % (median of 9 pairs of {count} steps; "
-            f"plain spread {100 * (max(plain_s) / min(plain_s) - 1):.1f} %)"
+            f"{100 * slower:+.2f} % (median of 11 pairs of {count} steps; "
+            f"plain spread {100 * (max(plain_s) / min(plain_s) - 1):.1f} %; before any recording "
+            f"{1e6 * before:.2f} us; {session.recorder.leader[0]}, {session.recorder.phase})"
         )
     return lines
 

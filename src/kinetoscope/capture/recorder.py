@@ -32,6 +32,8 @@ WATCH, SETTLE, TIME, WARM, RECORD, DONE = "watch", "settle", "time", "warm", "re
 # that is being trained waits for its optimizer, through as many calls as gradients are commonly accumulated over.
 TICKS_NEEDED = {"user": 1, "optimizer": 1, "module": 3, "training module": 17, "compiled": 5, "range": 6}
 ORDER = ("user", "optimizer", "module", "training module", "compiled", "range")
+# Sources that tick where a step begins; the others tick where one ends.
+BEGINNINGS = ("module", "compiled", "range")
 PROVISIONAL_TICKS = 3
 # Ranges named after a running number would otherwise be remembered for ever.
 KEYS_WATCHED = 500
@@ -108,7 +110,7 @@ class Recorder:
                 self._provisional_start()
 
     def _provisional_start(self) -> None:
-        session = self.device.session()
+        session = self.device.session(any_thread=True)
         session.prepare()
         session.start()
         self.provisional, self.provisional_running = session, True
@@ -255,7 +257,7 @@ class Recorder:
         if compiling and len(self.all_waited) < PATIENCE and self.options.warmup is None and self.start_agreed is at_once:
             self.waited, self.phase = [], SETTLE
         elif last:
-            self.session = self.device.session()
+            self.session = self.device.session(any_thread=False)
             self.session.prepare()
             self.phase = WARM
 
@@ -353,8 +355,12 @@ class Recorder:
 
     def _cut_short(self, why: str) -> None:
         assert self.session is not None
+        if self.leader is not None and self.leader[0] in BEGINNINGS:
+            # The step that is running began at a call, and has no other end than this one.
+            self.device.synchronize()
+            self.profiled.append(self._interval()[0])
         if self.profiled:
-            self.notes.append(f"{why}: recorded {len(self.profiled)} whole steps, fewer than wanted")
+            self.notes.append(f"{why}: recorded {len(self.profiled)} steps, fewer than wanted")
             self._write(self.session, running=True)
             self._done()
         else:

@@ -52,9 +52,10 @@ class Session:
         self.clocks = Clocks()
         self.imports = ImportWatch()
         self.log = CompileLog(folder, rank, self.imports) if options.compile_log else None
+        self.device = TorchDevice(options)
         self.recorder = Recorder(
             options,
-            TorchDevice(options),
+            self.device,
             self.trace,
             compilations=self._compilations,
             following=self._follow,
@@ -76,10 +77,11 @@ class Session:
         """Kineto looks at the devices that are in use when it starts: start again when the program takes one up."""
         import torch
 
-        pid, recorder = self.pid, self.recorder
+        pid, recorder, device = self.pid, self.recorder, self.device
 
         def device_in_use() -> None:
             if os.getpid() == pid:
+                device.cuda = True
                 recorder.restart()
 
         if torch.backends.cuda.is_built() and not torch.cuda.is_initialized():

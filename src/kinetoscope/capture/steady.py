@@ -33,5 +33,5 @@ def timed_steps(step_s: float) -> int:
 
 
 def recorded_steps(step_s: float) -> int:
-    """How many steps to record: 3, or as many as make 10 ms, at most 20."""
-    return max(3, min(20, round(10e-3 / step_s))) if step_s > 0 else 20
+    """How many steps to record: 3, or as many as make 10 ms, at most 10."""
+    return max(3, min(10, round(10e-3 / step_s))) if step_s > 0 else 10

@@ -101,11 +101,11 @@ def bytecode_in_structured_log() -> bool:
     return (major, minor) >= (2, 13)
 
 
-def profiler_configuration() -> Any:
-    """Kineto's settings: one recording of all threads, which any thread may end, and no Python copy of its events."""
+def profiler_configuration(*, any_thread: bool) -> Any:
+    """Kineto's settings: no Python copy of its events; with ``any_thread``, one recording of all threads."""
     from torch._C._profiler import _ExperimentalConfig
 
     try:
-        return _ExperimentalConfig(profile_all_threads=True, trace_only=True)
+        return _ExperimentalConfig(profile_all_threads=any_thread, trace_only=True)
     except TypeError:  # before 2.12
-        return _ExperimentalConfig(profile_all_threads=True)
+        return _ExperimentalConfig(profile_all_threads=any_thread)
