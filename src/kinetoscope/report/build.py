@@ -9,7 +9,9 @@ import polars as pl
 
 from kinetoscope import __version__
 from kinetoscope.analysis.busy import busy
+from kinetoscope.analysis.graphs import graph_categories, graphs
 from kinetoscope.analysis.kernels import kernel_rows, kernels
+from kinetoscope.analysis.ops import ops
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.steps import steps
 from kinetoscope.analysis.window import window
@@ -28,7 +30,8 @@ def build(profile: Profile) -> document.Report:
         categories=_categories(profile),
         kernels=_kernels(profile),
         steps=_steps(profile),
-        ops=[],
+        ops=_ops(profile),
+        graphs=_graphs(profile),
         findings=[],
         health=_health(profile),
         idle=[],
@@ -143,6 +146,8 @@ def _kernels(profile: Profile) -> list[document.KernelRow]:
                 )
                 for op in row["ops"]
             ],
+            kind=row["kind"],
+            graph=row["graph"],
         )
         for row in kernel_rows(profile).iter_rows(named=True)
     ]
@@ -160,6 +165,50 @@ def _steps(profile: Profile) -> list[document.StepRow]:
             rank=row["rank"],
         )
         for row in steps(profile).iter_rows(named=True)
+    ]
+
+
+def _ops(profile: Profile) -> list[document.OpRow]:
+    return [
+        document.OpRow(
+            name=row["name"],
+            kind=row["kind"],
+            calls=row["calls"],
+            host_self_us=_us(row["host_self_ns"]),
+            host_total_us=_us(row["host_total_ns"]),
+            device_self_us=_us(row["device_self_ns"]),
+            device_total_us=_us(row["device_total_ns"]),
+        )
+        for row in ops(profile).iter_rows(named=True)
+    ]
+
+
+def _graphs(profile: Profile) -> list[document.GraphRow]:
+    of: dict[str, list[document.GraphCategory]] = {}
+    for row in graph_categories(profile).iter_rows(named=True):
+        of.setdefault(row["graph"], []).append(
+            document.GraphCategory(
+                category=row["category"],
+                launches=row["launches"],
+                device_time_us=_us(row["device_time_ns"]),
+                share_of_graph=row["share_of_graph"],
+                share_of_device_time=row["share_of_device_time"],
+            )
+        )
+    return [
+        document.GraphRow(
+            graph=row["graph"],
+            hash=row["hash"],
+            compile_id=row["compile_id"],
+            direction=row["direction"],
+            calls=row["calls"],
+            host_us=_us(row["host_ns"]),
+            launches=row["launches"],
+            device_time_us=_us(row["device_time_ns"]),
+            share_of_device_time=row["share_of_device_time"],
+            categories=of.get(row["graph"], []),
+        )
+        for row in graphs(profile).iter_rows(named=True)
     ]
 
 

@@ -144,8 +144,15 @@ def dtypes(schema: Schema) -> dict[str, Any]:
     return {name: column.dtype for name, column in schema.items()}
 
 
+def empty(schema: Schema) -> pl.DataFrame:
+    """The table without rows."""
+    return pl.DataFrame(schema=dtypes(schema))
+
+
 def conform(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     """Put columns in the declared order and types; a column that is absent becomes nulls, others are dropped."""
+    if not table.columns:
+        return empty(schema)
     return table.select(
         (pl.col(name).cast(column.dtype) if name in table.columns else pl.lit(None, column.dtype).alias(name))
         for name, column in schema.items()
