@@ -22,6 +22,7 @@ ROWS = 1000  # of a table: more than a reader scrolls through; the JSON has all
 def render(report: Report, inputs: Sequence[str]) -> str:
     """The report of ``inputs`` (as they were typed: the next commands name them)."""
     script = _text("report.js")
+    ops = headline.host_ops(report)
     return _template().render(
         report=report,
         title=headline.title(report),
@@ -35,8 +36,8 @@ def render(report: Report, inputs: Sequence[str]) -> str:
         step_bars=bars.step_bars(report),
         commands=next_commands(report, inputs),
         device_time_us=sum(row.device_time_us for row in report.categories),
-        ops=sorted(report.ops, key=lambda row: -row.host_self_us),
-        host_time_us=sum(row.host_self_us for row in report.ops),
+        ops=ops,
+        host_time_us=sum(row.host_self_us for row in ops),
         most=ROWS,
         uses=palette.USES,
         use_names=bars.USES,
@@ -65,6 +66,7 @@ def _template() -> Template:
         "shorten": names.shorten,
         "colour": palette.category,
         "devices_of": bars.devices_of,
+        "graph_label": headline.graph_label,
     }
     environment.filters.update(filters)
     return environment.get_template("report.html")
