@@ -6,7 +6,7 @@ from pathlib import PurePath
 from statistics import median
 
 from kinetoscope.report import names, numbers
-from kinetoscope.report.document import GraphRow, IdleRow, OpRow, Report
+from kinetoscope.report.document import IdleRow, OpRow, Report
 
 VERDICTS = {
     "good": "The recording is whole: the numbers below can be trusted.",
@@ -115,10 +115,15 @@ def host_ops(report: Report) -> list[OpRow]:
     return sorted(rows, key=lambda row: -row.host_self_us)
 
 
-def graph_label(row: GraphRow) -> str:
-    """A compiled graph in few words: ``0/0 forward fcrkhcqg…``."""
-    known = [part for part in (row.compile_id, row.direction) if part]
-    return names.plain(" ".join([*known, names.shorten(row.hash, 9)]))
+def graph_labels(report: Report) -> list[str]:
+    """Each compiled graph in few words: ``0/0 backward``, and its hash where that does not tell it apart."""
+    told = [" ".join(part for part in (row.compile_id, row.direction) if part) for row in report.graphs]
+    return [
+        names.plain(
+            label if row.compile_id and told.count(label) == 1 else f"{label} {names.shorten(row.hash, 9)}"
+        )
+        for label, row in zip(told, report.graphs, strict=True)
+    ]
 
 
 def window(report: Report) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -27,10 +28,11 @@ def render(report: Report, inputs: Sequence[str]) -> str:
         report=report,
         title=headline.title(report),
         verdict=headline.verdict(report),
-        headline=headline.headline(report),
-        timing=headline.timing(report),
-        compilation=headline.compilation(report),
-        window=headline.window(report),
+        headline=_together(headline.headline(report)),
+        timing=_together(headline.timing(report) or ""),
+        compilation=_together(headline.compilation(report) or ""),
+        window=_together(headline.window(report)),
+        graph_labels=headline.graph_labels(report),
         idle_causes=headline.idle_causes(report),
         device_bars=bars.device_bars(report),
         step_bars=bars.step_bars(report),
@@ -66,10 +68,14 @@ def _template() -> Template:
         "shorten": names.shorten,
         "colour": palette.category,
         "devices_of": bars.devices_of,
-        "graph_label": headline.graph_label,
     }
     environment.filters.update(filters)
     return environment.get_template("report.html")
+
+
+def _together(sentence: str) -> str:
+    """The sentence with its numbers and units on one line each."""
+    return re.sub(r"(?<=\d) (?=(?:%|s|ms|µs|ns)\b|%)", "\N{NO-BREAK SPACE}", sentence)
 
 
 def _text(name: str) -> str:

@@ -124,12 +124,12 @@ def _graphs(report: Report) -> Iterable[str]:
         return
     yield from ("", "## Compiled graphs", "")
     yield from _head("graph", "calls", "device time", "share of device time", "of its own time")
-    for row in report.graphs:
+    for row, label in zip(report.graphs, headline.graph_labels(report), strict=True):
         parts = ", ".join(
             f"{escape(part.category)} {_percent(part.share_of_graph)}" for part in row.categories[:5]
         )
         yield _row(
-            code(headline.graph_label(row)),
+            code(label),
             numbers.count(row.calls),
             numbers.time(row.device_time_us),
             _percent(row.share_of_device_time),

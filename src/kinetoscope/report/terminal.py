@@ -89,7 +89,7 @@ def _findings(findings: Sequence[FindingRow]) -> Iterable[RenderableType]:
 
 def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
     moved = any(row.communication_us or row.copy_us for row in report.devices)
-    exposed = "; communication and copies only where nothing computes" if moved else ""
+    exposed = "; communication, copies where exposed" if moved else ""
     yield from _heading("Busy", f"share of {headline.window(report)}{exposed}")
     table = columns("left*", "left", "right", "left*")
     device_bars, step_bars = bars.device_bars(report), bars.step_bars(report)
@@ -171,13 +171,13 @@ def _graphs(report: Report) -> Iterable[RenderableType]:
         return
     yield from _heading("Compiled graphs", "share of device time; of each graph's own time")
     table = columns("left", "right", "right", "right", "left*")
-    for row in report.graphs[:GRAPHS]:
+    for row, label in zip(report.graphs[:GRAPHS], headline.graph_labels(report), strict=False):
         parts = " · ".join(
             f"{names.shorten(part.category, 22)} {numbers.percent(part.share_of_graph)}"
             for part in row.categories[:3]
         )
         table.add_row(
-            Text(names.shorten(headline.graph_label(row), 30)),
+            Text(names.shorten(label, 30)),
             Text(numbers.percent(row.share_of_device_time)),
             Text(numbers.time(row.device_time_us)),
             Text(numbers.count(row.calls, "call")),
