@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 
@@ -84,3 +85,10 @@ def lookup_key(autotuner: Any) -> str | None:
     if "_fused_" not in source:
         return None
     return str(generate_lookup_hash_from_source_code(str(autotuner.size_hints), source))
+
+
+def lookup_table(table: Mapping[str, Mapping[str, int]]) -> AbstractContextManager[object]:
+    """While inside, Inductor looks configurations up in this table."""
+    from torch._inductor import config
+
+    return config.patch(autotune_lookup_table=dict(table))
