@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from kinetoscope import __version__
@@ -63,8 +63,8 @@ def _environment(profile: Profile) -> dict[str, Any]:
     """What is known of the machine: from the recording's manifest, else from what the traces say."""
     names = list(dict.fromkeys(device.name for trace in profile.traces for device in trace.devices))
     if profile.manifest is not None:
-        recorded = dataclasses.asdict(profile.manifest).get("environment") or {}
-        return {"device_names": names} | {k: v for k, v in recorded.items() if v is not None}
+        recorded: dict[str, Any] = msgspec.to_builtins(profile.manifest.environment)
+        return {"device_names": names} | recorded
     versions = {
         key: trace.metadata[field]
         for trace in profile.traces[:1]
