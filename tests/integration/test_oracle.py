@@ -103,6 +103,7 @@ def test_counts_sums_span_and_busy_agree_with_the_oracle(recording: Recording) -
         assert device.span_us == pytest.approx(expected["span_us"], abs=0.001 * expected["n"])
         assert device.busy_us == pytest.approx(expected["busy_us"], abs=0.001 * expected["n"])
         assert 100 * device.busy_fraction_of_span == pytest.approx(expected["busy_pct"], abs=0.01)
+    assert sorted(step.name for step in report.steps) == sorted(truth["steps"])
     kernels = {row.name for row in report.kernels if row.kind == "kernel"}
     assert len(kernels) == truth["unique_kernels"]
     communication = [row for row in report.categories if row.category == "communication"]

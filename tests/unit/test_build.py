@@ -12,7 +12,7 @@ import pytest
 
 from kinetoscope.analysis.profile import Profile, load
 from kinetoscope.report.build import build
-from traces import host, nothing, trace
+from traces import host, kernel, nothing, step, trace
 
 # The keys that scripts, CI and acceptance checks read. None may go without raising the schema's number.
 CONTRACT = {
@@ -88,6 +88,16 @@ def test_a_recording_of_host_work_alone_makes_a_report() -> None:
     report = as_json(Profile((trace(host("aten::mm", 0, 10)),)))
     assert report["devices"] == report["kernels"] == report["categories"] == report["idle"] == []
     assert [row["name"] for row in report["ops"]] == ["aten::mm"]
+
+
+def test_a_category_has_no_more_of_the_window_than_lies_in_it() -> None:
+    recorded = trace(step(1, 0, 100), kernel("ampere_sgemm", 80, 40), kernel("ampere_sgemm", 500, 10))
+    report = as_json(Profile((recorded,)))
+    (category,) = report["categories"]
+    assert (category["category"], category["launches"], category["distinct_kernels"]) == ("matmul", 2, 1)
+    assert category["device_time_us"] == 50
+    assert category["share_of_window"] == pytest.approx(0.2)
+    assert report["devices"][0]["busy_fraction"] == pytest.approx(0.2)
 
 
 def test_an_empty_trace_makes_a_report() -> None:

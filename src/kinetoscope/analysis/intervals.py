@@ -59,6 +59,33 @@ def clip(table: pl.DataFrame, start: int | pl.Expr, end: int | pl.Expr) -> pl.Da
     ).filter(pl.col("end_ns") > pl.col("start_ns"))
 
 
+def covered_until(merged: pl.DataFrame, instants: pl.DataFrame, by: Sequence[str] = ()) -> pl.Series:
+    """Nanoseconds that a merged table covers before each instant (column ``at`` of ``instants``), in their order.
+
+    What is covered between two instants is the difference of their values: a search, however many there are.
+    """
+    keys = list(by)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    before = _within(length.cum_sum(), keys) - length
+    found = (
+        instants.select(*keys, "at")
+        .with_row_index("order")
+        .sort("at")
+        .join_asof(
+            merged.with_columns(before.alias("before_ns"), pl.col("start_ns").alias("from_ns")).sort(
+                "start_ns"
+            ),
+            left_on="at",
+            right_on="start_ns",
+            by=keys or None,
+            check_sortedness=False,
+        )
+        .sort("order")
+    )
+    inside = pl.min_horizontal("at", "end_ns") - pl.col("from_ns")
+    return found.select((pl.col("before_ns") + inside).fill_null(0).alias("covered_ns")).to_series()
+
+
 def _overlay(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str], keep: pl.Expr) -> pl.DataFrame:
     """Sweep over the bounds of both merged tables, keeping the stretches whose cover satisfies ``keep``."""
     keys = list(by)
