@@ -94,4 +94,4 @@ def test_a_module_is_the_innermost_whose_forward_launched() -> None:
         call("cudaLaunchKernel", 25, 5, 1),
         kernel("gemm", 60, 10, 1),
     )
-    assert kernels(Profile((recorded,)), "module")["module"].to_list() == ["nn.Module: Linear_0"]
+    assert kernels(Profile((recorded,)), "module")["module"].to_list() == ["Linear_0"]
