@@ -89,6 +89,8 @@ def covered_until(merged: pl.DataFrame, instants: pl.DataFrame, by: Sequence[str
 def _overlay(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str], keep: pl.Expr) -> pl.DataFrame:
     """Sweep over the bounds of both merged tables, keeping the stretches whose cover satisfies ``keep``."""
     keys = list(by)
+    if left.is_empty():  # the usual case of communication on one device, and the sweep over the other is long
+        return union(left, by)
     running = [_within(pl.col(side).cum_sum(), keys) for side in ("left", "right")]
     return (
         pl.concat([_steps(union(left, by), keys, 1, 0), _steps(union(right, by), keys, 0, 1)])
