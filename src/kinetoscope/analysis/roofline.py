@@ -136,7 +136,7 @@ def roofline(profile: Profile) -> pl.DataFrame:
         is refused: the model does not hold for it (data that never left the cache, work that was skipped), so its
         shares are null. Without a known device the shares are null as well.
     """
-    table = pl.concat([costed(trace) for trace in profile.traces])
+    table = pl.concat([pl.DataFrame(schema=COSTED), *map(costed, profile.traces)])
     by = ["name", "op_name", "shapes", "dtype"]
     compute, memory = pl.col("flops") / pl.col("peak_flops"), pl.col("bytes") / pl.col("peak_bandwidth")
     seconds = pl.col("time_ns") / 1e9
@@ -192,8 +192,12 @@ def kernel_roofline(profile: Profile) -> pl.DataFrame:
     """By kernel ``name``: ``flops`` and ``bytes`` (null unless every launch's cost is known), ``speed_of_light``
     (over the calls whose model holds: the time they would take at their peaks, over the time they took),
     ``costed_launches``, ``refused_launches`` and ``launches``."""
-    launches = pl.concat([trace.device_events.select("name") for trace in profile.traces])
-    counts = launches.group_by("name").agg(pl.len().alias("launches"))
+    names = [trace.device_events.select("name") for trace in profile.traces]
+    counts = (
+        pl.concat([pl.DataFrame(schema={"name": pl.Categorical}), *names])
+        .group_by("name")
+        .agg(pl.len().alias("launches"))
+    )
     holds = ~pl.col("refused") & pl.col("speed_of_light").is_not_null()
     ideal = (pl.col("speed_of_light") * pl.col("time_ns")).filter(holds).sum()
     costs = (
