@@ -16,6 +16,7 @@ from kinetoscope.analysis.idle import idle
 from kinetoscope.analysis.kernels import kernel_rows, kernels
 from kinetoscope.analysis.ops import ops
 from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.roofline import kernel_roofline
 from kinetoscope.analysis.steps import steps
 from kinetoscope.analysis.window import window
 from kinetoscope.analysis.work import work_of_all
@@ -136,6 +137,10 @@ def _categories(profile: Profile) -> list[document.CategoryRow]:
 
 
 def _kernels(profile: Profile) -> list[document.KernelRow]:
+    rows = kernel_rows(profile).join(
+        kernel_roofline(profile).drop("launches"), on="name", how="left", maintain_order="left"
+    )
+    sources = _kernel_sources(profile)
     return [
         document.KernelRow(
             name=row["name"],
@@ -157,9 +162,22 @@ def _kernels(profile: Profile) -> list[document.KernelRow]:
             ],
             kind=row["kind"],
             graph=row["graph"],
+            source=sources.get(row["name"]),
+            bytes=row["bytes"],
+            flops=row["flops"],
+            speed_of_light=row["speed_of_light"],
+            costed_launches=row["costed_launches"] or 0,
         )
-        for row in kernel_rows(profile).iter_rows(named=True)
+        for row in rows.iter_rows(named=True)
     ]
+
+
+def _kernel_sources(profile: Profile) -> dict[str, str]:
+    """The user's lines that each generated kernel computes, where a compile log tells: ``model.py:12, model.py:14``."""
+    lines: dict[str, dict[str, None]] = {}  # graphs may have kernels of one name: all of their lines
+    for kernel in profile.compilation.kernels if profile.compilation else ():
+        lines.setdefault(kernel.name, {}).update({f"{line.file}:{line.line}": None for line in kernel.source})
+    return {name: ", ".join(found) for name, found in lines.items() if found}
 
 
 def _steps(profile: Profile) -> list[document.StepRow]:
