@@ -62,7 +62,7 @@ class Cutter:
             if self.trailer is not None and self.trailer.strip():
                 self._damage("trailing-junk", len(self.trailer.strip()))
             return {}
-        return {**self._around(self.opening.header, b"}"), **self._after()}
+        return {**self._before(self.opening.header), **self._after()}
 
     def _open(self) -> Opening | None:
         length = _HEAD
@@ -86,9 +86,9 @@ class Cutter:
             length *= 8
         return None
 
-    def _around(self, header: bytes, close: bytes) -> dict[str, Any]:
-        text = header.strip().rstrip(b",")
-        document = _decoded(text + close) if text else {}
+    def _before(self, header: bytes) -> dict[str, Any]:
+        text = header.removeprefix(b"\xef\xbb\xbf").strip().rstrip(b",")
+        document = _decoded(text + b"}") if text else {}
         if document is None:
             self._damage("unreadable-metadata", len(header))
         return document or {}
