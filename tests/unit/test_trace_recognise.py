@@ -92,7 +92,7 @@ def bomb(path: Path, start: bytes, filler: bytes, unpacked: int) -> None:
 @pytest.mark.parametrize("filler", [b" ", b"a", b'{"ph":"X"},', b"["])
 def test_a_bomb_is_refused_quickly_and_within_memory(start: bytes, filler: bytes, tmp_path: Path) -> None:
     path = tmp_path / "bomb.json.gz"
-    bomb(path, start, filler, 160 << 20)
+    bomb(path, start, filler, 80 << 20)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(KinetoscopeError):
         read(path)

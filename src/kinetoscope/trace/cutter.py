@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from kinetoscope.trace.frame import Opening, closing, cut, opening, opening_without_head
+from kinetoscope.trace.salvage import REPAIRS, UNREADABLE
 from kinetoscope.trace.spans import Span
 from kinetoscope.trace.supply import Supply
 
@@ -114,8 +115,11 @@ class Cutter:
 
 
 def _decoded(data: bytes) -> dict[str, Any] | None:
-    try:
-        document = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
+    for _, repair in (("as it is", bytes), *REPAIRS):
+        data = repair(data)
+        try:
+            document = msgspec.json.decode(data)
+        except UNREADABLE:
+            continue
+        return document if isinstance(document, dict) else None
+    return None
