@@ -210,7 +210,7 @@ def _describe(arguments: Sequence[Any]) -> Iterator[Argument]:
     storages: dict[int, int] = {}
     for value in arguments:
         if isinstance(value, torch.Tensor):
-            key = value.untyped_storage()._cdata  # noqa: SLF001
+            key = value.untyped_storage()._cdata
             yield TensorArgument(
                 tuple(map(int, value.shape)),
                 tuple(map(int, value.stride())),

@@ -63,7 +63,9 @@ class Session:
             finished=self.recorded,
             start=agreement(folder, rank, world),
         )
-        self.foreign = ForeignProfilers(self.recorder.foreign_began, self.recorder.foreign_ended, self.own_trace)
+        self.foreign = ForeignProfilers(
+            self.recorder.foreign_began, self.recorder.foreign_ended, self.own_trace
+        )
         self.sources.install(options.range)
         self._report("running")
         _active = self
@@ -129,7 +131,9 @@ class Session:
             output = self.folder / "output"
             output.mkdir(exist_ok=True)
             text = "".join(traceback.format_exception(type(failure), failure, failure.__traceback__))
-            (output / f"rank{self.rank}.traceback.txt").write_text(text, encoding="utf-8", errors="backslashreplace")
+            (output / f"rank{self.rank}.traceback.txt").write_text(
+                text, encoding="utf-8", errors="backslashreplace"
+            )
             self.files["traceback"] = f"output/rank{self.rank}.traceback.txt"
         return self._report(exit)
 
@@ -147,10 +151,14 @@ class Session:
             notes=self._notes(),
         )
         files = self.files or (
-            {"compile_log": f"compile/rank{self.rank}.log"} if self.log is not None and self.log.records else {}
+            {"compile_log": f"compile/rank{self.rank}.log"}
+            if self.log is not None and self.log.records
+            else {}
         )
         record = msgspec.structs.replace(record, **files)
-        folders.write_rank(self.folder, RankReport(record=record, environment=environment.describe(self.clocks.driver())))
+        folders.write_rank(
+            self.folder, RankReport(record=record, environment=environment.describe(self.clocks.driver()))
+        )
         return record
 
     def _trace(self) -> str | None:
@@ -178,5 +186,3 @@ def _peak_memory() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak) if sys.platform == "darwin" else int(peak) * 1024
-
-

@@ -8,7 +8,7 @@ from kinetoscope.compilation import fx, module, records
 from kinetoscope.compilation.draft import FrameDraft, GraphDraft
 from kinetoscope.compilation.fx import Node
 from kinetoscope.compilation.model import ExternCall, Fusion, Graph, Kernel, SourceLine
-from kinetoscope.compilation.module import Call, Definition, Module
+from kinetoscope.compilation.module import Call, Comment, Definition, Module
 from kinetoscope.compilation.records import KernelInfo
 
 TRACE_LINE = re.compile(
@@ -57,6 +57,13 @@ def graph_rows(
     return graph, kernels
 
 
+def op_name(callee: str) -> str:
+    """``aten::convolution_backward`` of ``torch.ops.aten.convolution_backward.default``; ``aten::mm`` of
+    ``extern_kernels.mm``; the profiler's name for the op that such a call runs."""
+    library, _, rest = callee.removeprefix("torch.ops.").partition(".")
+    return f"{'aten' if library == 'extern_kernels' else library}::{rest.split('.')[0]}"
+
+
 class Provenance:
     """Which nodes of the post-grad graph, and so which ops and lines, each kernel of one module computes.
 
@@ -70,6 +77,7 @@ class Provenance:
         log = frame.log
         self.calls: dict[str, Call] = {call.name: call for call in parsed.calls}
         self.kernel_names = {definition.name for definition in parsed.kernels}
+        self.backward = module.direction(parsed.aot_id) == "backward"
         self.nodes: dict[str, Node] = {node.name: node for node in fx.nodes(post_grad)}
         dynamo = frame.texts.get("dynamo")
         self.dynamo: dict[str, Node] = (
@@ -127,16 +135,26 @@ class Provenance:
         for name, call in self.calls.items():
             if name in self.kernel_names:
                 continue
-            names = self._mapped(call)
-            source, _ = self._source(names, call)
+            # Inductor lists the views and casts before the call too, in order: the call itself is the last.
+            own = [
+                Comment(aten_ops=c.aten_ops[-1:], source_nodes=c.source_nodes[-1:], handles=c.handles)
+                for c in call.comments
+            ]
+            places = tuple(self._source(self._mapped(comment), comment)[0] for comment in own)
             rows.append(
                 ExternCall(
-                    name=name, calls=call.count, aten_ops=call.aten_ops or self._ops(names), source=source
+                    name=name,
+                    op=op_name(name),
+                    calls=call.count,
+                    aten_ops=tuple(dict.fromkeys(op for comment in own for op in comment.aten_ops))
+                    or self._ops(self._mapped(call)),
+                    source=tuple(dict.fromkeys(line for lines in places for line in lines)),
+                    places=places,
                 )
             )
         return rows
 
-    def _mapped(self, call: Call | None) -> tuple[str, ...]:
+    def _mapped(self, call: Call | Comment | None) -> tuple[str, ...]:
         handles = call.handles if call else ()
         return tuple(dict.fromkeys(name for h in handles for name in self.handle_nodes.get(h, ())))
 
@@ -144,7 +162,9 @@ class Provenance:
         targets = (TARGET.match(node.target) for name in names if (node := self.nodes.get(name)))
         return tuple(dict.fromkeys(target[1] for target in targets if target))
 
-    def _source(self, names: tuple[str, ...], call: Call | None) -> tuple[tuple[SourceLine, ...], str | None]:
+    def _source(
+        self, names: tuple[str, ...], call: Call | Comment | None
+    ) -> tuple[tuple[SourceLine, ...], str | None]:
         """The user's lines, in the order of the graph, and what says so."""
         lines = [node.source for name in names if (node := self.nodes.get(name)) and node.source]
         if lines:
@@ -157,10 +177,11 @@ class Provenance:
         ]
         if traced:
             return tuple(dict.fromkeys(traced)), "stack traces"
-        # Inductor's comment names nodes of Dynamo's graph, or of the post-grad graph for a backward.
+        # Inductor's comment names nodes of Dynamo's graph; of a backward, which Dynamo never saw, its own.
+        known = {**self.dynamo, **self.nodes} if self.backward else {**self.nodes, **self.dynamo}
         named = [
             node.source
             for name in (call.source_nodes if call else ())
-            if (node := self.nodes.get(name) or self.dynamo.get(name)) and node.source
+            if (node := known.get(name)) and node.source
         ]
         return tuple(dict.fromkeys(named)), "source nodes" if named else None

@@ -157,7 +157,9 @@ def _work_sentence(report: Report) -> str:
     largest = [row for row in report.categories if row.share_of_device_time >= 0.05][:3]
     if not largest:
         return ""
-    listed = [f"{numbers.percent(row.share_of_device_time)} {names.shorten(row.category, 40)}" for row in largest]
+    listed = [
+        f"{numbers.percent(row.share_of_device_time)} {names.shorten(row.category, 40)}" for row in largest
+    ]
     return (
         f"Its work: {_listing(listed)}." if len(report.devices) == 1 else f"Their work: {_listing(listed)}."
     )
