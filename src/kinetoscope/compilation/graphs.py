@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kinetoscope.compilation import fx, module, records
+from kinetoscope.compilation import aten, fx, module, records
 from kinetoscope.compilation.draft import FrameDraft, GraphDraft
 from kinetoscope.compilation.fx import Node
 from kinetoscope.compilation.model import ExternCall, Fusion, Graph, Kernel, SourceLine
@@ -96,6 +96,7 @@ class Provenance:
         call = self.calls.get(definition.name)
         names = definition.nodes or self._mapped(call)
         source, basis = self._source(names, call)
+        ops, ops_basis = self._ops_of(definition, call, names)
         tuned = info.best_config or info.only_config
         return Kernel(
             name=definition.name,
@@ -110,7 +111,8 @@ class Provenance:
             language=definition.language,
             path=definition.path,
             calls=call.count if call else 0,
-            aten_ops=definition.aten_ops or (call.aten_ops if call else ()) or self._ops(names),
+            aten_ops=ops,
+            ops_basis=ops_basis,
             nodes=names,
             source=source,
             source_basis=basis,
@@ -129,6 +131,18 @@ class Provenance:
             autotune=info.autotune_cache_state,
             compile_us=info.compile_time_us,
         )
+
+    def _ops_of(
+        self, definition: Definition, call: Call | None, names: tuple[str, ...]
+    ) -> tuple[tuple[str, ...], str | None]:
+        """The kernel's ATen ops, and what says so."""
+        if ops := definition.aten_ops or (call.aten_ops if call else ()):
+            return ops, "Inductor's comment"
+        if ops := self._ops(names):
+            return ops, "graph"
+        known = {node.target.split(".")[-2] for node in self.nodes.values() if node.target.count(".") > 2}
+        ops = aten.ops_in_name(definition.name, known)
+        return ops, "kernel name" if ops else None
 
     def extern(self) -> list[ExternCall]:
         rows: list[ExternCall] = []

@@ -241,6 +241,7 @@ class Kernel(Row, frozen=True, kw_only=True):
     path: str | None
     calls: int
     aten_ops: tuple[str, ...]
+    ops_basis: str | None
     nodes: tuple[str, ...]
     source: tuple[SourceLine, ...]
     source_basis: str | None
