@@ -26,6 +26,18 @@ def shared_data() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def recorded(request: pytest.FixtureRequest) -> Callable[[str], Path]:
+    """Finds a file of the real recordings ("h200/mm_64_warm_eager.json.gz"): in tests/fixtures, else in the shared
+    folder; the test is skipped where it is in neither."""
+
+    def find(name: str) -> Path:
+        own = FIXTURES / name
+        return own if own.is_file() else request.getfixturevalue("shared_data") / name
+
+    return find
+
+
 @pytest.fixture
 def trace_of(tmp_path: Path) -> Callable[..., Trace]:
     """A trace read back from a file of the given Chrome events: ``trace_of(event, …, rank=0, **file_keys)``."""

@@ -11,6 +11,8 @@ from kinetoscope.report.document import (
     DeviceRow,
     EvidenceRow,
     FindingRow,
+    GraphCategory,
+    GraphRow,
     Health,
     HealthNote,
     IdleRow,
@@ -80,6 +82,7 @@ def kernel(name: str = "triton_poi_fused_add_mul_0", **changes: Any) -> KernelRo
         max_us=410.0,
         p90_us=300.0,
         ops=[KernelOp(name="aten::add", launches=30, device_time_us=5_400.0)],
+        kind="kernel",
     )
     return msgspec.structs.replace(row, **changes)
 
@@ -131,6 +134,7 @@ def report(**changes: Any) -> Report:
         ops=[
             OpRow(
                 name="aten::add",
+                kind="cpu_op",
                 calls=200,
                 host_self_us=900.0,
                 host_total_us=1_200.0,
@@ -139,9 +143,28 @@ def report(**changes: Any) -> Report:
             ),
             OpRow(
                 name="aten::mm",
+                kind="cpu_op",
                 calls=110,
                 host_self_us=2_100.0,
                 host_total_us=2_100.0,
+                device_self_us=5_400.0,
+                device_total_us=5_400.0,
+            ),
+            OpRow(
+                name="ProfilerStep*",
+                kind="user_annotation",
+                calls=3,
+                host_self_us=27_000.0,
+                host_total_us=30_000.0,
+                device_self_us=0.0,
+                device_total_us=13_500.0,
+            ),
+            OpRow(
+                name="triton_poi_fused_add_mul_0",
+                kind="kernel",
+                calls=30,
+                host_self_us=0.0,
+                host_total_us=0.0,
                 device_self_us=5_400.0,
                 device_total_us=5_400.0,
             ),
@@ -167,6 +190,31 @@ def report(**changes: Any) -> Report:
         ],
     )
     return msgspec.structs.replace(whole, **changes)
+
+
+def graph(**changes: Any) -> GraphRow:
+    row = GraphRow(
+        graph="0/0 forward fabc",
+        hash="fabc",
+        compile_id="0/0",
+        direction="forward",
+        calls=3,
+        host_us=2_000.0,
+        launches=200,
+        device_time_us=6_750.0,
+        share_of_device_time=0.5,
+        categories=[
+            GraphCategory(
+                category=category,
+                launches=100,
+                device_time_us=6_750.0 * share,
+                share_of_graph=share,
+                share_of_device_time=share / 2,
+            )
+            for category, share in (("pointwise", 0.75), ("matmul", 0.25))
+        ],
+    )
+    return msgspec.structs.replace(row, **changes)
 
 
 def timing(**changes: Any) -> TimingRow:
@@ -230,4 +278,14 @@ def hostile() -> Report:
             notes=[HealthNote(code="x", text=name, share_of_device_time=0.1) for name in HOSTILE],
         ),
         idle=[IdleRow(device=0, cause=name, idle_us=10.0, share_of_window=0.01) for name in HOSTILE],
+        graphs=[
+            graph(
+                graph=name,
+                hash=name,
+                compile_id=name,
+                direction=name,
+                categories=[msgspec.structs.replace(graph().categories[0], category=name)],
+            )
+            for name in HOSTILE
+        ],
     )

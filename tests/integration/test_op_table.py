@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,9 +123,9 @@ def is_match(row: dict[str, str], ours: dict[str, Any], again: dict[str, int]) -
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_op_table_agrees_with_the_one_torch_printed(name: str, shared_data: Path) -> None:
-    rows, totals = parse(shared_data / "h200" / f"{name}.table.txt")
-    trace = read(shared_data / "h200" / f"{name}.json.gz")
+def test_op_table_agrees_with_the_one_torch_printed(name: str, recorded: Callable[[str], Path]) -> None:
+    rows, totals = parse(recorded(f"h200/{name}.table.txt"))
+    trace = read(recorded(f"h200/{name}.json.gz"))
     ours = ops(Profile((trace,)))
     again = counted_again(trace)
     differing = [row for row in rows if not any(is_match(row, mine, again) for mine in ours.to_dicts())]

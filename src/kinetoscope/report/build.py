@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from kinetoscope import __version__
 from kinetoscope.analysis.busy import busy
 from kinetoscope.analysis.compiled import join
 from kinetoscope.analysis.graphs import graph_categories, graphs
+from kinetoscope.analysis.health import health
+from kinetoscope.analysis.idle import idle
 from kinetoscope.analysis.kernels import kernel_rows, kernels
 from kinetoscope.analysis.ops import ops
 from kinetoscope.analysis.profile import Profile
@@ -18,6 +20,7 @@ from kinetoscope.analysis.steps import steps
 from kinetoscope.analysis.window import window
 from kinetoscope.analysis.work import work_of_all
 from kinetoscope.compilation import as_contract
+from kinetoscope.findings.registry import find
 from kinetoscope.report import document
 from kinetoscope.report.timings import timings
 
@@ -34,9 +37,9 @@ def build(profile: Profile) -> document.Report:
         steps=_steps(profile),
         ops=_ops(profile),
         graphs=_graphs(profile),
-        findings=[],
+        findings=_findings(profile),
         health=_health(profile),
-        idle=[],
+        idle=_idle(profile),
         timings=timings(profile),
         compilation=as_contract(profile.compilation, join(profile)) if profile.compilation else None,
     )
@@ -60,8 +63,8 @@ def _environment(profile: Profile) -> dict[str, Any]:
     """What is known of the machine: from the recording's manifest, else from what the traces say."""
     names = list(dict.fromkeys(device.name for trace in profile.traces for device in trace.devices))
     if profile.manifest is not None:
-        recorded = dataclasses.asdict(profile.manifest).get("environment") or {}
-        return {"device_names": names} | {k: v for k, v in recorded.items() if v is not None}
+        recorded: dict[str, Any] = msgspec.to_builtins(profile.manifest.environment)
+        return {"device_names": names} | recorded
     versions = {
         key: trace.metadata[field]
         for trace in profile.traces[:1]
@@ -215,13 +218,62 @@ def _graphs(profile: Profile) -> list[document.GraphRow]:
     ]
 
 
-def _health(profile: Profile) -> document.Health:
-    notes = [
-        document.HealthNote(code=damage.code, text=damage.text)
-        for trace in profile.traces
-        for damage in trace.source.damages
+def _findings(profile: Profile) -> list[document.FindingRow]:
+    return [
+        document.FindingRow(
+            rule=finding.rule,
+            severity=finding.severity,
+            title=finding.title,
+            saving_us=finding.saving.us,
+            saving_basis=finding.saving.basis,
+            evidence=[
+                document.EvidenceRow(
+                    text=seen.text, start_us=seen.start_us, end_us=seen.end_us, events=list(seen.events)
+                )
+                for seen in finding.evidence
+            ],
+            advice=finding.advice,
+            source=finding.source,
+            saving_on_critical_path=finding.saving.on_critical_path,
+            share_of_step=finding.saving.share,
+            snippet=finding.snippet,
+            proof=finding.proof,
+            ranks=list(finding.ranks) or [finding.rank],
+        )
+        for finding in find(profile)
     ]
-    return document.Health(verdict="degraded" if notes else "good", notes=notes)
+
+
+def _health(profile: Profile) -> document.Health:
+    found = health(profile)
+    return document.Health(
+        verdict=found.verdict,
+        notes=[
+            document.HealthNote(
+                code=note.code,
+                text=note.text,
+                share_of_device_time=note.share_of_device_time,
+                gravity=note.gravity,
+                rank=note.rank,
+            )
+            for note in found.notes
+        ],
+    )
+
+
+def _idle(profile: Profile) -> list[document.IdleRow]:
+    return [
+        document.IdleRow(
+            rank=row["rank"],
+            device=row["device"],
+            cause=row["cause"],
+            idle_us=_us(row["idle_ns"]),
+            share_of_window=row["share_of_window"],
+            gaps=row["gaps"],
+            busy_inside_collectives_us=_us(row["inside_collectives_ns"]),
+        )
+        for row in idle(profile).iter_rows(named=True)
+    ]
 
 
 def _us(ns: float) -> float:

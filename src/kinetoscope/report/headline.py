@@ -6,13 +6,16 @@ from pathlib import PurePath
 from statistics import median
 
 from kinetoscope.report import names, numbers
-from kinetoscope.report.document import IdleRow, Report
+from kinetoscope.report.document import IdleRow, OpRow, Report
 
 VERDICTS = {
     "good": "The recording is whole: the numbers below can be trusted.",
     "degraded": "Parts of the recording are missing or damaged: read the numbers with these notes.",
     "unreliable": "The recording is too damaged for its numbers to be trusted.",
 }
+
+
+NOT_HOST_WORK = ("user_annotation", "kernel", "memcpy", "memset", "device annotation")
 
 
 def title(report: Report) -> list[str]:
@@ -106,6 +109,23 @@ def idle_causes(report: Report) -> list[IdleRow]:
     return sorted(rows, key=lambda row: -row.idle_us)
 
 
+def host_ops(report: Report) -> list[OpRow]:
+    """What ran on the host, most time of its own first: ops and runtime calls, without annotations around them."""
+    rows = [row for row in report.ops if row.kind not in NOT_HOST_WORK]
+    return sorted(rows, key=lambda row: -row.host_self_us)
+
+
+def graph_labels(report: Report) -> list[str]:
+    """Each compiled graph in few words: ``0/0 backward``, and its hash where that does not tell it apart."""
+    told = [" ".join(part for part in (row.compile_id, row.direction) if part) for row in report.graphs]
+    return [
+        names.plain(
+            label if row.compile_id and told.count(label) == 1 else f"{label} {names.shorten(row.hash, 9)}"
+        )
+        for label, row in zip(told, report.graphs, strict=True)
+    ]
+
+
 def window(report: Report) -> str:
     """What the shares of time are shares of, in words."""
     if report.steps:
@@ -166,7 +186,7 @@ def _work_sentence(report: Report) -> str:
 
 
 def _host_headline(report: Report) -> str:
-    rows = sorted(report.ops, key=lambda row: -row.host_self_us)
+    rows = host_ops(report)
     total = sum(row.host_self_us for row in rows)
     if not total:
         return "The recording holds neither device work nor ops."

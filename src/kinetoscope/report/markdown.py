@@ -57,6 +57,7 @@ def _lines(report: Report, inputs: Sequence[str]) -> Iterable[str]:
     yield from _findings(report)
     yield from _busy(report)
     yield from _categories(report)
+    yield from _graphs(report)
     yield from _kernels(report)
     if not report.devices:
         yield from _ops(report)
@@ -118,6 +119,24 @@ def _categories(report: Report) -> Iterable[str]:
         )
 
 
+def _graphs(report: Report) -> Iterable[str]:
+    if not report.graphs:
+        return
+    yield from ("", "## Compiled graphs", "")
+    yield from _head("graph", "calls", "device time", "share of device time", "of its own time")
+    for row, label in zip(report.graphs, headline.graph_labels(report), strict=True):
+        parts = ", ".join(
+            f"{escape(part.category)} {_percent(part.share_of_graph)}" for part in row.categories[:5]
+        )
+        yield _row(
+            code(label),
+            numbers.count(row.calls),
+            numbers.time(row.device_time_us),
+            _percent(row.share_of_device_time),
+            parts,
+        )
+
+
 def _kernels(report: Report) -> Iterable[str]:
     if not report.kernels:
         return
@@ -138,11 +157,11 @@ def _kernels(report: Report) -> Iterable[str]:
 
 
 def _ops(report: Report) -> Iterable[str]:
-    if not report.ops:
+    rows = headline.host_ops(report)
+    if not rows:
         return
-    rows = sorted(report.ops, key=lambda row: -row.host_self_us)
     total = sum(row.host_self_us for row in rows)
-    yield from ("", f"## Top ops: share of {numbers.time(total)} of ops' own host time", "")
+    yield from ("", f"## Top ops: share of {numbers.time(total)} of host time in ops and runtime calls", "")
     yield from _head("op", "share", "self", "total", "calls")
     for row in rows[:OPS]:
         yield _row(

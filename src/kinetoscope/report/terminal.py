@@ -18,6 +18,7 @@ DEVICES = 8
 STEPS = 6
 FINDINGS = 3
 CATEGORIES = 8
+GRAPHS = 3
 KERNELS = 10
 OPS = 12
 
@@ -49,6 +50,7 @@ def _sections(report: Report, inputs: Sequence[str], *, ascii_only: bool) -> Ite
     if report.devices:
         yield from _busy(report, ascii_only)
         yield from _categories(report, ascii_only)
+        yield from _graphs(report)
         yield from _kernels(report)
     else:
         yield from _ops(report)
@@ -87,7 +89,7 @@ def _findings(findings: Sequence[FindingRow]) -> Iterable[RenderableType]:
 
 def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
     moved = any(row.communication_us or row.copy_us for row in report.devices)
-    exposed = "; communication and copies only where nothing computes" if moved else ""
+    exposed = "; communication, copies where exposed" if moved else ""
     yield from _heading("Busy", f"share of {headline.window(report)}{exposed}")
     table = columns("left*", "left", "right", "left*")
     device_bars, step_bars = bars.device_bars(report), bars.step_bars(report)
@@ -164,12 +166,33 @@ def _kernels(report: Report) -> Iterable[RenderableType]:
     yield from rest(len(report.kernels) - KERNELS, "kernel")
 
 
-def _ops(report: Report) -> Iterable[RenderableType]:
-    if not report.ops:
+def _graphs(report: Report) -> Iterable[RenderableType]:
+    if not report.graphs:
         return
-    rows = sorted(report.ops, key=lambda row: -row.host_self_us)
+    yield from _heading("Compiled graphs", "share of device time; of each graph's own time")
+    table = columns("left", "right", "right", "right", "left*")
+    for row, label in zip(report.graphs[:GRAPHS], headline.graph_labels(report), strict=False):
+        parts = " · ".join(
+            f"{names.shorten(part.category, 22)} {numbers.percent(part.share_of_graph)}"
+            for part in row.categories[:3]
+        )
+        table.add_row(
+            Text(names.shorten(label, 30)),
+            Text(numbers.percent(row.share_of_device_time)),
+            Text(numbers.time(row.device_time_us)),
+            Text(numbers.count(row.calls, "call")),
+            Text(parts, style="dim"),
+        )
+    yield table
+    yield from rest(len(report.graphs) - GRAPHS, "graph")
+
+
+def _ops(report: Report) -> Iterable[RenderableType]:
+    rows = headline.host_ops(report)
+    if not rows:
+        return
     total = sum(row.host_self_us for row in rows)
-    yield from _heading("Top ops", f"share of {numbers.time(total)} of ops' own host time")
+    yield from _heading("Top ops", f"share of {numbers.time(total)} of host time in ops and runtime calls")
     table = columns("left*", "right", "right", "right", "right")
     heads(table, "op", "share", "self", "total", "calls")
     for row in rows[:OPS]:

@@ -11,7 +11,6 @@ from kinetoscope.trace.frame import Opening, closing, cut, opening, opening_with
 from kinetoscope.trace.spans import Span
 from kinetoscope.trace.supply import Supply
 
-SPAN = 16 << 20  # bytes decoded in one go by one process
 TAIL = 256 << 10  # bytes at the end in which the end of the list is looked for
 _HEAD = 1 << 20
 _LONGEST_HEAD = 64 << 20
@@ -33,12 +32,17 @@ class Cutter:
         if self.opening is None:
             return
         supply, at = self._supply, self.opening.start
-        while supply.reaches(at + SPAN + TAIL):
-            found = self._cut(at + SPAN)
-            if found is None:
+        while supply.reaches(at + supply.span + TAIL):
+            found = self._cut(at + supply.span)
+            if found is not None:
+                yield supply.take(at, found[0])
+                at = found[1]
+            elif supply.reaches(at + supply.span + _LONGEST_EVENT):
+                self._damage("unreadable-bytes", _LONGEST_EVENT)
+                supply.take(at, at + _LONGEST_EVENT)
+                at += _LONGEST_EVENT
+            else:
                 break
-            yield supply.take(at, found[0])
-            at = found[1]
         end = supply.end()
         if end - at > TAIL and (found := self._cut(end - TAIL)) is not None:
             yield supply.take(at, found[0])

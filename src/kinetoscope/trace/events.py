@@ -118,8 +118,9 @@ DEVICE_KINDS = {
     "mtia_ccp_events": "kernel",
 }
 CALLS = frozenset(
-    ["cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "xpu_driver", "mtia_runtime"]
-    + ["privateuse1_runtime", "privateuse1_driver"]
+    f"{maker}_{level}"
+    for maker in ("cuda", "hip", "xpu", "mtia", "privateuse1")
+    for level in ("runtime", "driver")
 )
 DEVICE_NOTES = frozenset(["gpu_user_annotation", "cuda_sync"])
 

@@ -9,7 +9,7 @@ import polars as pl
 from kinetoscope.trace import schema
 from kinetoscope.trace.events import CALLS
 from kinetoscope.trace.model import Trace
-from kinetoscope.trace.tree import nested, sorted_by_lane
+from kinetoscope.trace.tree import nested
 
 LAUNCHING = sorted(CALLS)
 STEP = r"^ProfilerStep(#|\*)"
@@ -18,22 +18,20 @@ _NO_ROW = pl.lit(None, pl.UInt32)
 
 
 def link(trace: Trace) -> Trace:
-    """The trace with its rows ordered and numbered, and with every join filled in.
+    """The trace, its rows in order and numbered, with every join filled in.
 
     ``launch``: the call with the device event's correlation id; where there is none, the call that a flow comes
     from. ``op``: the innermost op or annotation around the launch; where there is none, the op that the launch or
     the device event names by External id. ``step``: by the time of the launch, or of the event itself.
     """
-    host = nested(sorted_by_lane(trace.host_events))
+    host = nested(trace.host_events)
     category = host["category"].cast(pl.String)
     is_op = category.is_in(_OPS)
     calls = host.select(
         launch="id", correlation="correlation", lane="lane", launch_ns="start_ns", call_external="external_id"
     ).filter(category.is_in(LAUNCHING))
     steps = _steps(host, is_op)
-    device = trace.device_events.drop("id", "launch", "op", "step")
-    device = device.sort("device", "start_ns", "event").with_row_index("id")
-    device = _with_launch(device, calls, trace.flows)
+    device = _with_launch(trace.device_events.drop("launch", "op", "step"), calls, trace.flows)
     device = _with_op(device, host, is_op, calls)
     device = device.with_columns(_step_of(device, host, steps))
     return replace(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing as closed_after
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 from kinetoscope.errors import NotATraceError
 from kinetoscope.trace import schema
 from kinetoscope.trace.container import open_supply
 from kinetoscope.trace.cutter import Cutter
+from kinetoscope.trace.damage import described, is_complete
+from kinetoscope.trace.decode import Batch
 from kinetoscope.trace.link import link
 from kinetoscope.trace.model import DeviceProperties, Source, Trace
+from kinetoscope.trace.recognise import refuse_document
 from kinetoscope.trace.spans import Span, decode_span
 from kinetoscope.trace.tables import Assembly
 from kinetoscope.trace.workers import Workers, cores
@@ -22,28 +27,46 @@ IN_PROCESS = 24 << 20  # bytes; below this starting processes costs more than it
 
 
 def read(path: str | Path, *, rank: int | None = None, progress: Progress | None = None) -> Trace:
-    """Read one Kineto / Chrome JSON trace into tables."""
+    """Read one Kineto / Chrome JSON trace: plain, gzip or zstd, whole or damaged.
+
+    Args:
+        rank: the rank it belongs to, where the file does not say or is not to be believed.
+        progress: called now and then with the bytes of the file read so far, and its size.
+
+    Raises:
+        NotATraceError: nothing in it is a trace; the message says what it is instead.
+        InputError: it cannot be opened.
+        MissingDependencyError: it is packed in a way that nothing installed here unpacks.
+        TooLargeError: it unpacks past the limit.
+    """
     path = Path(path)
-    with closed_after(open_supply(path)) as supply:
+    size = path.stat().st_size if path.is_file() else 0
+    moved = None if progress is None else partial(_tell, progress, size)
+    with closing(open_supply(path, moved)) as supply:
+        start = supply.window(0, 1 << 16)
         cutter = Cutter(supply)
         assembly = Assembly()
-        many = supply.reaches(IN_PROCESS)
-        for _, batch in _decoded(cutter.spans(), cores() if many else 0):
+        for batch in _batches(cutter.spans(), cores() if supply.reaches(IN_PROCESS) else 1):
             assembly.add(batch)
         metadata = cutter.metadata()
-        size = path.stat().st_size
-    if not assembly.events:
-        raise NotATraceError("no trace", where=str(path))
+    if not assembly.holds_a_trace:
+        _refuse_empty(path, start, metadata)
+    if moved is not None:
+        moved(size)
     tables = assembly.tables()
-    distributed: Any = metadata.get("distributedInfo") or {}
+    damages = {**cutter.damages, **assembly.damages}
+    source = Source(
+        str(path),
+        size,
+        assembly.events,
+        _rank(metadata) if rank is None else rank,
+        is_complete(damages),
+        described(damages),
+        MappingProxyType(assembly.unused),
+    )
     return link(
         Trace(
-            source=Source(
-                str(path),
-                size,
-                assembly.events,
-                int(rank if rank is not None else distributed.get("rank", 0)),
-            ),
+            source=source,
             lanes=tables.lanes,
             host_events=tables.host_events,
             device_events=tables.device_events,
@@ -51,28 +74,58 @@ def read(path: str | Path, *, rank: int | None = None, progress: Progress | None
             device_annotations=tables.device_annotations,
             flows=tables.flows,
             memory=tables.memory,
-            devices=tuple(_properties(d) for d in metadata.get("deviceProperties") or []),
-            metadata=metadata,
+            devices=_devices(metadata),
+            metadata=MappingProxyType(metadata),
         )
     )
 
 
-def _decoded(spans: Iterable[Span], workers: int) -> Iterator[tuple[Span, Any]]:
-    if not workers:
-        for span in spans:
-            yield span, decode_span(span)
+def _tell(progress: Progress, size: int, at: int) -> None:
+    progress(at, size)
+
+
+def _batches(spans: Iterable[Span], processes: int) -> Iterator[Batch]:
+    if processes == 1:
+        yield from map(decode_span, spans)
         return
-    with Workers(workers) as pool:
-        yield from pool.decode(spans)
+    with Workers(processes) as workers:
+        yield from workers.decode(spans)
+
+
+def _refuse_empty(path: Path, start: bytes, metadata: Mapping[str, Any]) -> NoReturn:
+    if b'"traceEvents"' in start or metadata:
+        raise NotATraceError(
+            "the trace holds no events",
+            where=str(path),
+            mend="was the profiler active? With a schedule, p.step() must be called often enough",
+        )
+    refuse_document(path, start)
+
+
+def _rank(metadata: Mapping[str, Any]) -> int:
+    distributed = metadata.get("distributedInfo")
+    rank: Any = distributed.get("rank") if isinstance(distributed, dict) else None
+    return rank if isinstance(rank, int) else 0
+
+
+def _devices(metadata: Mapping[str, Any]) -> tuple[DeviceProperties, ...]:
+    entries: Any = metadata.get("deviceProperties")
+    if not isinstance(entries, list):
+        return ()
+    return tuple(
+        _properties(entry)
+        for entry in entries
+        if isinstance(entry, dict) and isinstance(entry.get("id"), int)
+    )
 
 
 def _properties(entry: dict[str, Any]) -> DeviceProperties:
-    capability = (entry["computeMajor"], entry["computeMinor"]) if "computeMajor" in entry else None
+    major, minor = entry.get("computeMajor"), entry.get("computeMinor")
     return DeviceProperties(
-        int(entry["id"]),
-        str(entry["name"]),
+        entry["id"],
+        str(entry.get("name", "")),
         entry.get("totalGlobalMem"),
-        capability,
+        (major, minor) if isinstance(major, int) and isinstance(minor, int) else None,
         entry.get("numSms"),
-        entry,
+        MappingProxyType(entry),
     )

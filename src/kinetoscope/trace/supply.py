@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +12,8 @@ from kinetoscope.trace.spans import FileSpan, Span
 
 class Supply(Protocol):
     """Bytes by offset. Reading goes forwards: what lies before a span that was taken is gone."""
+
+    span: int  # bytes that make a good span here
 
     def reaches(self, offset: int) -> bool:
         """Whether there are bytes at and after ``offset``."""
@@ -33,7 +35,10 @@ class Supply(Protocol):
 class FileSupply:
     """A plain file: spans are offsets, and who decodes them reads them."""
 
-    def __init__(self, path: Path) -> None:
+    span = 16 << 20
+
+    def __init__(self, path: Path, moved: Callable[[int], None] | None = None) -> None:
+        self._moved = moved
         self._path = str(path)
         self._file = path.open("rb")
         self._size = os.fstat(self._file.fileno()).st_size
@@ -46,6 +51,8 @@ class FileSupply:
         return self._file.read(length)
 
     def take(self, start: int, end: int) -> Span:
+        if self._moved is not None:
+            self._moved(start)
         return FileSpan(self._path, start, end)
 
     def end(self) -> int:
@@ -57,6 +64,8 @@ class FileSupply:
 
 class StreamSupply:
     """Blocks that come one after the other; what was taken is let go."""
+
+    span = 4 << 20
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks = blocks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -10,6 +9,7 @@ import polars as pl
 from kinetoscope.trace import schema
 from kinetoscope.trace.decode import Batch, Codes
 from kinetoscope.trace.events import ABSENT, DEVICE_KINDS, canonical
+from kinetoscope.trace.tree import sorted_by_lane
 
 _DAY_NS = 86_400_000_000_000
 _TYPES: dict[str, Any] = {"q": pl.Int64, "d": pl.Float64, "I": pl.UInt32, "B": pl.UInt8}
@@ -18,7 +18,7 @@ _LARGEST_US = 9e15  # a double counts single microseconds up to here
 
 
 class Tables(NamedTuple):
-    """The tables as the file has them: not joined, rows not numbered."""
+    """The tables as the file has them, rows ordered and numbered, nothing joined."""
 
     lanes: pl.DataFrame
     host_events: pl.DataFrame
@@ -38,6 +38,11 @@ class Assembly:
         self._names, self._texts, self._lanes = Codes(), Codes(), Codes()
         self._texts[""] = 0  # absent
         self._frames: dict[str, list[pl.DataFrame]] = {}
+
+    @property
+    def holds_a_trace(self) -> bool:
+        """Whether any of it was an event: only those have a phase."""
+        return bool(self._frames) or any(not kind.startswith("None") for kind in self.unused)
 
     def add(self, batch: Batch) -> None:
         names = _codes(self._names.of(map(_text, batch.names)))
@@ -66,40 +71,41 @@ class Assembly:
 
     def tables(self) -> Tables:
         """All tables; events without a believable time are left out and counted in ``damages``."""
-        frames = {room: pl.concat(parts, how="diagonal_relaxed") for room, parts in self._frames.items()}
-        self._frames.clear()
+        frames: dict[str, pl.DataFrame] = {}
+        while self._frames:
+            room, parts = self._frames.popitem()
+            frames[room] = pl.concat(parts, how="diagonal_relaxed")
         frames = self._believable(frames)
-        texts = pl.Series("text", list(self._texts), pl.String)
-        texts = texts.set(texts == "", None)
-        names = pl.Series("name", list(self._names), pl.String)
-        pid, tid = (
-            (pl.Series(list(part), dtype=pl.String) for part in zip(*self._lanes, strict=True))
-            if self._lanes
-            else (
-                pl.Series(dtype=pl.String),
-                pl.Series(dtype=pl.String),
-            )
+        meaning = _Meaning(
+            pl.Series("name", list(self._names), pl.String),
+            pl.Series("text", [None, *list(self._texts)[1:]], pl.String),
+            pl.Series("pid", [pid for pid, _ in self._lanes], pl.String),
+            pl.Series("tid", [tid for _, tid in self._lanes], pl.String),
         )
-        decoded = {room: _decoded(frame, names, texts) for room, frame in frames.items()}
-        labels = decoded.pop("labels", None)
-        device = _on_device(decoded.get("device"), pid, tid)
-        notes = _on_device(decoded.get("notes"), pid, tid)
-        instants = decoded.get("instants")
-        if instants is not None and "name" in instants.columns:
-            self._count_unused(instants.filter(pl.col("name").cast(pl.String) != "[memory]"))
-        host = [decoded[room] for room in ("ops", "calls", "python") if room in decoded]
+        labels = frames.pop("labels", None)
+        host = [frames.pop(room) for room in ("ops", "calls", "python") if room in frames]
+        device = _on_device(frames.pop("device", None), meaning, ["device", "start_ns", "event"])
         return Tables(
-            _lanes(pid, tid, labels, device),
-            schema.conform(pl.concat(host, how="diagonal") if host else pl.DataFrame(), schema.HOST_EVENTS),
+            _lanes(meaning, None if labels is None else meaning.of(labels), device),
+            _host(host, meaning),
             schema.conform(device, schema.DEVICE_EVENTS),
-            schema.conform(notes, schema.DEVICE_ANNOTATIONS),
-            schema.conform(decoded.get("flows", pl.DataFrame()), schema.FLOWS),
-            _memory(instants),
+            schema.conform(
+                _on_device(frames.pop("notes", None), meaning, ["event"]), schema.DEVICE_ANNOTATIONS
+            ),
+            schema.conform(meaning.of(frames.pop("flows", None)), schema.FLOWS),
+            self._memory(meaning.of(frames.pop("instants", None))),
         )
 
-    def _count_unused(self, instants: pl.DataFrame) -> None:
-        if len(instants):
-            self.unused["i"] = self.unused.get("i", 0) + len(instants)
+    def _memory(self, instants: pl.DataFrame) -> pl.DataFrame:
+        if not instants.columns:
+            return schema.empty(schema.MEMORY)
+        is_memory = instants["name"].cast(pl.String) == "[memory]"
+        if marks := len(instants) - int(is_memory.sum()):
+            self.unused["i"] = self.unused.get("i", 0) + marks
+        memory = instants.filter(is_memory).rename({"device_id": "device", "memory_bytes": "bytes"})
+        return schema.conform(
+            memory.with_columns(pl.col("address").cast(pl.UInt64, strict=False)), schema.MEMORY
+        )
 
     def _count_damage(self, code: str, count: int) -> None:
         if count:
@@ -167,69 +173,70 @@ def _nanoseconds(column: pl.Series) -> pl.Series:
     ).to_series()
 
 
-def _decoded(frame: pl.DataFrame, names: pl.Series, texts: pl.Series) -> pl.DataFrame:
-    """Codes back to what they stand for, and absent integers to null."""
-    columns: list[pl.Series] = []
-    for column in frame.iter_columns():
-        if column.name == "name":
-            column = names.cast(pl.Categorical).gather(column).alias("name")
-        elif column.name == "category":
-            column = _categories(column, names)
-        elif column.dtype == pl.UInt32 and column.name not in ("event", "lane"):
-            column = texts.gather(column).alias(column.name)
-        elif column.dtype == pl.Int64 and column.name not in ("start_ns", "duration_ns"):
-            if column.min() == ABSENT:
-                column = column.set(column == ABSENT, None)
-        elif column.dtype == pl.Float64:
-            column = column.fill_nan(None)
-        columns.append(column)
-    return pl.DataFrame(columns)
+class _Meaning(NamedTuple):
+    """What codes stand for: names and categories, other texts, and the pid and tid of lanes."""
+
+    names: pl.Series
+    texts: pl.Series
+    pid: pl.Series
+    tid: pl.Series
+
+    def of(self, frame: pl.DataFrame | None) -> pl.DataFrame:
+        """Codes back to what they stand for, and absent integers to null."""
+        return pl.DataFrame(
+            [] if frame is None else [self._column(column) for column in frame.iter_columns()]
+        )
+
+    def _column(self, column: pl.Series) -> pl.Series:
+        name = column.name
+        if name == "name":
+            return self.names.cast(pl.Categorical).gather(column).alias(name)
+        if name == "category":
+            used = column.unique().drop_nulls()
+            today = pl.Series([canonical(category) for category in self.names.gather(used)], dtype=pl.String)
+            return column.replace_strict(used, today, return_dtype=pl.String).cast(pl.Categorical).alias(name)
+        if name in ("id", "event", "lane", "start_ns", "duration_ns"):
+            return column
+        if column.dtype == pl.UInt32:
+            return self.texts.gather(column).alias(name)
+        if column.dtype == pl.Int64 and column.min() == ABSENT:
+            return column.set(column == ABSENT, None)
+        return column.fill_nan(None) if column.dtype == pl.Float64 else column
 
 
-def _categories(column: pl.Series, names: pl.Series) -> pl.Series:
-    used = column.unique()
-    today = pl.Series([canonical(name) for name in names.gather(used)], dtype=pl.String)
-    return column.replace_strict(used, today, return_dtype=pl.String).cast(pl.Categorical).alias("category")
+def _host(parts: list[pl.DataFrame], meaning: _Meaning) -> pl.DataFrame:
+    if not parts:
+        return schema.empty(schema.HOST_EVENTS)
+    host = sorted_by_lane(pl.concat(parts, how="diagonal"))
+    parts.clear()
+    return schema.conform(meaning.of(host), schema.HOST_EVENTS)
 
 
-def _on_device(frame: pl.DataFrame | None, pid: pl.Series, tid: pl.Series) -> pl.DataFrame:
+def _on_device(frame: pl.DataFrame | None, meaning: _Meaning, order: list[str]) -> pl.DataFrame:
     """With ``kind``, and with ``device`` and ``stream`` from the lane where the event does not say."""
     if frame is None:
         return pl.DataFrame()
-    return frame.with_columns(
-        pl.coalesce("device", pid.cast(pl.Int64, strict=False).gather(frame["lane"]), 0)
-        .cast(pl.Int32, strict=False)
-        .alias("device"),
-        pl.coalesce("stream", tid.cast(pl.Int64, strict=False).gather(frame["lane"]), 0).alias("stream"),
-        pl.col("category").cast(pl.String).replace_strict(DEVICE_KINDS, default=None).alias("kind"),
+    lane = frame["lane"]
+    pid, tid = (part.cast(pl.Int64, strict=False).gather(lane) for part in (meaning.pid, meaning.tid))
+    absent = pl.lit(ABSENT)
+    placed = frame.with_columns(
+        pl.coalesce(pl.col("device").replace(absent, None), pid, 0).cast(pl.Int32, strict=False),
+        pl.coalesce(pl.col("stream").replace(absent, None), tid, 0).alias("stream"),
+    )
+    placed = meaning.of(placed.sort(order).with_row_index("id"))
+    return placed.with_columns(
+        kind=pl.col("category").cast(pl.String).replace_strict(DEVICE_KINDS, default=None)
     )
 
 
-def _lanes(pid: pl.Series, tid: pl.Series, labels: pl.DataFrame | None, device: pl.DataFrame) -> pl.DataFrame:
-    lanes = pl.DataFrame({"pid": pid, "tid": tid}).with_row_index("id")
+def _lanes(meaning: _Meaning, labels: pl.DataFrame | None, device: pl.DataFrame) -> pl.DataFrame:
+    lanes = pl.DataFrame([meaning.pid, meaning.tid]).with_row_index("id")
     if labels is not None:
         labels = labels.with_columns(pl.col("name").cast(pl.String))
         processes = labels.filter(pl.col("name") == "process_name").select("pid", process_name="label")
         threads = labels.filter(pl.col("name") == "thread_name").select("pid", "tid", thread_name="label")
-        lanes = lanes.join(
-            processes.unique("pid", keep="last", maintain_order=True),
-            on="pid",
-            how="left",
-            maintain_order="left",
-        ).join(
-            threads.unique(["pid", "tid"], keep="last", maintain_order=True),
-            on=["pid", "tid"],
-            how="left",
-            maintain_order="left",
-        )
-    seen: Iterable[int] = device["lane"].unique() if len(device) else []
-    return schema.conform(lanes.with_columns(is_device=pl.col("id").is_in(list(seen))), schema.LANES)
-
-
-def _memory(instants: pl.DataFrame | None) -> pl.DataFrame:
-    if instants is None:
-        return schema.conform(pl.DataFrame(), schema.MEMORY)
-    memory = instants.filter(pl.col("name").cast(pl.String) == "[memory]").rename(
-        {"device_id": "device", "memory_bytes": "bytes"}
-    )
-    return schema.conform(memory.with_columns(pl.col("address").cast(pl.UInt64, strict=False)), schema.MEMORY)
+        for named, key in ((processes, ["pid"]), (threads, ["pid", "tid"])):
+            last = named.unique(key, keep="last", maintain_order=True)
+            lanes = lanes.join(last, on=key, how="left", maintain_order="left")
+    seen = device["lane"].unique() if len(device) else pl.Series(dtype=pl.UInt32)
+    return schema.conform(lanes.with_columns(is_device=pl.col("id").is_in(seen.implode())), schema.LANES)

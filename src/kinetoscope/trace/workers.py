@@ -62,18 +62,16 @@ class Workers:
                 if pipe is not None:
                     pipe.close()
 
-    def decode(self, spans: Iterable[Span]) -> Iterator[tuple[Span, Batch]]:
-        """Every span with what it packs into, in order; at most two per process are under way."""
+    def decode(self, spans: Iterable[Span]) -> Iterator[Batch]:
+        """What every span packs into, in order; at most two per process are under way."""
         with ThreadPoolExecutor(self._count) as threads:
-            under_way: deque[tuple[Span, Future[Batch]]] = deque()
+            under_way: deque[Future[Batch]] = deque()
             for span in spans:
-                under_way.append((span, threads.submit(self._decode, span)))
+                under_way.append(threads.submit(self._decode, span))
                 if len(under_way) >= 2 * self._count:
-                    done, batch = under_way.popleft()
-                    yield done, batch.result()
+                    yield under_way.popleft().result()
             while under_way:
-                done, batch = under_way.popleft()
-                yield done, batch.result()
+                yield under_way.popleft().result()
 
     def _decode(self, span: Span) -> Batch:
         process = self._idle.get()
