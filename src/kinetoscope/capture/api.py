@@ -93,8 +93,7 @@ class profile(ContextDecorator):
             import torch  # noqa: F401
         except ImportError as error:
             raise MissingDependencyError(
-                "recording needs PyTorch",
-                mend="install torch in this environment, or read a trace with `report`",
+                "recording needs PyTorch", mend="install torch in this environment, or read a trace with `report`"
             ) from error
         self._outer = sessions.active()
         if self._outer is not None:
@@ -104,9 +103,7 @@ class profile(ContextDecorator):
             return self
         place = rank_and_world(os.environ)
         rank, self._world = place or (0, 1)
-        folder, first = (
-            (folders.create(self.name, self.out), True) if place is None else meet(self.name, self.out, rank)
-        )
+        folder, first = (folders.create(self.name, self.out), True) if place is None else meet(self.name, self.out, rank)
         if first:
             options = msgspec.to_builtins(self.options)
             folders.begin(folder, command=tuple(sys.argv), options=options, version=kinetoscope.__version__)

@@ -11,6 +11,7 @@ from weakref import WeakSet
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.options import Options
 
+
 _OURS: WeakSet[Any] = WeakSet()
 
 

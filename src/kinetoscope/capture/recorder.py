@@ -254,12 +254,7 @@ class Recorder:
             self.device.synchronize()
         seconds, compiling = self._interval()
         self.unprofiled.append(seconds)
-        if (
-            compiling
-            and len(self.all_waited) < PATIENCE
-            and self.options.warmup is None
-            and self.start_agreed is at_once
-        ):
+        if compiling and len(self.all_waited) < PATIENCE and self.options.warmup is None and self.start_agreed is at_once:
             self.waited, self.phase = [], SETTLE
         elif last:
             self.session = self.device.session(any_thread=False)

@@ -24,14 +24,7 @@ from kinetoscope.capture.imports import ImportWatch
 Tick = Callable[[str, Hashable, str], None]
 
 # Ranges that libraries open themselves: no step of the user's.
-LIBRARY_RANGES = (
-    "Optimizer.",
-    "DistributedDataParallel.",
-    "enumerate(DataLoader)",
-    "ProfilerStep#",
-    "FSDP",
-    "## ",
-)
+LIBRARY_RANGES = ("Optimizer.", "DistributedDataParallel.", "enumerate(DataLoader)", "ProfilerStep#", "FSDP", "## ")
 
 
 class Boundary:

@@ -90,11 +90,7 @@ def dynamo_counters() -> dict[str, dict[str, int]]:
     """``torch._dynamo.utils.counters``, or nothing where nothing was compiled."""
     module = sys.modules.get("torch._dynamo.utils")
     counters = getattr(module, "counters", {})
-    return {
-        str(group): {str(k): int(v) for k, v in values.items()}
-        for group, values in counters.items()
-        if values
-    }
+    return {str(group): {str(k): int(v) for k, v in values.items()} for group, values in counters.items() if values}
 
 
 def bytecode_in_structured_log() -> bool:

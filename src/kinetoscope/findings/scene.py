@@ -79,9 +79,7 @@ class Scene:
         manifest = self.profile.manifest
         if manifest is None or self.unit != "step":
             return None
-        times = [
-            t for record in manifest.ranks if record.rank == self.rank for t in record.steps.unprofiled_s
-        ]
+        times = [t for record in manifest.ranks if record.rank == self.rank for t in record.steps.unprofiled_s]
         return median(times) * 1e6 if times else None
 
     @cached_property
@@ -194,9 +192,7 @@ class Scene:
 
     def bench(self, kernel: str) -> str | None:
         folder = self.profile.folder
-        return (
-            f"kinetoscope bench {shlex.quote(str(folder))} --kernel {shlex.quote(kernel)}" if folder else None
-        )
+        return f"kinetoscope bench {shlex.quote(str(folder))} --kernel {shlex.quote(kernel)}" if folder else None
 
 
 def severity(saving: Saving, at_most: Severity = "high") -> Severity | None:

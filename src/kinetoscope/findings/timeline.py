@@ -17,7 +17,9 @@ from kinetoscope.analysis.work import work
 from kinetoscope.trace.model import Trace
 
 # Calls in which the host waits for the device.
-WAITS = r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize$|^(cuda|hip)Memcpy$|^hipMemcpyWithStream$|^cuMemcpy[DH]to"
+WAITS = (
+    r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize$|^(cuda|hip)Memcpy$|^hipMemcpyWithStream$|^cuMemcpy[DH]to"
+)
 # A launch this long found the queue full: the host was waiting for the device to take it.
 FULL_QUEUE_NS = 200_000
 
