@@ -1,5 +1,6 @@
 """The cases that a live compile log must tell: attention with its backward, a recompilation, a break, an error."""
 
+import contextlib
 import sys
 
 import torch
@@ -37,10 +38,8 @@ def main():
     for rows in (3, 4):
         grow(torch.ones(rows, 5))
     torch.compile(talk, backend="aot_eager")(torch.ones(3))
-    try:
+    with contextlib.suppress(torch._dynamo.exc.Unsupported):
         torch.compile(branch, backend="eager", fullgraph=True)(torch.ones(3))
-    except torch._dynamo.exc.Unsupported:
-        pass
 
 
 if __name__ == "__main__":

@@ -150,7 +150,9 @@ class _Made:
             torch=self.torch,
             sources=tuple(self.sources),
             frames=tuple(self.frames),
-            graph_breaks=breaks.reconcile(self.occurrences, self.counters),
+            graph_breaks=breaks.reconcile(
+                self.occurrences, self.counters, {failure.reason for failure in self.failures}
+            ),
             recompilations=_merged(self.recompilations),
             failures=tuple(self.failures),
             graphs=tuple(self.graphs),

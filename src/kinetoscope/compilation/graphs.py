@@ -80,8 +80,10 @@ class Provenance:
         self.backward = module.direction(parsed.aot_id) == "backward"
         self.nodes: dict[str, Node] = {node.name: node for node in fx.nodes(post_grad)}
         dynamo = frame.texts.get("dynamo")
-        self.dynamo: dict[str, Node] = (
-            {} if draft.mappings or not dynamo else {n.name: n for n in fx.nodes(log.text(dynamo))}
+        self.dynamo: dict[str, Node] = {n.name: n for n in fx.nodes(log.text(dynamo))} if dynamo else {}
+        # Files of this program, to tell its lines from those that a cache hit brings along.
+        self.files: set[str] = (
+            {n.source.file for n in self.dynamo.values() if n.source} if draft.cache == "hit" else set()
         )
         mapping = log.json(draft.mappings, records.node_mappings) if draft.mappings else None
         self.handle_nodes: dict[str, list[str]] = {
@@ -180,6 +182,15 @@ class Provenance:
         self, names: tuple[str, ...], call: Call | Comment | None
     ) -> tuple[tuple[SourceLine, ...], str | None]:
         """The user's lines, in the order of the graph, and what says so."""
+        lines, basis = self._lines(names, call)
+        if basis and self.files and not any(line.file in self.files for line in lines):
+            # Code out of the cache carries the lines of whoever compiled it first.
+            basis = f"{basis} of the program that filled the cache"
+        return lines, basis
+
+    def _lines(
+        self, names: tuple[str, ...], call: Call | Comment | None
+    ) -> tuple[tuple[SourceLine, ...], str | None]:
         lines = [node.source for name in names if (node := self.nodes.get(name)) and node.source]
         if lines:
             return tuple(dict.fromkeys(lines)), "graph"
