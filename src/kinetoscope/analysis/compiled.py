@@ -136,14 +136,17 @@ def _own(events: pl.DataFrame, compilation: Compilation) -> pl.DataFrame:
     in_graph = kernels.unique(["graph", "base"], keep="first", maintain_order=True).drop("compile_id")
     in_frame = _single(kernels, ["compile_id", "base"], "frame").rename({"compile_id": "region"})
     anywhere = _single(kernels, ["base"], "name")
-    known = pl.col("graph").is_not_null()
+    # What an announced graph launched is that graph's or nobody's.
+    known = pl.col("hash").is_not_null()
     return (
         events.join(in_graph, on=["graph", "base"], how="left")
         .join(in_frame, on=["region", "base"], how="left")
         .join(anywhere, on="base", how="left")
         .with_columns(
-            pl.when(known)
+            pl.when(pl.col("graph").is_not_null())
             .then(pl.lit("graph hash"))
+            .when(known)
+            .then(None)
             .when(pl.col("frame_kernel").is_not_null())
             .then(pl.lit("compile id and name"))
             .when(pl.col("name_kernel").is_not_null())
@@ -153,7 +156,7 @@ def _own(events: pl.DataFrame, compilation: Compilation) -> pl.DataFrame:
             .then("kernel")
             .otherwise(pl.coalesce("frame_kernel", "name_kernel"))
             .alias("kernel"),
-            pl.coalesce("graph", "frame_graph", "name_graph").alias("graph"),
+            pl.when(known).then("graph").otherwise(pl.coalesce("frame_graph", "name_graph")).alias("graph"),
         )
         .drop("frame_kernel", "frame_graph", "name_kernel", "name_graph", "base")
     )
