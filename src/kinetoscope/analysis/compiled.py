@@ -65,6 +65,21 @@ def join(profile: Profile) -> Joined | None:
     )
 
 
+def source_of(profile: Profile) -> dict[str, str]:
+    """``file:line`` of the first line that each generated kernel computes, by the name that the trace has for it.
+
+    Graphs may have kernels of one name: the one with the most device time speaks for it.
+    """
+    joined = join(profile)
+    kernels = joined.compilation.kernels if joined else ()
+    return {
+        name: f"{kernel.source[0].file}:{kernel.source[0].line}"
+        for kernel in sorted(kernels, key=lambda k: k.device_time_us or 0.0)
+        if kernel.source
+        for name in (kernel.symbol, kernel.name)
+    }
+
+
 @remembered
 def launched(trace: Trace) -> pl.DataFrame:
     """Every piece of device work with the compiled graph that launched it.

@@ -214,7 +214,8 @@ def ops_in_name(kernel: str, known: Iterable[str]) -> tuple[str, ...]:
     vocabulary = GLOSSARY.keys() | {*known}
     # reading[i]: how the name can be read from word i on
     words = match["ops"].split("_") if match else []
-    reading: list[tuple[str, ...] | None] = [None] * len(words) + [()]
+    reading: list[tuple[str, ...] | None] = [None for _ in words]
+    reading.append(())
     for start in reversed(range(len(words))):
         for end in range(len(words), start, -1):
             op, following = "_".join(words[start:end]), reading[end]
