@@ -9,7 +9,7 @@ import polars as pl
 
 from kinetoscope import __version__
 from kinetoscope.analysis.busy import busy
-from kinetoscope.analysis.compiled import join
+from kinetoscope.analysis.compiled import join, source_of
 from kinetoscope.analysis.graphs import graph_categories, graphs
 from kinetoscope.analysis.health import health
 from kinetoscope.analysis.idle import idle
@@ -136,6 +136,7 @@ def _categories(profile: Profile) -> list[document.CategoryRow]:
 
 
 def _kernels(profile: Profile) -> list[document.KernelRow]:
+    sources = source_of(profile)
     return [
         document.KernelRow(
             name=row["name"],
@@ -157,6 +158,7 @@ def _kernels(profile: Profile) -> list[document.KernelRow]:
             ],
             kind=row["kind"],
             graph=row["graph"],
+            source=sources.get(row["name"]),
         )
         for row in kernel_rows(profile).iter_rows(named=True)
     ]
