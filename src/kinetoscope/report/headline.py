@@ -9,12 +9,10 @@ from kinetoscope.report import names, numbers
 from kinetoscope.report.document import IdleRow, OpRow, Report
 
 VERDICTS = {
-    "good": "The recording is whole: the numbers below can be trusted.",
-    "degraded": "Parts of the recording are missing or damaged: read the numbers with these notes.",
-    "unreliable": "The recording is too damaged for its numbers to be trusted.",
+    "good": "The recording is good: nothing in it weakens the numbers below.",
+    "degraded": "The recording is degraded: read the numbers below with these notes.",
+    "unreliable": "The recording is unreliable: do not trust the numbers below.",
 }
-
-
 NOT_HOST_WORK = ("user_annotation", "kernel", "memcpy", "memset", "device annotation")
 
 
@@ -43,7 +41,10 @@ def headline(report: Report) -> str:
     """One or two sentences that answer "where did the time go"."""
     if not report.devices:
         return _host_headline(report)
-    return " ".join(part for part in (_busy_sentence(report), _work_sentence(report)) if part)
+    sentences = [_busy_sentence(report), _work_sentence(report)]
+    if (found := waiting(report)) and _waiting_share(report) >= 0.05:
+        sentences.append(f"{found}.")
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def timing(report: Report) -> str | None:
@@ -107,6 +108,28 @@ def idle_causes(report: Report) -> list[IdleRow]:
         if total
     ]
     return sorted(rows, key=lambda row: -row.idle_us)
+
+
+def notes(report: Report) -> list[str]:
+    """What weakens the numbers, gravest first; a good recording has none."""
+    return [names.shorten(note.text, 400) for note in report.health.notes if note.gravity != "info"]
+
+
+def waiting(report: Report) -> str | None:
+    """Busy time that was not work: collectives in which a rank only waited for another."""
+    inside = sum(row.busy_inside_collectives_us for row in report.idle)
+    if not inside:
+        return None
+    return (
+        f"{numbers.percent(_waiting_share(report))} ({numbers.time(inside)}) was busy only in collectives that "
+        "waited for another rank"
+    )
+
+
+def _waiting_share(report: Report) -> float:
+    """Of the devices' windows together."""
+    inside = sum(row.busy_inside_collectives_us for row in report.idle)
+    return inside / sum(row.window_us for row in report.devices)
 
 
 def host_ops(report: Report) -> list[OpRow]:

@@ -28,6 +28,8 @@ def render(report: Report, inputs: Sequence[str]) -> str:
         report=report,
         title=headline.title(report),
         verdict=headline.verdict(report),
+        notes=headline.notes(report),
+        waiting=_together(headline.waiting(report) or ""),
         headline=_together(headline.headline(report)),
         timing=_together(headline.timing(report) or ""),
         compilation=_together(headline.compilation(report) or ""),

@@ -46,9 +46,8 @@ def _lines(report: Report, inputs: Sequence[str]) -> Iterable[str]:
     yield ""
     mark = "✅" if report.health.verdict == "good" else "⚠️"
     yield f"{mark} {escape(headline.verdict(report))}"
-    if report.health.verdict != "good":
-        yield ""
-        yield from (f"- {escape(note.text)}" for note in report.health.notes)
+    if notes := headline.notes(report):
+        yield from ("", *(f"- {escape(note)}" for note in notes))
     yield ""
     yield f"**{escape(headline.headline(report))}**"
     for line in (headline.timing(report), headline.compilation(report)):
@@ -101,6 +100,8 @@ def _busy(report: Report) -> Iterable[str]:
         yield from ("", *_head("idle because", "time", "share of window"))
         for cause in causes:
             yield _row(escape(cause.cause), numbers.time(cause.idle_us), _percent(cause.share_of_window))
+    if waiting := headline.waiting(report):
+        yield from ("", f"{escape(waiting)}.")
 
 
 def _categories(report: Report) -> Iterable[str]:
