@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.bench import generated, kernel_source
+from kinetoscope.bench import follow, generated, kernel_source
 from kinetoscope.bench.generated import Kernel, KernelCall, ScalarArgument, TensorArgument
 from kinetoscope.errors import InputError
 
@@ -50,7 +50,7 @@ def test_every_kernel_of_mixnet_is_found_with_the_arguments_its_own_harness_has(
         == kernels
         == len(set(re.findall(r"= async_compile.triton\('(\w+)'", module.source)))
     )
-    calls = generated.calls(module)
+    calls = follow.calls(module)
     wrapper = module.source.partition("async_compile.wait(globals())")[2]
     assert len(calls) == launches == len(re.findall(r"^ +triton_\w+\.run\(", wrapper, re.MULTILINE))
     seen: dict[str, list[list[tuple[object, ...]]]] = {}
@@ -63,7 +63,7 @@ def test_every_kernel_of_mixnet_is_found_with_the_arguments_its_own_harness_has(
 def test_categories_and_bytes_agree_with_what_inductor_wrote(shared_data: Path) -> None:
     [module] = generated.find(shared_data / "inductor" / "mixnet_l_backward.py.gz")
     prefixes = {"pointwise": "triton_poi", "reduction": "triton_red", "persistent reduction": "triton_per"}
-    first = {call.kernel: call for call in reversed(generated.calls(module))}
+    first = {call.kernel: call for call in reversed(follow.calls(module))}
     for name, kernel in module.kernels.items():
         facts = kernel_source.facts(kernel)
         assert name.startswith(prefixes[facts.category])
@@ -90,7 +90,7 @@ def test_modules_for_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     [module] = generated.find(compiled_on_cpu(tmp_path, monkeypatch))
     [kernel] = module.kernels.values()
     assert kernel.kind == "cpp"
-    [call] = generated.calls(module)
+    [call] = follow.calls(module)
     shapes = {(a.shape, a.dtype) for a in call.arguments if isinstance(a, TensorArgument)}
     assert {((12, 40), "float32"), ((2,), "int64"), ((40,), "float32")} <= shapes
     # The two halves of the concatenation's result share memory, the second 40 elements further on.
@@ -184,7 +184,7 @@ def test_the_harness_of_older_versions_and_a_dynamic_size(tmp_path: Path) -> Non
     (tmp_path / "cabc.py").write_text(MODULE_OF_2_9)
     [module] = generated.find(tmp_path)
     assert (module.hash, module.aot_id) == ("cabc", "3_inference")
-    [call] = generated.calls(module)
+    [call] = follow.calls(module)
     assert as_told(call) == [((7, 5), (5, 1), "float32"), ((7, 5), (5, 1), "float32"), (35,)]
 
 
@@ -193,8 +193,8 @@ def test_a_wrapper_that_cannot_be_followed_says_why(tmp_path: Path) -> None:
     (tmp_path / "cabc.py").write_text(broken)
     [module] = generated.find(tmp_path)
     with pytest.raises(generated.ReplayError, match="cannot be followed"):
-        generated.calls(module)
+        follow.calls(module)
     (tmp_path / "cabc.py").write_text(MODULE_OF_2_9.partition("def benchmark")[0])
     [module] = generated.find(tmp_path)
     with pytest.raises(InputError, match="no benchmark harness"):
-        generated.calls(module)
+        follow.calls(module)

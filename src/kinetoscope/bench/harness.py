@@ -12,10 +12,10 @@ from kinetoscope.bench.clocks import Clocks
 from kinetoscope.bench.results import ClockReading, Comparison, Mode, Session, summarize
 from kinetoscope.bench.timers import Call, Timer
 
-# Fewer rounds than these are not compared, whatever their spread.
+# Fewer rounds than these are never called precise, whatever their spread.
 FEWEST_ROUNDS = 24
-# Rounds between two looks at the clocks and the stopping rule.
-CHUNK_ROUNDS = 12
+# Rounds between two looks at the clocks and the stopping rule: as many again as there were, within these.
+FEWEST_IN_CHUNK, MOST_IN_CHUNK = 12, 96
 # A sample taken below this fraction of the rated SM clock is marked.
 SLOW_CLOCK = 0.75
 TWIN = " (again)"
@@ -43,7 +43,7 @@ def measure(
         base: compare the others with this one. It runs twice a round; the twin gives the noise floor.
         clocks: reads the card's clocks, power and temperature before, during and after.
         precision: stop once every median's relative standard error is below this …
-        seconds: … or its distribution settled, or this much time went by.
+        seconds: … or its distribution settled, or this much time went by (two rounds always run).
         warmup_seconds: discarded rounds first, at least two.
         seed: of the order within rounds.
         now: a monotonic clock in seconds.
@@ -76,9 +76,11 @@ def measure(
 
     read("before")
     began = now()
-    warmups = 0
+    warmups, round_seconds = 0, 0.0
     while warmups < 2 or now() - began < min(warmup_seconds, seconds):
-        run(1 if warmups < 2 else CHUNK_ROUNDS, warmups, lambda: None)
+        before_round = now()
+        run(1 if warmups < 2 else FEWEST_IN_CHUNK, warmups, lambda: None)
+        round_seconds = (now() - before_round) / (1 if warmups < 2 else FEWEST_IN_CHUNK)
         warmups += 1
 
     began = now()
@@ -86,11 +88,13 @@ def measure(
     stopped: Literal["precise", "settled", "out of time"] | None = None
     while stopped is None:
         before = len(readings)
-        for name, time_ns in run(CHUNK_ROUNDS, rounds, lambda: read("during")):
+        left = (seconds - (now() - began)) / round_seconds if round_seconds > 0 else MOST_IN_CHUNK
+        chunk = max(2 - rounds, 1, min(max(FEWEST_IN_CHUNK, rounds), MOST_IN_CHUNK, int(left)))
+        for name, time_ns in run(chunk, rounds, lambda: read("during")):
             samples[name].append(time_ns)
         if any(r.sm_clock_mhz < SLOW_CLOCK * r.max_sm_clock_mhz for r in readings[before:]):
-            slow_rounds += range(rounds, rounds + CHUNK_ROUNDS)
-        rounds += CHUNK_ROUNDS
+            slow_rounds += range(rounds, rounds + chunk)
+        rounds += chunk
         stopped = _stop(list(samples.values()), precision, out_of_time=now() - began >= seconds)
     elapsed = now() - began
     read("after")
@@ -121,22 +125,27 @@ def _stop(
             return "precise"
         if all(statistics.entropy_settled(s, resolution=statistics.median(s) / 200) for s in samples):
             return "settled"
-        if out_of_time:
-            return "out of time"
-    return None
+    return "out of time" if out_of_time else None
 
 
 def _compare(samples: dict[str, list[float]], base: str | None, seed: int) -> tuple[Comparison, ...]:
     if base is None:
         return ()
-    twins = statistics.compare(samples[base], samples[base + TWIN], seed=seed)
+    few = len(samples[base]) < 2 * statistics.SECTIONS
+
+    def against_base(name: str) -> statistics.Ratio:
+        if few:
+            return statistics.compare_rounds(samples[base], samples[name])
+        return statistics.compare(samples[base], samples[name], seed=seed)
+
+    twins = against_base(base + TWIN)
     floor = statistics.noise_floor(twins)
     rows: list[Comparison] = []
     for name in samples:
         if name == base:
             continue
         twin = name == base + TWIN
-        interval = twins if twin else statistics.compare(samples[base], samples[name], seed=seed)
+        interval = twins if twin else against_base(name)
         rows.append(
             Comparison(
                 name=name,

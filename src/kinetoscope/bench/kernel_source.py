@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -85,10 +86,8 @@ def _literals(node: ast.expr | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if isinstance(node, ast.Dict):
         for key, value in zip(node.keys, node.values, strict=True):
-            try:
+            with contextlib.suppress(ValueError):
                 found[ast.literal_eval(key)] = ast.literal_eval(value)  # type: ignore[arg-type]
-            except ValueError:
-                continue
     return found
 
 

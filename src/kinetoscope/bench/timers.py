@@ -42,6 +42,7 @@ class HostTimer:
     Args:
         flush: evicts the caches; needed for cold mode.
         synchronize: waits for the device; for calls that only queue work.
+        shortest_ns: a hot call is repeated until a sample lasts this long, and waited for once.
         clock: nanoseconds, monotonic.
     """
 
@@ -49,10 +50,12 @@ class HostTimer:
         self,
         flush: Call | None = None,
         synchronize: Call | None = None,
+        shortest_ns: float = SHORTEST_SAMPLE_NS,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self._flush = flush
         self._synchronize = synchronize or (lambda: None)
+        self._shortest_ns = shortest_ns
         self._clock = clock
         self._repeats: dict[Call, int] = {}
         self.basis = "host clock" if synchronize is None else "host clock, synchronised after each sample"
@@ -73,7 +76,7 @@ class HostTimer:
         repeats = self._repeats.get(call)
         if repeats is None:
             repeats = 1
-            while self._span(call, repeats) * repeats < SHORTEST_SAMPLE_NS:
+            while self._span(call, repeats) * repeats < self._shortest_ns:
                 repeats *= 2
             self._repeats[call] = repeats
         return self._span(call, repeats)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,19 +33,24 @@ class Session(Protocol):
 class Device(Protocol):
     """What the recorder needs of torch."""
 
-    def session(self) -> Session: ...
+    def session(self, *, any_thread: bool) -> Session: ...
     def synchronize(self) -> None: ...
 
 
 class TorchSession:
-    """A ``torch.profiler.profile``, with the program's own step numbers on its step annotations."""
+    """A ``torch.profiler.profile``, with the program's own step numbers on its step annotations.
 
-    def __init__(self, options: Options) -> None:
+    Args:
+        any_thread: record every thread, so that any thread may end the recording; costs a little more an event.
+        cuda: the program uses a CUDA or ROCm device.
+    """
+
+    def __init__(self, options: Options, *, any_thread: bool = False, cuda: bool | None = None) -> None:
         import torch
         from torch.profiler import ProfilerActivity, profile
 
         activities = [ProfilerActivity.CPU]
-        if torch.cuda.is_initialized():
+        if torch.cuda.is_initialized() if cuda is None else cuda:
             activities.append(ProfilerActivity.CUDA)
         elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
             activities.append(ProfilerActivity.XPU)
@@ -54,7 +60,7 @@ class TorchSession:
             with_stack=options.stacks,
             profile_memory=options.memory,
             with_flops=options.flops,
-            experimental_config=torch_private.profiler_configuration(),
+            experimental_config=torch_private.profiler_configuration(any_thread=any_thread),
         )
         _OURS.add(self.profile)
         self.record_function: Callable[[str], Any] = torch.profiler.record_function
@@ -62,7 +68,9 @@ class TorchSession:
 
     def prepare(self) -> None:
         """Allocate buffers and switch the device's tracing on, a step before recording starts."""
-        self.profile.prepare_trace()
+        with warnings.catch_warnings():  # a reminder that events of earlier cycles are gone: there are none
+            warnings.simplefilter("ignore")
+            self.profile.prepare_trace()
 
     def start(self) -> None:
         self.profile.start_trace()
@@ -91,9 +99,12 @@ class TorchDevice:
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.cuda = False  # set when CUDA is being initialized: torch says so only afterwards
 
-    def session(self) -> Session:
-        return TorchSession(self.options)
+    def session(self, *, any_thread: bool) -> Session:
+        import torch
+
+        return TorchSession(self.options, any_thread=any_thread, cuda=self.cuda or torch.cuda.is_initialized())
 
     def synchronize(self) -> None:
         """Wait for the device, if the program has begun to use one."""

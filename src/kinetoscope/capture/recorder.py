@@ -14,7 +14,6 @@ A profiler of the program's own ends whatever of ours runs; we wait until it is 
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -33,6 +32,8 @@ WATCH, SETTLE, TIME, WARM, RECORD, DONE = "watch", "settle", "time", "warm", "re
 # that is being trained waits for its optimizer, through as many calls as gradients are commonly accumulated over.
 TICKS_NEEDED = {"user": 1, "optimizer": 1, "module": 3, "training module": 17, "compiled": 5, "range": 6}
 ORDER = ("user", "optimizer", "module", "training module", "compiled", "range")
+# Sources that tick where a step begins; the others tick where one ends.
+BEGINNINGS = ("module", "compiled", "range")
 PROVISIONAL_TICKS = 3
 # Ranges named after a running number would otherwise be remembered for ever.
 KEYS_WATCHED = 500
@@ -69,7 +70,6 @@ class Recorder:
         self.compilations, self.following, self.moment = compilations, following, moment
         self.finished, self.start_agreed = finished, start
         self.phase = WATCH
-        self.pid = os.getpid()
         self.lock = threading.RLock()
         self.inside = False
         self.counts: dict[tuple[str, Hashable], int] = {}
@@ -77,6 +77,7 @@ class Recorder:
         self.leader_name = ""
         self.leader_thread = 0
         self.index = 0  # boundaries of the leader seen so far, its step number
+        self.skipping = 0  # ticks of the leader to let pass
         self.last = 0.0
         self.range_ended: float | None = None
         self.compiled_before = 0
@@ -88,6 +89,7 @@ class Recorder:
         self.session: Session | None = None
         self.provisional: Session | None = None  # running, or ended and not yet written
         self.provisional_running = False
+        self.provisional_steps = 0
         self.provisional_leader: tuple[str, Hashable] | None = None
         self.first_step: int | None = None
         self.foreign = 0
@@ -108,7 +110,7 @@ class Recorder:
                 self._provisional_start()
 
     def _provisional_start(self) -> None:
-        session = self.device.session()
+        session = self.device.session(any_thread=True)
         session.prepare()
         session.start()
         self.provisional, self.provisional_running = session, True
@@ -130,7 +132,11 @@ class Recorder:
 
     def tick(self, kind: str, key: Hashable, name: str) -> None:
         """A step boundary was seen by one of the sources."""
-        if self.phase == DONE or self.inside or os.getpid() != self.pid:
+        if self.phase == DONE or self.inside:
+            return
+        if self.skipping and (kind, key) == self.leader:  # the short way through a long --warmup
+            self.skipping -= 1
+            self.index += 1
             return
         with self.lock:
             self.inside = True
@@ -176,6 +182,12 @@ class Recorder:
             self.waited, self.all_waited = [], []
             self.following(*source)
             self._forget()
+            self._skip()
+
+    def _skip(self) -> None:
+        """Let the steps of a long --warmup pass without looking at each."""
+        if not self.provisional_running and self.options.warmup is not None:
+            self.skipping = max(0, self.options.warmup - self.index - 1)
 
     def _mark_provisional(self, source: tuple[str, Hashable], count: int) -> None:
         assert self.provisional is not None
@@ -184,7 +196,8 @@ class Recorder:
             self.provisional_leader = source
         elif source != before:
             return
-        self.provisional.mark(count - 1)
+        self.provisional.mark(self.provisional_steps)
+        self.provisional_steps += 1
         if count >= PROVISIONAL_TICKS and not self.options.whole:
             self._provisional_stop()
 
@@ -206,6 +219,7 @@ class Recorder:
         if self.provisional_running:
             self._mark_provisional(self.leader or ("user", 0), self.index + 1)
             self._forget()
+            self._skip()
         elif self.phase == SETTLE:
             self._settle()
         elif self.phase == TIME:
@@ -243,7 +257,7 @@ class Recorder:
         if compiling and len(self.all_waited) < PATIENCE and self.options.warmup is None and self.start_agreed is at_once:
             self.waited, self.phase = [], SETTLE
         elif last:
-            self.session = self.device.session()
+            self.session = self.device.session(any_thread=False)
             self.session.prepare()
             self.phase = WARM
 
@@ -341,8 +355,12 @@ class Recorder:
 
     def _cut_short(self, why: str) -> None:
         assert self.session is not None
+        if self.leader is not None and self.leader[0] in BEGINNINGS:
+            # The step that is running began at a call, and has no other end than this one.
+            self.device.synchronize()
+            self.profiled.append(self._interval()[0])
         if self.profiled:
-            self.notes.append(f"{why}: recorded {len(self.profiled)} whole steps, fewer than wanted")
+            self.notes.append(f"{why}: recorded {len(self.profiled)} steps, fewer than wanted")
             self._write(self.session, running=True)
             self._done()
         else:
@@ -355,7 +373,7 @@ class Recorder:
     def end(self) -> None:
         """The program ends: write what there is, the best first."""
         with self.lock:
-            if self.phase == DONE or os.getpid() != self.pid:
+            if self.phase == DONE:
                 return
             self.inside = True
             if self.phase == RECORD:

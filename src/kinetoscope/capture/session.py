@@ -25,7 +25,7 @@ from kinetoscope.capture.recorder import Recorder
 from kinetoscope.capture.sources import Sources
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording.folder import RankReport
-from kinetoscope.recording.manifest import RankRecord
+from kinetoscope.recording.manifest import RankRecord, StepTimings
 
 # The session of this process; there is at most one.
 _active: Session | None = None
@@ -52,10 +52,10 @@ class Session:
         self.clocks = Clocks()
         self.imports = ImportWatch()
         self.log = CompileLog(folder, rank, self.imports) if options.compile_log else None
-        self.sources = Sources(self._tick, self.imports)
+        self.device = TorchDevice(options)
         self.recorder = Recorder(
             options,
-            TorchDevice(options),
+            self.device,
             self.trace,
             compilations=self._compilations,
             following=self._follow,
@@ -63,6 +63,7 @@ class Session:
             finished=self.recorded,
             start=agreement(folder, rank, world),
         )
+        self.sources = Sources(self.recorder.tick, self.imports)
         self.foreign = ForeignProfilers(self.recorder.foreign_began, self.recorder.foreign_ended, self.own_trace)
         self.sources.install(options.range)
         self._report("running")
@@ -76,10 +77,11 @@ class Session:
         """Kineto looks at the devices that are in use when it starts: start again when the program takes one up."""
         import torch
 
-        pid, recorder = self.pid, self.recorder
+        pid, recorder, device = self.pid, self.recorder, self.device
 
         def device_in_use() -> None:
             if os.getpid() == pid:
+                device.cuda = True
                 recorder.restart()
 
         if torch.backends.cuda.is_built() and not torch.cuda.is_initialized():
@@ -87,9 +89,6 @@ class Session:
 
     def _compilations(self) -> int:
         return self.log.records if self.log is not None else 0
-
-    def _tick(self, kind: str, key: Hashable, name: str) -> None:
-        self.recorder.tick(kind, key, name)
 
     def _follow(self, kind: str, key: Hashable) -> None:
         if self.options.range is None:
@@ -139,7 +138,7 @@ class Session:
             pid=self.pid,
             host=os.uname().nodename if hasattr(os, "uname") else "",
             trace=self._trace(),
-            steps=self.recorder.timings(),
+            steps=self._steps(),
             clocks=tuple(self.clocks.samples),
             exit=exit,
             wall_s=time.perf_counter() - self.began,
@@ -152,6 +151,10 @@ class Session:
         record = msgspec.structs.replace(record, **files)
         folders.write_rank(self.folder, RankReport(record=record, environment=environment.describe(self.clocks.driver())))
         return record
+
+    def _steps(self) -> StepTimings:
+        own = self._trace() == self.own_trace.relative_to(self.folder).as_posix()
+        return StepTimings(found_by="program") if own else self.recorder.timings()
 
     def _trace(self) -> str | None:
         """The trace to read: ours, unless the program's own is all there is worth reading."""

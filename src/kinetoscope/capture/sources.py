@@ -35,15 +35,16 @@ class Boundary:
         self.method: Any = getattr(owner, name)
         self.inherited = name not in vars(owner)
         self.installed = False
+        self.switch = torch_private.dynamo_switch()
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self.method
-        prior = torch_private.pause_dynamo()
+        prior = self.switch(None)
         try:
             self.seen(instance)
         finally:
-            torch_private.resume_dynamo(prior)
+            self.switch(prior)
         return self.method.__get__(instance, owner)
 
     def install(self) -> None:
@@ -72,6 +73,7 @@ class Sources:
         self.leader: Any = None
         self.step_ended: Any = None
         self.optimizer_hook: Any = None
+        self.compiled_call: tuple[dict[str, Any], Any, Any] | None = None
 
     def install(self, range_name: str | None) -> None:
         """Watch every source; with a ``range_name``, that range alone."""
@@ -91,19 +93,22 @@ class Sources:
         self.imports.when_imported(torch_private.EVAL_FRAME, self._watch_compiled)
 
     def _watch_compilations(self) -> None:
-        self.removers["compilations"] = torch_private.around_compilations(self._suspend, self._resume)
+        self.removers["compilations"] = torch_private.around_compilations(self.suspend, self.resume)
 
-    def _suspend(self) -> None:
+    def suspend(self) -> None:
+        """Take every source out, for as long as Dynamo compiles."""
         self.compiling = True
         for boundary in self.boundaries.values():
             boundary.remove()
         self._hook_optimizers(False)
+        self._hook_compiled(False)
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
         self.compiling = False
         for boundary in self.boundaries.values():
             boundary.install()
         self._hook_optimizers("optimizer" in self.removers)
+        self._hook_compiled("compiled" in self.removers)
 
     def remove(self, *kinds: str) -> None:
         """Stop watching these sources; all of them where none is named."""
@@ -129,14 +134,14 @@ class Sources:
     # What each source sees
 
     def _watch_optimizers(self) -> None:
-        tick = self.tick
+        tick, switch = self.tick, torch_private.dynamo_switch()
 
         def step_ended(optimizer: Any, args: Any, kwargs: Any) -> None:
-            prior = torch_private.pause_dynamo()
+            prior = switch(None)
             try:
                 tick("optimizer", id(optimizer), type(optimizer).__name__)
             finally:
-                torch_private.resume_dynamo(prior)
+                switch(prior)
 
         torch_private.hide_from_dynamo(step_ended)
         self.step_ended = step_ended
@@ -164,13 +169,16 @@ class Sources:
                 tick("compiled", id(callback), "torch.compile")
             return original(callback)
 
-        def remove() -> None:
-            if vars(module)["_callback_from_stance"] is callback_from_stance:
-                vars(module)["_callback_from_stance"] = original
-
         torch_private.hide_from_dynamo(callback_from_stance)
-        vars(module)["_callback_from_stance"] = callback_from_stance
-        self.removers["compiled"] = remove
+        self.compiled_call = (vars(module), callback_from_stance, original)
+        self.removers["compiled"] = lambda: self._hook_compiled(False)
+        self._hook_compiled(not self.compiling)
+
+    def _hook_compiled(self, on: bool) -> None:
+        if self.compiled_call is not None:
+            names, ours, original = self.compiled_call
+            if names["_callback_from_stance"] in (ours, original):
+                names["_callback_from_stance"] = ours if on else original
 
     def _module_called(self, module: Any) -> None:
         if _surrounded(sys._getframe(2), self.calling):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 # After so many step times we stop waiting and say that the step time never settled.
-PATIENCE = 12
+PATIENCE = 8
 
 
 def settled(seconds: Sequence[float]) -> bool:
@@ -29,9 +29,9 @@ def _spread(seconds: Sequence[float]) -> float:
 
 def timed_steps(step_s: float) -> int:
     """How many steps to time without the profiler: more where a step is too short for the host's clock."""
-    return 3 if step_s >= 2e-3 else 10
+    return 3 if step_s >= 2e-3 else 5
 
 
 def recorded_steps(step_s: float) -> int:
-    """How many steps to record: 3, or as many as make 10 ms, at most 20."""
-    return max(3, min(20, round(10e-3 / step_s))) if step_s > 0 else 20
+    """How many steps to record: 3, or as many as make 10 ms, at most 10."""
+    return max(3, min(10, round(10e-3 / step_s))) if step_s > 0 else 10

@@ -51,7 +51,8 @@ def _steps(record: RankRecord) -> str:
     if not steps.profiled_s:
         if record.trace is None:
             return "no trace was recorded"
-        return "recorded the program whole" if steps.found_by == "whole" else "recorded its first steps"
+        what = {"whole": "recorded the program whole", "program": "kept what the program recorded itself"}
+        return what.get(steps.found_by, "recorded the program's first steps")
     text = f"recorded {len(steps.profiled_s)} steps ({steps.found_by} {steps.step_name or ''}".rstrip() + ")"
     if steps.unprofiled_s:
         plain = sum(steps.unprofiled_s) / len(steps.unprofiled_s)

@@ -53,17 +53,11 @@ def hide_from_dynamo(*functions: Callable[..., Any]) -> None:
         evaluation.set_code_exec_strategy(function.__code__, strategy)
 
 
-def pause_dynamo() -> Any:
-    """Switch Dynamo off in this thread; hand what comes back to :func:`resume_dynamo`."""
+def dynamo_switch() -> Callable[[Any], Any]:
+    """Sets what evaluates this thread's frames, and returns what did: None is plain Python."""
     from torch._C._dynamo.eval_frame import set_eval_frame
 
-    return set_eval_frame(None)
-
-
-def resume_dynamo(prior: Any) -> None:
-    from torch._C._dynamo.eval_frame import set_eval_frame
-
-    set_eval_frame(prior)
+    return set_eval_frame
 
 
 def around_compilations(before: Callable[[], None], after: Callable[[], None]) -> Callable[[], None]:
@@ -107,11 +101,11 @@ def bytecode_in_structured_log() -> bool:
     return (major, minor) >= (2, 13)
 
 
-def profiler_configuration() -> Any:
-    """Kineto's settings: one recording of all threads, which any thread may end, and no Python copy of its events."""
+def profiler_configuration(*, any_thread: bool) -> Any:
+    """Kineto's settings: no Python copy of its events; with ``any_thread``, one recording of all threads."""
     from torch._C._profiler import _ExperimentalConfig
 
     try:
-        return _ExperimentalConfig(profile_all_threads=True, trace_only=True)
+        return _ExperimentalConfig(profile_all_threads=any_thread, trace_only=True)
     except TypeError:  # before 2.12
-        return _ExperimentalConfig(profile_all_threads=True)
+        return _ExperimentalConfig(profile_all_threads=any_thread)

@@ -66,6 +66,7 @@ class _Made:
         self.texts: dict[tuple[int, str], Text] = {}
         self.post_grad: dict[int, Text] = {}
         self.modules: dict[int, Text] = {}
+        self.cache_records: dict[int, Text] = {}
 
     def take(self, draft: LogDraft, beside: Beside) -> None:
         log = draft.log
@@ -119,6 +120,8 @@ class _Made:
             self.graphs.append(graph)
             self.kernels += kernels
             self.modules[row] = Text(draft.log, graph_draft.output)
+            if graph_draft.cache_record:
+                self.cache_records[row] = Text(draft.log, graph_draft.cache_record)
             if graph_draft.post_grad:
                 self.post_grad[row] = Text(draft.log, graph_draft.post_grad)
 
@@ -139,6 +142,7 @@ class _Made:
             texts=MappingProxyType(self.texts),
             post_grad=MappingProxyType(self.post_grad),
             modules=MappingProxyType(self.modules),
+            cache_records=MappingProxyType(self.cache_records),
         )
 
     def _damage_notes(self) -> Iterable[str]:

@@ -7,8 +7,8 @@ import re
 from kinetoscope.compilation.model import Row
 
 LINE = re.compile(
-    r"^\s*(?P<line>\d+(?=\s+(?:-->)?\s*(?:>>)?\s*(?:\d+\s+)?[A-Z]))?\s*(?:-->)?\s*(?P<target>>>|L\d+:)?\s*"
-    r"(?P<offset>\d+)?\s+(?P<opcode>[A-Z][A-Z0-9_]+)(?:\s+(?P<argument>\d+|\S+)?\s*(?:\((?P<operand>.*)\))?)?\s*$"
+    r"^\s*(?P<numbers>(?:\d+\s+)?)(?:-->\s*)?(?:(?P<target>>>|L\d+:)\s*)?(?P<offset>\d+\s+)?"
+    r"(?P<opcode>[A-Z][A-Z0-9_]+)(?:\s+(?P<argument>\S+))?(?:\s+\((?P<operand>.*)\))?\s*$"
 )
 
 MEANINGS = {
@@ -115,17 +115,22 @@ class Instruction(Row, frozen=True, kw_only=True):
 
 
 def parse(text: str) -> tuple[Instruction, ...]:
-    """The instructions of a ``dis`` listing of any CPython from 3.10 on; lines that are not one are left out."""
+    """The instructions of a ``dis`` listing of any CPython from 3.10 on; lines that are not one are left out.
+
+    Until 3.12 every row has an offset and some a line before it; from 3.13 on there are lines only, and labels.
+    """
+    rows = [match for row in text.split("\n") if (match := LINE.match(row))]
+    with_offsets = any(match["numbers"].strip() and match["offset"] for match in rows)
     result: list[Instruction] = []
-    for row in text.split("\n"):
-        match = LINE.match(row)
-        if match is None:
-            continue
+    for match in rows:
+        first, second = match["numbers"].strip(), (match["offset"] or "").strip()
+        if with_offsets and not second:
+            first, second = "", first
         opcode, operand = match["opcode"], match["operand"]
         result.append(
             Instruction(
-                line=int(match["line"]) if match["line"] else None,
-                offset=int(match["offset"]) if match["offset"] else None,
+                line=int(first) if first else None,
+                offset=int(second) if second else None,
                 opcode=opcode,
                 argument=match["argument"],
                 operand=operand,

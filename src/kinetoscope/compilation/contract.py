@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kinetoscope.compilation import bytecode, guards, module
+from kinetoscope.compilation import aten, bytecode, guards, module
 from kinetoscope.compilation.model import Compilation
 
 
@@ -46,6 +46,8 @@ def as_contract(compilation: Compilation, join: Any = None, *, texts: bool = Fal
         if join is not None
         else {"compiled_share_of_device_time": None, "cudagraph_share_of_device_time": None},
         "notes": compilation.notes,
+        # what each op of the graphs does
+        "glossary": {op: words for op in _ops(rows) if (words := aten.meaning(op))},
     }
     if join is not None:
         document["source_lines"] = join.source_lines
@@ -53,6 +55,10 @@ def as_contract(compilation: Compilation, join: Any = None, *, texts: bool = Fal
     if texts:
         document["texts"] = _texts(compilation)
     return msgspec.to_builtins(document)
+
+
+def _ops(compilation: Compilation) -> list[str]:
+    return list(dict.fromkeys(op for graph in compilation.graphs for op in graph.op_counts))
 
 
 def _texts(compilation: Compilation) -> dict[str, Any]:

@@ -18,6 +18,7 @@ TENSOR = re.compile(
     r"device=(?P<device>\w+), requires_grad=(?P<grad>\w+), size=\[(?P<size>.*?)\], stride=\[(?P<stride>.*?)\]"
 )
 SUBJECT = re.compile(r"[LG]\['([^']+)'\]")
+IMPORTED = re.compile(r"__import_(\w+)")
 
 WORDS = {
     "TYPE_MATCH": "{subject} is still of the same type",
@@ -137,6 +138,8 @@ def _row(depth: int, kind: str, rest: str, around: list[str]) -> dict[str, objec
 
 def _words(kind: str, check: str, rest: str, subject: str | None) -> str:
     name = SUBJECT.sub(r"\1", subject or "") or "the object"
+    # Dynamo's own global for an imported module.
+    name = IMPORTED.sub(lambda match: match[1].replace("_dot_", "."), name)
     type_ = TYPE.search(rest)
     if kind.endswith("Manager"):
         return f"{name}{f', a {_type(type_[1])}' if type_ else ''}"

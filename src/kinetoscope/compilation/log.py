@@ -167,7 +167,8 @@ def _records(data: bytes | mmap.mmap, damages: Counter[str]) -> Iterator[Record]
     elif data:
         damages["foreign-line"] += data[: starts[0] if starts else len(data)].count(b"\n")
     size = len(data)
-    for begin, end in zip(starts, [*(s - 1 for s in starts[1:]), size], strict=True):
+    for begin, following in zip(starts, [*starts[1:], size + 1], strict=False):
+        end = following - 1
         stop = data.find(b"\n", begin, end)
         line = data[begin : end if stop < 0 else stop]
         kind = KIND.search(line)

@@ -90,6 +90,9 @@ class Frame(Row, frozen=True, kw_only=True):
     failure: str | None
     stack: tuple[StackLine, ...]
     dimensions: tuple[Dimension, ...]
+    device_time_us: float | None = None
+    launches: int | None = None
+    share_of_device_time: float | None = None
 
 
 class GraphBreak(Row, frozen=True, kw_only=True):
@@ -207,6 +210,8 @@ class Graph(Row, frozen=True, kw_only=True):
     saved: tuple[SavedTensor, ...]
     saved_bytes: int | None
     fusion: Fusion | None
+    calls: int | None = None  # how often the trace shows it called
+    extern_device_time_us: float | None = None  # the part of device_time_us that library kernels took
     device_time_us: float | None = None
     launches: int | None = None
     share_of_device_time: float | None = None
@@ -311,3 +316,5 @@ class Compilation:
     # graph: its post-grad graph and its generated module
     post_grad: Mapping[int, Text] = field(default_factory=lambda: MappingProxyType({}))
     modules: Mapping[int, Text] = field(default_factory=lambda: MappingProxyType({}))
+    # graph: the record of its cache key and the key's components
+    cache_records: Mapping[int, Text] = field(default_factory=lambda: MappingProxyType({}))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from kinetoscope import __version__
 from kinetoscope.analysis.busy import busy
+from kinetoscope.analysis.compiled import join
 from kinetoscope.analysis.graphs import graph_categories, graphs
 from kinetoscope.analysis.health import health
 from kinetoscope.analysis.idle import idle
@@ -18,6 +19,7 @@ from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.steps import steps
 from kinetoscope.analysis.window import window
 from kinetoscope.analysis.work import work_of_all
+from kinetoscope.compilation import as_contract
 from kinetoscope.findings.registry import find
 from kinetoscope.report import document
 from kinetoscope.report.timings import timings
@@ -39,6 +41,7 @@ def build(profile: Profile) -> document.Report:
         health=_health(profile),
         idle=_idle(profile),
         timings=timings(profile),
+        compilation=as_contract(profile.compilation, join(profile)) if profile.compilation else None,
     )
 
 
@@ -60,8 +63,8 @@ def _environment(profile: Profile) -> dict[str, Any]:
     """What is known of the machine: from the recording's manifest, else from what the traces say."""
     names = list(dict.fromkeys(device.name for trace in profile.traces for device in trace.devices))
     if profile.manifest is not None:
-        recorded = dataclasses.asdict(profile.manifest).get("environment") or {}
-        return {"device_names": names} | {k: v for k, v in recorded.items() if v is not None}
+        recorded: dict[str, Any] = msgspec.to_builtins(profile.manifest.environment)
+        return {"device_names": names} | recorded
     versions = {
         key: trace.metadata[field]
         for trace in profile.traces[:1]
