@@ -47,26 +47,36 @@ def test_causes_of_several_devices_are_shares_of_all_their_time():
 
 
 def test_waiting_inside_collectives_is_no_work():
-    assert headline.waiting(report()) is None
+    assert "waited" not in headline.headline(report())
     waited = [
         msgspec.structs.replace(report().idle[0], busy_inside_collectives_us=time)
         for time in (2_000.0, 4_000.0)
     ]
     two = report(idle=waited, devices=[device(), device(rank=1)])
-    assert (
-        headline.waiting(two) == "10.0 % (6.00 ms) was busy only in collectives that waited for another rank"
+    assert headline.headline(two).endswith(
+        " 10.0 % (6.00 ms) was busy only in collectives that waited for another rank."
     )
-    assert headline.headline(two).endswith(" waited for another rank.")
-    little = [msgspec.structs.replace(waited[0], busy_inside_collectives_us=1_000.0)]
-    assert "waited" not in headline.headline(report(idle=little))
 
 
 def test_notes_that_only_inform_are_no_weakness():
     notes = [
-        HealthNote(code="a", text="first", gravity="degraded"),
-        HealthNote(code="b", text="second", gravity="info"),
+        HealthNote(code="a", text="first", gravity="degraded", rank=0),
+        HealthNote(code="b", text="second", gravity="info", rank=0),
     ]
     assert headline.notes(report(health=Health(verdict="degraded", notes=notes))) == ["first"]
+
+
+def test_a_note_that_several_ranks_share_is_said_once():
+    notes = [
+        HealthNote(code="a", text="half is missing", rank=3),
+        HealthNote(code="a", text="a tenth is missing", rank=1),
+        HealthNote(code="b", text="about all"),
+    ]
+    sources = [msgspec.structs.replace(report().sources[0], rank=rank) for rank in (1, 3)]
+    assert headline.notes(report(sources=sources, health=Health(verdict="degraded", notes=notes))) == [
+        "rank 3 (and 1 rank more): half is missing",
+        "about all",
+    ]
 
 
 def test_compiled_graphs_are_told_apart():

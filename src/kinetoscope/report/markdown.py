@@ -100,8 +100,6 @@ def _busy(report: Report) -> Iterable[str]:
         yield from ("", *_head("idle because", "time", "share of window"))
         for cause in causes:
             yield _row(escape(cause.cause), numbers.time(cause.idle_us), _percent(cause.share_of_window))
-    if waiting := headline.waiting(report):
-        yield from ("", f"{escape(waiting)}.")
 
 
 def _categories(report: Report) -> Iterable[str]:

@@ -12,7 +12,7 @@ from kinetoscope.report import bars, headline, names, numbers, palette
 from kinetoscope.report.bars import Bar
 from kinetoscope.report.document import FindingRow, Report
 from kinetoscope.report.next_commands import next_commands
-from kinetoscope.report.table import Name, columns, heads, rest
+from kinetoscope.report.table import Name, Prose, columns, heads, rest
 
 NOTES = 4
 DEVICES = 8
@@ -41,11 +41,11 @@ def _sections(report: Report, inputs: Sequence[str], *, ascii_only: bool) -> Ite
     yield Text(" · ".join(headline.title(report)), style="dim", no_wrap=True, overflow="ellipsis")
     yield from _health(report, ascii_only)
     yield Text()
-    yield Text(headline.headline(report), style="bold")
+    yield Prose(headline.headline(report), style="bold")
     if timing := headline.timing(report):
-        yield Text(timing)
+        yield Prose(timing)
     if compiled := headline.compilation(report):
-        yield Text(compiled)
+        yield Prose(compiled)
     if report.findings:
         yield from _findings(report.findings)
     if report.devices:
@@ -125,8 +125,6 @@ def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
             f"{names.plain(row.cause)} {numbers.percent(row.share_of_window)}" for row in causes[:4]
         )
         yield Text.assemble(("idle because  ", "dim"), listed)
-    if waiting := headline.waiting(report):
-        yield Text.assemble(("and  ", "dim"), waiting)
 
 
 def _categories(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
