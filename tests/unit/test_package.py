@@ -35,7 +35,11 @@ def test_every_verb_has_its_file_and_every_file_its_verb() -> None:
 
 
 def test_no_file_outgrows_its_module() -> None:
-    long = {str(p.relative_to(SOURCE)): n for p in SOURCE.rglob("*.py") if (n := len(p.read_text().splitlines())) > 400}
+    long = {
+        str(p.relative_to(SOURCE)): n
+        for p in SOURCE.rglob("*.py")
+        if (n := len(p.read_text().splitlines())) > 400
+    }
     assert not long
 
 

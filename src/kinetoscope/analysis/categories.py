@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis import taxonomy
-from kinetoscope.analysis.enclosing import nearest
+from kinetoscope.analysis.enclosing import caller, nearest
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
 
@@ -22,13 +22,14 @@ def categories(trace: Trace) -> pl.Series:
     """
     device, host = trace.device_events, trace.host_events
     contexts = [rule.under for rule in taxonomy.RULES if rule.under is not None]
+    called_by = caller(device)
     launched = device.select(
         "kind",
         "name",
         pl.col("collective").is_not_null().alias("is_collective"),
         host["name"].gather(device["op"]).alias("op_name"),
         *(
-            _inside(host, pattern).gather(device["op"]).fill_null(False).alias(f"under_{i}")
+            _inside(host, pattern).gather(called_by).fill_null(False).alias(f"under_{i}")
             for i, pattern in enumerate(contexts)
         ),
     )

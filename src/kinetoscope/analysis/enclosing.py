@@ -28,3 +28,8 @@ def nearest(host: pl.DataFrame, wanted: pl.Series) -> pl.Series:
         target = target.gather(target)
     found = wanted.gather(target)
     return pl.select(pl.when(found).then(target).alias("nearest")).to_series()
+
+
+def caller(device: pl.DataFrame) -> pl.Series:
+    """The host event that put each device event there: its launch, else the op that its id names; null if unknown."""
+    return device.select(pl.coalesce("launch", "op").alias("caller")).to_series()

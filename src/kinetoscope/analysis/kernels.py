@@ -4,41 +4,23 @@ from __future__ import annotations
 
 import polars as pl
 
+from kinetoscope.analysis.belonging import OUTSIDE, UNATTRIBUTED, belonging
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.names import short_name
 from kinetoscope.analysis.profile import Profile
-from kinetoscope.analysis.work import work
 from kinetoscope.errors import UsageError
-from kinetoscope.trace.model import Trace
 
-UNATTRIBUTED = "unattributed"
-
-# What device time can be summed by, and the column of `placed` that says it.
+# What device time can be summed by, and the column of `belonging` that says it.
 BY = {
     "kernel": "name",
     "category": "category",
-    "op": "op_name",
+    "graph": "graph",
     "step": "step_name",
     "stream": "stream",
+    "op": "op_name",
+    "annotation": "annotation",
+    "module": "module",
 }
-
-
-@remembered
-def placed(profile: Profile) -> pl.DataFrame:
-    """``work`` of every rank, with the text columns ``op_name`` and ``step_name`` ("unattributed" where unknown)."""
-    return pl.concat([_placed(trace) for trace in profile.traces])
-
-
-def _placed(trace: Trace) -> pl.DataFrame:
-    table = work(trace)
-    return table.with_columns(
-        trace.host_events["name"].gather(table["op"]).alias("op_name").fill_null(UNATTRIBUTED),
-        trace.steps["name"]
-        .gather(table["step"])
-        .alias("step_name")
-        .cast(pl.Categorical)
-        .fill_null(UNATTRIBUTED),
-    )
 
 
 def kernels(profile: Profile, by: str = "kernel", category: str | None = None) -> pl.DataFrame:
@@ -55,7 +37,7 @@ def kernels(profile: Profile, by: str = "kernel", category: str | None = None) -
     """
     if by not in BY:
         raise UsageError(f"kernels cannot be summed by {by!r}", mend=f"one of: {', '.join(BY)}")
-    table = placed(profile)
+    table = belonging(profile)
     total = int(table["duration_ns"].sum())
     if category is not None:
         present = table["category"].unique().cast(pl.String).sort().to_list()
@@ -98,27 +80,25 @@ def _main(table: pl.DataFrame, key: str, of: str) -> pl.DataFrame:
 
 
 @remembered
-def kernel_ops(profile: Profile) -> pl.DataFrame:
-    """Which ops launched each kernel: (name, op_name, launches, device_time_ns), most time first in each kernel."""
+def kernel_rows(profile: Profile) -> pl.DataFrame:
+    """One row a kernel name, copies and memsets included, as the report shows them: ``kernels`` with ``kind``,
+    ``short_name``, ``graph`` (the compiled graph with most of its time; null if that is none) and ``ops`` (who
+    launched it, most time first: structs of name, launches, device_time_ns)."""
+    table = belonging(profile)
+    inside = pl.col("graph").cast(pl.String).is_in([OUTSIDE["graph"], UNATTRIBUTED]).not_()
+    rows = kernels(profile).rename({"kernel": "name"})
+    for details in (_ops(table), _main(table.filter(inside), "name", "graph"), _main(table, "name", "kind")):
+        rows = rows.join(details, on="name", how="left", maintain_order="left")
+    shorts = [short_name(name) for name in rows["name"].cast(pl.String)]
+    return rows.with_columns(pl.Series("short_name", shorts, pl.String))
+
+
+def _ops(table: pl.DataFrame) -> pl.DataFrame:
+    """(name, ops): which ops launched each kernel."""
     return (
-        placed(profile)
-        .group_by("name", "op_name")
+        table.group_by("name", "op_name")
         .agg(pl.len().cast(pl.Int64).alias("launches"), pl.col("duration_ns").sum().alias("device_time_ns"))
         .sort("device_time_ns", "launches", pl.col("op_name").cast(pl.String), descending=[True, True, False])
-    )
-
-
-@remembered
-def kernel_rows(profile: Profile) -> pl.DataFrame:
-    """One row a kernel name, copies and memsets included, as the report shows them: ``kernels`` with
-    ``short_name``, and ``ops`` (a list of structs name, launches, device_time_ns)."""
-    ops = (
-        kernel_ops(profile)
         .group_by("name", maintain_order=True)
         .agg(pl.struct(pl.col("op_name").alias("name"), "launches", "device_time_ns").alias("ops"))
-    )
-    rows = kernels(profile).rename({"kernel": "name"})
-    shorts = [short_name(name) for name in rows["name"].cast(pl.String)]
-    return rows.join(ops, on="name", how="left", maintain_order="left").with_columns(
-        pl.Series("short_name", shorts, pl.String)
     )

@@ -6,7 +6,7 @@ import re
 
 LONGEST = 60
 _NAMESPACES = re.compile(
-    r"\b(?:at::native|at::cuda|at|c10|std|cub|thrust|detail|internal|\(anonymous namespace\))::"
+    r"(?:\b(?:at::native|at::cuda|at|c10|std|cub|thrust|detail|internal)|\(anonymous namespace\))::"
 )
 _WRAPPERS = ("elementwise_kernel", "reduce_kernel", "multi_tensor_apply_kernel", "index_elementwise_kernel")
 _LAMBDA = re.compile(r"\{lambda\([^{}]*\)#\d+\}")

@@ -3,6 +3,7 @@
 A recording is a folder:
 
     manifest.json                 this file, versioned
+    ranks/rank0.json              what each process of the run wrote about itself, merged into manifest.json
     trace/rank0.json              one Kineto trace a rank
     compile/rank0.log             torch's structured compile log of each rank (TORCH_TRACE format)
     compile/rank0.scheduler.log   fusion rounds and cudagraph messages, as Inductor logs them
@@ -54,11 +55,19 @@ class ClockSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How steps were found and what they cost without and with the profiler (seconds, host clock, synchronised)."""
+    """How steps were found and what they cost without and with the profiler.
 
-    found_by: str = "whole"  # optimizer | module | user | range | whole
+    Every figure is the seconds of one step on the host's clock, from one step boundary to the next.
+    ``unprofiled_s`` and ``profiled_s`` are each a run of consecutive steps whose first boundary and last boundary
+    wait for the device: their sum is exact, a single figure among them is when the host got there.
+    """
+
+    found_by: str = "whole"  # user | optimizer | module | compiled | range | whole | program: its own profiler's
+    step_name: str | None = None  # the module, function or range whose calls are the steps
+    first_step: int | None = None  # the program's own number of the first recorded step, counted from 0
     warmup_steps: int = 0
-    settled: bool = True
+    settled: bool = True  # the step time had settled before these steps were recorded
+    cold: bool = False  # the trace holds the program's beginning, or all of it, not steps in steady state
     warmup_s: tuple[float, ...] = ()
     unprofiled_s: tuple[float, ...] = ()
     profiled_s: tuple[float, ...] = ()
@@ -74,8 +83,14 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     compile_log: str | None = None
     steps: StepTimings = StepTimings()
     clocks: tuple[ClockSample, ...] = ()
-    exit: str = "ok"  # ok | exception: TYPE | sys.exit: N | os._exit: N | signal: NAME
-    peak_memory_bytes: int | None = None
+    exit: str = "ok"  # running | ok | exception: TYPE | sys.exit: N | os._exit: N | signal: NAME
+    host: str = ""
+    traceback: str | None = None
+    scheduler_log: str | None = None
+    bytecode: str | None = None
+    counters: str | None = None
+    wall_s: float | None = None  # from the import of torch to the end
+    peak_memory_bytes: int | None = None  # of the device's allocator; of the process where there is no device
     notes: tuple[str, ...] = ()
 
 
@@ -102,6 +117,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     options: dict[str, Any] = {}
     environment: Environment = Environment()
     ranks: tuple[RankRecord, ...] = ()
+    exit: str = "running"  # as in RankRecord, of the command that was run
+    status: int | None = None  # the program's own exit status; minus the number of the signal that ended it
     notes: tuple[str, ...] = ()
 
 

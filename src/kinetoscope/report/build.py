@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from kinetoscope import __version__
 from kinetoscope.analysis.busy import busy
+from kinetoscope.analysis.compiled import join
+from kinetoscope.analysis.graphs import graph_categories, graphs
+from kinetoscope.analysis.health import health
+from kinetoscope.analysis.idle import idle
 from kinetoscope.analysis.kernels import kernel_rows, kernels
+from kinetoscope.analysis.ops import ops
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.steps import steps
 from kinetoscope.analysis.window import window
 from kinetoscope.analysis.work import work_of_all
+from kinetoscope.compilation import as_contract
+from kinetoscope.findings.registry import find
 from kinetoscope.report import document
 from kinetoscope.report.timings import timings
 
@@ -28,11 +35,13 @@ def build(profile: Profile) -> document.Report:
         categories=_categories(profile),
         kernels=_kernels(profile),
         steps=_steps(profile),
-        ops=[],
-        findings=[],
+        ops=_ops(profile),
+        graphs=_graphs(profile),
+        findings=_findings(profile),
         health=_health(profile),
-        idle=[],
+        idle=_idle(profile),
         timings=timings(profile),
+        compilation=as_contract(profile.compilation, join(profile)) if profile.compilation else None,
     )
 
 
@@ -54,8 +63,8 @@ def _environment(profile: Profile) -> dict[str, Any]:
     """What is known of the machine: from the recording's manifest, else from what the traces say."""
     names = list(dict.fromkeys(device.name for trace in profile.traces for device in trace.devices))
     if profile.manifest is not None:
-        recorded = dataclasses.asdict(profile.manifest).get("environment") or {}
-        return {"device_names": names} | {k: v for k, v in recorded.items() if v is not None}
+        recorded: dict[str, Any] = msgspec.to_builtins(profile.manifest.environment)
+        return {"device_names": names} | recorded
     versions = {
         key: trace.metadata[field]
         for trace in profile.traces[:1]
@@ -143,6 +152,8 @@ def _kernels(profile: Profile) -> list[document.KernelRow]:
                 )
                 for op in row["ops"]
             ],
+            kind=row["kind"],
+            graph=row["graph"],
         )
         for row in kernel_rows(profile).iter_rows(named=True)
     ]
@@ -163,13 +174,106 @@ def _steps(profile: Profile) -> list[document.StepRow]:
     ]
 
 
-def _health(profile: Profile) -> document.Health:
-    notes = [
-        document.HealthNote(code=damage.code, text=damage.text)
-        for trace in profile.traces
-        for damage in trace.source.damages
+def _ops(profile: Profile) -> list[document.OpRow]:
+    return [
+        document.OpRow(
+            name=row["name"],
+            kind=row["kind"],
+            calls=row["calls"],
+            host_self_us=_us(row["host_self_ns"]),
+            host_total_us=_us(row["host_total_ns"]),
+            device_self_us=_us(row["device_self_ns"]),
+            device_total_us=_us(row["device_total_ns"]),
+        )
+        for row in ops(profile).iter_rows(named=True)
     ]
-    return document.Health(verdict="degraded" if notes else "good", notes=notes)
+
+
+def _graphs(profile: Profile) -> list[document.GraphRow]:
+    of: dict[str, list[document.GraphCategory]] = {}
+    for row in graph_categories(profile).iter_rows(named=True):
+        of.setdefault(row["graph"], []).append(
+            document.GraphCategory(
+                category=row["category"],
+                launches=row["launches"],
+                device_time_us=_us(row["device_time_ns"]),
+                share_of_graph=row["share_of_graph"],
+                share_of_device_time=row["share_of_device_time"],
+            )
+        )
+    return [
+        document.GraphRow(
+            graph=row["graph"],
+            hash=row["hash"],
+            compile_id=row["compile_id"],
+            direction=row["direction"],
+            calls=row["calls"],
+            host_us=_us(row["host_ns"]),
+            launches=row["launches"],
+            device_time_us=_us(row["device_time_ns"]),
+            share_of_device_time=row["share_of_device_time"],
+            categories=of.get(row["graph"], []),
+        )
+        for row in graphs(profile).iter_rows(named=True)
+    ]
+
+
+def _findings(profile: Profile) -> list[document.FindingRow]:
+    return [
+        document.FindingRow(
+            rule=finding.rule,
+            severity=finding.severity,
+            title=finding.title,
+            saving_us=finding.saving.us,
+            saving_basis=finding.saving.basis,
+            evidence=[
+                document.EvidenceRow(
+                    text=seen.text, start_us=seen.start_us, end_us=seen.end_us, events=list(seen.events)
+                )
+                for seen in finding.evidence
+            ],
+            advice=finding.advice,
+            source=finding.source,
+            saving_on_critical_path=finding.saving.on_critical_path,
+            share_of_step=finding.saving.share,
+            snippet=finding.snippet,
+            proof=finding.proof,
+            ranks=list(finding.ranks) or [finding.rank],
+        )
+        for finding in find(profile)
+    ]
+
+
+def _health(profile: Profile) -> document.Health:
+    found = health(profile)
+    return document.Health(
+        verdict=found.verdict,
+        notes=[
+            document.HealthNote(
+                code=note.code,
+                text=note.text,
+                share_of_device_time=note.share_of_device_time,
+                gravity=note.gravity,
+                rank=note.rank,
+            )
+            for note in found.notes
+        ],
+    )
+
+
+def _idle(profile: Profile) -> list[document.IdleRow]:
+    return [
+        document.IdleRow(
+            rank=row["rank"],
+            device=row["device"],
+            cause=row["cause"],
+            idle_us=_us(row["idle_ns"]),
+            share_of_window=row["share_of_window"],
+            gaps=row["gaps"],
+            busy_inside_collectives_us=_us(row["inside_collectives_ns"]),
+        )
+        for row in idle(profile).iter_rows(named=True)
+    ]
 
 
 def _us(ns: float) -> float:

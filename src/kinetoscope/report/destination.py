@@ -26,6 +26,24 @@ def check(path: Path, inputs: Sequence[str]) -> Path:
     return path
 
 
+def make_folder(path: Path) -> None:
+    """Make the folder, if it is not there.
+
+    Raises:
+        UsageError: the folder that it belongs into is missing, or a file stands there.
+    """
+    if not path.absolute().parent.is_dir():
+        raise UsageError(
+            "the folder to write into does not exist", where=f"-o {path}", mend=f"mkdir -p {path.parent}"
+        )
+    if path.exists() and not path.is_dir():
+        raise UsageError("a file stands there", where=f"-o {path}", mend="name a folder")
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write: {error.strerror or error}", where=f"-o {path}") from error
+
+
 def write(path: Path, content: bytes) -> None:
     """Write the file.
 

@@ -6,7 +6,7 @@ from pathlib import PurePath
 from statistics import median
 
 from kinetoscope.report import names, numbers
-from kinetoscope.report.document import IdleRow, Report
+from kinetoscope.report.document import IdleRow, OpRow, Report
 
 VERDICTS = {
     "good": "The recording is whole: the numbers below can be trusted.",
@@ -15,10 +15,13 @@ VERDICTS = {
 }
 
 
+NOT_HOST_WORK = ("user_annotation", "kernel", "memcpy", "memset", "device annotation")
+
+
 def title(report: Report) -> list[str]:
     """What the report is of, in parts: the recording, the devices, the software, how much was recorded."""
     parts = [_sources(report)]
-    devices = [row.name for row in report.devices]
+    devices = [row.name or "GPU" for row in report.devices]
     for name in dict.fromkeys(devices):
         many = devices.count(name)
         parts.append(names.plain(f"{many} × {name}" if many > 1 else name))
@@ -106,6 +109,23 @@ def idle_causes(report: Report) -> list[IdleRow]:
     return sorted(rows, key=lambda row: -row.idle_us)
 
 
+def host_ops(report: Report) -> list[OpRow]:
+    """What ran on the host, most time of its own first: ops and runtime calls, without annotations around them."""
+    rows = [row for row in report.ops if row.kind not in NOT_HOST_WORK]
+    return sorted(rows, key=lambda row: -row.host_self_us)
+
+
+def graph_labels(report: Report) -> list[str]:
+    """Each compiled graph in few words: ``0/0 backward``, and its hash where that does not tell it apart."""
+    told = [" ".join(part for part in (row.compile_id, row.direction) if part) for row in report.graphs]
+    return [
+        names.plain(
+            label if row.compile_id and told.count(label) == 1 else f"{label} {names.shorten(row.hash, 9)}"
+        )
+        for label, row in zip(told, report.graphs, strict=True)
+    ]
+
+
 def window(report: Report) -> str:
     """What the shares of time are shares of, in words."""
     if report.steps:
@@ -148,7 +168,7 @@ def _busy_sentence(report: Report) -> str:
     if not total or shares[0] > 0.97:
         return f"{sentence}."
     share = causes[0].idle_us / total
-    cause = names.plain(causes[0].cause)
+    cause = names.shorten(causes[0].cause, 40)
     why = f"mostly {cause}" if share >= 0.5 else f"{numbers.percent(share)} of that {cause}"
     return f"{sentence}; {idle} idle, {why}."
 
@@ -157,14 +177,16 @@ def _work_sentence(report: Report) -> str:
     largest = [row for row in report.categories if row.share_of_device_time >= 0.05][:3]
     if not largest:
         return ""
-    listed = [f"{numbers.percent(row.share_of_device_time)} {names.plain(row.category)}" for row in largest]
+    listed = [
+        f"{numbers.percent(row.share_of_device_time)} {names.shorten(row.category, 40)}" for row in largest
+    ]
     return (
         f"Its work: {_listing(listed)}." if len(report.devices) == 1 else f"Their work: {_listing(listed)}."
     )
 
 
 def _host_headline(report: Report) -> str:
-    rows = sorted(report.ops, key=lambda row: -row.host_self_us)
+    rows = host_ops(report)
     total = sum(row.host_self_us for row in rows)
     if not total:
         return "The recording holds neither device work nor ops."

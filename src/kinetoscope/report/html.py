@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -22,21 +23,23 @@ ROWS = 1000  # of a table: more than a reader scrolls through; the JSON has all
 def render(report: Report, inputs: Sequence[str]) -> str:
     """The report of ``inputs`` (as they were typed: the next commands name them)."""
     script = _text("report.js")
+    ops = headline.host_ops(report)
     return _template().render(
         report=report,
         title=headline.title(report),
         verdict=headline.verdict(report),
-        headline=headline.headline(report),
-        timing=headline.timing(report),
-        compilation=headline.compilation(report),
-        window=headline.window(report),
+        headline=_together(headline.headline(report)),
+        timing=_together(headline.timing(report) or ""),
+        compilation=_together(headline.compilation(report) or ""),
+        window=_together(headline.window(report)),
+        graph_labels=headline.graph_labels(report),
         idle_causes=headline.idle_causes(report),
         device_bars=bars.device_bars(report),
         step_bars=bars.step_bars(report),
         commands=next_commands(report, inputs),
         device_time_us=sum(row.device_time_us for row in report.categories),
-        ops=sorted(report.ops, key=lambda row: -row.host_self_us),
-        host_time_us=sum(row.host_self_us for row in report.ops),
+        ops=ops,
+        host_time_us=sum(row.host_self_us for row in ops),
         most=ROWS,
         uses=palette.USES,
         use_names=bars.USES,
@@ -68,6 +71,11 @@ def _template() -> Template:
     }
     environment.filters.update(filters)
     return environment.get_template("report.html")
+
+
+def _together(sentence: str) -> str:
+    """The sentence with its numbers and units on one line each."""
+    return re.sub(r"(?<=\d) (?=(?:%|s|ms|µs|ns)\b|%)", "\N{NO-BREAK SPACE}", sentence)
 
 
 def _text(name: str) -> str:

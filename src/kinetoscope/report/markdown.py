@@ -15,7 +15,7 @@ OPS = 20
 # What Markdown or inline HTML would read as more than text; an underscore inside a word is only text.
 _SPECIAL = re.compile(r"[\\`*\[\]|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_BLOCK = re.compile(r"^(?:([-+#=])|(\d+)([.)]))")
+_BLOCK = re.compile(r"^(?:([-+#=])|(\d+)([.)])(?=\s|$))")
 # GitHub looks for these after Markdown is done, so no backslash stops them: a name must not call a person.
 _REFERENCE = re.compile(r"@(?=\w)|(?<!\w)#(?=\d)")
 
@@ -57,6 +57,7 @@ def _lines(report: Report, inputs: Sequence[str]) -> Iterable[str]:
     yield from _findings(report)
     yield from _busy(report)
     yield from _categories(report)
+    yield from _graphs(report)
     yield from _kernels(report)
     if not report.devices:
         yield from _ops(report)
@@ -88,7 +89,7 @@ def _busy(report: Report) -> Iterable[str]:
     for row in report.devices:
         yield _row(
             bars.device_label(row, ranks),
-            numbers.percent(row.busy_fraction),
+            _percent(row.busy_fraction),
             numbers.time(row.compute_us),
             numbers.time(row.communication_us),
             numbers.time(row.exposed_communication_us),
@@ -99,9 +100,7 @@ def _busy(report: Report) -> Iterable[str]:
     if causes := headline.idle_causes(report):
         yield from ("", *_head("idle because", "time", "share of window"))
         for cause in causes:
-            yield _row(
-                escape(cause.cause), numbers.time(cause.idle_us), numbers.percent(cause.share_of_window)
-            )
+            yield _row(escape(cause.cause), numbers.time(cause.idle_us), _percent(cause.share_of_window))
 
 
 def _categories(report: Report) -> Iterable[str]:
@@ -113,10 +112,28 @@ def _categories(report: Report) -> Iterable[str]:
     for row in report.categories:
         yield _row(
             escape(row.category),
-            numbers.percent(row.share_of_device_time),
+            _percent(row.share_of_device_time),
             numbers.time(row.device_time_us),
             numbers.count(row.launches),
             numbers.count(row.distinct_kernels),
+        )
+
+
+def _graphs(report: Report) -> Iterable[str]:
+    if not report.graphs:
+        return
+    yield from ("", "## Compiled graphs", "")
+    yield from _head("graph", "calls", "device time", "share of device time", "of its own time")
+    for row, label in zip(report.graphs, headline.graph_labels(report), strict=True):
+        parts = ", ".join(
+            f"{escape(part.category)} {_percent(part.share_of_graph)}" for part in row.categories[:5]
+        )
+        yield _row(
+            code(label),
+            numbers.count(row.calls),
+            numbers.time(row.device_time_us),
+            _percent(row.share_of_device_time),
+            parts,
         )
 
 
@@ -128,7 +145,7 @@ def _kernels(report: Report) -> Iterable[str]:
     for row in report.kernels[:KERNELS]:
         yield _row(
             code(names.shorten(row.short_name, 80)),
-            numbers.percent(row.share_of_device_time),
+            _percent(row.share_of_device_time),
             numbers.time(row.device_time_us),
             numbers.count(row.launches),
             numbers.time(row.median_us),
@@ -140,16 +157,16 @@ def _kernels(report: Report) -> Iterable[str]:
 
 
 def _ops(report: Report) -> Iterable[str]:
-    if not report.ops:
+    rows = headline.host_ops(report)
+    if not rows:
         return
-    rows = sorted(report.ops, key=lambda row: -row.host_self_us)
     total = sum(row.host_self_us for row in rows)
-    yield from ("", f"## Top ops: share of {numbers.time(total)} of ops' own host time", "")
+    yield from ("", f"## Top ops: share of {numbers.time(total)} of host time in ops and runtime calls", "")
     yield from _head("op", "share", "self", "total", "calls")
     for row in rows[:OPS]:
         yield _row(
             code(names.shorten(row.name, 80)),
-            numbers.percent(row.host_self_us / total if total else 0.0),
+            _percent(row.host_self_us / total if total else 0.0),
             numbers.time(row.host_self_us),
             numbers.time(row.host_total_us),
             numbers.count(row.calls),
@@ -162,3 +179,7 @@ def _head(first: str, *others: str) -> list[str]:
 
 def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _percent(fraction: float) -> str:
+    return escape(numbers.percent(fraction))

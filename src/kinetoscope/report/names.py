@@ -17,6 +17,11 @@ def plain(text: str) -> str:
     return _UNPRINTABLE.sub("", _BREAKS.sub(" ", text))
 
 
+def printable(text: str) -> str:
+    """``text`` with its lines and indentation, without characters that a terminal would obey: for code."""
+    return _UNPRINTABLE.sub("", text)
+
+
 def shorten(text: str, width: int) -> str:
     """``plain(text)`` in at most ``width`` characters; the middle goes, since generated names end in their number."""
     text = plain(text)

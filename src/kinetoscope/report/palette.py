@@ -19,7 +19,14 @@ CATEGORIES = {
     "softmax": "#a0569b",
     "embedding": "#6aa84f",
     "optimizer": "#57a05a",
-    "user triton": "#b5651d",
+    "user Triton": "#b5651d",
+    "foreach": "#7fb069",
+    "scan": "#5fb3c9",
+    "split scan": "#4a9cb3",
+    "sort": "#7a9e3a",
+    "pooling": "#4fb286",
+    "loss": "#b85c8f",
+    "random": "#a78bd4",
     "communication": "#d8576b",
     "copy": "#7f8fa3",
     "memset": "#9aa5b1",
@@ -29,4 +36,4 @@ OTHER = "#8b93a1"
 
 def category(name: str) -> str:
     """The colour of a kernel category; categories without one of their own share a grey."""
-    return CATEGORIES.get(name.lower(), OTHER)
+    return CATEGORIES.get(name, OTHER)

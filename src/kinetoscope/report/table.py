@@ -22,7 +22,7 @@ def rest(more: int, noun: str) -> Iterable[Text]:
 
 def columns(*justify: str) -> Table:
     """A table without lines; columns marked with ``*`` give way where the width is not enough."""
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, show_header=False, header_style="", pad_edge=False, padding=(0, 2, 0, 0))
     for column in justify:
         side: Literal["left", "right"] = "left" if column.startswith("left") else "right"
         table.add_column(justify=side, no_wrap=not column.endswith("*"), overflow="ellipsis")

@@ -18,6 +18,7 @@ DEVICES = 8
 STEPS = 6
 FINDINGS = 3
 CATEGORIES = 8
+GRAPHS = 3
 KERNELS = 10
 OPS = 12
 
@@ -49,6 +50,7 @@ def _sections(report: Report, inputs: Sequence[str], *, ascii_only: bool) -> Ite
     if report.devices:
         yield from _busy(report, ascii_only)
         yield from _categories(report, ascii_only)
+        yield from _graphs(report)
         yield from _kernels(report)
     else:
         yield from _ops(report)
@@ -86,12 +88,14 @@ def _findings(findings: Sequence[FindingRow]) -> Iterable[RenderableType]:
 
 
 def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
-    yield from _heading("Busy", f"share of {headline.window(report)}")
+    moved = any(row.communication_us or row.copy_us for row in report.devices)
+    exposed = "; communication, copies where exposed" if moved else ""
+    yield from _heading("Busy", f"share of {headline.window(report)}{exposed}")
     table = columns("left*", "left", "right", "left*")
     device_bars, step_bars = bars.device_bars(report), bars.step_bars(report)
     for bar in device_bars[:DEVICES]:
         parts = " · ".join(
-            f"{bars.USES[segment.use]} {numbers.percent(segment.share)}"
+            f"{segment.use} {numbers.percent(segment.share)}"
             for segment in bar.segments
             if segment.share >= 0.0005 and segment.use != palette.IDLE
         )
@@ -162,12 +166,33 @@ def _kernels(report: Report) -> Iterable[RenderableType]:
     yield from rest(len(report.kernels) - KERNELS, "kernel")
 
 
-def _ops(report: Report) -> Iterable[RenderableType]:
-    if not report.ops:
+def _graphs(report: Report) -> Iterable[RenderableType]:
+    if not report.graphs:
         return
-    rows = sorted(report.ops, key=lambda row: -row.host_self_us)
+    yield from _heading("Compiled graphs", "share of device time; of each graph's own time")
+    table = columns("left", "right", "right", "right", "left*")
+    for row, label in zip(report.graphs[:GRAPHS], headline.graph_labels(report), strict=False):
+        parts = " · ".join(
+            f"{names.shorten(part.category, 22)} {numbers.percent(part.share_of_graph)}"
+            for part in row.categories[:3]
+        )
+        table.add_row(
+            Text(names.shorten(label, 30)),
+            Text(numbers.percent(row.share_of_device_time)),
+            Text(numbers.time(row.device_time_us)),
+            Text(numbers.count(row.calls, "call")),
+            Text(parts, style="dim"),
+        )
+    yield table
+    yield from rest(len(report.graphs) - GRAPHS, "graph")
+
+
+def _ops(report: Report) -> Iterable[RenderableType]:
+    rows = headline.host_ops(report)
+    if not rows:
+        return
     total = sum(row.host_self_us for row in rows)
-    yield from _heading("Top ops", f"share of {numbers.time(total)} of ops' own host time")
+    yield from _heading("Top ops", f"share of {numbers.time(total)} of host time in ops and runtime calls")
     table = columns("left*", "right", "right", "right", "right")
     heads(table, "op", "share", "self", "total", "calls")
     for row in rows[:OPS]:
@@ -196,7 +221,7 @@ def _next(report: Report, inputs: Sequence[str]) -> Iterable[RenderableType]:
         )
 
 
-def _bar(bar: Bar, ascii_only: bool, width: int = 22) -> Text:
+def _bar(bar: Bar, ascii_only: bool, width: int = 20) -> Text:
     fills = _ASCII_FILLS if ascii_only else _FILLS
     text = Text()
     drawn, edge = 0, 0.0

@@ -1,0 +1,132 @@
+"""``kinetoscope.profile``: a recording from Python, for a block, a function or a loop with steps of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ContextDecorator
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+import kinetoscope
+from kinetoscope.capture import session as sessions
+from kinetoscope.capture.options import Options
+from kinetoscope.capture.ranks import rank_and_world
+from kinetoscope.capture.session import Session
+from kinetoscope.errors import MissingDependencyError, UsageError
+from kinetoscope.recording import folder as folders
+from kinetoscope.recording.meeting import await_ranks, meet
+
+
+class profile(ContextDecorator):
+    """Record the block it surrounds, as ``kinetoscope run`` records a program.
+
+    As a context manager::
+
+        with kinetoscope.profile() as p:
+            for batch in loader:
+                train(batch)
+                p.step()            # optional: without it steps are found as `run` finds them
+        print(p.recording)
+
+    As a decorator it records the first call of the function, and lets later ones run as they are. Inside a
+    program that ``kinetoscope run`` records already it records nothing itself; ``step()`` then marks the steps of
+    that recording.
+
+    Args:
+        out: the recording's folder; None: ``recordings/<name>-<time>``.
+        name: what the recording is named after; None: the program.
+        steps: how many steps to record; None: 3, more where they are very short.
+        warmup: how many steps to let pass first; None: until the step time has settled.
+        whole: record the whole block.
+        range: record only inside ``record_function`` blocks of this name.
+        shapes, stacks, memory, flops: as torch.profiler's options of those meanings.
+        compile_log: keep torch.compile's log and the generated code.
+        budget_mb: memory that a recording of the whole block may take.
+
+    Raises:
+        UsageError: ``out`` is not empty, or another recording of this process is running.
+        MissingDependencyError: torch is not installed.
+    """
+
+    def __init__(
+        self,
+        *,
+        out: str | Path | None = None,
+        name: str | None = None,
+        steps: int | None = None,
+        warmup: int | None = None,
+        whole: bool = False,
+        range: str | None = None,
+        shapes: bool = False,
+        stacks: bool = False,
+        memory: bool = False,
+        flops: bool = False,
+        compile_log: bool = True,
+        budget_mb: int = 1000,
+    ) -> None:
+        self.out = None if out is None else Path(out)
+        self.name = name or Path(sys.argv[0] or "python").stem or "python"
+        self.options = Options(
+            steps=steps,
+            warmup=warmup,
+            whole=whole,
+            range=range,
+            shapes=shapes,
+            stacks=stacks,
+            memory=memory,
+            flops=flops,
+            compile_log=compile_log,
+            budget_mb=budget_mb,
+        )
+        self.recording: Path | None = None
+        self._session: Session | None = None
+        self._outer: Session | None = None
+        self._world = 1
+
+    def __enter__(self) -> profile:
+        if self.recording is not None:
+            return self
+        try:
+            import torch  # noqa: F401
+        except ImportError as error:
+            raise MissingDependencyError(
+                "recording needs PyTorch", mend="install torch in this environment, or read a trace with `report`"
+            ) from error
+        self._outer = sessions.active()
+        if self._outer is not None:
+            self.recording = self._outer.folder
+            if self._outer.api:
+                raise UsageError("another recording of this process is running", where=str(self.recording))
+            return self
+        place = rank_and_world(os.environ)
+        rank, self._world = place or (0, 1)
+        folder, first = (folders.create(self.name, self.out), True) if place is None else meet(self.name, self.out, rank)
+        if first:
+            options = msgspec.to_builtins(self.options)
+            folders.begin(folder, command=tuple(sys.argv), options=options, version=kinetoscope.__version__)
+        folders.claim(folder, rank)
+        self._session = Session(folder, rank, self._world, self.options, api=True)
+        self.recording = folder
+        return self
+
+    def step(self) -> None:
+        """The program's step ends here, and the next begins."""
+        session = self._session or self._outer
+        if session is not None:
+            session.recorder.tick("user", 0, "step()")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        session, self._session, self._outer = self._session, None, None
+        if session is None:
+            return
+        exit = "ok" if failure is None else f"exception: {type(failure).__name__}"
+        session.end(exit, failure)
+        if session.rank == 0:
+            if self._world > 1:
+                await_ranks(self.name, self.out, session.folder, self._world)
+            folders.finish(session.folder, exit=exit, status=None, alone=False)

@@ -1,0 +1,90 @@
+"""Where the program runs: versions, devices, and the environment variables known to matter and not to be secret."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+
+from kinetoscope.recording.manifest import DeviceInfo, Environment
+
+# Names, not patterns, wherever a family of variables could hold a token or an address.
+VARIABLES = re.compile(
+    r"""
+    (TORCH|TORCHINDUCTOR|TORCHDYNAMO|TORCH_NCCL|INDUCTOR|PYTORCH|TRITON|NCCL|KINETO|CUDNN|CUBLAS|MIOPEN|HIP|ROCM)_
+        (?!.*(TOKEN|KEY|SECRET|PASSWORD|CREDENTIAL|AUTH|URL|REDIS|ENDPOINT))[A-Z0-9_]+
+    | CUDA_(VISIBLE_DEVICES|LAUNCH_BLOCKING|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS|MODULE_LOADING|CACHE_DISABLE)
+    | (OMP|MKL|OPENBLAS)_NUM_THREADS | KMP_(AFFINITY|BLOCKTIME) | MALLOC_CONF
+    | RANK | LOCAL_RANK | WORLD_SIZE | LOCAL_WORLD_SIZE | GROUP_RANK
+    | PYTHON(HASHSEED|OPTIMIZE|UNBUFFERED|DEVMODE)
+    """,
+    re.VERBOSE,
+)
+
+
+def variables() -> dict[str, str]:
+    """The variables of this process that a recording may hold."""
+    return {name: value for name, value in sorted(os.environ.items()) if VARIABLES.fullmatch(name)}
+
+
+def describe(driver: str | None = None) -> Environment:
+    """This process's environment; devices only where the program itself has begun to use them."""
+    import torch
+
+    return Environment(
+        python=platform.python_version(),
+        torch=str(torch.__version__),
+        triton=_version("triton"),
+        cuda=torch.version.cuda,
+        rocm=getattr(torch.version, "hip", None),
+        host=platform.node(),
+        cpu=_cpu(),
+        cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
+        devices=devices(driver),
+        variables=variables(),
+    )
+
+
+def devices(driver: str | None = None) -> tuple[DeviceInfo, ...]:
+    import torch
+
+    if not torch.cuda.is_initialized():
+        return ()
+    found: list[DeviceInfo] = []
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        found.append(
+            DeviceInfo(
+                index=index,
+                name=str(properties.name),
+                kind="rocm" if getattr(torch.version, "hip", None) else "cuda",
+                total_memory_bytes=int(properties.total_memory),
+                compute_capability=(int(properties.major), int(properties.minor)),
+                multiprocessors=int(properties.multi_processor_count),
+                driver=driver,
+            )
+        )
+    return tuple(found)
+
+
+def _version(module: str) -> str | None:
+    loaded = sys.modules.get(module)
+    if loaded is not None:
+        return str(getattr(loaded, "__version__", "")) or None
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(module)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())

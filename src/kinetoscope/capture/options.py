@@ -1,0 +1,33 @@
+"""What the user asks of a recording."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of ``kinetoscope run`` and ``kinetoscope.profile``.
+
+    Attributes:
+        steps: how many steps to record with the profiler; None: 3, more where a step is very short.
+        warmup: how many steps to let pass first; None: until the step time has settled.
+        whole: record everything, from the import of torch (or the block's start) to the end.
+        range: record only inside ``torch.profiler.record_function`` blocks of this name.
+        shapes, stacks, memory, flops: what torch.profiler's record_shapes, with_stack, profile_memory and
+            with_flops add, each at a price in recording time.
+        compile_log: keep torch.compile's structured log and the generated code.
+        bench_harness: have Inductor write a benchmark into each generated file (changes its cache keys).
+        budget_mb: stop a recording of the whole program when the process has grown by this much.
+    """
+
+    steps: int | None = None
+    warmup: int | None = None
+    whole: bool = False
+    range: str | None = None
+    shapes: bool = False
+    stacks: bool = False
+    memory: bool = False
+    flops: bool = False
+    compile_log: bool = True
+    bench_harness: bool = False
+    budget_mb: int = 1000

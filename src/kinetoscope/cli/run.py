@@ -1,0 +1,74 @@
+"""`kinetoscope run`: record a program, unedited."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+SUMMARY = "run a program, unedited, and record where its time goes"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "kinetoscope run [options] [--] script.py [arguments]   |   kinetoscope run [options] -m module [arguments]"
+    add = parser.add_argument
+    add("--steps", type=_positive, metavar="N", help="record this many steps (3, more where steps are very short)")
+    add("--warmup", type=int, metavar="N", help="let N steps pass first (otherwise: until the step time has settled)")
+    add("--whole", action="store_true", help="record everything, from the import of torch to the end")
+    add("--range", metavar="NAME", help="record only inside torch.profiler.record_function(NAME)")
+    add("--shapes", action="store_true", help="record the shapes of operators' inputs")
+    add("--stacks", action="store_true", help="record Python stacks")
+    add("--memory", action="store_true", help="record allocations")
+    add("--flops", action="store_true", help="record FLOPs of matmuls and convolutions (implies --shapes)")
+    add("--out", type=Path, metavar="DIR", help="the recording's folder (recordings/<script>-<time>)")
+    add("--no-compile-log", action="store_true", help="do not keep torch.compile's log and generated code")
+    add("--bench-harness", action="store_true", help="have Inductor write a benchmark into each generated file")
+    add("--budget", type=_positive, metavar="MB", default=1000, help="memory that a whole recording may take (1000)")
+    add("--no-report", action="store_true", help="do not print the summary at the end")
+    add("-m", dest="module", action="store_true", help="run a module, as python -m does")
+    add("program", nargs=argparse.REMAINDER, metavar="script.py [arguments]", help="what to run")
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def main(arguments: argparse.Namespace) -> int:
+    import signal
+    import sys
+
+    from kinetoscope.capture import launch
+    from kinetoscope.capture.options import Options
+    from kinetoscope.capture.summary import announce, summarize
+    from kinetoscope.errors import UsageError
+
+    words = [word for word in arguments.program]
+    if words[:1] == ["--"]:
+        words = words[1:]
+    module = None
+    if arguments.module:
+        if not words:
+            raise UsageError("-m needs the name of a module", mend="kinetoscope run -m package.module [arguments]")
+        module, words = words[0], words[1:]
+    options = Options(
+        steps=arguments.steps,
+        warmup=arguments.warmup,
+        whole=arguments.whole,
+        range=arguments.range,
+        shapes=arguments.shapes,
+        stacks=arguments.stacks,
+        memory=arguments.memory,
+        flops=arguments.flops,
+        compile_log=not arguments.no_compile_log,
+        bench_harness=arguments.bench_harness,
+        budget_mb=arguments.budget,
+    )
+    outcome = launch.run(launch.program(words, module), options, arguments.out, announce)
+    if outcome.speaks:
+        summarize(outcome, report=not arguments.no_report)
+    if outcome.status == -signal.SIGINT or (outcome.manifest.exit == "exception: KeyboardInterrupt"):
+        return 130
+    sys.stdout.flush()
+    return 4 if outcome.status else 0
