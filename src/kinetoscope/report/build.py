@@ -9,7 +9,7 @@ import polars as pl
 
 from kinetoscope import __version__
 from kinetoscope.analysis.busy import busy
-from kinetoscope.analysis.compiled import join
+from kinetoscope.analysis.compiled import join, source_of
 from kinetoscope.analysis.graphs import graph_categories, graphs
 from kinetoscope.analysis.health import health
 from kinetoscope.analysis.idle import idle
@@ -140,7 +140,7 @@ def _kernels(profile: Profile) -> list[document.KernelRow]:
     rows = kernel_rows(profile).join(
         kernel_roofline(profile).drop("launches"), on="name", how="left", maintain_order="left"
     )
-    sources = _kernel_sources(profile)
+    sources = source_of(profile)
     return [
         document.KernelRow(
             name=row["name"],
@@ -170,14 +170,6 @@ def _kernels(profile: Profile) -> list[document.KernelRow]:
         )
         for row in rows.iter_rows(named=True)
     ]
-
-
-def _kernel_sources(profile: Profile) -> dict[str, str]:
-    """The user's lines that each generated kernel computes, where a compile log tells: ``model.py:12, model.py:14``."""
-    lines: dict[str, dict[str, None]] = {}  # graphs may have kernels of one name: all of their lines
-    for kernel in profile.compilation.kernels if profile.compilation else ():
-        lines.setdefault(kernel.name, {}).update({f"{line.file}:{line.line}": None for line in kernel.source})
-    return {name: ", ".join(found) for name, found in lines.items() if found}
 
 
 def _steps(profile: Profile) -> list[document.StepRow]:
