@@ -16,9 +16,7 @@ LOOK_EVERY_S = 0.25
 class Spendable(Protocol):
     """What is ended when the budget is spent."""
 
-    provisional_running: bool
-    phase: str
-
+    def budgeted(self) -> bool: ...
     def budget_spent(self, why: str) -> None: ...
 
 
@@ -38,7 +36,7 @@ class Budget:
 
     def _look(self) -> None:
         began, before = time.monotonic(), resident_bytes()
-        while self.recorder.provisional_running:
+        while self.recorder.budgeted():
             time.sleep(LOOK_EVERY_S)
             if resident_bytes() - before > self.limit_bytes:
                 self.recorder.budget_spent(

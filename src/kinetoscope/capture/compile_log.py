@@ -113,14 +113,14 @@ class CompileLog:
             self.bytecode = (self.home / f"rank{self.rank}.bytecode.jsonl").open("w", encoding="utf-8")
             self.bytecode_hook = register_bytecode_hook(self._keep_bytecode)
 
-    def _keep_bytecode(self, before: CodeType, after: CodeType) -> None:
+    def _keep_bytecode(self, code: CodeType, new_code: CodeType) -> None:
         assert self.bytecode is not None
         record = {
-            "function": before.co_name,
-            "file": before.co_filename,
-            "line": before.co_firstlineno,
-            "original": dis.Bytecode(before).dis(),
-            "modified": dis.Bytecode(after).dis(),
+            "function": code.co_name,
+            "file": code.co_filename,
+            "line": code.co_firstlineno,
+            "original": dis.Bytecode(code).dis(),
+            "modified": dis.Bytecode(new_code).dis(),
         }
         self.bytecode.write(json.dumps(record) + "\n")
 

@@ -24,7 +24,14 @@ from kinetoscope.recording import folder as folders
 ORDER = "KINETOSCOPE_CAPTURE"
 HOME = "KINETOSCOPE_HOME"
 # Programs whose Python processes only start others: the ranks are theirs to start and ours to record.
-LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed", "mpirun")
+LAUNCHERS = (
+    "torchrun",
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate",
+    "deepspeed",
+    "mpirun",
+)
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +107,10 @@ class _Ending:
         atexit.register(self._exited)
         os.register_at_fork(after_in_child=self._forked)
         os._exit = self._exit_now
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        if (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        ):
             # Only while nothing is on disk yet: a program that looks later finds what it expects.
             signal.signal(signal.SIGTERM, self._terminated)
             self.session.recorder.finished = self._recorded

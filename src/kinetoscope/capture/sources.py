@@ -13,6 +13,7 @@ gone, so that it sees, inlines and guards on nothing of ours.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Hashable
 from types import FrameType
@@ -24,7 +25,14 @@ from kinetoscope.capture.imports import ImportWatch
 Tick = Callable[[str, Hashable, str], None]
 
 # Ranges that libraries open themselves: no step of the user's.
-LIBRARY_RANGES = ("Optimizer.", "DistributedDataParallel.", "enumerate(DataLoader)", "ProfilerStep#", "FSDP", "## ")
+LIBRARY_RANGES = (
+    "Optimizer.",
+    "DistributedDataParallel.",
+    "enumerate(DataLoader)",
+    "ProfilerStep#",
+    "FSDP",
+    "## ",
+)
 
 
 class Boundary:
@@ -181,7 +189,7 @@ class Sources:
                 names["_callback_from_stance"] = ours if on else original
 
     def _module_called(self, module: Any) -> None:
-        if _surrounded(sys._getframe(2), self.calling):
+        if _surrounded(inspect.currentframe(), self.calling):
             return
         self.leader = module
         self.tick("training module" if _trains(module) else "module", id(module), type(module).__name__)
