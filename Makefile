@@ -1,7 +1,41 @@
-PYTHON ?= python3
-VENV := .venv
-BIN := $(VENV)/bin
+# Two commands do everything on a fresh machine with Python 3.10+, pip and make:
+#   make demo    install, profile an example model on whatever device is here, show the report
+#   make test    install, run the whole test suite
+# The rest is for people who change kinetoscope.
 
-.PHONY: test
-test:
-	PYTHONPATH=src $(PYTHON) -m pytest
+PYTHON ?= python3
+TORCH  ?= torch==2.13.0
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
+
+.PHONY: demo test check format clean
+
+demo: $(VENV)/.demo
+	@sh examples/demo.sh $(BIN)
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) recordings
+
+$(VENV)/.demo: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install '$(TORCH)'
+	$(PIP) install -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(PIP) install -e '.[dev]'
+	@touch $@

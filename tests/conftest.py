@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from kinetoscope.trace.model import Trace
+from kinetoscope.trace.read import read
 
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -18,3 +24,27 @@ def shared_data() -> Path:
     if not (folder / "oracle.jsonl").is_file():
         pytest.skip("the shared recordings are not here (set KINETOSCOPE_SHARED_DATA)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def recorded(request: pytest.FixtureRequest) -> Callable[[str], Path]:
+    """Finds a file of the real recordings ("h200/mm_64_warm_eager.json.gz"): in tests/fixtures, else in the shared
+    folder; the test is skipped where it is in neither."""
+
+    def find(name: str) -> Path:
+        own = FIXTURES / name
+        return own if own.is_file() else request.getfixturevalue("shared_data") / name
+
+    return find
+
+
+@pytest.fixture
+def trace_of(tmp_path: Path) -> Callable[..., Trace]:
+    """A trace read back from a file of the given Chrome events: ``trace_of(event, …, rank=0, **file_keys)``."""
+
+    def make(*events: dict[str, Any], rank: int = 0, **keys: Any) -> Trace:
+        path = tmp_path / f"rank{rank}_{len(list(tmp_path.iterdir()))}.json"
+        path.write_text(json.dumps({"traceEvents": list(events), **keys}))
+        return read(path, rank=rank)
+
+    return make

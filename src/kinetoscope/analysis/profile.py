@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
 
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest
-from kinetoscope.trace.model import Trace
+from kinetoscope.trace import schema
+from kinetoscope.trace.model import Source, Trace
 
 if TYPE_CHECKING:
     from kinetoscope.compilation.model import Compilation
+
+TRACE_FILE = re.compile(r"\.json(?:\.gz|\.zst)?$")
 
 
 @dataclass(frozen=True, eq=False)  # identity: analyses remember their result per profile
@@ -27,18 +33,41 @@ class Profile:
 def load(*inputs: str | Path) -> Profile:
     """Read recordings, traces, compile logs or folders of them.
 
+    Compile logs are joined to whatever traces stand beside them; alone they make a profile whose trace is empty.
+
     Raises:
         InputError: an input cannot be used; the message says why.
     """
+    from kinetoscope.compilation import sources
     from kinetoscope.trace.read import read
 
     traces: list[Trace] = []
+    logs: list[Path] = []
     manifest: Manifest | None = None
     folder: Path | None = None
     for item in map(Path, inputs):
         if manifests.is_recording(item):
             manifest, folder = manifests.read(item), item
             traces += [read(item / r.trace, rank=r.rank) for r in manifest.ranks if r.trace]
+            logs += [item] if sources.has_compile_log(item) else []
+        elif item.is_dir():
+            logs += [item] if sources.has_compile_log(item) else []
+            files = [path for path in sorted(item.iterdir()) if TRACE_FILE.search(path.name)]
+            traces += map(read, files or ([] if logs else [item]))
+        elif item.is_file() and sources.has_compile_log(item):
+            logs.append(item)
         else:
             traces.append(read(item))
-    return Profile(tuple(traces), manifest, None, folder)
+    compilation = sources.load(*logs) if logs else None
+    if compilation is not None and not traces:
+        traces.append(_no_events(compilation))
+    return Profile(tuple(traces), manifest, compilation, folder)
+
+
+def _no_events(compilation: Compilation) -> Trace:
+    """What stands for the trace where there are compile logs only."""
+    first = compilation.sources[0]
+    tables: dict[str, Any] = {
+        name: pl.DataFrame(schema=schema.dtypes(columns)) for name, columns in schema.TABLES.items()
+    }
+    return Trace(Source(first.path, first.bytes, 0, first.rank), **tables)

@@ -1,1 +1,1 @@
-"""One rule a file: what is slow, why, what to do, and what it would save."""
+"""What is slow, why, and what to change: one rule a file, ranked by the time that its advice would save."""

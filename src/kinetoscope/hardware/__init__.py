@@ -1,1 +1,5 @@
-"""Peak rates of devices."""
+"""Peak rates of devices: ``find(name)`` looks one up in the table."""
+
+from kinetoscope.hardware.spec import DTYPES, DeviceSpec, find
+
+__all__ = ["DTYPES", "DeviceSpec", "find"]

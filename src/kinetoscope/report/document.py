@@ -39,6 +39,8 @@ class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
     kernel_launches: int
     unattributed_kernels: int
     launches_without_kernel: int
+    device_events: int
+    window_basis: str
 
 
 class CategoryRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +71,7 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
     max_us: float
     p90_us: float
     ops: list[KernelOp]
+    kind: str = "kernel"
     graph: str | None = None
     source: str | None = None
     bytes: int | None = None
@@ -82,15 +85,55 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     duration_us: float
     busy_us: float
     launches: int
+    device_time_us: float
+    rank: int
+
+
+class TimingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step of one rank cost without and with the profiler: medians of the recording's own timings."""
+
+    rank: int
+    found_by: str
+    unprofiled_steps: int
+    unprofiled_us: float
+    unprofiled_min_us: float
+    unprofiled_max_us: float
+    profiled_us: float | None
 
 
 class OpRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of torch's own op table; rows of one name differ in ``kind``."""
+
     name: str
+    kind: str = "cpu_op"
     calls: int
     host_self_us: float
     host_total_us: float
     device_self_us: float
     device_total_us: float
+
+
+class GraphCategory(msgspec.Struct, frozen=True, kw_only=True):
+    category: str
+    launches: int
+    device_time_us: float
+    share_of_graph: float
+    share_of_device_time: float
+
+
+class GraphRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A compiled graph that was called, and its device time by category."""
+
+    graph: str
+    hash: str
+    compile_id: str | None
+    direction: str
+    calls: int
+    host_us: float
+    launches: int
+    device_time_us: float
+    share_of_device_time: float
+    categories: list[GraphCategory]
 
 
 class EvidenceRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,12 +152,21 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     evidence: list[EvidenceRow]
     advice: str
     source: str | None = None
+    saving_on_critical_path: bool = False
+    share_of_step: float = 0.0
+    snippet: str | None = None
+    proof: str | None = None
+    ranks: list[int] = []
 
 
 class HealthNote(msgspec.Struct, frozen=True, kw_only=True):
+    """``gravity`` is info, degraded or unreliable; ``rank`` is null for a note about all of them."""
+
     code: str
     text: str
     share_of_device_time: float = 0.0
+    gravity: str = "degraded"
+    rank: int | None = None
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +180,8 @@ class IdleRow(msgspec.Struct, frozen=True, kw_only=True):
     idle_us: float
     share_of_window: float
     rank: int = 0
+    gaps: int = 0
+    busy_inside_collectives_us: float = 0.0
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,4 +197,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[FindingRow]
     health: Health
     idle: list[IdleRow]
+    timings: list[TimingRow] = []
+    graphs: list[GraphRow] = []
     compilation: dict[str, Any] | None = None

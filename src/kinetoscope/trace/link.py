@@ -1,4 +1,4 @@
-"""Joins inside a trace: the tree of host events, launches to device work, steps."""
+"""Joins inside a trace: the tree of host events, launches to device work, ops, steps."""
 
 from __future__ import annotations
 
@@ -7,105 +7,128 @@ from dataclasses import replace
 import polars as pl
 
 from kinetoscope.trace import schema
+from kinetoscope.trace.events import CALLS
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.tree import nested
 
-LAUNCHING = ["cuda_runtime", "cuda_driver", "hip_runtime", "runtime", "mtia_runtime", "privateuse1_runtime"]
+LAUNCHING = sorted(CALLS)
 STEP = r"^ProfilerStep(#|\*)"
+_OPS = ["cpu_op", "user_annotation"]
+_NO_ROW = pl.lit(None, pl.UInt32)
 
 
 def link(trace: Trace) -> Trace:
-    """The trace with ``parent``, ``depth``, ``self_ns``, ``launch``, ``op`` and ``step`` filled in and rows numbered."""
-    host = _tree(trace.host_events)
-    steps = (
-        host.filter(
-            (pl.col("category").cast(pl.String) == "user_annotation")
-            & pl.col("name").cast(pl.String).str.contains(STEP)
-        )
-        .sort("start_ns")
-        .select(
-            "event",
-            pl.col("name").cast(pl.String),
-            pl.col("id").alias("host_event"),
-            "start_ns",
-            "duration_ns",
-        )
-        .with_row_index("id")
-    )
-    launches = (
-        host.filter(pl.col("correlation").is_not_null() & pl.col("category").cast(pl.String).is_in(LAUNCHING))
-        .select(pl.col("correlation"), pl.col("id").alias("launch"), pl.col("start_ns").alias("launch_ns"))
-        .unique("correlation", keep="first")
-    )
-    device = (
-        trace.device_events.drop("launch", "op", "step")
-        .sort("device", "start_ns", maintain_order=True)
-        .join(launches, on="correlation", how="left", maintain_order="left")
-        .drop("id")
-        .with_row_index("id")
-    )
-    op_of = _enclosing_op(host)
-    device = device.with_columns(
-        pl.col("launch").replace_strict(op_of, default=None, return_dtype=pl.UInt32).alias("op")
-        if op_of
-        else pl.lit(None, pl.UInt32).alias("op")
-    )
-    device = device.with_columns(pl.coalesce("launch_ns", "start_ns").alias("at")).sort(
-        "at", maintain_order=True
-    )
-    if len(steps):
-        device = device.join_asof(
-            steps.select(
-                pl.col("start_ns").alias("step_start"),
-                (pl.col("start_ns") + pl.col("duration_ns")).alias("step_end"),
-                pl.col("id").alias("step"),
-            ),
-            left_on="at",
-            right_on="step_start",
-        ).with_columns(pl.when(pl.col("at") < pl.col("step_end")).then(pl.col("step")).alias("step"))
+    """The trace, its rows in order and numbered, with every join filled in.
+
+    ``launch``: the call with the device event's correlation id; where there is none, the call that a flow comes
+    from. ``op``: the innermost op or annotation around the launch; where there is none, the op that the launch or
+    the device event names by External id. ``step``: by the time of the launch, or of the event itself.
+    """
+    host = nested(trace.host_events)
+    category = host["category"].cast(pl.String)
+    is_op = category.is_in(_OPS)
+    calls = host.select(
+        launch="id", correlation="correlation", lane="lane", launch_ns="start_ns", call_external="external_id"
+    ).filter(category.is_in(LAUNCHING))
+    steps = _steps(host, is_op)
+    device = _with_launch(trace.device_events.drop("launch", "op", "step"), calls, trace.flows)
+    device = _with_op(device, host, is_op, calls)
+    device = device.with_columns(_step_of(device, host, steps))
     return replace(
         trace,
         host_events=schema.conform(host, schema.HOST_EVENTS),
-        device_events=schema.conform(device.sort("id"), schema.DEVICE_EVENTS),
+        device_events=schema.conform(device, schema.DEVICE_EVENTS),
         steps=schema.conform(steps, schema.STEPS),
     )
 
 
-def _tree(host: pl.DataFrame) -> pl.DataFrame:
-    host = (
-        host.sort(["lane", "start_ns", "duration_ns", "event"], descending=[False, False, True, False])
-        .drop("id")
+def _steps(host: pl.DataFrame, is_op: pl.Series) -> pl.DataFrame:
+    names = host["name"].unique()
+    named = names.filter(names.cast(pl.String).str.contains(STEP))
+    rows = host.filter(is_op & host["name"].is_in(named.implode())) if len(named) else host.head(0)
+    return (
+        rows.sort("start_ns")
+        .select("event", pl.col("name").cast(pl.String), "start_ns", "duration_ns", host_event="id")
         .with_row_index("id")
     )
-    parents: list[int | None] = []
-    depths: list[int] = []
-    stack: list[tuple[int, int]] = []
-    current = -1
-    children = [0] * len(host)
-    for row, lane, start, duration in host.select("id", "lane", "start_ns", "duration_ns").iter_rows():
-        if lane != current:
-            stack, current = [], lane
-        while stack and stack[-1][1] <= start and not (duration == 0 and stack[-1][1] == start):
-            stack.pop()
-        parents.append(stack[-1][0] if stack else None)
-        depths.append(len(stack))
-        if stack:
-            children[stack[-1][0]] += duration
-        stack.append((row, start + duration))
-    return host.with_columns(
-        pl.Series("parent", parents, pl.UInt32),
-        pl.Series("depth", depths, pl.UInt16),
-        (pl.col("duration_ns") - pl.Series("children", children, pl.Int64)).alias("self_ns"),
+
+
+def _with_launch(device: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
+    calls = calls.filter(pl.col("correlation") != 0)
+    if calls["correlation"].is_duplicated().any():
+        launch = _nearest_call(device, calls)
+    else:
+        launch = device.select("correlation").join(
+            calls.select("correlation", "launch"), on="correlation", how="left", maintain_order="left"
+        )["launch"]
+    device = device.with_columns(launch.alias("launch"))
+    if launch.null_count() and len(flows):
+        device = device.with_columns(pl.coalesce("launch", _launch_by_flow(device, calls, flows)))
+    return device
+
+
+def _nearest_call(device: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
+    """Several processes in one file use the same ids: the last call of that id before the work, else the first."""
+    calls = calls.sort("launch_ns")
+    before = (
+        device.select("id", "correlation", "start_ns")
+        .sort("start_ns")
+        .join_asof(
+            calls.select("correlation", "launch", "launch_ns"),
+            left_on="start_ns",
+            right_on="launch_ns",
+            by="correlation",
+            check_sortedness=False,
+        )
+        .select("id", before="launch")
+    )
+    first = calls.unique("correlation", keep="first", maintain_order=True)
+    return (
+        device.select("id", "correlation")
+        .join(before, on="id", how="left", maintain_order="left")
+        .join(first.select("correlation", "launch"), on="correlation", how="left", maintain_order="left")
+        .select(pl.coalesce("before", "launch"))
+        .to_series()
     )
 
 
-def _enclosing_op(host: pl.DataFrame) -> dict[int, int | None]:
-    categories = host["category"].cast(pl.String).to_list()
-    parents = host["parent"].to_list()
-    result: dict[int, int | None] = {}
-    for row, category in enumerate(categories):
-        if category in LAUNCHING:
-            up = parents[row]
-            while up is not None and categories[up] not in ("cpu_op", "user_annotation"):
-                up = parents[up]
-            result[row] = up
-    return result
+def _launch_by_flow(device: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame) -> pl.Series:
+    flows = flows.filter(pl.col("category").cast(pl.String) == "ac2g")
+    at = ["lane", "start_ns"]
+    begins = flows.filter("is_start").join(calls.rename({"launch_ns": "start_ns"}), on=at)
+    ends = flows.filter(~pl.col("is_start")).join(begins.select("flow", "launch").unique("flow"), on="flow")
+    found = device.select(*at).join(
+        ends.select(*at, "launch").unique(at), on=at, how="left", maintain_order="left"
+    )
+    return found["launch"]
+
+
+def _with_op(device: pl.DataFrame, host: pl.DataFrame, is_op: pl.Series, calls: pl.DataFrame) -> pl.DataFrame:
+    around = pl.DataFrame({"parent": host["parent"], "is_op": is_op})
+    op = around["parent"].gather(device["launch"])
+    while True:  # up the tree, a level a round: python functions and the like may stand between
+        through = ~around["is_op"].gather(op)
+        if not through.any():
+            break
+        op = op.zip_with(~through.fill_null(False), around["parent"].gather(op))
+    device = device.with_columns(op.alias("op"))
+    if op.null_count() == 0:
+        return device
+    named = host.filter(is_op).select(op_named="id", external_id="external_id").drop_nulls()
+    named = named.filter((pl.col("external_id") != 0) & ~pl.col("external_id").is_duplicated())
+    call = pl.DataFrame({"launch": device["launch"]}).join(
+        calls.select("launch", "call_external"), on="launch", how="left", maintain_order="left"
+    )
+    external = device.select(external_id=pl.coalesce(call["call_external"], pl.col("external_id")))
+    by_id = external.join(named, on="external_id", how="left", maintain_order="left")["op_named"]
+    return device.with_columns(pl.coalesce("op", by_id))
+
+
+def _step_of(device: pl.DataFrame, host: pl.DataFrame, steps: pl.DataFrame) -> pl.Expr | pl.Series:
+    if not len(steps):
+        return _NO_ROW.alias("step")
+    at = pl.select(pl.coalesce(host["start_ns"].gather(device["launch"]), device["start_ns"])).to_series()
+    row = steps["start_ns"].search_sorted(at, side="right").cast(pl.Int64) - 1
+    row = row.set(row < 0, None)
+    ends = (steps["start_ns"] + steps["duration_ns"]).gather(row)
+    return steps["id"].gather(row).set((at >= ends).fill_null(True), None).alias("step")

@@ -27,7 +27,7 @@ class Damage:
     """One kind of thing that could not be read as it stood.
 
     Args:
-        code: ``truncated``, ``repaired-bytes``, ``bad-event``, ``impossible-duration``, …
+        code: a key of ``kinetoscope.trace.damage.DAMAGES``: ``truncated``, ``bad-event``, ``invalid-utf8``, …
         text: what happened, in words, with its number.
         count: events or bytes concerned.
     """
@@ -39,7 +39,14 @@ class Damage:
 
 @dataclass(frozen=True)
 class Source:
-    """The file a trace was read from."""
+    """The file a trace was read from.
+
+    Args:
+        events: elements of ``traceEvents``, lost ones included where they could be told apart.
+        complete: nothing of the recording was lost between the profiler and here.
+        damages: what was lost or mended, with counts.
+        unused: events that no table holds (counters, marks), counted by ``ph cat``.
+    """
 
     path: str
     bytes: int
@@ -47,6 +54,7 @@ class Source:
     rank: int
     complete: bool = True
     damages: tuple[Damage, ...] = ()
+    unused: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, eq=False)  # identity: analyses remember their result per trace

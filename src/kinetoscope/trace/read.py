@@ -2,234 +2,130 @@
 
 from __future__ import annotations
 
-import gzip
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NoReturn
 
-import msgspec
-import polars as pl
-
-from kinetoscope.errors import InputError, NotATraceError
+from kinetoscope.errors import NotATraceError
 from kinetoscope.trace import schema
+from kinetoscope.trace.container import open_supply
+from kinetoscope.trace.cutter import Cutter
+from kinetoscope.trace.damage import described, is_complete
+from kinetoscope.trace.decode import Batch
 from kinetoscope.trace.link import link
 from kinetoscope.trace.model import DeviceProperties, Source, Trace
+from kinetoscope.trace.recognise import refuse_document
+from kinetoscope.trace.spans import Span, decode_span
+from kinetoscope.trace.tables import Assembly
+from kinetoscope.trace.workers import Workers, cores
 
-DEVICE_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
+Progress = Callable[[int, int], None]
+IN_PROCESS = 24 << 20  # bytes; below this starting processes costs more than it saves
 
 
-def read(path: str | Path, *, rank: int | None = None) -> Trace:
-    """Read one Kineto / Chrome JSON trace (plain or gzip) into tables."""
+def read(path: str | Path, *, rank: int | None = None, progress: Progress | None = None) -> Trace:
+    """Read one Kineto / Chrome JSON trace: plain, gzip or zstd, whole or damaged.
+
+    Args:
+        rank: the rank it belongs to, where the file does not say or is not to be believed.
+        progress: called now and then with the bytes of the file read so far, and its size.
+
+    Raises:
+        NotATraceError: nothing in it is a trace; the message says what it is instead.
+        InputError: it cannot be opened.
+        MissingDependencyError: it is packed in a way that nothing installed here unpacks.
+        TooLargeError: it unpacks past the limit.
+    """
     path = Path(path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read the file: {error.strerror or error}", where=str(path)) from error
-    size = len(data)
-    if data[:2] == b"\x1f\x8b":
-        data = gzip.decompress(data)
-    try:
-        document = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
-        raise NotATraceError(f"not JSON: {error}", where=str(path)) from error
-    events: list[dict[str, Any]] = document["traceEvents"] if isinstance(document, dict) else document
-    metadata = {k: v for k, v in document.items() if k != "traceEvents"} if isinstance(document, dict) else {}
-
-    lanes: dict[tuple[str, str], int] = {}
-    names: dict[tuple[str, str], str] = {}
-    process_names: dict[str, str] = {}
-    host: list[dict[str, Any]] = []
-    device: list[dict[str, Any]] = []
-    notes: list[dict[str, Any]] = []
-    flows: list[dict[str, Any]] = []
-    memory: list[dict[str, Any]] = []
-    device_lanes: set[int] = set()
-
-    def ns(value: Any) -> int:
-        return round(float(value) * 1000)
-
-    for index, event in enumerate(events):
-        phase, category = event.get("ph"), str(event.get("cat") or "").lower()
-        category = {
-            "operator": "cpu_op",
-            "runtime": "cuda_runtime",
-            "memcpy": "gpu_memcpy",
-            "memset": "gpu_memset",
-        }.get(category, category)
-        pid, tid = str(event.get("pid")), str(event.get("tid"))
-        arguments = event.get("args") or {}
-        if phase == "M":
-            if event.get("name") == "process_name":
-                process_names[pid] = str(arguments.get("name"))
-            elif event.get("name") == "thread_name":
-                names[pid, tid] = str(arguments.get("name"))
-            continue
-        lane = lanes.setdefault((pid, tid), len(lanes))
-        if phase in ("s", "f", "t"):
-            flows.append(
-                {
-                    "category": category,
-                    "flow": event.get("id"),
-                    "is_start": phase == "s",
-                    "lane": lane,
-                    "start_ns": ns(event["ts"]),
-                }
-            )
-        elif phase == "X" and category in DEVICE_KINDS:
-            device_lanes.add(lane)
-            device.append(
-                {
-                    "event": index,
-                    "kind": DEVICE_KINDS[category],
-                    "name": str(event["name"]),
-                    "lane": lane,
-                    "device": int(arguments.get("device", pid if pid.isdigit() else 0)),
-                    "stream": int(arguments.get("stream", 0)),
-                    "context": arguments.get("context"),
-                    "start_ns": ns(event["ts"]),
-                    "duration_ns": ns(event["dur"]),
-                    "correlation": arguments.get("correlation"),
-                    "external_id": arguments.get("External id", arguments.get("external id")),
-                    "grid": _json(arguments.get("grid")),
-                    "block": _json(arguments.get("block")),
-                    "registers": arguments.get("registers per thread"),
-                    "shared_memory_bytes": arguments.get("shared memory"),
-                    "blocks_per_sm": _number(arguments.get("blocks per SM")),
-                    "warps_per_sm": _number(arguments.get("warps per SM")),
-                    "occupancy_percent": _number(arguments.get("est. achieved occupancy %")),
-                    "bytes": arguments.get("bytes"),
-                    "graph_node": arguments.get("graph node id"),
-                    "collective": _json({k: v for k, v in arguments.items() if k in COLLECTIVE_KEYS} or None),
-                }
-            )
-        elif phase == "X" and (
-            category in ("gpu_user_annotation", "cuda_sync")
-            or (category == "overhead" and "device" in arguments)
-        ):
-            notes.append(
-                {
-                    "event": index,
-                    "category": category,
-                    "name": str(event["name"]),
-                    "lane": lane,
-                    "device": int(arguments.get("device", pid if pid.isdigit() else 0)),
-                    "stream": _integer(tid),
-                    "start_ns": ns(event["ts"]),
-                    "duration_ns": ns(event["dur"]),
-                    "external_id": arguments.get("External id"),
-                }
-            )
-        elif phase == "X":
-            host.append(
-                {
-                    "event": index,
-                    "category": category,
-                    "name": str(event["name"]),
-                    "lane": lane,
-                    "start_ns": ns(event["ts"]),
-                    "duration_ns": ns(event["dur"]),
-                    "correlation": arguments.get("correlation"),
-                    "external_id": arguments.get("External id", arguments.get("external id")),
-                    "sequence": arguments.get("Sequence number"),
-                    "forward_thread": arguments.get("Fwd thread id"),
-                    "input_dims": _json(arguments.get("Input Dims", arguments.get("Input dims"))),
-                    "input_types": _json(arguments.get("Input type")),
-                    "input_strides": _json(arguments.get("Input Strides")),
-                    "concrete_inputs": _json(arguments.get("Concrete Inputs")),
-                    "call_stack": arguments.get("Call stack"),
-                    "python_id": arguments.get("Python id"),
-                    "python_parent_id": arguments.get("Python parent id"),
-                }
-            )
-        elif phase == "i" and event.get("name") == "[memory]":
-            memory.append(
-                {
-                    "event": index,
-                    "start_ns": ns(event["ts"]),
-                    "lane": lane,
-                    "device_type": arguments.get("Device Type"),
-                    "device": arguments.get("Device Id"),
-                    "address": arguments.get("Addr"),
-                    "bytes": arguments.get("Bytes"),
-                    "total_allocated": arguments.get("Total Allocated"),
-                    "total_reserved": arguments.get("Total Reserved"),
-                }
-            )
-    lane_rows = [
-        {
-            "id": i,
-            "pid": pid,
-            "tid": tid,
-            "process_name": process_names.get(pid),
-            "thread_name": names.get((pid, tid)),
-            "is_device": i in device_lanes,
-        }
-        for (pid, tid), i in lanes.items()
-    ]
-    distributed = metadata.get("distributedInfo") or {}
+    size = path.stat().st_size if path.is_file() else 0
+    moved = None if progress is None else partial(_tell, progress, size)
+    with closing(open_supply(path, moved)) as supply:
+        start = supply.window(0, 1 << 16)
+        cutter = Cutter(supply)
+        assembly = Assembly()
+        for batch in _batches(cutter.spans(), cores() if supply.reaches(IN_PROCESS) else 1):
+            assembly.add(batch)
+        metadata = cutter.metadata()
+    if not assembly.holds_a_trace:
+        _refuse_empty(path, start, metadata)
+    if moved is not None:
+        moved(size)
+    tables = assembly.tables()
+    damages = {**cutter.damages, **assembly.damages}
+    source = Source(
+        str(path),
+        size,
+        assembly.events,
+        _rank(metadata) if rank is None else rank,
+        is_complete(damages),
+        described(damages),
+        MappingProxyType(assembly.unused),
+    )
     return link(
         Trace(
-            source=Source(
-                str(path), size, len(events), int(rank if rank is not None else distributed.get("rank", 0))
-            ),
-            lanes=_table(lane_rows, schema.LANES),
-            host_events=_table(host, schema.HOST_EVENTS),
-            device_events=_table(device, schema.DEVICE_EVENTS),
-            steps=_table([], schema.STEPS),
-            device_annotations=_table(notes, schema.DEVICE_ANNOTATIONS),
-            flows=_table(flows, schema.FLOWS),
-            memory=_table(memory, schema.MEMORY),
-            devices=tuple(_properties(d) for d in metadata.get("deviceProperties") or []),
-            metadata=metadata,
+            source=source,
+            lanes=tables.lanes,
+            host_events=tables.host_events,
+            device_events=tables.device_events,
+            steps=schema.empty(schema.STEPS),
+            device_annotations=tables.device_annotations,
+            flows=tables.flows,
+            memory=tables.memory,
+            devices=_devices(metadata),
+            metadata=MappingProxyType(metadata),
         )
     )
 
 
-COLLECTIVE_KEYS = (
-    "Collective name",
-    "dtype",
-    "In msg nelems",
-    "Out msg nelems",
-    "Group size",
-    "Process Group Name",
-    "Process Group Description",
-    "Process Group Ranks",
-    "In split size",
-    "Out split size",
-    "Seq",
-    "Rank",
-)
+def _tell(progress: Progress, size: int, at: int) -> None:
+    progress(at, size)
 
 
-def _properties(entry: dict[str, Any]) -> DeviceProperties:
-    capability = (entry["computeMajor"], entry["computeMinor"]) if "computeMajor" in entry else None
-    return DeviceProperties(
-        int(entry["id"]),
-        str(entry["name"]),
-        entry.get("totalGlobalMem"),
-        capability,
-        entry.get("numSms"),
-        entry,
+def _batches(spans: Iterable[Span], processes: int) -> Iterator[Batch]:
+    if processes == 1:
+        yield from map(decode_span, spans)
+        return
+    with Workers(processes) as workers:
+        yield from workers.decode(spans)
+
+
+def _refuse_empty(path: Path, start: bytes, metadata: Mapping[str, Any]) -> NoReturn:
+    if b'"traceEvents"' in start or metadata:
+        raise NotATraceError(
+            "the trace holds no events",
+            where=str(path),
+            mend="was the profiler active? With a schedule, p.step() must be called often enough",
+        )
+    refuse_document(path, start)
+
+
+def _rank(metadata: Mapping[str, Any]) -> int:
+    distributed = metadata.get("distributedInfo")
+    rank: Any = distributed.get("rank") if isinstance(distributed, dict) else None
+    return rank if isinstance(rank, int) else 0
+
+
+def _devices(metadata: Mapping[str, Any]) -> tuple[DeviceProperties, ...]:
+    entries: Any = metadata.get("deviceProperties")
+    if not isinstance(entries, list):
+        return ()
+    return tuple(
+        _properties(entry)
+        for entry in entries
+        if isinstance(entry, dict) and isinstance(entry.get("id"), int)
     )
 
 
-def _table(rows: list[dict[str, Any]], declared: schema.Schema) -> pl.DataFrame:
-    types = schema.dtypes(declared)
-    return pl.DataFrame(rows, schema=types, strict=False) if rows else pl.DataFrame(schema=types)
-
-
-def _json(value: Any) -> str | None:
-    return None if value is None else msgspec.json.encode(value).decode()
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
-
-
-def _integer(value: Any) -> int | None:
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        return None
+def _properties(entry: dict[str, Any]) -> DeviceProperties:
+    major, minor = entry.get("computeMajor"), entry.get("computeMinor")
+    return DeviceProperties(
+        entry["id"],
+        str(entry.get("name", "")),
+        entry.get("totalGlobalMem"),
+        (major, minor) if isinstance(major, int) and isinstance(minor, int) else None,
+        entry.get("numSms"),
+        MappingProxyType(entry),
+    )

@@ -44,7 +44,7 @@ HOST_EVENTS: Schema = {
     "duration_ns": Column(pl.Int64, ""),
     "parent": Column(pl.UInt32, "innermost event of the same lane that encloses it; null at the top"),
     "depth": Column(pl.UInt16, "number of enclosing events"),
-    "self_ns": Column(pl.Int64, "duration less the durations of its direct children"),
+    "self_ns": Column(pl.Int64, "duration less what its direct children cover"),
     "correlation": Column(pl.Int64, "runtime and driver calls: joins to device work"),
     "external_id": Column(pl.Int64, "Kineto's id of an op; runtime calls carry the id of the op they serve"),
     "sequence": Column(pl.Int64, "autograd sequence number; joins a forward op to its backward"),
@@ -56,6 +56,14 @@ HOST_EVENTS: Schema = {
     "call_stack": Column(TEXT, "python stack of the op, innermost first, where it was recorded"),
     "python_id": Column(pl.Int64, "id of a python_function event"),
     "python_parent_id": Column(pl.Int64, "id of the python_function that called it"),
+    "python_module_id": Column(pl.Int64, "python_function events `nn.Module: NAME_n`: which module object"),
+    "kernel_file": Column(TEXT, "triton launches: the file of the generated kernel, where recorded"),
+    "kernel_hash": Column(TEXT, "triton launches: hash of the generated kernel, where recorded"),
+    "kernel_flops": Column(pl.Int64, "triton launches: FLOPs that Inductor counted, where recorded"),
+    "kernel_gigabytes": Column(
+        pl.Float64, "triton launches: 1e9 bytes that Inductor counted, where recorded"
+    ),
+    "collective": Column(TEXT, "record_param_comms: JSON of the recorded collective's arguments"),
 }
 
 DEVICE_EVENTS: Schema = {
@@ -80,10 +88,14 @@ DEVICE_EVENTS: Schema = {
     "occupancy_percent": Column(pl.Float64, "Kineto's estimate"),
     "bytes": Column(pl.Int64, "copies and memsets: bytes moved"),
     "graph_node": Column(pl.Int64, "CUDA-graph node id, where recorded"),
+    "graph": Column(pl.Int64, "CUDA-graph id, where recorded"),
     "collective": Column(TEXT, "communication kernels: JSON of the recorded collective's arguments"),
     # joined by trace.link
     "launch": Column(pl.UInt32, "row of `host_events`: the runtime or driver call; null = unattributed"),
-    "op": Column(pl.UInt32, "row of `host_events`: innermost cpu_op (or annotation) around the launch"),
+    "op": Column(
+        pl.UInt32,
+        "row of `host_events`: innermost cpu_op (or annotation) around the launch, else named by External id",
+    ),
     "step": Column(pl.UInt32, "row of `steps` its launch belongs to (its own start if it has no launch)"),
 }
 
@@ -98,7 +110,7 @@ STEPS: Schema = {
 
 DEVICE_ANNOTATIONS: Schema = {
     "event": Column(pl.UInt32, "position in the file"),
-    "category": Column(NAME, "gpu_user_annotation, cuda_sync, overhead: on a device lane, but not work"),
+    "category": Column(NAME, "gpu_user_annotation, cuda_sync: on a device lane, but not work"),
     "name": Column(NAME, ""),
     "device": Column(pl.Int32, ""),
     "stream": Column(pl.Int64, ""),
@@ -109,7 +121,9 @@ DEVICE_ANNOTATIONS: Schema = {
 }
 
 FLOWS: Schema = {
-    "category": Column(NAME, "ac2g (launch to device work), fwdbwd (forward to backward op)"),
+    "category": Column(
+        NAME, "ac2g (launch to device work; by whichever name the file has), fwdbwd (forward to backward op)"
+    ),
     "flow": Column(pl.Int64, "the flow's id"),
     "is_start": Column(pl.Boolean, "ph is 's' (else 'f' or 't')"),
     "lane": Column(pl.UInt32, ""),
@@ -144,8 +158,15 @@ def dtypes(schema: Schema) -> dict[str, Any]:
     return {name: column.dtype for name, column in schema.items()}
 
 
+def empty(schema: Schema) -> pl.DataFrame:
+    """The table without rows."""
+    return pl.DataFrame(schema=dtypes(schema))
+
+
 def conform(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     """Put columns in the declared order and types; a column that is absent becomes nulls, others are dropped."""
+    if not table.columns:
+        return empty(schema)
     return table.select(
         (pl.col(name).cast(column.dtype) if name in table.columns else pl.lit(None, column.dtype).alias(name))
         for name, column in schema.items()

@@ -1,0 +1,80 @@
+"""What each device event belongs to, by name: op, step, compiled graph, annotation, module."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from kinetoscope.analysis.categories import matching
+from kinetoscope.analysis.enclosing import caller, nearest
+from kinetoscope.analysis.graphs import graph_of_work
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.work import work
+from kinetoscope.trace.model import Trace
+
+UNATTRIBUTED = "unattributed"
+# Annotations that PyTorch writes by itself and that have a column of their own.
+OWN = r"^(ProfilerStep#|## Call CompiledFxGraph )"
+MODULE = r"^nn\.Module: "
+
+
+# Where the caller is known, and belongs to nothing of the kind.
+OUTSIDE = {
+    "op_name": "no op",
+    "step_name": "no step",
+    "graph": "eager",
+    "annotation": "no annotation",
+    "module": "no module",
+}
+
+
+@remembered
+def belonging(profile: Profile) -> pl.DataFrame:
+    """``work`` of every rank, with the Categorical columns
+
+    - ``op_name``: the innermost op (or annotation) around the launch;
+    - ``step_name``;
+    - ``graph``: the compiled graph that launched it (see ``graphs``);
+    - ``annotation``: the innermost ``record_function`` range around the launch;
+    - ``module``: the innermost ``nn.Module`` whose forward launched it, in recordings made with Python stacks.
+
+    Where the recording tells who launched it and that belongs to none, the value is that of ``OUTSIDE``; where it
+    does not tell, "unattributed".
+    """
+    return pl.concat([_belonging(trace) for trace in profile.traces])
+
+
+def _belonging(trace: Trace) -> pl.DataFrame:
+    host, device = trace.host_events, trace.device_events
+    called_by = caller(device)
+    annotation = (host["category"].cast(pl.String) == "user_annotation") & ~matching(host["name"], OWN)
+    names = {
+        "op_name": host["name"].gather(device["op"]),
+        "step_name": trace.steps["name"].cast(pl.Categorical).gather(device["step"]),
+        "graph": graph_of_work(trace),
+        "annotation": _around(host, called_by, annotation),
+        "module": _around(host, called_by, matching(host["name"], MODULE)),
+    }
+    known = called_by.is_not_null()
+    return (
+        work(trace)
+        .with_columns(known.alias("known"), *(series.alias(column) for column, series in names.items()))
+        .with_columns(
+            pl.coalesce(column, pl.when("known").then(_name(outside)).otherwise(_name(UNATTRIBUTED))).alias(
+                column
+            )
+            for column, outside in OUTSIDE.items()
+        )
+        .drop("known")
+    )
+
+
+def _around(host: pl.DataFrame, rows: pl.Series, wanted: pl.Series) -> pl.Series:
+    """The name of the innermost wanted event around each of some host events."""
+    if not wanted.any():
+        return pl.Series([None] * len(rows), dtype=pl.Categorical)
+    return host["name"].gather(nearest(host, wanted).gather(rows))
+
+
+def _name(text: str) -> pl.Expr:
+    return pl.lit(text, pl.Categorical)

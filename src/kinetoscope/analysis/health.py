@@ -1,0 +1,337 @@
+"""How far a recording can be trusted, and what each weakness of it does to the numbers.
+
+A check looks at one trace for one weakness and says how grave it is: ``info`` (worth knowing, the numbers stand),
+``degraded`` (some numbers miss a part that matters) or ``unreliable`` (the main ones may be wrong). The gravest note
+gives the verdict. To add one, write a function and put it into ``CHECKS``; its limits stand beside it with their reason.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from kinetoscope.analysis import intervals
+from kinetoscope.analysis.categories import matching
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.unanswered import unanswered_launches
+from kinetoscope.analysis.waiting import waiting
+from kinetoscope.analysis.window import window
+from kinetoscope.analysis.work import work
+from kinetoscope.trace.model import Trace
+
+INFO, DEGRADED, UNRELIABLE = "info", "degraded", "unreliable"
+GRAVITY = [INFO, DEGRADED, UNRELIABLE]
+NEVER = float("inf")
+
+
+@dataclass(frozen=True)
+class Note:
+    """One weakness of one rank's trace: ``text`` says what it is and what it does to the numbers."""
+
+    code: str
+    gravity: str
+    text: str
+    share_of_device_time: float = 0.0
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class Health:
+    """``verdict`` is good, degraded or unreliable; the gravest notes come first."""
+
+    verdict: str
+    notes: tuple[Note, ...]
+
+
+@remembered
+def health(profile: Profile) -> Health:
+    """The verdict on a profile, with its notes."""
+    notes = [note for trace in profile.traces for note in _checked(trace)]
+    notes += [*_ranks_absent(profile), *_first_collective(profile), *_inflation(profile)]
+    notes.sort(key=lambda note: (-GRAVITY.index(note.gravity), -note.share_of_device_time))
+    gravest = notes[0].gravity if notes else INFO
+    return Health("good" if gravest == INFO else gravest, tuple(notes))
+
+
+def _checked(trace: Trace) -> list[Note]:
+    return [replace(note, rank=trace.rank) for check in CHECKS for note in check(trace)]
+
+
+def _gravity(value: float, degraded: float, unreliable: float) -> str:
+    return UNRELIABLE if value >= unreliable else DEGRADED if value >= degraded else INFO
+
+
+def _share(trace: Trace, rows: pl.DataFrame) -> float:
+    """The part of the trace's device time that these device events have."""
+    whole = int(trace.device_events["duration_ns"].sum())
+    return int(rows["duration_ns"].sum()) / whole if whole > 0 else 0.0
+
+
+def _damages(trace: Trace) -> list[Note]:
+    # A part in a thousand changes no figure that is printed; a part in twenty can turn a ranking round.
+    notes = [
+        Note(
+            damage.code,
+            DEGRADED
+            if damage.code == "truncated"
+            else _gravity(damage.count / max(trace.source.events, 1), 0.001, 0.05),
+            damage.text,
+        )
+        for damage in trace.source.damages
+    ]
+    if not trace.source.complete and not any(note.code == "truncated" for note in notes):
+        notes.append(Note("truncated", DEGRADED, "the file ends early: what came after is in no number"))
+    return notes
+
+
+def _nothing_on_device(trace: Trace) -> list[Note]:
+    if len(trace.device_events):
+        return []
+    calls = int(matching(trace.host_events["name"], KERNEL_LAUNCH).sum())
+    if calls:
+        text = (
+            f"no device event was recorded, though {calls:,} calls launched work: no device time can be given"
+        )
+        return [Note("no-device-events", UNRELIABLE, text)]
+    return [Note("no-device-events", INFO, "nothing was launched on a device while this was recorded")]
+
+
+def _no_host(trace: Trace) -> list[Note]:
+    if not len(trace.device_events) or len(trace.host_events):
+        return []
+    text = (
+        "no host event was recorded: device times stand, but no op, step or cause of idle time can be named"
+    )
+    return [Note("no-host-events", DEGRADED, text)]
+
+
+def _unlaunched(trace: Trace) -> list[Note]:
+    rows = trace.device_events.filter(pl.col("launch").is_null())
+    if rows.is_empty() or trace.host_events.is_empty():
+        return []
+    first = trace.device_events.filter(pl.col("launch").is_not_null())["start_ns"].min()
+    before = rows if first is None else rows.filter(pl.col("start_ns") < first)
+    origin = (
+        "all launched before the recording began"
+        if len(before) == len(rows)
+        else (f"{len(before):,} of them launched before the recording began")
+    )
+    share = _share(trace, rows)
+    text = (
+        f"{len(rows):,} device events ({share:.1%} of device time) have no launch in the recording, {origin}: "
+        "they count as busy, but belong to no op or module"
+    )
+    # A hundredth is what a table of ops rounds to; beyond a half, the tables by op speak of the lesser part.
+    return [Note("device-work-without-launch", _gravity(share, 0.01, 0.5), text, share)]
+
+
+KERNEL_LAUNCH = r"^(cuda|cu|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel|^(cuda|cu|hip)GraphLaunch"
+
+
+def _unanswered(trace: Trace) -> list[Note]:
+    calls = unanswered_launches(trace)
+    calls = calls.filter(matching(calls["name"], KERNEL_LAUNCH) & ~_captured(trace, calls))
+    launches = int(matching(trace.host_events["name"], KERNEL_LAUNCH).sum())
+    if calls.is_empty() or not len(trace.device_events):
+        return []
+    share = len(calls) / launches
+    text = (
+        f"{len(calls):,} of {launches:,} kernel launches left no device event ({share:.1%}): buffers were dropped, or "
+        "the recording ended before they ran; device time and busy time miss them"
+    )
+    # A few launches at a recording's end often have no kernel; a twentieth of them is device time that is missing.
+    return [Note("launches-without-kernel", _gravity(share, 0.001, 0.05), text)]
+
+
+def _captured(trace: Trace, calls: pl.DataFrame) -> pl.Series:
+    """Which calls were made while their thread captured a graph: those launch nothing."""
+    name = trace.host_events["name"]
+    marks = (
+        trace.host_events.select("lane", "start_ns", begins=matching(name, r"StreamBeginCapture"))
+        .filter(matching(name, r"Stream(Begin|End)Capture"))
+        .sort("start_ns")
+    )
+    at = calls.select("lane", "start_ns").with_row_index("row").sort("start_ns")
+    found = at.join_asof(marks, on="start_ns", by="lane", check_sortedness=False).sort("row")
+    return found["begins"].fill_null(False)
+
+
+def _early(trace: Trace) -> list[Note]:
+    called = trace.host_events["start_ns"].gather(trace.device_events["launch"])
+    rows = trace.device_events.filter(trace.device_events["start_ns"] < called)
+    if rows.is_empty():
+        return []
+    worst = int((called - trace.device_events["start_ns"]).max() or 0)  # type: ignore[arg-type]
+    share = len(rows) / len(trace.device_events)
+    text = (
+        f"{len(rows):,} device events ({share:.1%}) start before their launch, by up to {worst / 1000:,.1f} µs: the "
+        "clocks of host and device disagree, so launch latencies and causes of idle time are off by as much"
+    )
+    return [Note("early-kernels", _gravity(share, 0.001, 0.05), text, _share(trace, rows))]
+
+
+def _impossible(trace: Trace) -> list[Note]:
+    """Device events that last longer than everything else that was recorded, host and device together."""
+    host = trace.host_events
+    if host.is_empty() or trace.device_events.is_empty():
+        return []
+    first, last = int(host["start_ns"].min()), int((host["start_ns"] + host["duration_ns"]).max())  # type: ignore[arg-type]
+    rows = trace.device_events.filter((pl.col("duration_ns") > last - first) | (pl.col("duration_ns") < 0))
+    if rows.is_empty():
+        return []
+    share = _share(trace, rows)
+    text = (
+        f"{len(rows):,} device events last longer than the recording: every figure that holds them is wrong"
+    )
+    return [Note("impossible-duration", UNRELIABLE, text, share)]
+
+
+def _empty_steps(trace: Trace) -> list[Note]:
+    if not len(trace.steps) or trace.device_events.is_empty():
+        return []
+    full = trace.device_events["step"].drop_nulls().unique()
+    # The profiler leaves a sliver of a last step behind when it stops: a tenth of a step is none.
+    sliver = pl.col("duration_ns") < 0.1 * pl.col("duration_ns").median()
+    empty = trace.steps.filter(~pl.col("id").is_in(full.implode()) & ~sliver)
+    if empty.is_empty() or full.is_empty():
+        return []
+    names = ", ".join(empty["name"].head(5).to_list())
+    text = (
+        f"{len(empty)} of {len(trace.steps)} steps have no device event ({names}): they idle in every figure of the "
+        "window; the profiler most probably lost them"
+    )
+    return [Note("empty-steps", DEGRADED, text)]
+
+
+def _profiler_overhead(trace: Trace) -> list[Note]:
+    within = window(trace)
+    # "Lazy Function Loading" is filed under overhead as well, but it is CUDA's and comes without a profiler too.
+    events = trace.host_events.filter(
+        (pl.col("category").cast(pl.String) == "overhead") & ~matching(trace.host_events["name"], "Lazy")
+    )
+    events = events.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    inside = intervals.clip(events, within.start_ns, within.end_ns)
+    if inside.is_empty() or within.length_ns == 0:
+        return []
+    spent = intervals.total(intervals.union(inside))
+    names = inside.group_by(pl.col("name").cast(pl.String)).len().sort("name").rows()
+    listed = ", ".join(f"{count} × {name}" for name, count in names)
+    share = spent / within.length_ns
+    text = (
+        f"the profiler itself stopped the host for {spent / 1e6:,.2f} ms of the window ({share:.1%}; {listed}): idle "
+        "time includes it"
+    )
+    # A run without the profiler would not have had it: a twentieth of the window is more than most findings save.
+    return [Note("profiler-overhead", _gravity(share, 0.05, NEVER), text)]
+
+
+def _overlap(trace: Trace) -> list[Note]:
+    by = ["device", "stream"]
+    table = work(trace)
+    if table.is_empty():
+        return []
+    reached = pl.col("end_ns").cum_max().shift(1).over(by)
+    rows = (
+        table.sort(*by, "start_ns")
+        .with_columns((reached.clip(upper_bound="end_ns") - pl.col("start_ns")).alias("both_ns"))
+        .filter(pl.col("both_ns") > 0)
+    )
+    if len(rows) < 0.01 * len(table):  # the odd 32 ns is the clock's
+        return []
+    share = int(rows["both_ns"].sum()) / max(int(table["duration_ns"].sum()), 1)
+    text = (
+        f"{len(rows):,} device events start before the one ahead of them in their stream has ended (programmatic "
+        f"dependent launch, Blackwell); {share:.2%} of device time is counted twice in sums, never in busy time"
+    )
+    return [Note("same-stream-overlap", _gravity(share, 0.02, NEVER), text, _share(trace, rows))]
+
+
+def _coarse_clock(trace: Trace) -> list[Note]:
+    durations = trace.device_events["duration_ns"]
+    # By chance, twenty events of a nanosecond clock all fall on whole microseconds once in 10^60 recordings.
+    if len(durations) < 20 or bool((durations % 1000 != 0).any()):
+        return []
+    nothing = int((durations == 0).sum())
+    text = f"times are whole microseconds: {nothing:,} of {len(durations):,} device events last 0, short ones are off"
+    return [Note("coarse-clock", INFO, text)]
+
+
+def _no_steps(trace: Trace) -> list[Note]:
+    if len(trace.steps) or trace.host_events.is_empty():
+        return []
+    return [
+        Note("no-steps", INFO, "no steps were recorded: the window is the whole recording, warm-up included")
+    ]
+
+
+CHECKS: tuple[Callable[[Trace], list[Note]], ...] = (
+    _damages,
+    _nothing_on_device,
+    _no_host,
+    _unlaunched,
+    _unanswered,
+    _early,
+    _impossible,
+    _empty_steps,
+    _profiler_overhead,
+    _overlap,
+    _coarse_clock,
+    _no_steps,
+)
+
+
+def _ranks_absent(profile: Profile) -> list[Note]:
+    def world(trace: Trace) -> int:
+        size = (trace.metadata.get("distributedInfo") or {}).get("world_size")
+        return size if isinstance(size, int) else 1
+
+    size = max((world(trace) for trace in profile.traces), default=1)
+    if size <= len(profile.traces):
+        return []
+    text = f"{len(profile.traces)} of {size} ranks are here: how long collectives waited is an estimate"
+    return [Note("ranks-absent", INFO, text)]
+
+
+def _first_collective(profile: Profile) -> list[Note]:
+    """The first collective of a recording waits until every other rank's profiler has started."""
+    notes: list[Note] = []
+    for trace in profile.traces:
+        mine = waiting(profile).filter(pl.col("rank") == trace.rank).sort("start_ns")
+        first, length = mine.head(1), window(trace).length_ns
+        waited = int(first["waiting_ns"].sum())
+        # It must wait for longer than the others together do on average, ten times over, to be the profiler's doing.
+        usual = mine["waiting_ns"].slice(1).mean()
+        share = waited / max(length, 1)
+        if len(mine) < 3 or share < 0.01 or waited <= 10 * float(usual or 0):  # type: ignore[arg-type]
+            continue
+        text = (
+            f"the first collective waited {waited / 1e6:,.2f} ms ({share:.1%} of the window), far longer than the "
+            "others: the other ranks' profilers had not started; communication is overstated by it"
+        )
+        note = Note(
+            "first-collective-skew", _gravity(share, 0.05, 0.5), text, _share(trace, first), trace.rank
+        )
+        notes.append(note)
+    return notes
+
+
+def _inflation(profile: Profile) -> list[Note]:
+    notes: list[Note] = []
+    for record in profile.manifest.ranks if profile.manifest else ():
+        free, profiled = record.steps.unprofiled_s, record.steps.profiled_s
+        if not free or not profiled or statistics.median(free) <= 0:
+            continue
+        factor = statistics.median(profiled) / statistics.median(free)
+        text = (
+            f"a step took {statistics.median(profiled) * 1e3:,.2f} ms with the profiler and "
+            f"{statistics.median(free) * 1e3:,.2f} ms without ({factor - 1:+.0%}): host times and idle time are "
+            "inflated, device times are not"
+        )
+        # Profiling an eager program costs 10 to 30 %; above a quarter, idle time says more of the profiler.
+        if factor > 1.05:
+            notes.append(Note("profiling-inflation", _gravity(factor, 1.25, NEVER), text, rank=record.rank))
+    return notes

@@ -1,0 +1,90 @@
+"""SQL over the tables of a profile."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.work import work_of_all
+from kinetoscope.errors import UsageError
+from kinetoscope.trace import schema
+from kinetoscope.trace.schema import Column, Schema
+
+RANK: Schema = {"rank": Column(pl.Int32, "the trace's rank; row numbers count within one rank")}
+WORK: Schema = {
+    "end_ns": Column(pl.Int64, "start + duration"),
+    "category": Column(schema.NAME, "what kind of kernel: pointwise, matmul, communication, …"),
+    "part": Column(schema.TEXT, "compute, copy or communication"),
+    "op_name": Column(schema.NAME, "name of `op`"),
+    "step_name": Column(schema.TEXT, "name of `step`"),
+    "launch_name": Column(schema.NAME, "name of `launch`"),
+    "launch_start_ns": Column(pl.Int64, "start of `launch`"),
+}
+
+
+def _shown(columns: Schema) -> Schema:
+    """The columns as SQL and Parquet see them: names and categories are plain text."""
+    return {
+        name: Column(pl.String, column.meaning)
+        if column.dtype == pl.Categorical or isinstance(column.dtype, pl.Enum)
+        else column
+        for name, column in columns.items()
+    }
+
+
+# What `query` and `export --to parquet` offer: the declared tables of every rank one below the other.
+TABLES: dict[str, Schema] = {
+    name: _shown(RANK | columns | (WORK if name == "device_events" else {}))
+    for name, columns in schema.TABLES.items()
+}
+
+
+def tables(profile: Profile) -> dict[str, pl.LazyFrame]:
+    """``TABLES`` by name. Nothing is computed until it is asked for."""
+    frames = {
+        name: pl.concat(
+            trace.table(name).lazy().with_columns(pl.lit(trace.rank, pl.Int32).alias("rank"))
+            for trace in profile.traces
+        )
+        for name in schema.TABLES
+    }
+    frames["device_events"] = _resolved(work_of_all(profile).lazy(), frames)
+    return {
+        name: frame.select(pl.col(column).cast(kind.dtype) for column, kind in TABLES[name].items())
+        for name, frame in frames.items()
+    }
+
+
+def query(profile: Profile, sql: str) -> pl.DataFrame:
+    """The rows that one SQL statement (Polars' dialect) selects from ``tables(profile)``.
+
+    Raises:
+        UsageError: the statement cannot be run; the message is the SQL engine's.
+    """
+    try:
+        return pl.SQLContext(frames=tables(profile)).execute(sql, eager=True)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).split("\n\n")[0]
+        raise UsageError(
+            f"the query cannot be run: {reason}",
+            where=sql,
+            mend="kinetoscope query INPUT --tables lists the tables and their columns",
+        ) from error
+
+
+def _resolved(work: pl.LazyFrame, frames: dict[str, pl.LazyFrame]) -> pl.LazyFrame:
+    """Device work with the names of what it refers to by row number."""
+    host = frames["host_events"]
+    ops = host.select("rank", pl.col("id").alias("op"), pl.col("name").alias("op_name"))
+    launches = host.select(
+        "rank",
+        pl.col("id").alias("launch"),
+        pl.col("name").alias("launch_name"),
+        pl.col("start_ns").alias("launch_start_ns"),
+    )
+    steps = frames["steps"].select("rank", pl.col("id").alias("step"), pl.col("name").alias("step_name"))
+    return (
+        work.join(ops, on=["rank", "op"], how="left", maintain_order="left")
+        .join(launches, on=["rank", "launch"], how="left", maintain_order="left")
+        .join(steps, on=["rank", "step"], how="left", maintain_order="left")
+    )

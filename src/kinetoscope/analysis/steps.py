@@ -1,0 +1,56 @@
+"""Each recorded step: how long, how busy, how many launches."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from kinetoscope.analysis import intervals
+from kinetoscope.analysis.busy import busy_intervals
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.work import work
+from kinetoscope.trace.model import Trace
+
+
+@remembered
+def steps(profile: Profile) -> pl.DataFrame:
+    """One row a rank's step, in order: ``rank``, ``step`` (row of the trace's ``steps``), ``name``, ``start_ns``,
+    ``duration_ns``; ``busy_ns``, the union of device intervals between its start and end, added up over the
+    rank's devices; ``launches``, the device events whose launch lies in it (their own start, if they have none),
+    and ``device_time_ns``, the sum of their durations, which may run after the step's end."""
+    return pl.concat([steps_of(trace) for trace in profile.traces])
+
+
+@remembered
+def steps_of(trace: Trace) -> pl.DataFrame:
+    """``steps`` of one trace."""
+    launched = (
+        work(trace)
+        .group_by("step")
+        .agg(pl.len().cast(pl.Int64).alias("launches"), pl.col("duration_ns").sum().alias("device_time_ns"))
+    )
+    return (
+        trace.steps.select(
+            pl.lit(trace.rank, pl.Int32).alias("rank"),
+            pl.col("id").alias("step"),
+            "name",
+            "start_ns",
+            "duration_ns",
+        )
+        .join(launched, on="step", how="left", maintain_order="left")
+        .join(_busy(trace), on="step", how="left", maintain_order="left")
+        .with_columns(pl.col("launches", "device_time_ns", "busy_ns").fill_null(0))
+    )
+
+
+def _busy(trace: Trace) -> pl.DataFrame:
+    """(step, busy_ns): each step's stretch cut out of each device's busy time. Steps are few."""
+    busy = busy_intervals(trace)
+    return pl.DataFrame(
+        [
+            (row, intervals.total(intervals.clip(busy, start, start + duration)))
+            for row, start, duration in trace.steps.select("id", "start_ns", "duration_ns").iter_rows()
+        ],
+        schema={"step": pl.UInt32, "busy_ns": pl.Int64},
+        orient="row",
+    )

@@ -1,0 +1,190 @@
+"""What sort of work a kernel is: one ordered table, the first rule that fits decides.
+
+To teach kinetoscope a kernel, add one line. ``kernel`` is a regular expression on the kernel's name, ``op`` on the
+name of the innermost op that launched it, ``under`` on any op or annotation around it; all that are given must fit.
+``(?i)`` is implied. ``why`` says what the names are, for the reader and for ``kinetoscope explain``.
+
+The order is: what a name settles beyond doubt (Triton's prefixes, collectives), then what the launching op settles
+(one and the same cutlass kernel is a convolution under ``aten::convolution`` and a matmul under ``aten::mm``), then
+what the kernel's name suggests, then what the op's name suggests.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+OTHER = "other"
+COMMUNICATION = "communication"
+COPY = "copy"
+MEMSET = "memset"
+
+OPTIMIZER = r"^(Optimizer\.(step|zero_grad)#|torch/optim/\S+: (step|zero_grad))"
+CONVOLUTION = r"(^|::)_?(cudnn_|miopen_|mkldnn_|slow_|thnn_|_slow_)?(depthwise_)?conv(olution|_|[123]d|$|_depthwise)|_conv_(depthwise|transpose)"
+ATTENTION = r"attention|_attn|attn_|flash_fwd|flash_bwd|mha_(fwd|bwd|varlen)"
+
+
+class Rule(NamedTuple):
+    category: str
+    why: str
+    kernel: str | None = None
+    op: str | None = None
+    under: str | None = None
+
+
+RULES: tuple[Rule, ...] = (
+    # Inductor puts its kernel's kind into the name's second part, as `python module.py -p` reads it.
+    Rule("pointwise", "Inductor: triton_poi_fused_…", r"^triton_poi_"),
+    Rule("persistent reduction", "Inductor: triton_per_fused_…, the row stays in registers", r"^triton_per_"),
+    Rule("reduction", "Inductor: triton_red_fused_…, loops over the row", r"^triton_red_"),
+    Rule(
+        "template", "Inductor: triton_tem_fused_…, a matmul/conv/attention template", r"^triton_(tem|mm|bmm)_"
+    ),
+    Rule("foreach", "Inductor: triton_for_fused_…, one kernel for many tensors", r"^triton_for_"),
+    Rule("split scan", "Inductor: triton_spl_fused_…, a scan split over blocks", r"^triton_spl_"),
+    Rule("user Triton", "Inductor launches a user's Triton kernel under this prefix", r"^triton_use_"),
+    Rule(
+        "pointwise",
+        "Inductor without unique kernel names: triton_; its kind is not in the name",
+        r"^triton_(\d+)?$",
+    ),
+    # Collectives.
+    Rule(COMMUNICATION, "NCCL and RCCL", r"^(void )?(nccl|rccl)|nccl(Dev)?Kernel|mscclKernel|mscclpp"),
+    Rule(
+        COMMUNICATION, "NVSHMEM, DeepEP, symmetric memory", r"nvshmem|deep_?ep::|symm(etric)?_mem|multimem_"
+    ),
+    Rule(
+        COMMUNICATION,
+        "custom all-reduce of vLLM, SGLang, TensorRT-LLM, aiter, torch",
+        r"cross_device_reduce|(one|two)_shot_all_?reduce|all_?reduce_kernel|allreduce_(fusion|prototype)|quick_?reduce|barrier_all",
+    ),
+    # Attention: its own kernels, and whatever the fused attention ops launch around them.
+    Rule(
+        "attention", "flash, cuDNN's and CK's fused attention", r"flash_|fmha|_sdpa_|FlashAttn|mha_(fwd|bwd)"
+    ),
+    Rule(
+        "attention",
+        "attention kernels of Triton, AOTriton, FlashInfer, aiter, vLLM",
+        r"attn_(fwd|bwd)|attention|_attn_|BatchDecode|BatchPrefill|paged_?attn|pa_(fwd|decode)|mla_",
+    ),
+    Rule(
+        "attention",
+        "what a fused attention op launches around its kernel",
+        op=r"(flash|efficient|cudnn)_attention|_fused_sdp_choice",
+    ),
+    # Convolution: the kernel's own name, or a GEMM or a layout change that the convolution op launched.
+    Rule(
+        "convolution",
+        "implicit GEMM, Winograd, FFT and direct convolutions",
+        r"implicit_?gemm|implicit_convolve|_(fprop|dgrad|wgrad)_|winograd|conv\dd|(d|w)grad\dd|igemm_(fwd|bwd|wrw)|grouped_conv|ImplicitGemmConvolution|cudnn_.*scudnn|^cudnn_.*_conv|im2col|col2im|conv_depthwise|naive_conv|Im2d2Col|fft2d_(r2c|c2r)|convolve_sgemm",
+    ),
+    Rule(
+        "convolution",
+        "cuDNN's offset tables and MIOpen's layout changes serve a convolution",
+        r"cask_cudnn::compute|nchwToNhwc|nhwcToNchw|SubTensorOp(WithScalar|WithCastTensor)|^batched_transpose_\d",
+    ),
+    Rule(
+        "convolution",
+        "a GEMM, split-K sum or padding that a convolution op launched",
+        r"gemm|nvjet|cutlass|splitk|xmma|cudnn|Cijk_|^ck|ck::|miopen|pointwise_kernel_scal|transpose",
+        op=CONVOLUTION,
+    ),
+    # Matrix products.
+    Rule(
+        "matmul",
+        "cuBLAS: nvjet (Hopper on), *gemm*, splitKreduce; CUTLASS; hipBLASLt and rocBLAS: Cijk_ (Tensile)",
+        r"nvjet|gemm|gemv|splitk|cublas|^Cijk_|rocblas|hipblas|cutlass|s\d+\d+gemm|wmma_tensorop|xmma|dot_kernel|wvSplitK|reduce_1Block_kernel|_matmul",
+    ),
+    # Everything eager that the optimizer's step launched; its matrix products (Muon) are matmuls, above.
+    Rule(
+        "optimizer",
+        "a fused optimizer",
+        r"Fused(Adam|SGD|Adagrad|Optimizer|Lion|LAMB)|adam(w)?_(kernel|cuda)|lamb_|multi_tensor_(adam|sgd|lamb)",
+    ),
+    Rule("optimizer", "eager work inside Optimizer.step#… or zero_grad", under=OPTIMIZER),
+    # Kinds whose kernels carry the name.
+    Rule(
+        "normalization",
+        "batch, layer, group, instance and RMS normalisation",
+        r"batch_?norm|layer_?norm|rms_?norm|group_?norm|instance_?norm|RowwiseMoments|GammaBeta|LayerNorm|GroupNorm|BatchNorm|cudnn::bn_|bn_(fw|bw)_|MIOpenBatchNorm|ComputeInternalGradients|ComputeFusedParams",
+    ),
+    Rule("softmax", "softmax and log-softmax, forward and backward", r"soft_?max"),
+    Rule(
+        "loss",
+        "loss functions",
+        r"nll_loss|cross_?entropy|mse_|l1_loss|kl_div|bce_|binary_cross|ctc_loss|margin_loss",
+    ),
+    Rule(
+        "pooling",
+        "max, average and adaptive pooling",
+        r"pool(ing)?_?(\dd|forward|backward|fw|bw|kernel|nchw|nhwc)|maxpool|avgpool|pool_",
+    ),
+    Rule(
+        "random",
+        "random numbers, dropout",
+        r"distribution_(elementwise|nullary|unary)|philox|dropout|bernoulli|curand|randperm|rocrand|random_",
+    ),
+    Rule("sort", "sort, top-k, unique", r"sort|top_?k|bitonic|unique_|histogram|argsort"),
+    Rule(
+        "scan",
+        "cumulative sums and other scans",
+        r"scan_|_scan|DeviceScan|cumsum|tensor_kernel_scan|prefix_sum",
+    ),
+    Rule(
+        "elementwise",
+        "rotary positions and index ramps touch each element once",
+        r"rotary|rope_|elementwise_kernel_with_index|arange",
+    ),
+    Rule(
+        "embedding",
+        "embedding tables: lookup, bag, backward",
+        r"embedding|EmbeddingBag|krn_partial|compute_grad_weight|sum_and_scatter|linearize_index|tbe_",
+    ),
+    Rule(
+        "embedding",
+        "gather, scatter, index; KV-cache stores",
+        r"index|gather|scatter|kv_?cache|kv_indices|token_ids|clamp_position|masked_select|take_|_put_|(^|:)bounds_check|nonzero|flag_kernel",
+    ),
+    Rule(
+        COPY,
+        "kernels that only move or cast bytes: copy_, to, cat, split, stack, transpose",
+        r"copy|CatArray|chunk_cat|transpose|permute_|pad_kernel|constant_pad|reflection_pad|split_with_sizes|flip_|roll_cuda",
+    ),
+    Rule("foreach", "one launch over a list of tensors, outside an optimizer", r"multi_tensor_apply|foreach"),
+    Rule(
+        "elementwise",
+        "gated activations of serving libraries",
+        r"act_and_mul|activation|silu|gelu|relu|swiglu",
+    ),
+    Rule(
+        "reduction", "sums, means, norms, arg-max", r"reduce|norm_kernel|DeviceReduce|argm(ax|in)|ReduceAdd"
+    ),
+    Rule(
+        "elementwise",
+        "one thread an element: TensorIterator's kernels, fills, triangles",
+        r"elementwise|pointwise|FillFunctor|triu_tril|tril_indices|arange|linspace|gpu_kernel|CUDAFunctor|upsample|grid_sample|fill_kernel|cuda_kernel|where_|masked_fill|threshold",
+    ),
+    # The op's name, where the kernel's says nothing.
+    Rule("convolution", "launched by a convolution op", op=CONVOLUTION),
+    Rule(
+        "matmul",
+        "launched by a matrix-product op",
+        op=r"::(mm|bmm|addmm|baddbmm|addbmm|addmv|mv|dot|matmul|linear|einsum|_scaled_mm|_grouped_mm|_int_mm)(_|$)",
+    ),
+    Rule("normalization", "launched by a normalisation op", op=r"norm(_|$|alization)"),
+    Rule(
+        "embedding",
+        "launched by an indexing or embedding op",
+        op=r"embedding|index|gather|scatter|LookupFunction",
+    ),
+    Rule("sort", "launched by a sorting op", op=r"::(sort|topk|argsort|unique)"),
+    Rule(
+        "attention",
+        "launched somewhere inside an attention op",
+        under=r"scaled_dot_product_|::_?(flash|efficient|cudnn)_attention",
+    ),
+    Rule(
+        "user Triton",
+        "a bare identifier: C++ kernels carry a signature, Triton names a kernel after its Python function",
+        r"triton|^_?[a-z][a-z0-9_]*_kernel(_[a-z0-9_]*)?$",
+    ),
+)

@@ -1,0 +1,165 @@
+"""Kernels of a recording, rebuilt and timed alone: cold and hot, with their bytes, FLOPs and resources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from kinetoscope.bench import follow, generated, replica
+from kinetoscope.bench.device import Bench
+from kinetoscope.bench.generated import Argument, Kernel, KernelCall, Module, ReplayError
+from kinetoscope.bench.harness import measure
+from kinetoscope.bench.kernel_source import Facts, facts, least_bytes
+from kinetoscope.bench.results import Measurement, Mode, Session
+from kinetoscope.bench.timers import Call
+
+
+class Subject(NamedTuple):
+    """A kernel as one module calls it: the arguments of the call that moves most, of all its calls."""
+
+    kernel: Kernel
+    module: Module
+    facts: Facts
+    arguments: tuple[Argument, ...]
+    bytes: int
+    launches: int
+    """In one run of the module."""
+
+
+class KernelResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One kernel, timed. Everything is null that could not be known here."""
+
+    name: str
+    category: str
+    module: str
+    launches_per_run: int
+    arguments: tuple[Argument, ...]
+    bytes: int
+    flops: int | None = None
+    configuration: dict[str, int] | None = None
+    registers: int | None = None
+    spills: int | None = None
+    shared_memory_bytes: int | None = None
+    sessions: dict[Mode, Session] = {}
+    notes: tuple[str, ...] = ()
+    error: str | None = None
+
+    def timing(self, mode: Mode) -> Measurement | None:
+        """The measurement in this mode, if there is one."""
+        return self.sessions[mode][self.name] if mode in self.sessions else None
+
+
+def find(path: Path, pattern: str = "*", graph: str = "") -> tuple[list[Subject], list[str]]:
+    """The kernels of a recording that match, and what could not be followed.
+
+    Args:
+        pattern: a glob over full kernel names.
+        graph: only modules whose hash or AOT id begins with this.
+
+    Raises:
+        InputError: no module there.
+    """
+    subjects: list[Subject] = []
+    problems: list[str] = []
+    for module in modules(path, graph):
+        if not any(fnmatchcase(name, pattern) for name in module.kernels):
+            continue
+        try:
+            calls = follow.calls(module)
+        except ReplayError as error:
+            problems.append(str(error))
+            continue
+        subjects += _subjects(module, calls, pattern)
+    return subjects, problems
+
+
+def modules(path: Path, graph: str) -> list[Module]:
+    """The generated modules whose hash or AOT id begins with ``graph``."""
+    return [m for m in generated.find(path) if m.hash.startswith(graph) or m.aot_id.startswith(graph)]
+
+
+def _subjects(module: Module, calls: Sequence[KernelCall], pattern: str) -> list[Subject]:
+    found: list[Subject] = []
+    for name, kernel in module.kernels.items():
+        mine = [call for call in calls if call.kernel == name]
+        if not mine or not fnmatchcase(name, pattern):
+            continue
+        known = facts(kernel)
+        largest = max(mine, key=lambda call: least_bytes(known, call.arguments))
+        moved = least_bytes(known, largest.arguments)
+        found.append(Subject(kernel, module, known, largest.arguments, moved, len(mine)))
+    return found
+
+
+def launches(subject: Subject, built: replica.Replica, device: str) -> list[Call]:
+    """The kernel bound to as many sets of buffers as are rotated."""
+    return [
+        built.bind(replica.arguments(subject.arguments, device, seed))
+        for seed in range(replica.sets(subject.bytes))
+    ]
+
+
+def time_kernel(
+    subject: Subject, bench: Bench, modes: Sequence[Mode] = ("cold", "hot"), *, seconds: float, seed: int = 0
+) -> KernelResult:
+    """Rebuild one kernel and time it. A kernel that cannot run here is a result with ``error``."""
+    known = KernelResult(
+        name=subject.kernel.name,
+        category=subject.facts.category,
+        module=subject.module.hash,
+        launches_per_run=subject.launches,
+        arguments=subject.arguments,
+        bytes=subject.bytes,
+        flops=subject.facts.flops,
+        notes=replica.notes(subject.arguments),
+    )
+    try:
+        built = replica.Replica(subject.kernel)
+        calls = launches(subject, built, bench.device)
+        calls[0]()  # compiles, and tunes where Inductor would
+    except Exception as error:  # a compiler's or a driver's: the kernel cannot be had, the others can
+        return msgspec.structs.replace(known, error=f"{type(error).__name__}: {error}")
+    sessions: dict[Mode, Session] = {}
+    for mode in modes:
+        # A hot cache is one set of buffers, used again.
+        chosen = calls if mode == "cold" else calls[:1]
+        sessions[mode] = measure(
+            {known.name: chosen},
+            timer=bench.timer,
+            mode=mode,
+            clocks=bench.clocks,
+            seconds=seconds,
+            seed=seed,
+        )
+    launcher = built.launcher()
+    if launcher is not None:
+        known = msgspec.structs.replace(
+            known,
+            configuration=launcher.configuration,
+            registers=launcher.registers,
+            spills=launcher.spills,
+            shared_memory_bytes=launcher.shared_memory_bytes,
+        )
+    return msgspec.structs.replace(
+        known,
+        sessions=sessions,
+    )
+
+
+def time_kernels(
+    subjects: Sequence[Subject],
+    bench_for: Callable[[str], Bench],
+    *,
+    seconds: float,
+    progress: Callable[[str], None],
+) -> list[KernelResult]:
+    """Time each kernel in turn, on the device that it was made for."""
+    results: list[KernelResult] = []
+    for number, subject in enumerate(subjects, 1):
+        progress(f"{number}/{len(subjects)} {subject.kernel.name}")
+        results.append(time_kernel(subject, bench_for(replica.device_of(subject.arguments)), seconds=seconds))
+    return results

@@ -1,0 +1,133 @@
+"""Nsight Compute on chosen kernels: the command that runs it, and its numbers read back.
+
+Clocks are left alone (``--clock-control none``). Nsight Compute invalidates the caches before each kernel, so its
+duration is a cold one.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shutil
+import statistics
+import subprocess
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from kinetoscope.errors import KinetoscopeError
+
+DURATION = "gpu__time_duration.sum"
+METRICS = {
+    DURATION: "duration_ns",
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed": "compute_percent",
+    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": "memory_percent",
+    "dram__bytes.sum": "dram_bytes",
+    "sm__warps_active.avg.pct_of_peak_sustained_active": "occupancy_percent",
+}
+_UNITS = {
+    "": 1.0,
+    "%": 1.0,
+    "ns": 1.0,
+    "nsecond": 1.0,
+    "us": 1e3,
+    "usecond": 1e3,
+    "ms": 1e6,
+    "msecond": 1e6,
+    "byte": 1.0,
+    "Kbyte": 1e3,
+    "Mbyte": 1e6,
+    "Gbyte": 1e9,
+}
+
+
+class NcuRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Medians over the launches that Nsight Compute saw of one kernel; percentages are of peak (speed of light)."""
+
+    name: str
+    launches: int
+    duration_ns: float
+    compute_percent: float | None = None
+    memory_percent: float | None = None
+    dram_bytes: float | None = None
+    occupancy_percent: float | None = None
+
+
+def find() -> str:
+    """The path of ``ncu``.
+
+    Raises:
+        KinetoscopeError: it is not installed.
+    """
+    path = shutil.which("ncu")
+    if path is None:
+        raise KinetoscopeError(
+            "Nsight Compute (ncu) is not on the PATH", mend="install it, or leave --ncu away"
+        )
+    return path
+
+
+def command(ncu: str, names: Sequence[str], program: Sequence[str]) -> list[str]:
+    """The command line: only kernels of these exact names, raw metrics as CSV on stdout."""
+    pattern = "regex:^(" + "|".join(re.escape(name) for name in names) + ")$"
+    return [
+        ncu,
+        "--clock-control",
+        "none",
+        "--kernel-name",
+        pattern,
+        "--metrics",
+        ",".join(METRICS),
+        "--csv",
+        "--page",
+        "raw",
+        *program,
+    ]
+
+
+def run(names: Sequence[str], program: Sequence[str]) -> list[NcuRow]:
+    """Run a program under Nsight Compute.
+
+    Raises:
+        KinetoscopeError: ncu is not installed, or profiled nothing (its own last words are shown).
+    """
+    done = subprocess.run(command(find(), names, program), capture_output=True, text=True, check=False)
+    rows = parse(done.stdout)
+    if not rows:
+        words = (done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}")[-600:]
+        raise KinetoscopeError(
+            f"Nsight Compute profiled no kernel: {words}",
+            mend="reading the counters may need permission: https://developer.nvidia.com/ERR_NVGPUCTRPERM",
+        )
+    return rows
+
+
+def parse(text: str) -> list[NcuRow]:
+    """The rows of ``--csv --page raw``: a header, a line of units, a line for each launch; other lines are skipped."""
+    lines = text.splitlines()
+    start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if start is None:
+        return []
+    header, units, *launches = csv.reader(io.StringIO("\n".join(lines[start:])))
+    name_column = header.index("Kernel Name")
+    values: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for launch in launches:
+        if len(launch) != len(header):
+            continue
+        for metric, field in METRICS.items():
+            if metric in header:
+                column = header.index(metric)
+                number = launch[column].replace(",", "")
+                if re.fullmatch(r"[0-9.eE+-]+", number):
+                    values[launch[name_column]][field].append(float(number) * _UNITS[units[column]])
+    return [
+        NcuRow(
+            name=name,
+            launches=len(fields["duration_ns"]),
+            **{field: statistics.median(numbers) for field, numbers in fields.items()},
+        )
+        for name, fields in values.items()
+        if fields["duration_ns"]
+    ]

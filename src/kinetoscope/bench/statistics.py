@@ -1,0 +1,250 @@
+"""Statistics of timings: pure functions on plain numbers, nothing assumed about their distribution.
+
+Timings are skewed, come in clock states and remember the past, so everything here is built on medians and on
+resampling blocks of consecutive rounds. A *round* times every subject once, in random order; sample *i* of two
+subjects therefore shares whatever the machine was doing at that moment, and resampling rounds keeps that.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+Verdict = Literal["faster", "slower", "cannot tell"]
+
+CONFIDENCE = 0.95
+RESAMPLES = 400
+# Consecutive stretches of rounds whose own ratios must agree (see `compare`).
+SECTIONS = 6
+# Above this, neighbouring rounds are averaged before resampling: the interval's width is kept, its cost bounded.
+MOST_ROUNDS = 400
+
+
+class Ratio(NamedTuple):
+    """How much time a subject takes relative to its base (below 1: faster), with its confidence interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """The ``q`` quantile (0 to 1), linear between neighbours, as numpy's and Polars' default does it."""
+    return _quantile_of_sorted(sorted(values), q)
+
+
+def median(values: Sequence[float]) -> float:
+    return quantile(values, 0.5)
+
+
+def _quantile_of_sorted(ordered: Sequence[float], q: float) -> float:
+    position = q * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
+
+
+def relative_standard_error(values: Sequence[float]) -> float:
+    """Standard error of the median over the median, from order statistics (no distribution is assumed).
+
+    The binomial interval of the median at two standard errors spans the order statistics n/2 ± √n; a quarter
+    of its length is one standard error.
+    """
+    ordered = sorted(values)
+    n = len(ordered)
+    if n < 5:
+        return math.inf
+    half = math.sqrt(n)
+    low = ordered[max(0, math.floor(n / 2 - half))]
+    high = ordered[min(n - 1, math.ceil(n / 2 + half))]
+    centre = _quantile_of_sorted(ordered, 0.5)
+    return (high - low) / 4 / centre if centre else math.inf
+
+
+def entropy(values: Sequence[float], resolution: float) -> float:
+    """Shannon entropy in bits of the values rounded to ``resolution``."""
+    counts = Counter(round(value / resolution) for value in values)
+    total = len(values)
+    return -sum(n / total * math.log2(n / total) for n in counts.values())
+
+
+def entropy_settled(values: Sequence[float], *, resolution: float, tolerance: float = 0.02) -> bool:
+    """True once more samples no longer change what the distribution looks like.
+
+    The criterion of NVBench: the entropy of the first half, of three quarters and of all samples agree within
+    ``tolerance`` (relative), so the shape (several clock states, a long tail) has been seen whole.
+    """
+    if len(values) < 60:
+        return False
+    seen = [entropy(values[: len(values) * k // 4], resolution) for k in (2, 3, 4)]
+    return max(seen) - min(seen) <= tolerance * max(seen[-1], 1.0)
+
+
+def autocorrelation_time(series: Sequence[float]) -> float:
+    """Integrated autocorrelation time in samples (1 for independent samples), with Sokal's window of 5."""
+    n = len(series)
+    mean = sum(series) / n
+    centred = [x - mean for x in series]
+    variance = sum(x * x for x in centred)
+    if variance <= 0:
+        return 1.0
+    total = 1.0
+    for lag in range(1, n // 2):
+        total += 2 * sum(a * b for a, b in zip(centred, centred[lag:], strict=False)) / variance
+        if lag >= 5 * total:
+            break
+    return max(1.0, total)
+
+
+def block_length(base: Sequence[float], other: Sequence[float]) -> int:
+    """How many consecutive rounds to resample together, from the data.
+
+    What matters is the memory of each round's influence on the ratio of the medians: which side of its median
+    each of the two samples fell. Noise that both share cancels here, as it does in the ratio.
+    """
+    centre_base, centre_other = median(base), median(other)
+    influence = [
+        (b > centre_other) - (b < centre_other) - (a > centre_base) + (a < centre_base)
+        for a, b in zip(base, other, strict=True)
+    ]
+    time = autocorrelation_time(influence)
+    if time < 1.5:
+        return 1
+    return max(2, min(len(base) // 6, math.ceil(3 * time)))
+
+
+def compare(
+    base: Sequence[float],
+    other: Sequence[float],
+    *,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Ratio:
+    """Ratio of the medians, ``other`` over ``base``, with an interval that keeps the rounds paired.
+
+    The interval is the percentile interval of a block bootstrap, widened where needed until it holds Student's
+    interval of the ratios of six consecutive sections: a bootstrap of correlated timings is too narrow (it calls
+    identical subjects different in up to 19 % of sessions, see the tests), and sections see slow memory.
+
+    Args:
+        base, other: sample *i* of both is from round *i* (same length, in the order measured).
+
+    Raises:
+        ValueError: the samples are not paired, or fewer than two rounds for each section.
+
+    Source: circular block bootstrap (Politis and Romano 1992), block length from the data; batch means
+    (Schmeiser 1982).
+    """
+    if len(base) != len(other):
+        raise ValueError("paired samples must have the same length")
+    if len(base) < 2 * SECTIONS:
+        raise ValueError(f"{len(base)} rounds cannot be compared: {2 * SECTIONS} are the fewest")
+    ratio = median(other) / median(base)
+    a, b = _thin(base), _thin(other)
+    n = len(a)
+    margin = _section_margin(a, b, confidence)
+    block = block_length(a, b)
+    draw = random.Random(seed)
+    circular_a, circular_b = [*a, *a[:block]], [*b, *b[:block]]
+    blocks = -(-n // block)
+    ratios: list[float] = []
+    for _ in range(resamples):
+        sample_a: list[float] = []
+        sample_b: list[float] = []
+        for _ in range(blocks):
+            start = int(draw.random() * n)
+            sample_a += circular_a[start : start + block]
+            sample_b += circular_b[start : start + block]
+        del sample_a[n:], sample_b[n:]
+        sample_a.sort()
+        sample_b.sort()
+        ratios.append(_quantile_of_sorted(sample_b, 0.5) / _quantile_of_sorted(sample_a, 0.5))
+    ratios.sort()
+    tail = (1 - confidence) / 2
+    return Ratio(
+        ratio,
+        min(ratio * math.exp(-margin), _quantile_of_sorted(ratios, tail)),
+        max(ratio * math.exp(margin), _quantile_of_sorted(ratios, 1 - tail)),
+    )
+
+
+def _section_margin(base: Sequence[float], other: Sequence[float], confidence: float) -> float:
+    edges = [len(base) * k // SECTIONS for k in range(SECTIONS + 1)]
+    logs = [math.log(median(other[i:j]) / median(base[i:j])) for i, j in itertools.pairwise(edges)]
+    return _student_margin(logs, confidence)
+
+
+def _student_margin(values: Sequence[float], confidence: float) -> float:
+    n = len(values)
+    mean = sum(values) / n
+    error = math.sqrt(sum((x - mean) ** 2 for x in values) / (n - 1) / n)
+    return student_t(1 - (1 - confidence) / 2, n - 1) * error
+
+
+def _thin(values: Sequence[float]) -> list[float]:
+    group = -(-len(values) // MOST_ROUNDS)
+    if group == 1:
+        return list(values)
+    return [sum(values[i : i + group]) / group for i in range(0, len(values) - group + 1, group)]
+
+
+def verdict(interval: Ratio, *, noise_floor: float = 0.0) -> Verdict:
+    """What may be said: the whole interval must lie beyond the noise floor.
+
+    Args:
+        noise_floor: how far apart two identical subjects came out in the same session (``0.004`` = 0.4 %).
+    """
+    if interval.high < 1 - noise_floor:
+        return "faster"
+    if interval.low > 1 + noise_floor:
+        return "slower"
+    return "cannot tell"
+
+
+def noise_floor(twins: Ratio) -> float:
+    """How far apart an A/A pair came out, as a fraction."""
+    return abs(twins.ratio - 1)
+
+
+@functools.cache
+def student_t(probability: float, freedom: int) -> float:
+    """The quantile of Student's t (``student_t(0.975, 2)`` is 4.303), by Simpson's rule and bisection."""
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
+
+    def below(t: float) -> float:
+        steps = 2000
+        width = t / steps
+        total = 0.0
+        for i in range(steps + 1):
+            weight = 1 if i in (0, steps) else 4 if i % 2 else 2
+            total += weight * (1 + (i * width) ** 2 / freedom) ** (-(freedom + 1) / 2)
+        return 0.5 + scale * total * width / 3
+
+    low, high = 0.0, 1.0
+    while below(high) < probability:
+        high *= 2
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) < probability else (low, middle)
+    return (low + high) / 2
+
+
+def compare_rounds(base: Sequence[float], other: Sequence[float], *, confidence: float = CONFIDENCE) -> Ratio:
+    """Ratio of two settings from one number a round (each round ran both, in processes of their own).
+
+    A few rounds cannot be resampled honestly; the logarithms of the per-round ratios get Student's interval,
+    which is wide when there are few. One round has no interval: it is then 0 to infinity.
+    """
+    logs = [math.log(b / a) for a, b in zip(base, other, strict=True)]
+    n = len(logs)
+    mean = sum(logs) / n
+    if n == 1:
+        return Ratio(math.exp(mean), 0.0, math.inf)
+    margin = _student_margin(logs, confidence)
+    return Ratio(math.exp(mean), math.exp(mean - margin), math.exp(mean + margin))

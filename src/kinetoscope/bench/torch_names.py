@@ -1,0 +1,94 @@
+"""Every private PyTorch name that bench depends on, and what it was checked on.
+
+Checked: PyTorch 2.9.1, 2.11.0 and 2.13.0.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+
+def device_activity(profiler: Any) -> Iterator[tuple[str, int, int]]:
+    """``(name, start_ns, end_ns)`` of each kernel, copy and memset that a finished ``torch.profiler.profile`` saw."""
+    from torch._C._autograd import DeviceType
+
+    for event in profiler.profiler.kineto_results.events():
+        # Ranges that the user marked appear on the device's lanes too, but are not work.
+        if event.device_type() == DeviceType.CUDA and not event.is_user_annotation():
+            yield event.name(), event.start_ns(), event.end_ns()
+
+
+def storage_identity(tensor: Any) -> int:
+    """The same number for tensors that share memory, fake ones too."""
+    return int(getattr(tensor.untyped_storage(), "_cdata"))  # noqa: B009
+
+
+def current_stream(device: int) -> int:
+    """The raw handle of the stream in use, as generated code passes it to a kernel."""
+    return _raw_stream()(device)
+
+
+@functools.cache
+def _raw_stream() -> Callable[[int], int]:
+    from torch import _C as core  # type: ignore[attr-defined]
+
+    return getattr(core, "_cuda_getCurrentRawStream")  # noqa: B009
+
+
+def load_cpp(types: Sequence[str], source: str) -> Callable[..., object]:
+    """Compile a C++ kernel with its Python binding."""
+    from torch._inductor.codecache import CppPythonBindingsCodeCache
+
+    return CppPythonBindingsCodeCache.load_pybinding(list(types), source)
+
+
+class Launcher(NamedTuple):
+    """What the compiler made of one configuration of a Triton kernel."""
+
+    configuration: dict[str, int]
+    registers: int | None
+    spills: int | None
+    shared_memory_bytes: int | None
+
+
+def configuration(config: Any) -> dict[str, int]:
+    """A ``triton.Config`` as plain numbers: its blocks, ``num_warps``, ``num_stages``."""
+    return {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
+
+
+def launcher(autotuner: Any) -> Launcher:
+    """The configuration that a ``CachingAutotuner`` settled on, after its first run."""
+    chosen = autotuner.launchers[0]
+    return Launcher(configuration(chosen.config), chosen.n_regs, chosen.n_spills, chosen.shared)
+
+
+def only_configuration(autotuner: Any, wanted: Mapping[str, int]) -> None:
+    """Leave a ``CachingAutotuner`` that has not run yet one configuration, and nothing to tune."""
+    from triton import Config
+
+    blocks = {k: v for k, v in wanted.items() if k not in ("num_warps", "num_stages")}
+    autotuner.configs = [Config(blocks, num_warps=wanted["num_warps"], num_stages=wanted["num_stages"])]
+    autotuner.inductor_meta.update(dynamic_scale_rblock=False, coordinate_descent_tuning=False)
+
+
+def lookup_key(autotuner: Any) -> str | None:
+    """The key of a kernel in ``torch._inductor.config.autotune_lookup_table``; None if Inductor would not look.
+
+    Source: ``lookup_autotune_config`` of torch/_inductor/runtime/triton_heuristics.py.
+    """
+    from torch._inductor.runtime.triton_heuristics import generate_lookup_hash_from_source_code
+
+    source = autotuner.fn.src
+    if "_fused_" not in source:
+        return None
+    return str(generate_lookup_hash_from_source_code(str(autotuner.size_hints), source))
+
+
+def lookup_table(table: Mapping[str, Mapping[str, int]]) -> AbstractContextManager[object]:
+    """While inside, Inductor looks configurations up in this table."""
+    from torch._inductor import config
+
+    return config.patch(autotune_lookup_table=dict(table))

@@ -1,0 +1,50 @@
+"""``kinetoscope export``: the recording for other tools."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+SUMMARY = "write the tables as Parquet or a trace for Perfetto"
+EPILOG = """\
+formats:
+  perfetto     Chrome JSON for https://ui.perfetto.dev; PATH is a file, with .gz compressed
+  speedscope   JSON for https://www.speedscope.app; PATH is a file, with .gz compressed
+  parquet      one file a table (see `kinetoscope query --tables`); PATH is a folder
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "inputs", nargs="+", metavar="INPUT", help="a recording, a trace, or a folder of them"
+    )
+    parser.add_argument("--to", required=True, choices=("perfetto", "parquet", "speedscope"))
+    parser.add_argument("-o", "--output", required=True, type=Path, metavar="PATH")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    from kinetoscope.analysis.profile import load
+    from kinetoscope.report import destination
+
+    output: Path = arguments.output
+    if arguments.to == "parquet":
+        destination.make_folder(output)
+        from kinetoscope.report.export import parquet
+
+        written = parquet.write(load(*arguments.inputs), output)
+        print(f"wrote {len(written)} tables into {output}", file=sys.stderr)
+        return 0
+    destination.check(output, arguments.inputs)
+    from kinetoscope.report.export import perfetto, speedscope
+
+    render = perfetto.render if arguments.to == "perfetto" else speedscope.render
+    content = render(load(*arguments.inputs))
+    if output.suffix == ".gz":
+        import gzip
+
+        content = gzip.compress(content, compresslevel=6)
+    destination.write(output, content)
+    print(f"wrote {output} ({len(content):,} bytes)", file=sys.stderr)
+    return 0

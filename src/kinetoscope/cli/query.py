@@ -1,0 +1,76 @@
+"""``kinetoscope query``: SQL over the tables of a trace."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+SUMMARY = "SQL over the tables of a trace"
+EPILOG = """\
+examples:
+  kinetoscope query trace.json.gz --tables
+  kinetoscope query trace.json.gz "SELECT op_name, SUM(duration_ns) / 1e6 AS ms FROM device_events
+                                   GROUP BY op_name ORDER BY ms DESC LIMIT 10"
+"""
+ROWS = 50
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument("input", metavar="INPUT", nargs="?", help="a recording, a trace, or a folder of them")
+    parser.add_argument("sql", metavar="SQL", nargs="?", help="one SELECT (Polars' SQL)")
+    parser.add_argument("--tables", action="store_true", help="list the tables, their columns and meanings")
+    parser.add_argument("--json", action="store_true", help="print the rows as one JSON list of objects")
+    parser.add_argument(
+        "--limit", type=int, default=ROWS, help=f"rows to print as a table (default {ROWS}; 0: all)"
+    )
+
+
+def main(arguments: argparse.Namespace) -> int:
+    if arguments.tables:
+        return _list_tables(as_json=arguments.json)
+    from kinetoscope.errors import UsageError
+
+    if arguments.input is None or arguments.sql is None:
+        raise UsageError(
+            "a query needs an input and a SELECT",
+            mend='kinetoscope query trace.json.gz "SELECT name, duration_ns FROM device_events"',
+        )
+    import msgspec
+
+    from kinetoscope.analysis.profile import load
+    from kinetoscope.analysis.query import query
+
+    rows = query(load(arguments.input), arguments.sql)
+    if arguments.json:
+        print(msgspec.json.encode(rows.to_dicts()).decode())
+        return 0
+    from kinetoscope.report.console import standard_output
+    from kinetoscope.report.listing import print_rows
+
+    shown = rows if arguments.limit == 0 else rows.head(arguments.limit)
+    numeric = [dtype.is_numeric() for dtype in shown.dtypes]
+    print_rows(standard_output(widest=None), shown.columns, numeric, shown.rows())
+    if len(rows) > len(shown):
+        print(f"{len(shown):,} of {len(rows):,} rows; --limit 0 or --json prints all", file=sys.stderr)
+    return 0
+
+
+def _list_tables(*, as_json: bool) -> int:
+    import msgspec
+
+    from kinetoscope.analysis.query import TABLES
+
+    if as_json:
+        rows = [
+            {"table": table, "column": name, "type": str(column.dtype), "meaning": column.meaning}
+            for table, columns in TABLES.items()
+            for name, column in columns.items()
+        ]
+        print(msgspec.json.encode(rows).decode())
+        return 0
+    for table, columns in TABLES.items():
+        print(f"{table}")
+        for name, column in columns.items():
+            print(f"  {name:<20} {column.dtype!s:<8} {column.meaning}".rstrip())
+    return 0

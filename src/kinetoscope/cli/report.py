@@ -1,0 +1,46 @@
+"""``kinetoscope report``: where the time went."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+SUMMARY = "show where the time went: terminal, .html, .json, .md, .txt"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="INPUT",
+        help="a recording, a trace (.json, .json.gz, …), a compile log, or a folder of them; several are one run's ranks",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="write a file instead; its suffix is the format: .html .json .md .txt",
+    )
+
+
+def main(arguments: argparse.Namespace) -> int:
+    from kinetoscope.analysis.profile import load
+    from kinetoscope.report import destination
+    from kinetoscope.report.build import build
+    from kinetoscope.report.formats import renderer
+
+    output: Path | None = arguments.output
+    if output is None:
+        from kinetoscope.report.console import standard_output
+        from kinetoscope.report.terminal import print_report
+
+        print_report(build(load(*arguments.inputs)), arguments.inputs, standard_output())
+        return 0
+    render = renderer(output)
+    destination.check(output, arguments.inputs)
+    page = render(build(load(*arguments.inputs)), arguments.inputs).encode()
+    destination.write(output, page)
+    print(f"wrote {output} ({len(page):,} bytes)", file=sys.stderr)
+    return 0

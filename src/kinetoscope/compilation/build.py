@@ -1,0 +1,278 @@
+"""Compile logs in, Compilation out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from kinetoscope.compilation import breaks, frames, recompiles, records
+from kinetoscope.compilation.breaks import Occurrence, Place
+from kinetoscope.compilation.draft import FrameDraft, LogDraft, gather
+from kinetoscope.compilation.fusion import SchedulerLog
+from kinetoscope.compilation.graphs import graph_rows
+from kinetoscope.compilation.log import Log
+from kinetoscope.compilation.model import (
+    Autotune,
+    Compilation,
+    Counts,
+    Failure,
+    Frame,
+    Fusion,
+    Graph,
+    Kernel,
+    LogSource,
+    Recompilation,
+    Text,
+)
+from kinetoscope.compilation.records import Metrics
+
+NO_SCHEDULER = SchedulerLog((), ())
+
+
+class Beside(msgspec.Struct, frozen=True, kw_only=True):
+    """What a recording keeps beside a rank's log."""
+
+    scheduler: SchedulerLog = NO_SCHEDULER
+    counters: dict[str, dict[str, int]] = {}
+
+
+def build(logs: Iterable[tuple[Log, int | None, Beside]]) -> Compilation:
+    """One Compilation of all ranks' logs, each with its rank where that is known from outside."""
+    made = _Made()
+    for log, rank, beside in logs:
+        draft = gather(log, rank)
+        made.take(draft, beside)
+    return made.compilation()
+
+
+class _Made:
+    def __init__(self) -> None:
+        self.torch: str | None = None
+        self.sources: list[LogSource] = []
+        self.frames: list[Frame] = []
+        self.occurrences: list[Occurrence] = []
+        self.counters: Counter[str] = Counter()
+        self.recompilations: list[Recompilation] = []
+        self.failures: list[Failure] = []
+        self.graphs: list[Graph] = []
+        self.kernels: list[Kernel] = []
+        self.autotune: list[Autotune] = []
+        self.fx: Counter[str] = Counter()
+        self.aot: Counter[str] = Counter()
+        self.notes: list[str] = []
+        self.texts: dict[tuple[int, str], Text] = {}
+        self.post_grad: dict[int, Text] = {}
+        self.modules: dict[int, Text] = {}
+        self.cache_records: dict[int, Text] = {}
+
+    def take(self, draft: LogDraft, beside: Beside) -> None:
+        log = draft.log
+        self.torch = self.torch or draft.torch or _version(draft)
+        self.sources.append(
+            LogSource(
+                path=log.path,
+                bytes=len(log.data),
+                records=len(log.records),
+                rank=draft.rank,
+                damages=dict(log.damages),
+            )
+        )
+        for group in ("graph_break", "unimplemented"):
+            self.counters.update(beside.counters.get(group) or {})
+        function_of = {
+            f.compile_id.rpartition("/")[0]: f.metrics
+            for f in draft.frames
+            if f.metrics and f.metrics.co_name
+        }
+        skips = {compile_id: why for compile_id, why in beside.scheduler.cudagraph_skips if compile_id}
+        fusions = _Fusions(beside.scheduler)
+        for frame_draft in draft.frames:
+            if not frame_draft.started and frame_draft.metrics is None and not frame_draft.graphs:
+                continue  # only events of a compilation whose records were cut off
+            self._take_frame(frame_draft, draft, function_of, skips, fusions)
+
+    def _take_frame(
+        self,
+        draft: FrameDraft,
+        log: LogDraft,
+        function_of: dict[str, Metrics],
+        skips: dict[str, str],
+        fusions: _Fusions,
+    ) -> None:
+        index = len(self.frames)
+        frame = frames.frame_row(draft, index, log.names, function_of, skips)
+        self.frames.append(frame)
+        self.fx.update(draft.fx_cache)
+        self.aot.update(draft.aot_cache)
+        self.texts.update({(index, name): Text(draft.log, record) for name, record in draft.texts.items()})
+        if failure := frames.failure_row(draft, frame):
+            self.failures.append(failure)
+        self.occurrences += _occurrences(draft, frame)
+        self.recompilations += _recompilations(draft, frame)
+        self.autotune += _autotune(draft, frame)
+        for graph_draft in draft.graphs:
+            row = len(self.graphs)
+            fusion = fusions.next(draft.compile_id) if graph_draft.cache != "hit" else None
+            graph, kernels = graph_rows(draft, graph_draft, index=row, frame_index=index, fusion=fusion)
+            self.graphs.append(graph)
+            self.kernels += kernels
+            self.modules[row] = Text(draft.log, graph_draft.output)
+            if graph_draft.cache_record:
+                self.cache_records[row] = Text(draft.log, graph_draft.cache_record)
+            if graph_draft.post_grad:
+                self.post_grad[row] = Text(draft.log, graph_draft.post_grad)
+
+    def compilation(self) -> Compilation:
+        return Compilation(
+            torch=self.torch,
+            sources=tuple(self.sources),
+            frames=tuple(self.frames),
+            graph_breaks=breaks.reconcile(self.occurrences, self.counters),
+            recompilations=_merged(self.recompilations),
+            failures=tuple(self.failures),
+            graphs=tuple(self.graphs),
+            kernels=tuple(self.kernels),
+            autotune=tuple(self.autotune),
+            fx_cache=Counts(**self.fx),
+            aot_cache=Counts(**self.aot),
+            notes=tuple(self._damage_notes()),
+            texts=MappingProxyType(self.texts),
+            post_grad=MappingProxyType(self.post_grad),
+            modules=MappingProxyType(self.modules),
+            cache_records=MappingProxyType(self.cache_records),
+        )
+
+    def _damage_notes(self) -> Iterable[str]:
+        words: Mapping[str, str] = {
+            "cut": "the log ends in the middle of a record: later compilations may be missing",
+            "checksum": "payloads do not match their checksum: read as they stand",
+            "bad-json": "record headers are not JSON: left out",
+            "foreign-line": "lines are not torch's: ignored",
+        }
+        for source in self.sources:
+            for code, count in source.damages.items():
+                yield f"{source.path}: {words.get(code, code)} ({count})"
+
+
+class _Fusions:
+    """Hands each graph of a compile id its fusion, in the order of compilation."""
+
+    def __init__(self, scheduler: SchedulerLog) -> None:
+        self.waiting: dict[str, list[Fusion]] = {}
+        for compile_id, fusion in scheduler.graphs:
+            self.waiting.setdefault(compile_id, []).append(fusion)
+
+    def next(self, compile_id: str) -> Fusion | None:
+        waiting = self.waiting.get(compile_id)
+        return waiting.pop(0) if waiting else None
+
+
+def _version(draft: LogDraft) -> str | None:
+    for frame in draft.frames:
+        if frame.metrics and frame.metrics.pytorch_version:
+            return frame.metrics.pytorch_version
+    for frame in draft.frames:
+        record = frame.texts.get("runnable")
+        found = records.RUNNABLE_VERSION.search(draft.log.data, record.start, record.end) if record else None
+        if found:
+            return found[1].decode()
+    return None
+
+
+def _occurrences(draft: FrameDraft, frame: Frame) -> Iterable[Occurrence]:
+    metrics = draft.metrics or Metrics()
+    wasted = frame.compile_s if frame.status == "skipped" else metrics.dynamo_time_before_restart_s or 0.0
+    for record in draft.breaks:
+        place, explained, skipped = breaks.parse_artifact(draft.log.text(record))
+        yield Occurrence(
+            frame=frame.index,
+            compile_id=frame.compile_id,
+            place=place,
+            explained=explained,
+            skipped_frame=skipped or frame.status == "skipped",
+            cost_s=wasted / len(draft.breaks),
+            source="artifact",
+        )
+    told = [reason for reason in metrics.restart_reasons or () if breaks.looks_like_break(reason)]
+    if frame.status == "skipped" and metrics.fail_reason and breaks.looks_like_break(metrics.fail_reason):
+        told.append(metrics.fail_reason)
+    for reason in told:
+        failed = reason is metrics.fail_reason
+        yield Occurrence(
+            frame=frame.index,
+            compile_id=frame.compile_id,
+            place=Place(
+                file=(metrics.fail_user_frame_filename if failed else None) or frame.file,
+                line=(metrics.fail_user_frame_lineno if failed else None) or frame.line,
+                function=frame.function,
+                code=None,
+            ),
+            explained=breaks.explain(reason),
+            skipped_frame=failed,
+            cost_s=wasted / len(told),
+            source="metrics",
+        )
+
+
+def _recompilations(draft: FrameDraft, frame: Frame) -> Iterable[Recompilation]:
+    texts: list[str] = []
+    for record in draft.reasons:
+        listed = draft.log.json(record, records.reason_list)
+        texts += listed if listed is not None else [draft.log.text(record)]
+    if not texts and draft.metrics and draft.metrics.recompile_reason:
+        texts = [draft.metrics.recompile_reason]
+    if not texts:
+        return
+    reasons = tuple(recompiles.parse(text) for text in texts)
+    limit = breaks.RECOMPILE_LIMIT.search((draft.metrics and draft.metrics.fail_reason) or "") is not None
+    yield Recompilation(
+        frame=frame.index,
+        compile_id=frame.compile_id,
+        function=frame.function,
+        file=frame.file,
+        line=frame.line,
+        reasons=reasons,
+        cost_s=frame.compile_s,
+        advice=recompiles.advice(reasons, limit_hit=limit),
+        limit_hit=limit,
+    )
+
+
+def _merged(rows: list[Recompilation]) -> tuple[Recompilation, ...]:
+    """The same recompilation of the same place (by other ranks, or after a reset) is one row with its count."""
+    merged: dict[tuple[object, ...], Recompilation] = {}
+    for row in rows:
+        key = (row.compile_id, row.file, row.line, row.reasons)
+        known = merged.get(key)
+        merged[key] = (
+            msgspec.structs.replace(known, count=known.count + 1, cost_s=round(known.cost_s + row.cost_s, 6))
+            if known
+            else row
+        )
+    return tuple(merged.values())
+
+
+def _autotune(draft: FrameDraft, frame: Frame) -> Iterable[Autotune]:
+    for event in draft.events:
+        if event.ph != "E" or not event.args or not event.args.autotune_choices_stats:
+            continue
+        try:
+            stats = records.autotune_stats.decode(event.args.autotune_choices_stats)
+        except msgspec.MsgspecError:
+            continue
+        yield Autotune(
+            frame=frame.index,
+            compile_id=frame.compile_id,
+            op=event.name.removesuffix("_template_autotuning"),
+            shape=event.args.autotune_shape,
+            dtypes=event.args.autotune_dtypes,
+            choices=stats.num_choices,
+            best=stats.best_kernel,
+            best_ms=stats.best_time,
+            best_triton=stats.best_triton_kernel,
+            best_triton_ms=stats.best_triton_time,
+            best_triton_config=stats.best_triton_kernel_desc,
+        )

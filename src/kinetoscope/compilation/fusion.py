@@ -1,0 +1,85 @@
+"""What Inductor fused, and why not, from its scheduler's log lines.
+
+Read from a recording's ``scheduler.log`` or any text that ``TORCH_LOGS=fusion,cudagraphs`` (or ``+fusion`` and the
+like) printed: ``I1121 01:48:44.7 PID file:line] [0/0_1] [__fusion] message``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kinetoscope.compilation.model import Fusion, FusionRound, NotFused
+
+LINE = re.compile(
+    r"\] (?:\[(?P<compile>[!\d/]+)(?:_(?P<attempt>\d+))?\] )?\[__(?P<logger>\w+)\] (?P<message>.*)"
+)
+ATTEMPT = re.compile(r"attempting fusion \((\d+)/\d+\): (\d+) nodes")
+COMPLETED = re.compile(r"completed fusion round \((\d+)/\d+\): fused (\d+) nodes into (\d+) nodes")
+CANNOT = re.compile(r"^cannot fuse (.+?) with (.+?): (.+)$")
+FUSING = re.compile(r"^fusing (\S+) with (\S+)$")
+SKIPPED = re.compile(r"skipping cudagraphs (?:due to|because)[: ]*(.+)", re.I)
+EXAMPLES = 5
+
+
+@dataclass
+class Compiled:
+    """The scheduler's lines about one graph."""
+
+    compile_id: str
+    rounds: list[FusionRound] = field(default_factory=list[FusionRound])
+    fused: dict[str, None] = field(default_factory=dict[str, None])
+    not_fused: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
+
+    def fusion(self) -> Fusion:
+        return Fusion(
+            rounds=tuple(self.rounds),
+            fused=tuple(self.fused),
+            not_fused=tuple(
+                NotFused(why=why, count=len(pairs), examples=tuple(pairs)[:EXAMPLES])
+                for why, pairs in sorted(self.not_fused.items(), key=lambda item: -len(item[1]))
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class SchedulerLog:
+    """Fusion of every graph in the order they were compiled, and why CUDA graphs were skipped."""
+
+    graphs: tuple[tuple[str, Fusion], ...]
+    cudagraph_skips: tuple[tuple[str | None, str], ...]
+
+
+def parse(lines: Iterable[str]) -> SchedulerLog:
+    """Read the scheduler's lines. A graph starts at its first fusion round."""
+    graphs: list[Compiled] = []
+    skips: dict[tuple[str | None, str], None] = {}
+    for line in lines:
+        if "[__fusion]" not in line and "[__cudagraphs]" not in line and "udagraph" not in line:
+            continue
+        match = LINE.search(line)
+        message = match["message"].strip() if match else line
+        compile_id = match["compile"] if match else None
+        if skip := SKIPPED.search(message):
+            skips[(compile_id, skip[1].strip())] = None
+        elif match and match["logger"] == "fusion":
+            _fusion_line(message, compile_id or "", graphs)
+    return SchedulerLog(tuple((g.compile_id, g.fusion()) for g in graphs), tuple(skips))
+
+
+def _fusion_line(message: str, compile_id: str, graphs: list[Compiled]) -> None:
+    if attempt := ATTEMPT.search(message):
+        if attempt[1] == "1" or not graphs:
+            graphs.append(Compiled(compile_id))
+        return
+    if not graphs:
+        return
+    graph = graphs[-1]
+    if done := COMPLETED.search(message):
+        graph.rounds.append(FusionRound(before=int(done[2]), after=int(done[3])))
+    elif cannot := CANNOT.match(message):
+        # The same pair is tried again in every round; it is one fact.
+        graph.not_fused.setdefault(cannot[3].strip(), {})[f"{cannot[1]} with {cannot[2]}"] = None
+    elif fusing := FUSING.match(message):
+        graph.fused[f"{fusing[1]} with {fusing[2]}"] = None

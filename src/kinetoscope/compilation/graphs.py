@@ -1,0 +1,166 @@
+"""From the gathered records of one generated module to its graph and kernels, with where each came from."""
+
+from __future__ import annotations
+
+import re
+
+from kinetoscope.compilation import fx, module, records
+from kinetoscope.compilation.draft import FrameDraft, GraphDraft
+from kinetoscope.compilation.fx import Node
+from kinetoscope.compilation.model import ExternCall, Fusion, Graph, Kernel, SourceLine
+from kinetoscope.compilation.module import Call, Definition, Module
+from kinetoscope.compilation.records import KernelInfo
+
+TRACE_LINE = re.compile(
+    r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)\n\s*(?P<code>[^\n]*)'
+)
+TARGET = re.compile(r"^torch\.ops\.(\w+\.\w+)")
+
+
+def graph_rows(
+    frame: FrameDraft, draft: GraphDraft, *, index: int, frame_index: int, fusion: Fusion | None
+) -> tuple[Graph, list[Kernel]]:
+    """The graph's row and its kernels'."""
+    log = frame.log
+    parsed = module.parse(log.text(draft.output))
+    way = module.direction(parsed.aot_id)
+    post_grad = log.text(draft.post_grad) if draft.post_grad else ""
+    provenance = Provenance(frame, draft, parsed, post_grad)
+    aot = frame.texts.get(way)
+    counts = fx.op_counts(log.text(aot) if aot else post_grad)
+    saved = ()
+    if way == "forward":
+        backward = frame.texts.get("backward")
+        saved = fx.saved_tensors(log.text(aot) if aot else None, log.text(backward) if backward else None)
+    sizes = [tensor.bytes for tensor in saved]
+    graph = Graph(
+        index=index,
+        frame=frame_index,
+        compile_id=frame.compile_id,
+        direction=way,
+        aot_id=parsed.aot_id,
+        ops=sum(counts.values()),
+        op_counts=counts,
+        module=draft.module,
+        key=draft.key,
+        cache=draft.cache,
+        kernels=len(parsed.kernels),
+        extern=tuple(provenance.extern()),
+        saved=saved,
+        saved_bytes=None if not saved or None in sizes else sum(s for s in sizes if s is not None),
+        fusion=fusion,
+    )
+    kernels = [
+        provenance.kernel(definition, graph, draft.kernels.get(definition.name) or KernelInfo())
+        for definition in parsed.kernels
+    ]
+    return graph, kernels
+
+
+class Provenance:
+    """Which nodes of the post-grad graph, and so which ops and lines, each kernel of one module computes.
+
+    Three ways, the surest first: the graph fragment that Inductor writes above a Triton kernel; torch's node mapping
+    and its stack traces. The latter two are contaminated on 2.9 to 2.15 (a backward compiled at its first call
+    inherits the kernels of every graph compiled before it), so only the handles that the module's own code lists
+    are looked up.
+    """
+
+    def __init__(self, frame: FrameDraft, draft: GraphDraft, parsed: Module, post_grad: str) -> None:
+        log = frame.log
+        self.calls: dict[str, Call] = {call.name: call for call in parsed.calls}
+        self.kernel_names = {definition.name for definition in parsed.kernels}
+        self.nodes: dict[str, Node] = {node.name: node for node in fx.nodes(post_grad)}
+        dynamo = frame.texts.get("dynamo")
+        self.dynamo: dict[str, Node] = (
+            {} if draft.mappings or not dynamo else {n.name: n for n in fx.nodes(log.text(dynamo))}
+        )
+        mapping = log.json(draft.mappings, records.node_mappings) if draft.mappings else None
+        self.handle_nodes: dict[str, list[str]] = {
+            handle: names
+            for handle, names in ((mapping or {}).get("cppCodeToPost") or {}).items()
+            if handle in parsed.handles
+        }
+        traces = log.json(draft.traces, records.stack_traces) if draft.traces else None
+        self.traces = {handle: t for handle, t in (traces or {}).items() if handle in parsed.handles}
+
+    def kernel(self, definition: Definition, graph: Graph, info: KernelInfo) -> Kernel:
+        call = self.calls.get(definition.name)
+        names = definition.nodes or self._mapped(call)
+        source, basis = self._source(names, call)
+        tuned = info.best_config or info.only_config
+        return Kernel(
+            name=definition.name,
+            symbol=definition.symbol,
+            category=definition.category,
+            graph=graph.index,
+            frame=graph.frame,
+            compile_id=graph.compile_id,
+            direction=graph.direction,
+            aot_id=graph.aot_id,
+            handle=next(iter(call.handles), None) if call else None,
+            language=definition.language,
+            path=definition.path,
+            calls=call.count if call else 0,
+            aten_ops=definition.aten_ops or (call.aten_ops if call else ()) or self._ops(names),
+            nodes=names,
+            source=source,
+            source_basis=basis,
+            size_hints=definition.size_hints,
+            bytes=definition.bytes if definition.bytes is not None else (call.bytes if call else None),
+            bytes_basis=(
+                "Inductor's count"
+                if definition.bytes is not None
+                else "every argument whole, once: an upper bound"
+                if call and call.bytes is not None
+                else None
+            ),
+            flops=definition.flops,
+            configs=info.num_configs if info.num_configs is not None else (1 if info.only_config else None),
+            config=", ".join(f"{name}={value}" for name, value in tuned) if tuned else None,
+            autotune=info.autotune_cache_state,
+            compile_us=info.compile_time_us,
+        )
+
+    def extern(self) -> list[ExternCall]:
+        rows: list[ExternCall] = []
+        for name, call in self.calls.items():
+            if name in self.kernel_names:
+                continue
+            names = self._mapped(call)
+            source, _ = self._source(names, call)
+            rows.append(
+                ExternCall(
+                    name=name, calls=call.count, aten_ops=call.aten_ops or self._ops(names), source=source
+                )
+            )
+        return rows
+
+    def _mapped(self, call: Call | None) -> tuple[str, ...]:
+        handles = call.handles if call else ()
+        return tuple(dict.fromkeys(name for h in handles for name in self.handle_nodes.get(h, ())))
+
+    def _ops(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        targets = (TARGET.match(node.target) for name in names if (node := self.nodes.get(name)))
+        return tuple(dict.fromkeys(target[1] for target in targets if target))
+
+    def _source(self, names: tuple[str, ...], call: Call | None) -> tuple[tuple[SourceLine, ...], str | None]:
+        """The user's lines, in the order of the graph, and what says so."""
+        lines = [node.source for name in names if (node := self.nodes.get(name)) and node.source]
+        if lines:
+            return tuple(dict.fromkeys(lines)), "graph"
+        traced = [
+            SourceLine(file=m["file"], line=int(m["line"]), code=m["code"].strip(), function=m["function"])
+            for handle in (call.handles if call else ())
+            for trace in self.traces.get(handle, ())
+            for m in [*TRACE_LINE.finditer(trace)][-1:]
+        ]
+        if traced:
+            return tuple(dict.fromkeys(traced)), "stack traces"
+        # Inductor's comment names nodes of Dynamo's graph, or of the post-grad graph for a backward.
+        named = [
+            node.source
+            for name in (call.source_nodes if call else ())
+            if (node := self.nodes.get(name) or self.dynamo.get(name)) and node.source
+        ]
+        return tuple(dict.fromkeys(named)), "source nodes" if named else None

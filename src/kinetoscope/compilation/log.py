@@ -1,0 +1,229 @@
+"""Read torch's structured compile log (what ``TORCH_TRACE`` writes).
+
+A record is one header line, ``V1121 01:48:43.1 PID file:line] {json}``, and an optional payload: the lines that
+follow it, each behind a tab; ``has_payload`` is the payload's md5. Checked on PyTorch 2.5 to 2.15.
+
+Reading finds the records and checks every payload's md5 without copying the log into Python objects: a payload is
+an offset and a length until somebody asks for it. Whatever cannot be read as it stands is counted, never fatal.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import mmap
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from kinetoscope.errors import InputError, TooLargeError
+
+# A gzip file may unpack to anything; no compile log that anybody recorded comes near this.
+MAX_UNPACKED_BYTES = 8 << 30
+
+# A literal newline first: the search then runs at memory speed.
+RECORD_START = re.compile(rb"\n(?=[VDIWEC]\d{4} )")
+FIRST_RECORD = re.compile(rb"[VDIWEC]\d{4} ")
+KIND = re.compile(rb'\] \{"([^"]+)"')
+LOOKS_LIKE = re.compile(rb"^[VDIWEC]\d{4} [^\n]*?\] \{\"", re.M)
+CONTEXT = {"frame_id", "frame_compile_id", "attempt", "compiled_autograd_id", "has_payload", "rank", "stack"}
+
+
+class ArtifactName(msgspec.Struct, frozen=True):
+    name: str = ""
+    encoding: str = "string"
+
+
+class Context(msgspec.Struct, frozen=True):
+    """What every header may carry, whatever its record is."""
+
+    frame_id: int | None = None
+    frame_compile_id: int | None = None
+    attempt: int | None = None
+    compiled_autograd_id: int | None = None
+    has_payload: str | None = None
+    rank: int | None = None
+    artifact: ArtifactName | None = None
+
+
+_context = msgspec.json.Decoder(Context)
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One record; ``start`` and ``end`` frame its payload in the log, still behind tabs.
+
+    ``kind`` is the header's first key; artifacts carry their name in ``artifact``.
+    ``compile_id`` is how torch writes it: ``0/1``, ``!2/0/1`` under compiled autograd; None outside a compilation.
+    """
+
+    kind: str
+    artifact: str
+    compile_id: str | None
+    attempt: int
+    rank: int | None
+    header: bytes
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, eq=False)
+class Log:
+    """One file of records, in the order they were written."""
+
+    path: str
+    data: bytes | mmap.mmap
+    records: tuple[Record, ...]
+    damages: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    def payload(self, record: Record) -> bytes:
+        """The record's payload as torch gave it to the log."""
+        return _untab(self.data[record.start : record.end])
+
+    def text(self, record: Record) -> str:
+        return self.payload(record).decode("utf-8", "replace")
+
+    def json(self, record: Record, decoder: msgspec.json.Decoder[Any]) -> Any:
+        """The payload decoded, or None where it is not the JSON that ``decoder`` expects."""
+        try:
+            return decoder.decode(self.payload(record))
+        except msgspec.MsgspecError:
+            return None
+
+
+def looks_like_compile_log(path: Path) -> bool:
+    """Whether the file's first 64 KiB hold a record's header."""
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            return LOOKS_LIKE.search(file.read(1 << 16)) is not None
+    except (OSError, EOFError, zlib.error):
+        return False
+
+
+def read(path: Path) -> Log:
+    """Read one log, plain or gzipped, whole or cut anywhere.
+
+    Raises:
+        InputError: the file cannot be opened.
+        TooLargeError: it unpacks past ``MAX_UNPACKED_BYTES``.
+    """
+    damages: Counter[str] = Counter()
+    data = _contents(path, damages)
+    return Log(str(path), data, tuple(_records(data, damages)), MappingProxyType(dict(damages)))
+
+
+def _contents(path: Path, damages: Counter[str]) -> bytes | mmap.mmap:
+    try:
+        with open(path, "rb") as file:
+            if file.read(2) == b"\x1f\x8b":
+                file.seek(0)
+                return _gunzip(path, file.read(), damages)
+            if not file.seek(0, 2):
+                return b""
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise InputError(
+            f"cannot read the compile log: {error.strerror or error}", where=str(path)
+        ) from error
+
+
+def _gunzip(path: Path, packed: bytes, damages: Counter[str]) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while packed:
+        member = zlib.decompressobj(wbits=31)
+        while packed and not member.eof:
+            try:
+                part = member.decompress(packed, 1 << 24)
+            except zlib.error:
+                damages["cut"] += 1
+                return b"".join(parts)
+            parts.append(part)
+            size += len(part)
+            packed = member.unused_data if member.eof else member.unconsumed_tail
+            if size > MAX_UNPACKED_BYTES:
+                raise TooLargeError(
+                    f"the compile log unpacks past {MAX_UNPACKED_BYTES >> 30} GiB",
+                    where=str(path),
+                    mend="unpack it and keep the ranks or the compilations you need",
+                )
+            if not part and not packed and not member.eof:
+                break
+        if not member.eof:
+            damages["cut"] += 1
+    return b"".join(parts)
+
+
+def _records(data: bytes | mmap.mmap, damages: Counter[str]) -> Iterator[Record]:
+    starts = [match.end() for match in RECORD_START.finditer(data)]
+    if FIRST_RECORD.match(data):
+        starts.insert(0, 0)
+    elif data:
+        damages["foreign-line"] += data[: starts[0] if starts else len(data)].count(b"\n")
+    size = len(data)
+    for begin, following in zip(starts, [*starts[1:], size + 1], strict=False):
+        end = following - 1
+        stop = data.find(b"\n", begin, end)
+        line = data[begin : end if stop < 0 else stop]
+        kind = KIND.search(line)
+        if kind is None:
+            damages["foreign-line"] += 1
+            continue
+        header = line[kind.start() + 2 :]
+        try:
+            context = _context.decode(header)
+            name = kind[1].decode()
+            if name in CONTEXT:
+                name = next(key for key in msgspec.json.decode(header) if key not in CONTEXT)
+        except (msgspec.MsgspecError, StopIteration):
+            damages["cut" if end == size else "bad-json"] += 1
+            continue
+        start = end if stop < 0 else stop + 1
+        last = end - 1 if end == size and end > start and data[end - 1 : end] == b"\n" else end
+        if context.has_payload is not None:
+            _check(data, start, last, context.has_payload, last_record=end == size, damages=damages)
+        elif start < last:
+            damages["foreign-line"] += data[start:last].count(b"\n") + 1
+        yield Record(
+            name,
+            context.artifact.name if context.artifact else "",
+            _compile_id(context),
+            context.attempt or 0,
+            context.rank,
+            header,
+            start,
+            last,
+        )
+
+
+def _check(
+    data: bytes | mmap.mmap, start: int, end: int, md5: str, *, last_record: bool, damages: Counter[str]
+) -> None:
+    tabbed = data[start:end]
+    if hashlib.md5(tabbed[1:].replace(b"\n\t", b"\n"), usedforsecurity=False).hexdigest() == md5:
+        return
+    # Whatever else writes to the same file lands between the payload's lines, without their tab.
+    foreign = [line for line in tabbed.split(b"\n") if not line.startswith(b"\t")]
+    if foreign and hashlib.md5(_untab(tabbed), usedforsecurity=False).hexdigest() == md5:
+        damages["foreign-line"] += len(foreign)
+    else:
+        damages["cut" if last_record else "checksum"] += 1
+
+
+def _untab(tabbed: bytes) -> bytes:
+    if tabbed.count(b"\n") == tabbed.count(b"\n\t"):
+        return tabbed[1:].replace(b"\n\t", b"\n")
+    return b"\n".join(line[1:] for line in tabbed.split(b"\n") if line.startswith(b"\t"))
+
+
+def _compile_id(context: Context) -> str | None:
+    own = None if context.frame_id is None else f"{context.frame_id}/{context.frame_compile_id or 0}"
+    if context.compiled_autograd_id is None:
+        return own
+    return f"!{context.compiled_autograd_id}" + (f"/{own}" if own else "")

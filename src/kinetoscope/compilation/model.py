@@ -1,0 +1,320 @@
+"""What torch.compile did, as inert rows: the contract's ``compilation`` as types.
+
+Rows refer to their frame by ``frame``, the row number in ``Compilation.frames``: a compile id alone is not unique
+(``torch.compiler.reset()`` starts again at 0/0, and every rank has its own 0/0).
+Large texts (graphs, guards, bytecode, generated code) stay in the log and are read when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import msgspec
+
+from kinetoscope.compilation.log import Log, Record
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all rows: inert, and compared by value."""
+
+
+class StackLine(Row, frozen=True, kw_only=True):
+    file: str
+    line: int
+    function: str
+    code: str | None = None
+
+
+class SourceLine(Row, frozen=True, kw_only=True):
+    file: str
+    line: int
+    code: str
+    function: str | None = None
+
+
+class Dimension(Row, frozen=True, kw_only=True):
+    """A size or number that became a symbol, and whether it stayed one."""
+
+    source: str
+    symbol: str
+    value: str
+    range: str
+    state: str  # dynamic | specialized
+    why: str
+    file: str | None = None
+    line: int | None = None
+    code: str | None = None
+
+
+class CacheState(Row, frozen=True, kw_only=True):
+    fx: str = "off"
+    aot: str = "off"
+
+
+class Frame(Row, frozen=True, kw_only=True):
+    """One compilation of one Python frame (all its attempts).
+
+    The ``*_s`` phases are seconds, each without the phases inside it, and add up to ``compile_s``; ``backward_s`` is
+    everything spent on the backward graph. ``autotune_s`` includes what was tuned at the first call.
+    """
+
+    index: int
+    compile_id: str
+    rank: int
+    generation: int
+    function: str | None
+    file: str | None
+    line: int | None
+    status: str  # ok | failed | skipped | unfinished
+    attempts: int
+    restarts: tuple[str, ...]
+    compile_s: float
+    dynamo_s: float
+    aot_s: float
+    inductor_s: float
+    codegen_s: float
+    triton_s: float
+    autotune_s: float
+    cudagraphs_s: float
+    backward_s: float
+    retraced_s: float
+    backend: str
+    mode: str
+    guards: int | None
+    guard_latency_us: int | None
+    dynamo_ops: int | None
+    cudagraphs: str
+    cache: CacheState
+    failure: str | None
+    stack: tuple[StackLine, ...]
+    dimensions: tuple[Dimension, ...]
+    device_time_us: float | None = None
+    launches: int | None = None
+    share_of_device_time: float | None = None
+
+
+class GraphBreak(Row, frozen=True, kw_only=True):
+    frame: int | None
+    compile_id: str | None
+    file: str | None
+    line: int | None
+    function: str | None
+    code: str | None
+    reason: str
+    explanation: str
+    hints: tuple[str, ...]
+    context: str | None
+    url: str | None
+    skipped_frame: bool
+    count: int
+    cost_s: float
+    sources: tuple[str, ...]  # artifact | metrics | counters
+    idle_us: float | None = None
+
+
+class Reason(Row, frozen=True, kw_only=True):
+    """A guard of an earlier compilation (``of``) that this call failed."""
+
+    of: str
+    guard: str
+    kind: str
+    subject: str | None = None
+    dimension: int | None = None
+    expected: str | None = None
+    actual: str | None = None
+    file: str | None = None
+    line: int | None = None
+    code: str | None = None
+
+
+class Recompilation(Row, frozen=True, kw_only=True):
+    frame: int
+    compile_id: str
+    function: str | None
+    file: str | None
+    line: int | None
+    reasons: tuple[Reason, ...]
+    cost_s: float
+    advice: str
+    limit_hit: bool
+    count: int = 1
+
+
+class Failure(Row, frozen=True, kw_only=True):
+    frame: int
+    compile_id: str
+    function: str | None
+    type: str
+    reason: str
+    explanation: str
+    hints: tuple[str, ...]
+    url: str | None
+    effect: str
+    file: str | None
+    line: int | None
+    code: str | None
+    stack: tuple[StackLine, ...] = ()
+
+
+class SavedTensor(Row, frozen=True, kw_only=True):
+    name: str
+    dtype: str
+    shape: tuple[str, ...]
+    device: str
+    bytes: int | None
+
+
+class FusionRound(Row, frozen=True, kw_only=True):
+    before: int
+    after: int
+
+
+class NotFused(Row, frozen=True, kw_only=True):
+    why: str
+    count: int
+    examples: tuple[str, ...]
+
+
+class Fusion(Row, frozen=True, kw_only=True):
+    rounds: tuple[FusionRound, ...] = ()
+    fused: tuple[str, ...] = ()
+    not_fused: tuple[NotFused, ...] = ()
+
+
+class ExternCall(Row, frozen=True, kw_only=True):
+    """A call of a library kernel (cuBLAS, cuDNN, ATen fallback) in a generated module."""
+
+    name: str
+    calls: int
+    aten_ops: tuple[str, ...]
+    source: tuple[SourceLine, ...]
+
+
+class Graph(Row, frozen=True, kw_only=True):
+    """One graph that a backend turned into code."""
+
+    index: int
+    frame: int
+    compile_id: str
+    direction: str  # forward | backward | inference
+    aot_id: str | None
+    ops: int
+    op_counts: dict[str, int]
+    module: str | None
+    key: str | None
+    cache: str
+    kernels: int
+    extern: tuple[ExternCall, ...]
+    saved: tuple[SavedTensor, ...]
+    saved_bytes: int | None
+    fusion: Fusion | None
+    calls: int | None = None  # how often the trace shows it called
+    extern_device_time_us: float | None = None  # the part of device_time_us that library kernels took
+    device_time_us: float | None = None
+    launches: int | None = None
+    share_of_device_time: float | None = None
+
+
+class Kernel(Row, frozen=True, kw_only=True):
+    """One generated kernel of one graph."""
+
+    name: str
+    symbol: str
+    category: str
+    graph: int
+    frame: int
+    compile_id: str
+    direction: str
+    aot_id: str | None
+    handle: str | None
+    language: str
+    path: str | None
+    calls: int
+    aten_ops: tuple[str, ...]
+    nodes: tuple[str, ...]
+    source: tuple[SourceLine, ...]
+    source_basis: str | None
+    size_hints: dict[str, int] | None
+    bytes: int | None
+    bytes_basis: str | None
+    flops: int | None
+    configs: int | None
+    config: str | None
+    autotune: str | None
+    compile_us: int | None
+    registers: int | None = None
+    shared_memory_bytes: int | None = None
+    device_time_us: float | None = None
+    launches: int | None = None
+    share_of_device_time: float | None = None
+
+
+class Autotune(Row, frozen=True, kw_only=True):
+    """A choice among implementations of one matmul or convolution, with times in ms."""
+
+    frame: int
+    compile_id: str
+    op: str
+    shape: str | None
+    dtypes: str | None
+    choices: int | None
+    best: str | None
+    best_ms: float | None
+    best_triton: str | None
+    best_triton_ms: float | None
+    best_triton_config: str | None
+
+
+class Counts(Row, frozen=True, kw_only=True):
+    hit: int = 0
+    miss: int = 0
+    bypass: int = 0
+
+
+NOTHING = Counts()
+
+
+class LogSource(Row, frozen=True, kw_only=True):
+    path: str
+    bytes: int
+    records: int
+    rank: int
+    damages: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text that stays in its log until it is read."""
+
+    log: Log
+    record: Record
+
+    def read(self) -> str:
+        return self.log.text(self.record)
+
+
+@dataclass(frozen=True, eq=False)  # identity: analyses remember their result per compilation
+class Compilation:
+    """Everything that the compile logs of one run tell."""
+
+    torch: str | None = None
+    sources: tuple[LogSource, ...] = ()
+    frames: tuple[Frame, ...] = ()
+    graph_breaks: tuple[GraphBreak, ...] = ()
+    recompilations: tuple[Recompilation, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    graphs: tuple[Graph, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    autotune: tuple[Autotune, ...] = ()
+    fx_cache: Counts = NOTHING
+    aot_cache: Counts = NOTHING
+    notes: tuple[str, ...] = ()
+    # (frame, name): dynamo, joint, forward, backward, inference, guards, bytecode, modified bytecode, …
+    texts: Mapping[tuple[int, str], Text] = field(default_factory=lambda: MappingProxyType({}))
+    # graph: its post-grad graph and its generated module
+    post_grad: Mapping[int, Text] = field(default_factory=lambda: MappingProxyType({}))
+    modules: Mapping[int, Text] = field(default_factory=lambda: MappingProxyType({}))
+    # graph: the record of its cache key and the key's components
+    cache_records: Mapping[int, Text] = field(default_factory=lambda: MappingProxyType({}))

@@ -1,0 +1,258 @@
+"""The modules that Inductor writes: their kernels, the calls of them, and what each kernel came from."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from math import prod
+
+from kinetoscope.compilation.fx import item_bytes
+from kinetoscope.compilation.model import Row
+
+AOT_ID = re.compile(r"# AOT ID: \['([^']*)'\]")
+KERNEL = re.compile(r"^(?P<name>\w+) = async_compile\.(?P<language>\w+)\((?:'(?P<symbol>\w+)', )?", re.M)
+COMMENTS = re.compile(r"(?:^#.*\n)+\Z", re.M)
+KERNEL_PATH = re.compile(r"^# kernel path: (.*)$", re.M)
+ORIGINAL_ATEN = re.compile(r"Source Nodes: \[(?P<source>.*?)\], Original ATen: \[(?P<aten>.*?)\]")
+FRAGMENT = re.compile(r"^#   %(?P<name>\w+) : .*?call_function\[target=(?P<target>[\w.]+)\]", re.M)
+HANDLES = re.compile(r"# \[Provenance debug handles\] (.*)$")
+CALL = re.compile(
+    r"^\s+(?:\w+ = )?(?P<name>(?:extern_kernels|torch\.ops|aten|prims|\w+)(?:\.\w+)*)\((?P<arguments>.*)\)\s*$"
+)
+HEURISTIC = re.compile(r"@triton_heuristics\.(\w+)\(")
+SIZE_HINTS = re.compile(r"size_hints=(\{[^}]*\}|\[[^\]]*\])")
+SIGNATURE = re.compile(r"'signature': \{([^}]*)\}")
+POINTER = re.compile(r"'(\w+)': '\*(\w+)'")
+KERNEL_GB = re.compile(r"'kernel_num_gb': ([\d.e+-]+)")
+KERNEL_FLOP = re.compile(r"'kernel_flop': (\d+)")
+HINT = re.compile(r"'?(\w+)'?: (\d+)")
+EMPTY = re.compile(r"^\s+(\w+) = empty_strided_\w+\(\((.*?)\), ")
+ASSERTED = re.compile(r"^\s+assert_size_stride\((\w+), \((.*?)\), ")
+REUSED = re.compile(r"^\s+(\w+) = (\w+); del ")
+RESHAPED = re.compile(r"^\s+(\w+) = reinterpret_tensor\((\w+), \((.*?)\), ")
+VIEW = re.compile(r"reinterpret_tensor\(\w+, \((.*?)\), ")
+CODE_START = re.compile(r"\n(?:async_compile\.wait\(|def partition_\d+\()")
+PARTITIONS = re.compile(r"^runner = Runner\(partitions=\[(.*?)\]\)", re.M)
+
+CATEGORY = {
+    "pointwise": "pointwise",
+    "reduction": "reduction",
+    "persistent_reduction": "persistent reduction",
+    "cooperative_reduction": "reduction",
+    "split_scan": "scan",
+    "scan": "scan",
+    "template": "template",
+    "foreach": "foreach",
+    "user_autotune": "user Triton",
+}
+# For kernels whose source names no heuristic: Inductor's own prefixes.
+PREFIX = {
+    "triton_poi": "pointwise",
+    "triton_per": "persistent reduction",
+    "triton_red": "reduction",
+    "triton_spl": "scan",
+    "triton_tem": "template",
+    "triton_for": "foreach",
+}
+
+
+class Definition(Row, frozen=True, kw_only=True):
+    """A generated kernel; ``start`` and ``end`` frame its definition, comments included, in the module's text."""
+
+    name: str
+    symbol: str
+    language: str
+    category: str
+    path: str | None
+    aten_ops: tuple[str, ...]
+    nodes: tuple[str, ...]
+    targets: tuple[str, ...]
+    size_hints: dict[str, int] | None
+    pointers: tuple[tuple[str, str], ...]
+    bytes: int | None
+    flops: int | None
+    start: int
+    end: int
+
+
+class Call(Row, frozen=True, kw_only=True):
+    """All calls of one callee in the module's ``call``."""
+
+    name: str
+    count: int
+    aten_ops: tuple[str, ...]
+    source_nodes: tuple[str, ...]
+    handles: tuple[str, ...]
+    bytes: int | None
+
+
+class Module(Row, frozen=True, kw_only=True):
+    aot_id: str | None
+    kernels: tuple[Definition, ...]
+    calls: tuple[Call, ...]
+    handles: frozenset[str]
+    partitions: int
+
+
+def parse(text: str) -> Module:
+    """Take one generated module apart."""
+    aot_id = AOT_ID.search(text, 0, 400)
+    # With benchmark_kernel every kernel's source has a `def call(` of its own: that name marks nothing.
+    code = CODE_START.search(text)
+    definitions_end = code.start() if code else max(text.find("\ndef call("), 0)
+    kernels = tuple(_definitions(text, definitions_end))
+    calls = _calls(text[definitions_end:], {k.name: k for k in kernels})
+    partitions = PARTITIONS.search(text, definitions_end)
+    return Module(
+        aot_id=aot_id[1] if aot_id else None,
+        kernels=kernels,
+        calls=calls,
+        handles=frozenset(handle for call in calls for handle in call.handles),
+        partitions=len([p for p in partitions[1].split(",") if p.strip()]) if partitions else 0,
+    )
+
+
+def direction(aot_id: str | None) -> str:
+    """forward, backward or inference, from Inductor's AOT ID (``0_backward``)."""
+    return next((d for d in ("backward", "forward") if d in (aot_id or "")), "inference")
+
+
+def _definitions(text: str, end: int) -> list[Definition]:
+    found = list(KERNEL.finditer(text, 0, end))
+    result: list[Definition] = []
+    previous = 0
+    for row, match in enumerate(found):
+        stop = found[row + 1].start() if row + 1 < len(found) else end
+        comment = COMMENTS.search(text, previous, match.start())
+        header = comment[0] if comment else ""
+        close = text.rfind("''')", match.end(), stop)
+        close = text.rfind("''', device_str", match.end(), stop) if close < 0 else close
+        previous = stop if close < 0 else text.find("\n", close) + 1 or stop
+        result.append(_definition(match, header, text[match.end() : previous], previous))
+    return result
+
+
+def _definition(match: re.Match[str], header: str, body: str, end: int) -> Definition:
+    name = match["name"]
+    heuristic = HEURISTIC.search(body)
+    path = KERNEL_PATH.search(header)
+    original = ORIGINAL_ATEN.search(header)
+    fragment = FRAGMENT.findall(header)
+    hints = SIZE_HINTS.search(body)
+    signature = SIGNATURE.search(body)
+    gigabytes, flop = KERNEL_GB.search(body), KERNEL_FLOP.search(body)
+    category = CATEGORY.get(heuristic[1]) if heuristic else None
+    if category is None and name.startswith("cpp_"):
+        category = "reduction" if "tmp_acc" in body else "pointwise"
+    elif category is None:
+        category = next((c for prefix, c in PREFIX.items() if name.startswith(prefix)), "other")
+    return Definition(
+        name=name,
+        symbol=match["symbol"] or name,
+        language="triton" if match["language"] == "triton" else match["language"].split("_")[0],
+        category=category,
+        path=path[1].strip() if path else None,
+        aten_ops=_names(original["aten"]) if original else (),
+        nodes=tuple(dict.fromkeys(node for node, _ in fragment)),
+        targets=tuple(dict.fromkeys(target for _, target in fragment)),
+        size_hints={k: int(v) for k, v in HINT.findall(hints[1])} if hints else None,
+        pointers=tuple(POINTER.findall(signature[1])) if signature else (),
+        bytes=round(float(gigabytes[1]) * 1e9) if gigabytes else None,
+        flops=int(flop[1]) if flop else None,
+        start=match.start() - len(header),
+        end=end,
+    )
+
+
+def _names(listed: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for part in listed.split(",") if (name := part.strip())))
+
+
+def _calls(body: str, kernels: dict[str, Definition]) -> tuple[Call, ...]:
+    """Calls of kernels and library functions, with the comments that Inductor puts above each."""
+    count: Counter[str] = Counter()
+    aten: dict[str, list[str]] = {}
+    source: dict[str, list[str]] = {}
+    handles: dict[str, list[str]] = {}
+    moved: dict[str, int | None] = {}
+    sizes: dict[str, int | None] = {}
+    comment: re.Match[str] | None = None
+    handle: list[str] = []
+    for line in body.split("\n"):
+        if "#" in line and (found := ORIGINAL_ATEN.search(line)):
+            comment = found
+            continue
+        if "# [Prov" in line and (listed := HANDLES.search(line)):
+            handle = [part.strip() for part in listed[1].split(",")]
+            continue
+        _remember_size(line, sizes)
+        call = CALL.match(line)
+        if call is None:
+            continue
+        name = call["name"].removesuffix(".run")
+        if name not in kernels and not name.startswith(("extern_kernels.", "torch.ops.", "aten.", "prims.")):
+            continue
+        count[name] += 1
+        if comment:
+            aten.setdefault(name, []).extend(_names(comment["aten"]))
+            source.setdefault(name, []).extend(_names(comment["source"]))
+        handles.setdefault(name, []).extend(handle)
+        if name in kernels:
+            size = _bytes(kernels[name], call["arguments"], sizes)
+            before = moved.get(name, 0)
+            moved[name] = None if size is None or before is None else before + size
+        comment, handle = None, []
+    return tuple(
+        Call(
+            name=name,
+            count=number,
+            aten_ops=tuple(dict.fromkeys(aten.get(name, ()))),
+            source_nodes=tuple(dict.fromkeys(source.get(name, ()))),
+            handles=tuple(dict.fromkeys(handles.get(name, ()))),
+            bytes=None if (total := moved.get(name)) is None else total // number,
+        )
+        for name, number in count.items()
+    )
+
+
+def _remember_size(line: str, sizes: dict[str, int | None]) -> None:
+    """Number of elements of each buffer; None where a dimension is a symbol."""
+    if ("empty_strided" in line and (m := EMPTY.match(line))) or (
+        "assert_size_stride" in line and (m := ASSERTED.match(line))
+    ):
+        sizes[m[1]] = _elements(m[2])
+    elif "; del " in line and (m := REUSED.match(line)):
+        sizes[m[1]] = sizes.get(m[2])
+    elif "reinterpret_tensor" in line and (m := RESHAPED.match(line)):
+        sizes[m[1]] = _elements(m[3])
+
+
+def _elements(shape: str) -> int | None:
+    extents = [part.strip() for part in shape.split(",") if part.strip()]
+    return prod(map(int, extents)) if all(e.isdecimal() for e in extents) else None
+
+
+def _bytes(kernel: Definition, arguments: str, sizes: dict[str, int | None]) -> int | None:
+    """Bytes one call reads and writes if it touches every buffer whole, once (in-place ones twice)."""
+    total = 0
+    given = _split(arguments)
+    if not kernel.pointers or len(given) < len(kernel.pointers):
+        return None
+    for (name, dtype), argument in zip(kernel.pointers, given, strict=False):
+        view = VIEW.match(argument)
+        elements = _elements(view[1]) if view else sizes.get(argument)
+        item = item_bytes(dtype)
+        if elements is None or item is None:
+            return None
+        total += elements * item * (2 if name.startswith("in_out") else 1)
+    return total
+
+
+def _split(arguments: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for i, character in enumerate(arguments):
+        depth += (character in "([") - (character in ")]")
+        if character == "," and depth == 0:
+            parts.append(arguments[start:i].strip())
+            start = i + 1
+    return [*parts, arguments[start:].strip()]

@@ -1,0 +1,164 @@
+"""The records that are understood, as types. Whatever else a record carries is skipped by the decoder."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+RUNNABLE_VERSION = re.compile(rb"# torch version: (\S+)")
+
+
+class Known(msgspec.Struct, frozen=True):
+    pass
+
+
+class Stack(Known, frozen=True):
+    line: int = 0
+    name: str = ""
+    filename: int = -1
+    loc: str | None = None
+
+
+class InternedName(Known, frozen=True):
+    value: tuple[str, int] = msgspec.field(name="str")
+
+
+class Started(Known, frozen=True):
+    stack: list[Stack] = []
+
+
+class DynamoStart(Known, frozen=True):
+    dynamo_start: Started = Started()
+
+
+class Metrics(Known, frozen=True):
+    """``compilation_metrics`` and its three siblings (backward, and what happened at run time)."""
+
+    compile_id: str | None = None
+    co_name: str | None = None
+    co_filename: str | None = None
+    co_firstlineno: int | None = None
+    guard_count: int | None = None
+    graph_op_count: int | None = None
+    entire_frame_compile_time_s: float | None = None
+    duration_us: int | None = None
+    dynamo_cumulative_compile_time_us: int | None = None
+    aot_autograd_cumulative_compile_time_us: int | None = None
+    inductor_cumulative_compile_time_us: int | None = None
+    inductor_code_gen_cumulative_compile_time_us: int | None = None
+    triton_compile_time_us: int | None = None
+    dynamo_time_before_restart_s: float | None = None
+    fail_type: str | None = None
+    fail_reason: str | None = None
+    fail_user_frame_filename: str | None = None
+    fail_user_frame_lineno: int | None = None
+    restart_reasons: list[str] | None = None
+    has_guarded_code: bool | None = None
+    config_suppress_errors: bool | None = None
+    cudagraph_skip_reason: str | None = None
+    runtime_cudagraphify_time_us: int | None = None
+    guard_latency_us: int | None = None
+    recompile_reason: str | None = None
+    pytorch_version: str | None = None
+
+
+class FrameMetrics(Known, frozen=True):
+    compilation_metrics: Metrics | None = None
+    bwd_compilation_metrics: Metrics | None = None
+    compilation_metrics_runtime: Metrics | None = None
+    bwd_compilation_metrics_runtime: Metrics | None = None
+
+
+class OutputCode(Known, frozen=True):
+    filename: str | None = None
+    file_path: str | None = None
+
+
+class InductorOutput(Known, frozen=True):
+    inductor_output_code: OutputCode = OutputCode()
+
+
+class Symbol(Known, frozen=True):
+    symbol: str = ""
+    val: str = ""
+    vr: str = ""
+    source: str = ""
+    user_stack: list[Stack] = []
+
+
+class CreateSymbol(Known, frozen=True):
+    create_symbol: Symbol = Symbol()
+
+
+class Added(Known, frozen=True):
+    expr: str = ""
+    user_stack: list[Stack] = []
+
+
+class GuardAdded(Known, frozen=True):
+    guard_added_fast: Added = Added()
+
+
+class Specialized(Known, frozen=True):
+    symbol: str = ""
+    sources: list[str] = []
+    value: str = ""
+    reason: str = ""
+    user_stack: list[Stack] | None = None
+
+
+class Specialization(Known, frozen=True):
+    symbolic_shape_specialization: Specialized = Specialized()
+
+
+class CacheEvent(Known, frozen=True):
+    key: str | None = None
+    cache_status_detailed: str | None = None
+
+
+class CacheComponents(Known, frozen=True):
+    key: str | None = None
+    components: list[str] | None = None
+
+
+class TorchVersion(Known, frozen=True):
+    pytorch_version: str | None = None
+
+
+class KernelInfo(Known, frozen=True):
+    """One kernel of ``triton_kernel_info``; configs are lists of (name, value)."""
+
+    autotune_cache_state: str | None = None
+    only_config: list[tuple[str, Any]] | None = None
+    best_config: list[tuple[str, Any]] | None = None
+    num_configs: int | None = None
+    compile_time_us: int | None = None
+    coordesc_tuning: bool | None = None
+
+
+class AutotuneStats(Known, frozen=True):
+    num_choices: int | None = None
+    best_kernel: str | None = None
+    best_time: float | None = None
+    best_triton_kernel: str | None = None
+    best_triton_time: float | None = None
+    best_triton_kernel_desc: str | None = None
+
+
+interned = msgspec.json.Decoder(InternedName)
+dynamo_start = msgspec.json.Decoder(DynamoStart)
+frame_metrics = msgspec.json.Decoder(FrameMetrics)
+inductor_output = msgspec.json.Decoder(InductorOutput)
+create_symbol = msgspec.json.Decoder(CreateSymbol)
+guard_added = msgspec.json.Decoder(GuardAdded)
+specialization = msgspec.json.Decoder(Specialization)
+cache_event = msgspec.json.Decoder(CacheEvent)
+cache_components = msgspec.json.Decoder(CacheComponents)
+torch_version = msgspec.json.Decoder(TorchVersion)
+kernel_infos = msgspec.json.Decoder(dict[str, KernelInfo])
+autotune_stats = msgspec.json.Decoder(AutotuneStats)
+reason_list = msgspec.json.Decoder(list[str])
+node_mappings = msgspec.json.Decoder(dict[str, Any])
+stack_traces = msgspec.json.Decoder(dict[str, list[str]])

@@ -1,0 +1,75 @@
+"""What a rule says when it has found something."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["high", "medium", "low", "info"]
+SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Something to look at in the trace: what it shows, from when to when (µs, the trace's own clock), and which
+    events of the file (positions in ``traceEvents``; at most the first few)."""
+
+    text: str
+    start_us: float
+    end_us: float
+    events: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Saving:
+    """What following the advice is estimated to save.
+
+    Args:
+        us: microseconds of step time, per step (per recording where no steps were recorded); 0 where none is
+            claimed, as for what the profiler itself did.
+        basis: how that was worked out, in words.
+        on_critical_path: the step gets shorter by it. False: device time is freed, but the step waits for the
+            host (or another rank) and would not end sooner.
+        share: of the step's time; what severity is taken from.
+    """
+
+    us: float
+    basis: str
+    on_critical_path: bool
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing found. Rules leave ``rule`` and ``rank`` empty: the registry fills them in.
+
+    Args:
+        subject: what tells this finding from others of the same rule (an op, a kernel); findings of several
+            ranks with one subject become one.
+        title: one line with its numbers.
+        snippet: the change as code, where there is one.
+        source: ``file.py:12`` of the user's line, where stacks or the compile log tell it.
+        proof: the exact command that confirms the saving, or None where none can.
+    """
+
+    title: str
+    severity: Severity
+    saving: Saving
+    evidence: Sequence[Evidence]
+    advice: str
+    snippet: str | None = None
+    source: str | None = None
+    proof: str | None = None
+    subject: str = ""
+    rule: str = ""
+    rank: int = 0
+    ranks: tuple[int, ...] = ()
+
+    @property
+    def saving_us(self) -> float:
+        return self.saving.us
+
+    @property
+    def saving_basis(self) -> str:
+        return self.saving.basis

@@ -1,0 +1,238 @@
+"""One rank's trace as rules look at it: its steps, its names, and what a change would save."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+
+import polars as pl
+
+from kinetoscope.analysis import intervals
+from kinetoscope.analysis.busy import busy_intervals
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.window import window
+from kinetoscope.analysis.work import work
+from kinetoscope.findings import timeline
+from kinetoscope.findings.model import Evidence, Saving, Severity
+from kinetoscope.trace.model import Trace
+
+# Severity is the share of the step that the advice would save. Above a tenth it is the first thing to do; below three
+# hundredths it disappears in the noise from run to run; below half a hundredth nobody should read about it.
+HIGH, MEDIUM, LOW = 0.10, 0.03, 0.005
+
+SHOWN_EVENTS = 12  # evidence lists the first few events; their number is in the text
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """One trace. ``start_ns`` to ``end_ns`` are its recorded steps and the device work that they launched (the
+    device may finish after the host's last step); without steps, the whole recording."""
+
+    profile: Profile
+    trace: Trace
+
+    @property
+    def rank(self) -> int:
+        return self.trace.rank
+
+    @cached_property
+    def steps(self) -> int:
+        """Number of recorded steps; 1 where none were, and then ``unit`` is "recording"."""
+        return max(1, len(self.trace.steps))
+
+    @property
+    def unit(self) -> str:
+        return "step" if len(self.trace.steps) else "recording"
+
+    @cached_property
+    def work(self) -> pl.DataFrame:
+        """Device work that the recorded steps launched (all of it, without steps): ``analysis.work`` with ``op_name``."""
+        table = work(self.trace)
+        if len(self.trace.steps):
+            table = table.filter(pl.col("step").is_not_null())
+        return table.with_columns(self.trace.host_events["name"].gather(table["op"]).alias("op_name"))
+
+    @cached_property
+    def bounds(self) -> tuple[int, int]:
+        within = window(self.trace)
+        end = self.work["end_ns"].max()
+        return within.start_ns, max(within.end_ns, int(end) if end is not None else 0)  # type: ignore[arg-type]
+
+    @cached_property
+    def length_ns(self) -> int:
+        start, end = self.bounds
+        return max(1, end - start)
+
+    @cached_property
+    def step_us(self) -> float:
+        """Time of one step (or of the recording), as profiled, in µs."""
+        return self.length_ns / self.steps / 1000
+
+    @cached_property
+    def unprofiled_us(self) -> float | None:
+        """Median time of a step without the profiler, where the recording has it."""
+        manifest = self.profile.manifest
+        if manifest is None or self.unit != "step":
+            return None
+        times = [t for record in manifest.ranks if record.rank == self.rank for t in record.steps.unprofiled_s]
+        return median(times) * 1e6 if times else None
+
+    @cached_property
+    def busy_ns(self) -> int:
+        """Union of device work between the bounds, of the device that did most."""
+        clipped = intervals.clip(busy_intervals(self.trace), *self.bounds)
+        return int(intervals.length(clipped, ["device"])["length_ns"].max() or 0)  # type: ignore[arg-type]
+
+    @property
+    def busy_share(self) -> float:
+        return self.busy_ns / self.length_ns
+
+    # Names are few, events are many: patterns are tried on the names.
+
+    @cached_property
+    def _host_names(self) -> pl.DataFrame:
+        return self.trace.host_events.group_by("name").agg(pl.col("id")).with_columns(_text(pl.col("name")))
+
+    @cached_property
+    def _work_names(self) -> pl.DataFrame:
+        rows = self.work.with_row_index("row")
+        return rows.group_by("name").agg(pl.col("row")).with_columns(_text(pl.col("name")))
+
+    def host(self, pattern: str) -> pl.DataFrame:
+        """The host events whose name contains the regular expression, in order of ``id``."""
+        rows = _rows(self._host_names, pattern, "id")
+        return self.trace.host_events[rows]
+
+    def kernels(self, pattern: str) -> pl.DataFrame:
+        """The device work of the recorded steps whose name contains the regular expression."""
+        return self.work[_rows(self._work_names, pattern, "row")]
+
+    def inside(self, table: pl.DataFrame) -> pl.DataFrame:
+        """The rows of a table of events that begin between the bounds."""
+        start, end = self.bounds
+        return table.filter(pl.col("start_ns").is_between(start, end))
+
+    @cached_property
+    def latest_launch(self) -> pl.DataFrame:
+        return timeline.chain(self.trace)
+
+    # Savings.
+
+    def device_saving(self, events: pl.DataFrame, basis: str) -> Saving:
+        """What is saved if device events are shortened: columns ``id`` and ``saved_ns``."""
+        freed = float(events["saved_ns"].sum() or 0) / self.steps / 1000
+        sooner = timeline.sooner(self.trace, events.select("id", "saved_ns")) / self.steps / 1000
+        us = min(freed, sooner)
+        critical = us >= 0.25 * freed
+        where = (
+            f"{freed:.0f} µs of device time per {self.unit}, {us:.0f} µs of it on the critical path"
+            if us < 0.95 * freed
+            else "all of it on the critical path"
+        )
+        return Saving(us, f"{basis}; {where}", critical, us / self.step_us)
+
+    def host_saving(self, earlier: pl.DataFrame, basis: str) -> Saving:
+        """What is saved if host work is shortened: columns ``at`` (ns) and ``saved_ns``. Host time is as profiled;
+        where the time of a step without the profiler is known, it is scaled to that."""
+        us = timeline.sooner_launched(self.trace, earlier) / self.steps / 1000
+        return self.idle_saving(us, basis)
+
+    def idle_saving(self, profiled_us: float, basis: str) -> Saving:
+        """What is saved if ``profiled_us`` per step in which the device idles, the host being behind, go away."""
+        us = min(profiled_us, self.step_us)
+        share = us / self.step_us
+        real = self.unprofiled_us
+        if real is not None and real < self.step_us:
+            # The profiler slows the host, not the device: all of the difference was idle time.
+            idle = max(self.step_us - self.busy_ns / self.steps / 1000, 1e-9)
+            us *= max(real - self.busy_ns / self.steps / 1000, 0.0) / idle
+            basis += "; scaled to the step's time without the profiler"
+            share = us / real
+        return Saving(us, basis, True, share)
+
+    # What a finding shows.
+
+    def evidence(self, text: str, events: pl.DataFrame) -> Evidence:
+        """Evidence that spans the given events (columns ``event``, ``start_ns``, ``duration_ns``)."""
+        if events.is_empty():
+            start, end = self.bounds
+            return Evidence(text, start / 1000, end / 1000)
+        ends = events["start_ns"] + events["duration_ns"]
+        return Evidence(
+            text,
+            int(events["start_ns"].min()) / 1000,  # type: ignore[arg-type]
+            int(ends.max()) / 1000,  # type: ignore[arg-type]
+            tuple(events["event"].head(SHOWN_EVENTS).to_list()),
+        )
+
+    def source(self, ops: pl.Series) -> str | None:
+        """``file.py:12`` of the user's line around the first of these rows of ``host_events`` that tells it."""
+        host = self.trace.host_events
+        for row in ops.drop_nulls().head(4).to_list():
+            stack = host["call_stack"][row]
+            frames: Iterable[str] = stack.split(";") if stack else _frames(host, row)
+            for frame in frames:
+                if line := user_line(frame):
+                    return line
+        return None
+
+    @property
+    def command(self) -> str | None:
+        """The profiled program's command line, where the recording has it: what ``tune`` can be given."""
+        manifest = self.profile.manifest
+        return shlex.join(manifest.command) if manifest and manifest.command else None
+
+    def tune(self) -> str | None:
+        return f"kinetoscope tune -- {self.command}" if self.command else None
+
+    def bench(self, kernel: str) -> str | None:
+        folder = self.profile.folder
+        return f"kinetoscope bench {shlex.quote(str(folder))} --kernel {shlex.quote(kernel)}" if folder else None
+
+
+def severity(saving: Saving, at_most: Severity = "high") -> Severity | None:
+    """How serious a saving is, by its share of the step; None: not worth a line."""
+    share = saving.share
+    if share < LOW:
+        return None
+    if share >= HIGH and at_most == "high":
+        return "high"
+    return "medium" if share >= MEDIUM and at_most in ("high", "medium") else "low"
+
+
+@remembered
+def scenes(profile: Profile) -> tuple[Scene, ...]:
+    """One a rank."""
+    return tuple(Scene(profile, trace) for trace in profile.traces)
+
+
+_FRAME = re.compile(r"(?P<file>[^\s;<>]+\.py)\((?P<line>\d+)\)")
+# Frames of the library, not of its user.
+_LIBRARY = re.compile(
+    r"(^|/)(torch|torchvision|transformers|triton|contextlib|threading|runpy)(/|\.py)|site-packages|dist-packages|<frozen|lib/python3"
+)
+
+
+def user_line(frame: str) -> str | None:
+    """``train.py(12): step`` as ``train.py:12``, unless it is a frame of a library."""
+    match = _FRAME.search(frame)
+    return f"{match['file']}:{match['line']}" if match and not _LIBRARY.search(match["file"]) else None
+
+
+def _frames(host: pl.DataFrame, row: int | None) -> Iterable[str]:
+    while row is not None:
+        yield str(host["name"][row])
+        row = host["parent"][row]
+
+
+def _text(name: pl.Expr) -> pl.Expr:
+    return name.cast(pl.String).alias("text")
+
+
+def _rows(names: pl.DataFrame, pattern: str, column: str) -> pl.Series:
+    return names.filter(pl.col("text").str.contains(pattern))[column].explode().drop_nulls().sort()

@@ -1,0 +1,161 @@
+"""What a step would gain if some of its work were shorter: the design's what-if, computed.
+
+A device's work is a chain: each piece starts when the one before has ended and its launch has arrived. Replaying the
+chain with shorter pieces (or earlier launches) says how much sooner it ends. That is less than what was taken out
+wherever the device then waits for a launch: time that is not on the critical path.
+
+Where the host waited for the device (``cudaStreamSynchronize``, a blocking copy), it could not launch ahead; the chain
+is cut there, and the parts are replayed each for itself: what a part gains, everything after it gains.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.work import work
+from kinetoscope.trace.model import Trace
+
+# Calls in which the host waits for the device.
+WAITS = (
+    r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize$|^(cuda|hip)Memcpy$|^hipMemcpyWithStream$|^cuMemcpy[DH]to"
+)
+# A launch this long found the queue full: the host was waiting for the device to take it.
+FULL_QUEUE_NS = 200_000
+
+
+@remembered
+def chain(trace: Trace) -> pl.DataFrame:
+    """Device work of one trace as a chain, one row a device event that did something, by device and start.
+
+    ``id`` (row of ``device_events``), ``device``, ``end_ns`` (when everything up to here had ended), ``adds_ns`` (by
+    how much it moved that end), ``gap_ns`` (the device's own pause before it, launch long arrived), ``ready_ns`` (when
+    it could start at the earliest, had nothing been before it) and ``part`` (number of host waits before its launch).
+    """
+    host = trace.host_events
+    waits = waits_of(trace)
+    table = work(trace).filter(pl.col("duration_ns") > 0)
+    launched = host["start_ns"].gather(table["launch"])
+    latency = (table["start_ns"] - launched).drop_nulls()
+    arrival = int(latency.filter(latency > 0).quantile(0.1) or 0)
+    table = table.select(
+        "id",
+        "device",
+        "start_ns",
+        "duration_ns",
+        pl.col("end_ns").alias("own_end_ns"),
+        pl.Series("launched", launched),
+    ).with_columns(pl.col("own_end_ns").cum_max().over("device").alias("end_ns"))
+    before = pl.col("end_ns").shift(1).over("device").fill_null(pl.col("start_ns"))
+    table = table.with_columns(
+        (pl.col("end_ns") - pl.max_horizontal("start_ns", before)).clip(lower_bound=0).alias("adds_ns"),
+        (pl.col("start_ns") - before).clip(lower_bound=0).alias("idle_ns"),
+        (pl.col("launched") + arrival).clip(upper_bound=pl.col("start_ns")).alias("arrived"),
+        before.alias("before"),
+    )
+    queued = pl.col("arrived") <= pl.col("before")
+    table = table.with_columns(
+        pl.when(queued).then("idle_ns").otherwise(0).alias("gap_ns"),
+        # Without a recorded launch nothing says that it could have come earlier than it did.
+        pl.when(queued.fill_null(False)).then("arrived").otherwise("start_ns").alias("ready_ns"),
+        pl.coalesce("launched", "start_ns").alias("at"),
+    )
+    ended = waits.select("at", pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).alias("part"))
+    # A part's first piece cannot move by what happens inside the part.
+    first = pl.int_range(0, pl.len()).over("device", "part") == 0
+    return (
+        table.sort("at")
+        .join_asof(ended, on="at")
+        .with_columns(pl.col("part").fill_null(0))
+        .sort("device", "start_ns", "id")
+        .with_columns(
+            pl.when(first).then("start_ns").otherwise("ready_ns").alias("ready_ns"),
+            pl.when(first).then(0).otherwise("gap_ns").alias("gap_ns"),
+        )
+        .select("id", "device", "end_ns", "duration_ns", "adds_ns", "gap_ns", "ready_ns", "at", "part")
+    )
+
+
+@remembered
+def waits_of(trace: Trace) -> pl.DataFrame:
+    """When the host waited for the device: ``id`` of the call, ``start_ns``, ``at`` (its end), ``waited_ns``."""
+    host = trace.host_events
+    names = host["name"].unique()
+    waiting = names.filter(names.cast(pl.String).str.contains(WAITS))
+    return (
+        host.filter(pl.col("name").is_in(waiting.implode()))
+        .with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("at"))
+        .sort("at")
+        .select("id", "start_ns", "at", pl.col("duration_ns").alias("waited_ns"))
+    )
+
+
+def sooner(trace: Trace, shorter: pl.DataFrame) -> int:
+    """How many nanoseconds sooner the recording's device work would end.
+
+    Args:
+        trace: one rank.
+        shorter: ``id`` of device events and ``saved_ns``, what each is shortened by.
+    """
+    table = chain(trace)
+    if table.is_empty() or shorter.is_empty():
+        return 0
+    saved = shorter.group_by("id").agg(pl.col("saved_ns").sum())
+    # What an event saves of its own duration, the chain saves of what the event added to it.
+    left = (1 - (pl.col("saved_ns").fill_null(0) / pl.col("duration_ns"))).clip(0, 1)
+    table = table.join(saved, on="id", how="left", maintain_order="left").with_columns(
+        (pl.col("adds_ns") * left).alias("adds"), pl.col("ready_ns").cast(pl.Float64).alias("ready")
+    )
+    waits = waits_of(trace).select(
+        pl.int_range(0, pl.len(), dtype=pl.UInt32).alias("part"), pl.col("waited_ns")
+    )
+    # A wait gets shorter by no more than it lasted; the last part has no wait behind it.
+    capped = _parts(table).join(waits, on="part", how="left")
+    return _of_all_parts(
+        capped.select("device", pl.min_horizontal("gain", pl.coalesce("waited_ns", "gain")).alias("gain"))
+    )
+
+
+def sooner_launched(trace: Trace, earlier: pl.DataFrame) -> int:
+    """The same, if host work were shorter: ``at`` (host time, ns) and ``saved_ns``, spared before everything
+    that is launched later in the same part."""
+    table = chain(trace)
+    if table.is_empty() or earlier.is_empty():
+        return 0
+    spared = earlier.sort("at").select("at", pl.col("saved_ns").cum_sum().alias("spared"))
+    # Each part begins anew: what was spared before its wait has already been counted.
+    begins = (
+        waits_of(trace)
+        .select("at", pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).alias("part"))
+        .join_asof(spared, on="at")
+        .select("part", pl.col("spared").alias("counted"))
+    )
+    table = (
+        table.sort("at")
+        .join_asof(spared, on="at")
+        .join(begins, on="part", how="left", maintain_order="left")
+        .sort("device", "end_ns", "id")
+        .with_columns(
+            pl.col("adds_ns").cast(pl.Float64).alias("adds"),
+            (pl.col("ready_ns") - pl.col("spared").fill_null(0) + pl.col("counted").fill_null(0))
+            .cast(pl.Float64)
+            .alias("ready"),
+        )
+    )
+    return _of_all_parts(_parts(table))
+
+
+def _parts(table: pl.DataFrame) -> pl.DataFrame:
+    """(device, part, gain): how much sooner each part ends with the columns ``adds`` and ``ready`` as they are now."""
+    key = ["device", "part"]
+    return (
+        table.with_columns((pl.col("gap_ns") + pl.col("adds")).cum_sum().over(key).alias("cost"))
+        .with_columns((pl.col("ready") + pl.col("adds") - pl.col("cost")).cum_max().over(key).alias("lead"))
+        .group_by(key)
+        .agg((pl.col("end_ns") - pl.col("lead") - pl.col("cost")).last().clip(lower_bound=0).alias("gain"))
+    )
+
+
+def _of_all_parts(gains: pl.DataFrame) -> int:
+    """The gain of the device that gains most."""
+    return round(float(gains.group_by("device").agg(pl.col("gain").sum())["gain"].max() or 0))  # type: ignore[arg-type]

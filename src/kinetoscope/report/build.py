@@ -1,0 +1,284 @@
+"""A profile to the one Report document that every renderer reads."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import polars as pl
+
+from kinetoscope import __version__
+from kinetoscope.analysis.busy import busy
+from kinetoscope.analysis.compiled import join
+from kinetoscope.analysis.graphs import graph_categories, graphs
+from kinetoscope.analysis.health import health
+from kinetoscope.analysis.idle import idle
+from kinetoscope.analysis.kernels import kernel_rows, kernels
+from kinetoscope.analysis.ops import ops
+from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.steps import steps
+from kinetoscope.analysis.window import window
+from kinetoscope.analysis.work import work_of_all
+from kinetoscope.compilation import as_contract
+from kinetoscope.findings.registry import find
+from kinetoscope.report import document
+from kinetoscope.report.timings import timings
+
+
+def build(profile: Profile) -> document.Report:
+    """Run every analysis and put the results together. Times become microseconds here and nowhere else."""
+    return document.Report(
+        kinetoscope=__version__,
+        sources=_sources(profile),
+        environment=_environment(profile),
+        devices=_devices(profile),
+        categories=_categories(profile),
+        kernels=_kernels(profile),
+        steps=_steps(profile),
+        ops=_ops(profile),
+        graphs=_graphs(profile),
+        findings=_findings(profile),
+        health=_health(profile),
+        idle=_idle(profile),
+        timings=timings(profile),
+        compilation=as_contract(profile.compilation, join(profile)) if profile.compilation else None,
+    )
+
+
+def _sources(profile: Profile) -> list[document.SourceRow]:
+    return [
+        document.SourceRow(
+            path=trace.source.path,
+            bytes=trace.source.bytes,
+            events=trace.source.events,
+            rank=trace.rank,
+            complete=trace.source.complete,
+            notes=[damage.text for damage in trace.source.damages],
+        )
+        for trace in profile.traces
+    ]
+
+
+def _environment(profile: Profile) -> dict[str, Any]:
+    """What is known of the machine: from the recording's manifest, else from what the traces say."""
+    names = list(dict.fromkeys(device.name for trace in profile.traces for device in trace.devices))
+    if profile.manifest is not None:
+        recorded = dataclasses.asdict(profile.manifest).get("environment") or {}
+        return {"device_names": names} | {k: v for k, v in recorded.items() if v is not None}
+    versions = {
+        key: trace.metadata[field]
+        for trace in profile.traces[:1]
+        for key, field in (("cuda_runtime", "cuda_runtime_version"), ("cuda_driver", "cuda_driver_version"))
+        if field in trace.metadata
+    }
+    return {"device_names": names, "torch": None} | versions
+
+
+def _devices(profile: Profile) -> list[document.DeviceRow]:
+    names = {(t.rank, d.index): d.name for t in profile.traces for d in t.devices}
+    return [
+        document.DeviceRow(
+            rank=row["rank"],
+            device=row["device"],
+            name=names.get((row["rank"], row["device"]), ""),
+            window_us=_us(row["window_ns"]),
+            span_us=_us(row["span_ns"]),
+            busy_us=_us(row["busy_ns"]),
+            busy_fraction=_share(row["busy_in_window_ns"], row["window_ns"]),
+            busy_fraction_of_span=_share(row["busy_ns"], row["span_ns"]),
+            compute_us=_us(row["compute_ns"]),
+            copy_us=_us(row["copy_ns"]),
+            communication_us=_us(row["communication_ns"]),
+            exposed_communication_us=_us(row["exposed_communication_ns"]),
+            idle_us=_us(row["idle_ns"]),
+            device_time_us=_us(row["device_time_ns"]),
+            kernel_launches=row["kernels"],
+            unattributed_kernels=row["unattributed"],
+            launches_without_kernel=row["launches_without_kernel"],
+            device_events=row["device_events"],
+            window_basis=row["window_basis"],
+        )
+        for row in busy(profile).iter_rows(named=True)
+    ]
+
+
+def _categories(profile: Profile) -> list[document.CategoryRow]:
+    table = work_of_all(profile)
+    windows = {trace.rank: window(trace) for trace in profile.traces}
+    limits = pl.DataFrame(
+        [(rank, w.start_ns, w.end_ns) for rank, w in windows.items()],
+        schema={"rank": pl.Int32, "window_start": pl.Int64, "window_end": pl.Int64},
+        orient="row",
+    )
+    inside = pl.min_horizontal("end_ns", "window_end") - pl.max_horizontal("start_ns", "window_start")
+    extras = (
+        table.join(limits, on="rank")
+        .group_by("category")
+        .agg(inside.clip(0).sum().alias("inside_ns"), pl.col("name").n_unique().alias("distinct_kernels"))
+    )
+    window_ns = int(busy(profile)["window_ns"].sum())
+    return [
+        document.CategoryRow(
+            category=row["category"],
+            device_time_us=_us(row["device_time_ns"]),
+            share_of_device_time=row["share_of_device_time"],
+            share_of_window=_share(row["inside_ns"], window_ns),
+            launches=row["launches"],
+            distinct_kernels=row["distinct_kernels"],
+        )
+        for row in kernels(profile, "category")
+        .join(extras, on="category", maintain_order="left")
+        .iter_rows(named=True)
+    ]
+
+
+def _kernels(profile: Profile) -> list[document.KernelRow]:
+    return [
+        document.KernelRow(
+            name=row["name"],
+            short_name=row["short_name"],
+            category=row["category"],
+            launches=row["launches"],
+            device_time_us=_us(row["device_time_ns"]),
+            share_of_device_time=row["share_of_device_time"],
+            mean_us=_us(row["mean_ns"]),
+            median_us=_us(row["median_ns"]),
+            min_us=_us(row["min_ns"]),
+            max_us=_us(row["max_ns"]),
+            p90_us=_us(row["p90_ns"]),
+            ops=[
+                document.KernelOp(
+                    name=op["name"], launches=op["launches"], device_time_us=_us(op["device_time_ns"])
+                )
+                for op in row["ops"]
+            ],
+            kind=row["kind"],
+            graph=row["graph"],
+        )
+        for row in kernel_rows(profile).iter_rows(named=True)
+    ]
+
+
+def _steps(profile: Profile) -> list[document.StepRow]:
+    return [
+        document.StepRow(
+            name=row["name"],
+            start_us=_us(row["start_ns"]),
+            duration_us=_us(row["duration_ns"]),
+            busy_us=_us(row["busy_ns"]),
+            launches=row["launches"],
+            device_time_us=_us(row["device_time_ns"]),
+            rank=row["rank"],
+        )
+        for row in steps(profile).iter_rows(named=True)
+    ]
+
+
+def _ops(profile: Profile) -> list[document.OpRow]:
+    return [
+        document.OpRow(
+            name=row["name"],
+            kind=row["kind"],
+            calls=row["calls"],
+            host_self_us=_us(row["host_self_ns"]),
+            host_total_us=_us(row["host_total_ns"]),
+            device_self_us=_us(row["device_self_ns"]),
+            device_total_us=_us(row["device_total_ns"]),
+        )
+        for row in ops(profile).iter_rows(named=True)
+    ]
+
+
+def _graphs(profile: Profile) -> list[document.GraphRow]:
+    of: dict[str, list[document.GraphCategory]] = {}
+    for row in graph_categories(profile).iter_rows(named=True):
+        of.setdefault(row["graph"], []).append(
+            document.GraphCategory(
+                category=row["category"],
+                launches=row["launches"],
+                device_time_us=_us(row["device_time_ns"]),
+                share_of_graph=row["share_of_graph"],
+                share_of_device_time=row["share_of_device_time"],
+            )
+        )
+    return [
+        document.GraphRow(
+            graph=row["graph"],
+            hash=row["hash"],
+            compile_id=row["compile_id"],
+            direction=row["direction"],
+            calls=row["calls"],
+            host_us=_us(row["host_ns"]),
+            launches=row["launches"],
+            device_time_us=_us(row["device_time_ns"]),
+            share_of_device_time=row["share_of_device_time"],
+            categories=of.get(row["graph"], []),
+        )
+        for row in graphs(profile).iter_rows(named=True)
+    ]
+
+
+def _findings(profile: Profile) -> list[document.FindingRow]:
+    return [
+        document.FindingRow(
+            rule=finding.rule,
+            severity=finding.severity,
+            title=finding.title,
+            saving_us=finding.saving.us,
+            saving_basis=finding.saving.basis,
+            evidence=[
+                document.EvidenceRow(
+                    text=seen.text, start_us=seen.start_us, end_us=seen.end_us, events=list(seen.events)
+                )
+                for seen in finding.evidence
+            ],
+            advice=finding.advice,
+            source=finding.source,
+            saving_on_critical_path=finding.saving.on_critical_path,
+            share_of_step=finding.saving.share,
+            snippet=finding.snippet,
+            proof=finding.proof,
+            ranks=list(finding.ranks) or [finding.rank],
+        )
+        for finding in find(profile)
+    ]
+
+
+def _health(profile: Profile) -> document.Health:
+    found = health(profile)
+    return document.Health(
+        verdict=found.verdict,
+        notes=[
+            document.HealthNote(
+                code=note.code,
+                text=note.text,
+                share_of_device_time=note.share_of_device_time,
+                gravity=note.gravity,
+                rank=note.rank,
+            )
+            for note in found.notes
+        ],
+    )
+
+
+def _idle(profile: Profile) -> list[document.IdleRow]:
+    return [
+        document.IdleRow(
+            rank=row["rank"],
+            device=row["device"],
+            cause=row["cause"],
+            idle_us=_us(row["idle_ns"]),
+            share_of_window=row["share_of_window"],
+            gaps=row["gaps"],
+            busy_inside_collectives_us=_us(row["inside_collectives_ns"]),
+        )
+        for row in idle(profile).iter_rows(named=True)
+    ]
+
+
+def _us(ns: float) -> float:
+    return ns / 1000
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

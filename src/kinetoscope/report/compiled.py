@@ -1,0 +1,347 @@
+"""What torch.compile did, as a screenful of terminal."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from kinetoscope.analysis.compiled import Joined
+from kinetoscope.compilation.model import Compilation, Frame, Graph, Kernel
+from kinetoscope.report import names, numbers, palette
+from kinetoscope.report.table import Name, columns, heads, rest
+
+FRAMES = 12
+BREAKS = 6
+RECOMPILATIONS = 6
+FAILURES = 4
+GRAPHS = 10
+KERNELS = 12
+LINES = 8
+CHOICES = 5
+
+_STATUS = {"ok": "green", "failed": "bold red", "skipped": "yellow", "unfinished": "yellow"}
+_PHASES = ("dynamo", "aot", "inductor", "codegen", "triton", "autotune", "backward")
+
+
+def print_overview(
+    compilation: Compilation, joined: Joined | None, inputs: Sequence[str], console: Console
+) -> None:
+    """Print what happened, the loudest first, and the command worth typing next."""
+    shown = joined.compilation if joined else compilation
+    console.print(Group(*_sections(shown, joined, inputs)), markup=False, crop=False)
+
+
+def _sections(
+    compilation: Compilation, joined: Joined | None, inputs: Sequence[str]
+) -> Iterable[RenderableType]:
+    yield Text(_title(compilation), style="bold")
+    for note in compilation.notes:
+        yield Text(f"⚠ {names.plain(note)}", style="yellow")
+    if joined:
+        yield from _coverage(joined)
+    yield from _limits(compilation)
+    yield from _failures(compilation)
+    yield from _frames(compilation)
+    yield from _breaks(compilation)
+    yield from _recompilations(compilation)
+    yield from _graphs(compilation)
+    yield from _kernels(compilation)
+    if joined:
+        yield from _lines(joined)
+    yield from _autotune(compilation)
+    yield from _next(compilation, inputs, joined)
+
+
+def place(file: str | None, line: int | None, function: str | None = None) -> str:
+    """``compile_cases.py:14 in forward``; only the file's last part, which is what a reader looks for."""
+    if file is None:
+        return names.plain(function or "unknown place")
+    where = names.plain(file.replace("\\", "/").rpartition("/")[2]) + (f":{line}" if line else "")
+    return f"{where} in {names.plain(function)}" if function else where
+
+
+def frame_name(frame: Frame) -> str:
+    """``0/0``, and what tells it apart from others of that id."""
+    after = f"·{frame.generation + 1}" if frame.generation else ""
+    return f"{frame.compile_id}{after}" + (f" rank {frame.rank}" if frame.rank else "")
+
+
+def _title(compilation: Compilation) -> str:
+    facts = [
+        f"torch.compile · torch {compilation.torch}" if compilation.torch else "torch.compile",
+        numbers.count(len(compilation.frames), "compilation"),
+        numbers.count(len(compilation.graph_breaks), "graph break"),
+        numbers.count(len(compilation.recompilations), "recompilation"),
+        numbers.count(len(compilation.graphs), "graph"),
+        numbers.count(len(compilation.kernels), "generated kernel"),
+        f"{numbers.time(sum(f.compile_s for f in compilation.frames) * 1e6)} compiling",
+    ]
+    return " · ".join(facts)
+
+
+def heading(title: str, basis: str = "") -> Iterable[RenderableType]:
+    yield Text()
+    yield Text.assemble((title, "bold"), (f"  {basis}" if basis else "", "dim"))
+
+
+def aside(text: str, style: str = "dim", indent: int = 4) -> RenderableType:
+    return Padding(Text(names.plain(text), style=style), (0, 0, 0, indent))
+
+
+def _coverage(joined: Joined) -> Iterable[RenderableType]:
+    share = joined.coverage["compiled_share_of_device_time"]
+    if share is None:
+        yield Text(
+            "The trace holds no device work: what the pieces cost on the device is not known.", style="yellow"
+        )
+        return
+    replayed = joined.coverage["cudagraph_share_of_device_time"] or 0.0
+    yield Text(
+        f"{numbers.percent(share)} of device time ran in compiled graphs, {numbers.percent(1 - share)} outside; "
+        f"{numbers.percent(replayed)} was launched by CUDA graphs."
+    )
+    made = joined.matched["generated_us"]
+    if made:
+        yield Text(
+            f"Of {numbers.time(made)} in generated kernels, {numbers.percent(joined.matched['to_source_us'] / made)} "
+            "is traced to graph, ops and source lines.",
+            style="dim",
+        )
+    for row in joined.matched["unknown_graphs"][:3]:
+        text = f"graph {row['hash'][:12]}… ran {numbers.time(row['device_time_us'])} and is not in the compile log"
+        yield Text(f"⚠ {text}", style="yellow")
+
+
+def _limits(compilation: Compilation) -> Iterable[RenderableType]:
+    for row in compilation.recompilations:
+        if row.limit_hit:
+            yield Text()
+            yield Text(
+                f"RECOMPILE LIMIT: {place(row.file, row.line, row.function)} runs eagerly from now on",
+                style="bold red",
+            )
+            yield aside(row.advice)
+
+
+def _failures(compilation: Compilation) -> Iterable[RenderableType]:
+    if not compilation.failures:
+        return
+    yield from heading("Failures")
+    for row in compilation.failures[:FAILURES]:
+        line = Text(f"{row.compile_id}  ")
+        line.append(names.plain(row.type), style="bold red")
+        line.append(f"  {names.plain(row.reason)}")
+        yield line
+        code = f"  {row.code}" if row.code else ""
+        yield aside(f"{place(row.file, row.line, row.function)}{code}  → {row.effect}")
+        yield from (aside(f"→ {hint}", "cyan") for hint in row.hints[:2])
+    yield from rest(len(compilation.failures) - FAILURES, "failure")
+
+
+def _frames(compilation: Compilation) -> Iterable[RenderableType]:
+    if not compilation.frames:
+        return
+    used = [p for p in _PHASES if any(getattr(f, f"{p}_s") >= 0.0005 for f in compilation.frames)]
+    yield from heading("Compilations", "seconds; each phase without the ones inside it")
+    table = columns("left", "left*", "left", "right", "right", *("right" for _ in used))
+    heads(table, "id", "function", "status", "guards", "total", *used)
+    frames = sorted(compilation.frames, key=lambda f: -f.compile_s)[:FRAMES]
+    for frame in sorted(frames, key=lambda f: f.index):
+        table.add_row(
+            Text(frame_name(frame)),
+            Name(f"{names.plain(frame.function or '?')} {place(frame.file, frame.line)}"),
+            Text(frame.status, style=_STATUS[frame.status]),
+            Text("–" if frame.guards is None else str(frame.guards)),
+            Text(f"{frame.compile_s:.2f}", style="bold"),
+            *(Text(_seconds(getattr(frame, f"{phase}_s"))) for phase in used),
+        )
+    yield table
+    yield from rest(len(compilation.frames) - FRAMES, "compilation")
+    for line in dict.fromkeys(_how(frame) for frame in frames if frame.backend != "none"):
+        yield Text(line, style="dim")
+    cache = compilation.fx_cache
+    if cache.hit or cache.miss or cache.bypass:
+        yield Text(f"graph cache: {cache.hit} hit, {cache.miss} missed, {cache.bypass} bypassed", style="dim")
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.005 else "·"
+
+
+def _how(frame: Frame) -> str:
+    graphs = f", CUDA graphs {frame.cudagraphs}" if frame.backend == "inductor" else ""
+    mode = f" ({frame.mode})" if frame.mode not in ("none", "unknown") else ""
+    return names.plain(f"backend {frame.backend}{mode}{graphs}")
+
+
+def _breaks(compilation: Compilation) -> Iterable[RenderableType]:
+    if not compilation.graph_breaks:
+        return
+    yield from heading("Graph breaks", "by compile time lost")
+    for row in compilation.graph_breaks[:BREAKS]:
+        line = Text.assemble(
+            (place(row.file, row.line, row.function), "bold"), f"  {names.plain(row.reason)}"
+        )
+        line.append(f"  ×{row.count}" if row.count > 1 else "", style="bold")
+        line.append(f"  {row.cost_s:.2f} s retraced", style="dim")
+        if row.idle_us is not None:
+            line.append(f"  {numbers.time(row.idle_us)} idle", style="red")
+        if row.skipped_frame:
+            line.append("  the whole function runs eagerly", style="red")
+        yield line
+        if row.code:
+            yield aside(row.code, "")
+        yield aside(row.explanation)
+        yield from (aside(f"→ {hint}", "cyan") for hint in row.hints[:1])
+        if row.url:
+            yield aside(row.url)
+    yield from rest(len(compilation.graph_breaks) - BREAKS, "graph break")
+
+
+def _recompilations(compilation: Compilation) -> Iterable[RenderableType]:
+    if not compilation.recompilations:
+        return
+    yield from heading("Recompilations", "the guard that failed, newest first")
+    for row in compilation.recompilations[:RECOMPILATIONS]:
+        first = row.reasons[0]
+        line = Text.assemble((f"{row.compile_id} ", "bold"), f"{place(row.file, row.line, row.function)}")
+        line.append(f"  {row.cost_s:.2f} s", style="dim")
+        yield line
+        yield aside(f"{first.of} failed: {first.guard}", "")
+        if len(row.reasons) > 1:
+            yield aside(f"and so did {', '.join(r.of for r in row.reasons[1:])}")
+        yield aside(f"→ {row.advice}", "cyan")
+    yield from rest(len(compilation.recompilations) - RECOMPILATIONS, "recompilation")
+
+
+def _graphs(compilation: Compilation) -> Iterable[RenderableType]:
+    if not compilation.graphs:
+        return
+    timed = any(graph.launches for graph in compilation.graphs)
+    yield from heading("Graphs", "share of device time" if timed else "")
+    table = columns("left*", *("right",) * 5, *(("right", "right", "right") if timed else ()))
+    times = ("device time", "share", "calls") if timed else ()
+    heads(table, "graph", "ops", "kernels", "library", "saved", "fusion", *times)
+    order = sorted(compilation.graphs, key=lambda g: (-(g.device_time_us or 0.0), g.index))
+    for graph in order[:GRAPHS]:
+        table.add_row(*_graph_cells(graph), *(_time_cells(graph) if timed else ()))
+    yield table
+    yield from rest(len(order) - GRAPHS, "graph")
+
+
+def _graph_cells(graph: Graph) -> Iterable[Text]:
+    yield Text(f"{graph.compile_id} {graph.direction}")
+    yield Text(numbers.count(graph.ops))
+    yield Text(numbers.count(graph.kernels))
+    yield Text(numbers.count(sum(e.calls for e in graph.extern)))
+    yield Text(numbers.size(graph.saved_bytes) if graph.saved_bytes else "–")
+    fused = graph.fusion is not None and graph.fusion.rounds
+    yield Text(f"{fused[0].before} → {fused[-1].after}" if fused else "–")
+
+
+def _time_cells(graph: Graph) -> Iterable[Text]:
+    yield Text(numbers.time(graph.device_time_us or 0.0))
+    yield Text(numbers.percent(graph.share_of_device_time or 0.0))
+    yield Text(numbers.count(graph.calls or 0))
+
+
+def _kernels(compilation: Compilation) -> Iterable[RenderableType]:
+    if not compilation.kernels:
+        return
+    timed = any(kernel.launches for kernel in compilation.kernels)
+    yield from heading("Generated kernels", "by device time" if timed else "in the order they were written")
+    table = columns("left*", "left", "left", "left*", *(("right", "right") if timed else ()))
+    heads(table, "kernel", "category", "graph", "source", *(("device time", "share") if timed else ()))
+    order = sorted(compilation.kernels, key=lambda k: -(k.device_time_us or 0.0))
+    for kernel in order[:KERNELS]:
+        times = (
+            Text(numbers.time(kernel.device_time_us or 0.0)),
+            Text(numbers.percent(kernel.share_of_device_time or 0.0)),
+        )
+        table.add_row(
+            Name(kernel.name),
+            Text(kernel.category, style=palette.category(kernel.category)),
+            Text(f"{kernel.compile_id} {kernel.direction}"),
+            Name(source(kernel)),
+            *(times if timed else ()),
+        )
+    yield table
+    yield from rest(len(order) - KERNELS, "kernel")
+
+
+def source(kernel: Kernel) -> str:
+    """The first line it computes, and how many more."""
+    if not kernel.source:
+        return "–"
+    more = f" +{len(kernel.source) - 1}" if len(kernel.source) > 1 else ""
+    return place(kernel.source[0].file, kernel.source[0].line) + more
+
+
+def _lines(joined: Joined) -> Iterable[RenderableType]:
+    if not joined.source_lines:
+        return
+    yield from heading(
+        "Source lines", "device time of generated kernels that compute the line; fused ones count for each"
+    )
+    table = columns("left", "left*", "right", "right", "right")
+    heads(table, "line", "code", "device time", "share", "kernels")
+    for row in joined.source_lines[:LINES]:
+        table.add_row(
+            Text(place(row.file, row.line)),
+            Name(row.code),
+            Text(numbers.time(row.device_time_us)),
+            Text(numbers.percent(row.share_of_device_time)),
+            Text(str(row.kernels)),
+        )
+    yield table
+    yield from rest(len(joined.source_lines) - LINES, "line")
+
+
+def _autotune(compilation: Compilation) -> Iterable[RenderableType]:
+    if not compilation.autotune:
+        return
+    yield from heading("Autotuned choices")
+    table = columns("left", "left*", "right", "left*", "right", "left*", "right")
+    heads(table, "op", "shape", "choices", "best", "time", "best Triton", "time")
+    for row in compilation.autotune[:CHOICES]:
+        table.add_row(
+            Text(names.plain(row.op)),
+            Name(row.shape or "?"),
+            Text(str(row.choices or "?")),
+            Name(row.best or "?"),
+            Text(_milliseconds(row.best_ms)),
+            Name(row.best_triton or "–"),
+            Text(_milliseconds(row.best_triton_ms)),
+        )
+    yield table
+    yield from rest(len(compilation.autotune) - CHOICES, "choice")
+
+
+def _milliseconds(value: float | None) -> str:
+    return "–" if value is None else numbers.time(value * 1000)
+
+
+def _next(compilation: Compilation, inputs: Sequence[str], joined: Joined | None) -> Iterable[RenderableType]:
+    quoted = " ".join(shlex.quote(item) for item in inputs)
+    commands: list[tuple[str, str]] = []
+    if compilation.kernels:
+        best = max(compilation.kernels, key=lambda k: k.device_time_us or 0.0)
+        commands.append(
+            (f"kinetoscope graphs {quoted} --kernel {shlex.quote(best.name)}", "its source, line by line")
+        )
+    if compilation.frames:
+        worst = max(compilation.frames, key=lambda f: f.compile_s)
+        commands.append(
+            (f"kinetoscope graphs {quoted} --frame {worst.compile_id} --guards", "what it relies on")
+        )
+    if compilation.graphs and joined is None:
+        commands.append((f"kinetoscope graphs {quoted} TRACE", "what each piece costs on the device"))
+    yield from heading("Next") if commands else ()
+    for line, shows in commands:
+        yield Text.assemble(
+            (f"{shows:36}  ", "dim"), (names.plain(line), "cyan"), no_wrap=True, overflow="ignore"
+        )

@@ -1,0 +1,73 @@
+"""A profile for speedscope.app: one evented profile a lane.
+
+Source: https://github.com/jlfwong/speedscope/blob/main/src/lib/file-format-spec.ts
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from kinetoscope.analysis.profile import Profile
+from kinetoscope.report.export.nesting import nested
+from kinetoscope.trace.model import Trace
+
+
+def render(profile: Profile) -> bytes:
+    """One JSON document, times in nanoseconds from each rank's first event; the lane with most events opens first."""
+    frames: dict[str, int] = {}
+    several = len(profile.traces) > 1
+    lanes = [lane for trace in profile.traces for lane in _lanes(trace, frames, several=several)]
+    sizes = [len(lane["events"]) for lane in lanes]
+    return msgspec.json.encode(
+        {
+            "$schema": "https://www.speedscope.app/file-format-schema.json",
+            "exporter": "kinetoscope",
+            "activeProfileIndex": sizes.index(max(sizes)) if sizes else None,
+            "shared": {"frames": [{"name": name} for name in frames]},
+            "profiles": lanes,
+        }
+    )
+
+
+def _lanes(trace: Trace, frames: dict[str, int], *, several: bool) -> list[dict[str, Any]]:
+    events = nested(trace).with_columns(
+        pl.col("name").cast(pl.String), pl.col("start_ns") - pl.col("start_ns").min()
+    )
+    titles = {
+        lane: f"{process or pid} · {thread or tid}"
+        for lane, pid, tid, process, thread in trace.lanes.select(
+            "id", "pid", "tid", "process_name", "thread_name"
+        ).iter_rows()
+    }
+    rank = f"rank {trace.rank} · " if several else ""
+    return [
+        {
+            "type": "evented",
+            "name": f"{rank}{titles[lane['lane'][0]]}"
+            + (f" ({extra})" if (extra := lane["extra"][0]) else ""),
+            "unit": "nanoseconds",
+            "startValue": 0,
+            "endValue": lane.select(pl.col("start_ns") + pl.col("duration_ns")).to_series().max(),
+            "events": _events(lane, frames),
+        }
+        for lane in events.partition_by("lane", "extra", maintain_order=True)
+    ]
+
+
+def _events(lane: pl.DataFrame, frames: dict[str, int]) -> list[dict[str, Any]]:
+    """Openings and closings in order; the rows nest and come outermost first."""
+    events: list[dict[str, Any]] = []
+    still_open: list[tuple[int, int]] = []  # end, frame
+    for name, start, duration in lane.select("name", "start_ns", "duration_ns").iter_rows():
+        while still_open and still_open[-1][0] <= start:
+            end, frame = still_open.pop()
+            events.append({"type": "C", "frame": frame, "at": end})
+        frame = frames.setdefault(name, len(frames))
+        still_open.append((start + duration, frame))
+        events.append({"type": "O", "frame": frame, "at": start})
+    for end, frame in reversed(still_open):
+        events.append({"type": "C", "frame": frame, "at": end})
+    return events

@@ -1,0 +1,206 @@
+"""The report in plain English: what it is of, whether it can be trusted, where the time went."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from statistics import median
+
+from kinetoscope.report import names, numbers
+from kinetoscope.report.document import IdleRow, OpRow, Report
+
+VERDICTS = {
+    "good": "The recording is whole: the numbers below can be trusted.",
+    "degraded": "Parts of the recording are missing or damaged: read the numbers with these notes.",
+    "unreliable": "The recording is too damaged for its numbers to be trusted.",
+}
+
+
+NOT_HOST_WORK = ("user_annotation", "kernel", "memcpy", "memset", "device annotation")
+
+
+def title(report: Report) -> list[str]:
+    """What the report is of, in parts: the recording, the devices, the software, how much was recorded."""
+    parts = [_sources(report)]
+    devices = [row.name or "GPU" for row in report.devices]
+    for name in dict.fromkeys(devices):
+        many = devices.count(name)
+        parts.append(names.plain(f"{many} × {name}" if many > 1 else name))
+    if not devices:
+        parts.append("no GPU in the recording")
+    if torch := report.environment.get("torch"):
+        parts.append(names.plain(f"torch {torch}"))
+    if report.steps:
+        parts.append(numbers.count(len(step_names(report)), "step"))
+    return parts
+
+
+def verdict(report: Report) -> str:
+    """One line on the recording's health; the notes follow it where it is not good."""
+    return VERDICTS.get(report.health.verdict, names.plain(report.health.verdict))
+
+
+def headline(report: Report) -> str:
+    """One or two sentences that answer "where did the time go"."""
+    if not report.devices:
+        return _host_headline(report)
+    return " ".join(part for part in (_busy_sentence(report), _work_sentence(report)) if part)
+
+
+def timing(report: Report) -> str | None:
+    """What a step costs without the profiler, and how much the profiler added; None when it was not measured."""
+    rows = report.timings
+    if not rows:
+        return None
+    slowest = max(rows, key=lambda row: row.unprofiled_us)
+    spread = numbers.span(slowest.unprofiled_min_us, slowest.unprofiled_max_us)
+    rank = f" on the slowest rank ({slowest.rank})" if len(rows) > 1 else ""
+    sentence = (
+        f"Unprofiled, a step takes {numbers.time(slowest.unprofiled_us)}{rank} "
+        f"(median of {slowest.unprofiled_steps}; {spread})"
+    )
+    if slowest.profiled_us is None:
+        return f"{sentence}."
+    inflation = slowest.profiled_us / slowest.unprofiled_us - 1
+    change = "longer" if inflation >= 0 else "less"
+    return (
+        f"{sentence}; with the profiler {numbers.time(slowest.profiled_us)}, "
+        f"{numbers.percent(abs(inflation))} {change}."
+    )
+
+
+def compilation(report: Report) -> str | None:
+    """What torch.compile did, in one line; None when the input has no compile log."""
+    if report.compilation is None:
+        return None
+    facts = report.compilation
+    frames = facts.get("frames", [])
+    breaks = sum(row.get("count", 1) for row in facts.get("graph_breaks", []))
+    parts = [
+        numbers.count(len(frames), "frame"),
+        numbers.count(breaks, "graph break"),
+        numbers.count(len(facts.get("recompilations", [])), "recompilation"),
+    ]
+    if failures := facts.get("failures", []):
+        parts.append(numbers.count(len(failures), "failure"))
+    if seconds := sum(row.get("compile_s") or 0.0 for row in frames):
+        parts.append(f"{numbers.time(seconds * 1e6)} compiling")
+    share = facts.get("coverage", {}).get("compiled_share_of_device_time")
+    if share is not None:
+        parts.append(f"{numbers.percent(share)} of GPU time in compiled graphs")
+    return "torch.compile: " + " · ".join(parts)
+
+
+def step_names(report: Report) -> list[str]:
+    """The steps' names, each once however many ranks recorded it."""
+    return list(dict.fromkeys(row.name for row in report.steps))
+
+
+def idle_causes(report: Report) -> list[IdleRow]:
+    """Idle time by cause over all devices, largest first; shares are of the devices' windows together."""
+    windows = sum(row.window_us for row in report.devices)
+    totals: dict[str, float] = {}
+    for row in report.idle:
+        totals[row.cause] = totals.get(row.cause, 0.0) + row.idle_us
+    rows = [
+        IdleRow(device=-1, cause=cause, idle_us=total, share_of_window=total / windows if windows else 0.0)
+        for cause, total in totals.items()
+        if total
+    ]
+    return sorted(rows, key=lambda row: -row.idle_us)
+
+
+def host_ops(report: Report) -> list[OpRow]:
+    """What ran on the host, most time of its own first: ops and runtime calls, without annotations around them."""
+    rows = [row for row in report.ops if row.kind not in NOT_HOST_WORK]
+    return sorted(rows, key=lambda row: -row.host_self_us)
+
+
+def graph_labels(report: Report) -> list[str]:
+    """Each compiled graph in few words: ``0/0 backward``, and its hash where that does not tell it apart."""
+    told = [" ".join(part for part in (row.compile_id, row.direction) if part) for row in report.graphs]
+    return [
+        names.plain(
+            label if row.compile_id and told.count(label) == 1 else f"{label} {names.shorten(row.hash, 9)}"
+        )
+        for label, row in zip(told, report.graphs, strict=True)
+    ]
+
+
+def window(report: Report) -> str:
+    """What the shares of time are shares of, in words."""
+    if report.steps:
+        return _steps(report)
+    longest = max((row.window_us for row in report.devices), default=0.0)
+    return f"the recorded {numbers.time(longest)}"
+
+
+def _steps(report: Report) -> str:
+    """``3 steps (18.3 ms each)``, or their median and range where they differ by more than a tenth."""
+    durations = [row.duration_us for row in report.steps]
+    ranks = len({row.rank for row in report.steps})
+    what = numbers.count(len(step_names(report)), "step") + (f" on {ranks} ranks" if ranks > 1 else "")
+    middle, low, high = median(durations), min(durations), max(durations)
+    if high - low > 0.1 * middle:
+        return f"{what} (median {numbers.time(middle)}, {numbers.span(low, high)})"
+    return f"{what} ({numbers.time(middle)}{' each' if len(durations) > 1 else ''})"
+
+
+def _sources(report: Report) -> str:
+    paths = [source.path for source in report.sources]
+    if not paths:
+        return "nothing"
+    first = PurePath(paths[0])
+    if len(paths) == 1:
+        return names.plain(first.name)
+    return names.plain(f"{first.parent.name or first.name} ({numbers.count(len(paths), 'trace')})")
+
+
+def _busy_sentence(report: Report) -> str:
+    shares = sorted(row.busy_fraction for row in report.devices)
+    if len(shares) == 1:
+        subject, busy, idle = "The GPU was", numbers.percent(shares[0]), numbers.percent(1 - shares[0])
+    else:
+        subject = f"The {len(shares)} GPUs were"
+        busy, idle = _range(shares), _range([1 - share for share in reversed(shares)])
+    sentence = f"{subject} busy {busy} of {window(report)}"
+    causes = idle_causes(report)
+    total = sum(row.idle_us for row in causes)
+    if not total or shares[0] > 0.97:
+        return f"{sentence}."
+    share = causes[0].idle_us / total
+    cause = names.shorten(causes[0].cause, 40)
+    why = f"mostly {cause}" if share >= 0.5 else f"{numbers.percent(share)} of that {cause}"
+    return f"{sentence}; {idle} idle, {why}."
+
+
+def _work_sentence(report: Report) -> str:
+    largest = [row for row in report.categories if row.share_of_device_time >= 0.05][:3]
+    if not largest:
+        return ""
+    listed = [
+        f"{numbers.percent(row.share_of_device_time)} {names.shorten(row.category, 40)}" for row in largest
+    ]
+    return (
+        f"Its work: {_listing(listed)}." if len(report.devices) == 1 else f"Their work: {_listing(listed)}."
+    )
+
+
+def _host_headline(report: Report) -> str:
+    rows = host_ops(report)
+    total = sum(row.host_self_us for row in rows)
+    if not total:
+        return "The recording holds neither device work nor ops."
+    span = f"{window(report)}: " if report.steps else ""
+    top = [
+        f"{numbers.percent(row.host_self_us / total)} in {names.shorten(row.name, 48)}" for row in rows[:3]
+    ]
+    return f"No device work was recorded. On the host, {span}{numbers.time(total)} in ops, {_listing(top)}."
+
+
+def _range(sorted_shares: list[float]) -> str:
+    low, high = numbers.percent(sorted_shares[0]), numbers.percent(sorted_shares[-1])
+    return low if low == high else f"{low} to {high}"
+
+
+def _listing(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

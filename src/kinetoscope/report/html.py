@@ -1,0 +1,87 @@
+"""The report as one HTML page that needs nothing else: no request to any host, no script but its own."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from kinetoscope.report import bars, headline, names, numbers, palette
+from kinetoscope.report.document import Report
+from kinetoscope.report.next_commands import next_commands
+
+ROWS = 1000  # of a table: more than a reader scrolls through; the JSON has all
+
+
+def render(report: Report, inputs: Sequence[str]) -> str:
+    """The report of ``inputs`` (as they were typed: the next commands name them)."""
+    script = _text("report.js")
+    ops = headline.host_ops(report)
+    return _template().render(
+        report=report,
+        title=headline.title(report),
+        verdict=headline.verdict(report),
+        headline=_together(headline.headline(report)),
+        timing=_together(headline.timing(report) or ""),
+        compilation=_together(headline.compilation(report) or ""),
+        window=_together(headline.window(report)),
+        graph_labels=headline.graph_labels(report),
+        idle_causes=headline.idle_causes(report),
+        device_bars=bars.device_bars(report),
+        step_bars=bars.step_bars(report),
+        commands=next_commands(report, inputs),
+        device_time_us=sum(row.device_time_us for row in report.categories),
+        ops=ops,
+        host_time_us=sum(row.host_self_us for row in ops),
+        most=ROWS,
+        uses=palette.USES,
+        use_names=bars.USES,
+        style=Markup(_text("report.css")),
+        script=Markup(script),
+        script_hash=_integrity(script),
+    )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("kinetoscope.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: dict[str, Any] = {
+        "time": numbers.time,
+        "span": numbers.span,
+        "percent": numbers.percent,
+        "count": numbers.count,
+        "size": numbers.size,
+        "plain": names.plain,
+        "shorten": names.shorten,
+        "colour": palette.category,
+        "devices_of": bars.devices_of,
+    }
+    environment.filters.update(filters)
+    return environment.get_template("report.html")
+
+
+def _together(sentence: str) -> str:
+    """The sentence with its numbers and units on one line each."""
+    return re.sub(r"(?<=\d) (?=(?:%|s|ms|µs|ns)\b|%)", "\N{NO-BREAK SPACE}", sentence)
+
+
+def _text(name: str) -> str:
+    return (files("kinetoscope.report") / "templates" / name).read_text("utf-8")
+
+
+def _integrity(script: str) -> str:
+    """The hash by which the page's content security policy lets this script, and no other, run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

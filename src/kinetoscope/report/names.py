@@ -1,0 +1,31 @@
+"""Names out of traces are text from strangers: made safe to print, and short enough to read."""
+
+from __future__ import annotations
+
+import re
+
+# Controls (among them ESC, which starts terminal sequences), lone surrogates, and the invisible or direction-turning
+# characters with which a name can pose as another.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+_BREAKS = re.compile("[\t\n\u2028\u2029\\s]+")
+
+
+def plain(text: str) -> str:
+    """``text`` on one line, without characters that a terminal or browser would obey instead of show."""
+    return _UNPRINTABLE.sub("", _BREAKS.sub(" ", text))
+
+
+def printable(text: str) -> str:
+    """``text`` with its lines and indentation, without characters that a terminal would obey: for code."""
+    return _UNPRINTABLE.sub("", text)
+
+
+def shorten(text: str, width: int) -> str:
+    """``plain(text)`` in at most ``width`` characters; the middle goes, since generated names end in their number."""
+    text = plain(text)
+    if len(text) <= width:
+        return text
+    tail = max((width - 1) // 3, 0)
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"

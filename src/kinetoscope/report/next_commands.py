@@ -1,0 +1,43 @@
+"""The commands worth typing next, exactly as they must be typed."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kinetoscope.report import names
+from kinetoscope.report.document import Report
+
+
+@dataclass(frozen=True)
+class NextCommand:
+    """A shell command and what it shows."""
+
+    line: str
+    shows: str
+
+
+def next_commands(report: Report, inputs: Sequence[str]) -> list[NextCommand]:
+    """What to type after reading the report of ``inputs`` (as they were typed), the most telling first."""
+    quoted = " ".join(shlex.quote(item) for item in inputs)
+    first = shlex.quote(inputs[0])
+    commands: list[NextCommand] = []
+    if report.findings:
+        rule = report.findings[0].rule
+        commands.append(NextCommand(f"kinetoscope findings {quoted}", "all findings, with their evidence"))
+        commands.append(NextCommand(f"kinetoscope explain {shlex.quote(rule)}", "why the first one is slow"))
+    if report.categories:
+        category = report.categories[0].category
+        commands.append(
+            NextCommand(
+                f"kinetoscope kernels {quoted} --category {shlex.quote(category)}",
+                f"every {names.plain(category)} kernel",
+            )
+        )
+    if report.compilation is not None:
+        commands.append(NextCommand(f"kinetoscope graphs {first}", "what torch.compile did"))
+    commands.append(
+        NextCommand(f"kinetoscope report {quoted} -o report.html", "this report, whole, as a page")
+    )
+    return commands

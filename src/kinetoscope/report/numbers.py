@@ -1,0 +1,66 @@
+"""How renderers write quantities: three significant digits, the unit beside the number."""
+
+from __future__ import annotations
+
+_TIME_UNITS = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))
+_SIZE_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+
+
+def time(us: float) -> str:
+    """Microseconds in the unit that suits them: ``18.3 ms``."""
+    return _scaled(us, _TIME_UNITS) if us else "0 µs"
+
+
+def size(count: float) -> str:
+    """Bytes in decimal units: ``1.21 MB``."""
+    return _scaled(count, _SIZE_UNITS) if count else "0 B"
+
+
+def span(low_us: float, high_us: float) -> str:
+    """A range of times in one unit, that of its upper end: ``1.2–18.3 ms``."""
+    if not high_us:
+        return time(0)
+    high, unit = time(high_us).split()
+    factor = next(factor for factor, name in _TIME_UNITS if name == unit)
+    low = _digits(low_us / factor)
+    return f"{low} {unit}" if low == high else f"{low}–{high} {unit}"
+
+
+def percent(fraction: float) -> str:
+    """A fraction of one as ``41.2 %``; what rounds to nothing or everything without being it says so."""
+    if 0 < fraction < 0.0005:
+        return "<0.1 %"
+    if 0.9995 <= fraction < 1:
+        return ">99.9 %"
+    return f"{100 * fraction:.1f} %" if fraction not in (0, 1) else f"{100 * fraction:.0f} %"
+
+
+def count(number: int, noun: str = "") -> str:
+    """``1,024`` or, with a noun, ``1 step``, ``1,024 steps``."""
+    if not noun:
+        return f"{number:,}"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {_plural(noun)}"
+
+
+def _plural(noun: str) -> str:
+    if noun.endswith("y"):
+        return noun[:-1] + "ies"
+    return noun + ("es" if noun.endswith(("ch", "sh", "s")) else "s")
+
+
+def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
+    # 999.7 µs rounds to 1000 µs: the unit is chosen after rounding.
+    for factor, unit in units:
+        if abs(value) / factor >= 0.9995:
+            return f"{_digits(value / factor)} {unit}"
+    factor, unit = units[-1]
+    return f"{_digits(value / factor)} {unit}"
+
+
+def _digits(value: float) -> str:
+    magnitude = abs(value)
+    if magnitude >= 99.95:
+        return f"{value:,.0f}"
+    if magnitude >= 9.995:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if magnitude >= 0.0005 else "0"

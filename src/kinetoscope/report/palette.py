@@ -1,0 +1,39 @@
+"""One colour a category and a use of time, the same in every renderer; readable on light and dark."""
+
+from __future__ import annotations
+
+COMPUTE, COMMUNICATION, COPY, IDLE = "compute", "communication", "copy", "idle"
+
+USES = {COMPUTE: "#4c8dd6", COMMUNICATION: "#d8576b", COPY: "#c9962f", IDLE: "#8b93a1"}
+
+CATEGORIES = {
+    "matmul": "#4c8dd6",
+    "convolution": "#2fa39a",
+    "attention": "#8e6fd8",
+    "template": "#3f6fb5",
+    "pointwise": "#e08a3c",
+    "elementwise": "#d9705b",
+    "reduction": "#c9a227",
+    "persistent reduction": "#a98a1f",
+    "normalization": "#c2559d",
+    "softmax": "#a0569b",
+    "embedding": "#6aa84f",
+    "optimizer": "#57a05a",
+    "user Triton": "#b5651d",
+    "foreach": "#7fb069",
+    "scan": "#5fb3c9",
+    "split scan": "#4a9cb3",
+    "sort": "#7a9e3a",
+    "pooling": "#4fb286",
+    "loss": "#b85c8f",
+    "random": "#a78bd4",
+    "communication": "#d8576b",
+    "copy": "#7f8fa3",
+    "memset": "#9aa5b1",
+}
+OTHER = "#8b93a1"
+
+
+def category(name: str) -> str:
+    """The colour of a kernel category; categories without one of their own share a grey."""
+    return CATEGORIES.get(name, OTHER)

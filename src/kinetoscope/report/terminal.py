@@ -1,0 +1,242 @@
+"""The report as a screenful of terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from kinetoscope.report import bars, headline, names, numbers, palette
+from kinetoscope.report.bars import Bar
+from kinetoscope.report.document import FindingRow, Report
+from kinetoscope.report.next_commands import next_commands
+from kinetoscope.report.table import Name, columns, heads, rest
+
+DEVICES = 8
+STEPS = 6
+FINDINGS = 3
+CATEGORIES = 8
+GRAPHS = 3
+KERNELS = 10
+OPS = 12
+
+# Without colour the uses of time are still told apart, by their fill.
+_FILLS = {palette.COMPUTE: "█", palette.COMMUNICATION: "▓", palette.COPY: "▒", palette.IDLE: "░"}
+_ASCII_FILLS = {palette.COMPUTE: "#", palette.COMMUNICATION: "=", palette.COPY: "+", palette.IDLE: "."}
+_VERDICT_STYLES = {"good": "green", "degraded": "yellow", "unreliable": "bold red"}
+_SEVERITY_STYLES = {"high": "bold red", "medium": "yellow", "low": "blue"}
+
+
+def print_report(report: Report, inputs: Sequence[str], console: Console) -> None:
+    """Print the report of ``inputs`` (as they were typed: the next commands name them)."""
+    ascii_only = not console.encoding.startswith("utf")
+    # Tables keep to the width; only a long command to copy may run past it.
+    console.print(Group(*_sections(report, inputs, ascii_only=ascii_only)), markup=False, crop=False)
+
+
+def _sections(report: Report, inputs: Sequence[str], *, ascii_only: bool) -> Iterable[RenderableType]:
+    yield Text(" · ".join(headline.title(report)), style="dim", no_wrap=True, overflow="ellipsis")
+    yield _health(report, ascii_only)
+    yield Text()
+    yield Text(headline.headline(report), style="bold")
+    if timing := headline.timing(report):
+        yield Text(timing)
+    if compiled := headline.compilation(report):
+        yield Text(compiled)
+    if report.findings:
+        yield from _findings(report.findings)
+    if report.devices:
+        yield from _busy(report, ascii_only)
+        yield from _categories(report, ascii_only)
+        yield from _graphs(report)
+        yield from _kernels(report)
+    else:
+        yield from _ops(report)
+    yield from _next(report, inputs)
+
+
+def _health(report: Report, ascii_only: bool) -> Text:
+    good = report.health.verdict == "good"
+    mark = ("+" if good else "!") if ascii_only else ("✓" if good else "⚠")
+    text = Text(f"{mark} {headline.verdict(report)}", style=_VERDICT_STYLES.get(report.health.verdict, ""))
+    if not good:
+        for note in report.health.notes:
+            share = note.share_of_device_time
+            weight = f" ({numbers.percent(share)} of GPU time)" if share else ""
+            text.append(f"\n  - {names.plain(note.text)}{weight}")
+    return text
+
+
+def _heading(title: str, basis: str = "") -> Iterable[RenderableType]:
+    yield Text()
+    yield Text.assemble((title, "bold"), (f"  {basis}" if basis else "", "dim"))
+
+
+def _findings(findings: Sequence[FindingRow]) -> Iterable[RenderableType]:
+    yield from _heading("Findings", f"{len(findings)}, by time saved" if len(findings) > FINDINGS else "")
+    for number, row in enumerate(findings[:FINDINGS], 1):
+        line = Text(f"{number} ")
+        line.append(names.plain(row.severity), style=_SEVERITY_STYLES.get(row.severity, ""))
+        line.append(f"  {names.plain(row.title)}")
+        if row.saving_us > 0:
+            line.append(f"  saves about {numbers.time(row.saving_us)}", style="green")
+        yield line
+        where = f"  ({names.plain(row.source)})" if row.source else ""
+        yield Padding(Text(f"{names.plain(row.advice)}{where}", style="dim"), (0, 0, 0, 2))
+
+
+def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
+    moved = any(row.communication_us or row.copy_us for row in report.devices)
+    exposed = "; communication, copies where exposed" if moved else ""
+    yield from _heading("Busy", f"share of {headline.window(report)}{exposed}")
+    table = columns("left*", "left", "right", "left*")
+    device_bars, step_bars = bars.device_bars(report), bars.step_bars(report)
+    for bar in device_bars[:DEVICES]:
+        parts = " · ".join(
+            f"{segment.use} {numbers.percent(segment.share)}"
+            for segment in bar.segments
+            if segment.share >= 0.0005 and segment.use != palette.IDLE
+        )
+        table.add_row(
+            Name(bar.label),
+            _bar(bar, ascii_only),
+            Text(f"{numbers.percent(bar.busy)} busy"),
+            Text(parts, style="dim"),
+        )
+    if len(report.devices) == 1:
+        for bar in step_bars[:STEPS]:
+            table.add_row(
+                Name(names.shorten(bar.label, 24)),
+                _bar(bar, ascii_only),
+                Text(f"{numbers.percent(bar.busy)} busy"),
+                Text(f"of {numbers.time(bar.time_us)}", style="dim"),
+            )
+    yield table
+    yield from rest(len(device_bars) - DEVICES, "device")
+    if len(report.devices) == 1:
+        yield from rest(len(step_bars) - STEPS, "step")
+    causes = headline.idle_causes(report)
+    if causes:
+        listed = " · ".join(
+            f"{names.plain(row.cause)} {numbers.percent(row.share_of_window)}" for row in causes[:5]
+        )
+        yield Text.assemble(("idle because  ", "dim"), listed)
+
+
+def _categories(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
+    if not report.categories:
+        return
+    total = sum(row.device_time_us for row in report.categories)
+    yield from _heading("GPU time by category", f"share of {numbers.time(total)} of device time")
+    table = columns("left", "left", "right", "right", "right", "right")
+    largest = report.categories[0].share_of_device_time
+    for row in report.categories[:CATEGORIES]:
+        colour = palette.category(row.category)
+        table.add_row(
+            Text(names.shorten(row.category, 22)),
+            Text(_length(row.share_of_device_time / largest if largest else 0, 28, ascii_only), style=colour),
+            Text(numbers.percent(row.share_of_device_time)),
+            Text(numbers.time(row.device_time_us)),
+            Text(numbers.count(row.launches, "launch"), style="dim"),
+            Text(numbers.count(row.distinct_kernels, "kernel"), style="dim"),
+        )
+    yield table
+    yield from rest(len(report.categories) - CATEGORIES, "category")
+
+
+def _kernels(report: Report) -> Iterable[RenderableType]:
+    if not report.kernels:
+        return
+    yield from _heading("Top kernels", "share of device time; median and range of one launch")
+    table = columns("left*", "left", "right", "right", "right", "right", "right")
+    heads(table, "kernel", "category", "share", "total", "launches", "median", "min–max")
+    for row in report.kernels[:KERNELS]:
+        table.add_row(
+            Name(names.plain(row.short_name)),
+            Text(names.shorten(row.category, 13), style=palette.category(row.category)),
+            Text(numbers.percent(row.share_of_device_time)),
+            Text(numbers.time(row.device_time_us)),
+            Text(numbers.count(row.launches)),
+            Text(numbers.time(row.median_us)),
+            Text(numbers.span(row.min_us, row.max_us), style="dim"),
+        )
+    yield table
+    yield from rest(len(report.kernels) - KERNELS, "kernel")
+
+
+def _graphs(report: Report) -> Iterable[RenderableType]:
+    if not report.graphs:
+        return
+    yield from _heading("Compiled graphs", "share of device time; of each graph's own time")
+    table = columns("left", "right", "right", "right", "left*")
+    for row, label in zip(report.graphs[:GRAPHS], headline.graph_labels(report), strict=False):
+        parts = " · ".join(
+            f"{names.shorten(part.category, 22)} {numbers.percent(part.share_of_graph)}"
+            for part in row.categories[:3]
+        )
+        table.add_row(
+            Text(names.shorten(label, 30)),
+            Text(numbers.percent(row.share_of_device_time)),
+            Text(numbers.time(row.device_time_us)),
+            Text(numbers.count(row.calls, "call")),
+            Text(parts, style="dim"),
+        )
+    yield table
+    yield from rest(len(report.graphs) - GRAPHS, "graph")
+
+
+def _ops(report: Report) -> Iterable[RenderableType]:
+    rows = headline.host_ops(report)
+    if not rows:
+        return
+    total = sum(row.host_self_us for row in rows)
+    yield from _heading("Top ops", f"share of {numbers.time(total)} of host time in ops and runtime calls")
+    table = columns("left*", "right", "right", "right", "right")
+    heads(table, "op", "share", "self", "total", "calls")
+    for row in rows[:OPS]:
+        table.add_row(
+            Name(names.plain(row.name)),
+            Text(numbers.percent(row.host_self_us / total if total else 0.0)),
+            Text(numbers.time(row.host_self_us)),
+            Text(numbers.time(row.host_total_us)),
+            Text(numbers.count(row.calls)),
+        )
+    yield table
+    yield from rest(len(rows) - OPS, "op")
+
+
+def _next(report: Report, inputs: Sequence[str]) -> Iterable[RenderableType]:
+    yield from _heading("Next")
+    commands = next_commands(report, inputs)
+    longest = max(len(command.shows) for command in commands)
+    for command in commands:
+        # Never folded or shortened: the line must be right when it is copied.
+        yield Text.assemble(
+            (f"{command.shows:{longest}}  ", "dim"),
+            (names.plain(command.line), "cyan"),
+            no_wrap=True,
+            overflow="ignore",
+        )
+
+
+def _bar(bar: Bar, ascii_only: bool, width: int = 20) -> Text:
+    fills = _ASCII_FILLS if ascii_only else _FILLS
+    text = Text()
+    drawn, edge = 0, 0.0
+    for segment in bar.segments:
+        # Each edge is rounded, not each length: the bar always has its whole width.
+        edge += segment.share
+        cells = round(edge * width) - drawn
+        text.append(fills[segment.use] * cells, style=palette.USES[segment.use])
+        drawn += cells
+    return text
+
+
+def _length(share: float, width: int, ascii_only: bool) -> str:
+    """A bar of ``share`` of ``width`` cells, to an eighth of a cell."""
+    eighths = max(round(share * width * 8), 1)
+    if ascii_only:
+        return "#" * max(eighths // 8, 1)
+    return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]

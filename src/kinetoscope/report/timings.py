@@ -1,0 +1,27 @@
+"""What a step cost without and with the profiler, from the recording's manifest."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from kinetoscope.analysis.profile import Profile
+from kinetoscope.report.document import TimingRow
+
+
+def timings(profile: Profile) -> list[TimingRow]:
+    """One row a rank that timed steps without the profiler; none for a bare trace."""
+    if profile.manifest is None:
+        return []
+    return [
+        TimingRow(
+            rank=record.rank,
+            found_by=record.steps.found_by,
+            unprofiled_steps=len(record.steps.unprofiled_s),
+            unprofiled_us=median(record.steps.unprofiled_s) * 1e6,
+            unprofiled_min_us=min(record.steps.unprofiled_s) * 1e6,
+            unprofiled_max_us=max(record.steps.unprofiled_s) * 1e6,
+            profiled_us=median(record.steps.profiled_s) * 1e6 if record.steps.profiled_s else None,
+        )
+        for record in profile.manifest.ranks
+        if record.steps.unprofiled_s
+    ]

@@ -1,0 +1,151 @@
+"""What kind of file this is, and its bytes unpacked."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from kinetoscope.errors import InputError, MissingDependencyError, NotATraceError, TooLargeError
+from kinetoscope.trace.recognise import COMPRESSED, refuse_content, refuse_name
+from kinetoscope.trace.supply import FileSupply, StreamSupply
+
+Moved = Callable[[int], None]
+
+_BLOCK = 1 << 20
+_UNPACKED_BLOCK = 4 << 20
+LIMIT_VARIABLE = "KINETOSCOPE_MAX_UNPACKED"
+LARGEST = 64 << 30  # bytes a compressed trace may unpack to
+_SUSPECT = 256 << 20  # bytes from which the ratio is looked at
+_RATIO = 100  # Kineto's traces pack 10 to 40 times; a bomb packs 1000 times
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def open_supply(path: Path, moved: Moved | None = None) -> FileSupply | StreamSupply:
+    """The bytes of a plain, gzip or zstd file.
+
+    Args:
+        moved: told how far into the file on disk reading has come, in bytes.
+
+    Raises:
+        InputError: it is not there, or it is a kind of file that is no Kineto trace.
+        MissingDependencyError: it is zstd, and nothing here unpacks that.
+        TooLargeError: while reading, when it unpacks past the limit.
+    """
+    if path.is_dir():
+        raise InputError("this is a folder, not a trace", where=str(path), mend="name the trace inside it")
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4096)
+    except OSError as error:
+        raise InputError(f"cannot read the file: {error.strerror or error}", where=str(path)) from error
+    if not magic:
+        raise NotATraceError(
+            "the file is empty", where=str(path), mend="was the profiler stopped before it was exported?"
+        )
+    packed = next((name for name, start in COMPRESSED.items() if magic.startswith(start)), None)
+    if packed is None:
+        refuse_name(path, magic)
+        refuse_content(path, magic)
+        return FileSupply(path, moved)
+    unpack = {"gzip": _gunzip, "zstd": _unzstd}.get(packed)
+    if unpack is None:
+        raise InputError(f"the file is packed with {packed}", where=str(path), mend="unpack it first")
+    supply = StreamSupply(_limited(path, unpack, moved))
+    refuse_content(path, supply.window(0, 4096))
+    return supply
+
+
+def unpacked_limit() -> int:
+    """Bytes a compressed file may unpack to: KINETOSCOPE_MAX_UNPACKED (a number, or as ``200G``) or 64 GiB."""
+    text = os.environ.get(LIMIT_VARIABLE, "").strip().upper().removesuffix("B")
+    number, unit = (text[:-1], _UNITS[text[-1]]) if text[-1:] in _UNITS else (text, 1)
+    return int(number) * unit if number.isdecimal() else LARGEST
+
+
+def _limited(
+    path: Path, unpack: Callable[[BinaryIO], Iterator[bytes]], moved: Moved | None
+) -> Iterator[bytes]:
+    limit, raised, total = unpacked_limit(), LIMIT_VARIABLE in os.environ, 0
+    with path.open("rb") as file:
+        for block in unpack(file):
+            total += len(block)
+            read = file.tell()
+            if moved is not None:
+                moved(read)
+            if total > limit or (not raised and total > _SUSPECT and total > _RATIO * read):
+                raise TooLargeError(
+                    f"the file unpacks to more than {total >> 20} MiB from {read >> 10} KiB: "
+                    f"stopped at {'the limit' if total > limit else f'{total // read} times its size'}",
+                    where=str(path),
+                    mend=f"if it is a real trace, set {LIMIT_VARIABLE}={max(2 * total, LARGEST) >> 30}G",
+                )
+            yield block
+
+
+def _gunzip(file: BinaryIO) -> Iterator[bytes]:
+    """Unpack every member. A file that stops short or is corrupt just ends: its JSON is then truncated."""
+    decompressobj = _fast_zlib().decompressobj
+    decoder = decompressobj(31)
+    pending = b""
+    while pending or (pending := file.read(_BLOCK)):
+        try:
+            data = decoder.decompress(pending, _UNPACKED_BLOCK)
+        except Exception as error:  # zlib.error, isal's and zlib-ng's have no common base
+            if isinstance(error, MemoryError):
+                raise
+            return
+        if data:
+            yield data
+        pending = decoder.unconsumed_tail
+        if decoder.eof:
+            pending = decoder.unused_data.lstrip(b"\0")
+            decoder = decompressobj(31)
+
+
+def _fast_zlib() -> Any:
+    """isal or zlib-ng where one is installed (`pip install kinetoscope[fast]`), else the standard library's."""
+    try:
+        from isal import isal_zlib
+
+        return isal_zlib
+    except ImportError:
+        pass
+    try:
+        from zlib_ng import zlib_ng
+
+        return zlib_ng
+    except ImportError:
+        return zlib
+
+
+def _unzstd(file: BinaryIO) -> Iterator[bytes]:
+    reader, errors = _zstd_reader(file)
+    while True:
+        try:
+            data = reader.read(_UNPACKED_BLOCK)
+        except errors:
+            return
+        if not data:
+            return
+        yield data
+
+
+def _zstd_reader(file: BinaryIO) -> tuple[Any, tuple[type[Exception], ...]]:
+    try:
+        from compression import zstd  # Python 3.14
+
+        return zstd.ZstdFile(file), (zstd.ZstdError, EOFError)
+    except ImportError:
+        pass
+    try:
+        import zstandard
+    except ImportError:
+        raise MissingDependencyError(
+            "the file is packed with zstd, and nothing installed here unpacks it",
+            where=str(getattr(file, "name", "")),
+            mend="pip install zstandard",
+        ) from None
+    return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True), (zstandard.ZstdError,)

@@ -1,0 +1,121 @@
+"""A trace file cut into spans of events that decode by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from kinetoscope.trace.frame import Opening, closing, cut, opening, opening_without_head
+from kinetoscope.trace.spans import Span
+from kinetoscope.trace.supply import Supply
+
+TAIL = 256 << 10  # bytes at the end in which the end of the list is looked for
+_HEAD = 1 << 20
+_LONGEST_HEAD = 64 << 20
+_WINDOW = 64 << 10
+_LONGEST_EVENT = 64 << 20
+
+
+class Cutter:
+    """Cuts a supply; afterwards ``metadata`` and ``damages`` say what stood around the events."""
+
+    def __init__(self, supply: Supply) -> None:
+        self._supply = supply
+        self.damages: dict[str, int] = {}
+        self.trailer: bytes | None = None
+        self.opening = self._open()
+
+    def spans(self) -> Iterator[Span]:
+        """All spans, in order."""
+        if self.opening is None:
+            return
+        supply, at = self._supply, self.opening.start
+        while supply.reaches(at + supply.span + TAIL):
+            found = self._cut(at + supply.span)
+            if found is not None:
+                yield supply.take(at, found[0])
+                at = found[1]
+            elif supply.reaches(at + supply.span + _LONGEST_EVENT):
+                self._damage("unreadable-bytes", _LONGEST_EVENT)
+                supply.take(at, at + _LONGEST_EVENT)
+                at += _LONGEST_EVENT
+            else:
+                break
+        end = supply.end()
+        if end - at > TAIL and (found := self._cut(end - TAIL)) is not None:
+            yield supply.take(at, found[0])
+            at = found[1]
+        close = closing(supply.window(at, end - at))
+        self.trailer = close.trailer
+        if close.end:
+            yield supply.take(at, at + close.end)
+
+    def metadata(self) -> dict[str, Any]:
+        """What the file says beside its events; call after the last span."""
+        if self.opening is None or self.opening.headless:
+            self._damage("missing-head")
+        if self.trailer is None:
+            self._damage("truncated")
+        if self.opening is None or self.opening.bare:
+            if self.trailer is not None and self.trailer.strip():
+                self._damage("trailing-junk", len(self.trailer.strip()))
+            return {}
+        return {**self._around(self.opening.header, b"}"), **self._after()}
+
+    def _open(self) -> Opening | None:
+        length = _HEAD
+        while True:
+            head = self._supply.window(0, length)
+            found = opening(head)
+            if found is not None:
+                return found
+            if len(head) < length or length >= _LONGEST_HEAD:
+                return opening_without_head(head)
+            length *= 4
+
+    def _cut(self, at: int) -> tuple[int, int] | None:
+        length = _WINDOW
+        while length <= _LONGEST_EVENT:
+            window = self._supply.window(at, length)
+            if found := cut(window):
+                return at + found[0], at + found[1]
+            if len(window) < length:
+                return None
+            length *= 8
+        return None
+
+    def _around(self, header: bytes, close: bytes) -> dict[str, Any]:
+        text = header.strip().rstrip(b",")
+        document = _decoded(text + close) if text else {}
+        if document is None:
+            self._damage("unreadable-metadata", len(header))
+        return document or {}
+
+    def _after(self) -> dict[str, Any]:
+        trailer = (self.trailer or b"").strip()
+        if self.trailer is None or trailer == b"}":
+            return {}
+        whole = _decoded(b"{" + trailer.lstrip(b", \t\r\n"))
+        if whole is not None:
+            return whole
+        for brace in range(len(trailer), 0, -1):  # junk after the object's own end
+            if trailer[brace - 1 : brace] == b"}" and len(trailer) - brace < 1 << 12:
+                part = _decoded(b"{" + trailer[:brace].lstrip(b", \t\r\n"))
+                if part is not None:
+                    self._damage("trailing-junk", len(trailer) - brace)
+                    return part
+        self._damage("trailing-junk" if trailer else "truncated", max(1, len(trailer)))
+        return {}
+
+    def _damage(self, code: str, count: int = 1) -> None:
+        self.damages[code] = self.damages.get(code, 0) + count
+
+
+def _decoded(data: bytes) -> dict[str, Any] | None:
+    try:
+        document = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None

@@ -1,0 +1,37 @@
+"""What can be wrong with a trace, in words."""
+
+from __future__ import annotations
+
+from kinetoscope.trace.model import Damage
+
+# code: what happened to {n} of them, and whether something was lost.
+DAMAGES: dict[str, tuple[str, bool]] = {
+    "truncated": ("the file ends before its list of events does", True),
+    "missing-head": ("the beginning of the file is missing", True),
+    "bad-event": ("{n} events could not be read and are left out", True),
+    "unreadable-bytes": ("{n} bytes between events could not be read", True),
+    "missing-time": ("{n} events have no time and are left out", True),
+    "impossible-time": ("{n} events lie days away from all others and are left out", True),
+    "impossible-duration": ("{n} events have an impossible duration; it is taken as zero", False),
+    "missing-duration": ("{n} events have no duration; it is taken as zero", False),
+    "bad-field": ("{n} fields had a value of the wrong kind and are left empty", False),
+    "invalid-utf8": ("{n} events held bytes that are no text; those are replaced", False),
+    "control-character": ("{n} events held control characters; those are replaced", False),
+    "not-a-number": ("{n} events held NaN, Infinity or N/A; those are left empty", False),
+    "lone-backslash": ("{n} events held backslashes that escape nothing; those are kept as text", False),
+    "stray-comma": ("{n} events had a comma too many", False),
+    "unescaped-quote": ("{n} events had quotes inside their name", False),
+    "unreadable-metadata": ("what the file says about itself ({n} bytes) could not be read", False),
+    "trailing-junk": ("{n} bytes after the end of the trace are ignored", False),
+}
+
+
+def described(counts: dict[str, int]) -> tuple[Damage, ...]:
+    """Counts by code as damages, what was lost first."""
+    codes = sorted(counts, key=list(DAMAGES).index)
+    return tuple(Damage(code, DAMAGES[code][0].format(n=f"{counts[code]:,}"), counts[code]) for code in codes)
+
+
+def is_complete(counts: dict[str, int]) -> bool:
+    """Whether nothing of the recording was lost."""
+    return not any(DAMAGES[code][1] for code in counts)

@@ -1,0 +1,116 @@
+"""Where the list of events begins and ends in a file, and where it can be cut between two of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple
+
+_FIELD = rb'"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp|tts|tdur|sf)"\s*:'
+BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*" + _FIELD + rb")")
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[\s*')
+_BARE_LIST = re.compile(rb"\s*\[\s*(?=\{|\]|$)")
+_FIRST_EVENT = re.compile(rb"\{\s*" + _FIELD)
+_END = re.compile(r"\s*,?\s*\]")
+_NEXT = re.compile(r"\s*,\s*(?=\{)")
+_JSON = json.JSONDecoder(strict=False)
+
+
+class Opening(NamedTuple):
+    """Where the events begin.
+
+    Args:
+        start: offset of the first event.
+        header: the bytes before it, up to and without the list's bracket.
+        bare: the file is the list itself, without an object around it.
+        headless: the bytes before the events are no beginning of a trace.
+    """
+
+    start: int
+    header: bytes
+    bare: bool = False
+    headless: bool = False
+
+
+class Closing(NamedTuple):
+    """Where the events end.
+
+    Args:
+        end: offset after the last event.
+        trailer: what follows the list's closing bracket; None if the bracket never comes.
+    """
+
+    end: int
+    trailer: bytes | None
+
+
+def opening(head: bytes) -> Opening | None:
+    """Where events begin in the first bytes of a file, or None if they do not begin here."""
+    if bare := _BARE_LIST.match(head):
+        return Opening(bare.end(), b"", bare=True)
+    if key := _EVENTS_KEY.search(head):
+        return Opening(key.end(), head[: key.start()])
+    return None
+
+
+def opening_without_head(window: bytes) -> Opening | None:
+    """Where events begin in a file whose own beginning is lost."""
+    for match in BOUNDARY.finditer(window):
+        if is_event(window, match.end()):
+            return Opening(match.end(), b"", headless=True)
+    first = _FIRST_EVENT.search(window)
+    return Opening(first.start(), b"", headless=True) if first and is_event(window, first.start()) else None
+
+
+def cut(window: bytes, start: int = 0) -> tuple[int, int] | None:
+    """The first place at or after ``start`` between two events: (end of one, start of the next)."""
+    for match in BOUNDARY.finditer(window, start):
+        if is_event(window, match.end()):
+            return match.start() + 1, match.end()
+    return None
+
+
+def is_event(window: bytes, at: int) -> bool:
+    """Whether an event, and not an object inside one, begins here."""
+    parsed = _object(window[at : at + (1 << 16)].decode("utf-8", "replace"), 0)
+    return parsed is not None and "ph" in parsed[0]
+
+
+def closing(tail: bytes) -> Closing:
+    """Where the list ends in the last bytes of a file, which begin with an event."""
+    text = tail.decode("latin-1")  # a character a byte: offsets are those of the file
+    at = 0
+    while at < len(text):
+        parsed = _object(text, at)
+        if parsed is not None:
+            at = parsed[1]
+            if follows := _NEXT.match(text, at):
+                at = follows.end()
+                continue
+            if end := _END.match(text, at):
+                return Closing(at, tail[end.end() :])
+        following = BOUNDARY.search(tail, at)
+        if following is None:
+            break
+        at = following.end()
+    return _closing_after_damage(tail, at)
+
+
+def _closing_after_damage(tail: bytes, at: int) -> Closing:
+    """The last event cannot be read: the first bracket after it that the rest of an object follows."""
+    for bracket in re.finditer(rb"\}\s*,?\s*\](?=\s*(?:,\s*\"|\}|$))", tail[at:]):
+        rest = tail[at + bracket.end() :]
+        try:
+            json.loads(b'{"":0' + rest if rest.strip() else b"{}")
+        except ValueError:
+            continue
+        return Closing(at + bracket.start() + 1, rest)
+    return Closing(len(tail), None)
+
+
+def _object(text: str, at: int) -> tuple[dict[str, Any], int] | None:
+    try:
+        value, end = _JSON.raw_decode(text, at)
+    except (ValueError, RecursionError):
+        return None
+    return (value, end) if isinstance(value, dict) else None

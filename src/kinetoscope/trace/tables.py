@@ -1,0 +1,242 @@
+"""Packed columns of many chunks to the declared tables."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from kinetoscope.trace import schema
+from kinetoscope.trace.decode import Batch, Codes
+from kinetoscope.trace.events import ABSENT, DEVICE_KINDS, canonical
+from kinetoscope.trace.tree import sorted_by_lane
+
+_DAY_NS = 86_400_000_000_000
+_TYPES: dict[str, Any] = {"q": pl.Int64, "d": pl.Float64, "I": pl.UInt32, "B": pl.UInt8}
+_TIMED = ("ops", "calls", "python", "device", "notes", "flows", "instants")
+_LARGEST_US = 9e15  # a double counts single microseconds up to here
+
+
+class Tables(NamedTuple):
+    """The tables as the file has them, rows ordered and numbered, nothing joined."""
+
+    lanes: pl.DataFrame
+    host_events: pl.DataFrame
+    device_events: pl.DataFrame
+    device_annotations: pl.DataFrame
+    flows: pl.DataFrame
+    memory: pl.DataFrame
+
+
+class Assembly:
+    """Collects batches in the order of the file and makes the tables of them."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.unused: dict[str, int] = {}
+        self.damages: dict[str, int] = {}
+        self._names, self._texts, self._lanes = Codes(), Codes(), Codes()
+        self._texts[""] = 0  # absent
+        self._frames: dict[str, list[pl.DataFrame]] = {}
+
+    @property
+    def holds_a_trace(self) -> bool:
+        """Whether any of it was an event: only those have a phase."""
+        return bool(self._frames) or any(not kind.startswith("None") for kind in self.unused)
+
+    def add(self, batch: Batch) -> None:
+        names = _codes(self._names.of(map(_text, batch.names)))
+        texts = _codes(self._texts.of(map(_text, batch.texts)))
+        lanes = _codes(self._lanes.of((_text(pid), _text(tid)) for pid, tid in batch.lanes))
+        for room, packed in batch.tables.items():
+            columns: list[pl.Series] = []
+            for name, (typecode, data) in packed.items():
+                column = _unpack(name, typecode, data)
+                if name == "event":
+                    column = column + self.events
+                elif name == "lane":
+                    column = lanes.gather(column)
+                elif name in ("name", "category"):
+                    column = names.gather(column)
+                elif typecode == "I":
+                    column = texts.gather(column)
+                elif name in ("start", "duration"):
+                    name, column = f"{name}_ns", _nanoseconds(column)
+                columns.append(column.alias(name))
+            self._frames.setdefault(room, []).append(pl.DataFrame(columns))
+        self.events += batch.events
+        for mine, theirs in ((self.unused, batch.unused), (self.damages, batch.damages)):
+            for key, count in theirs.items():
+                mine[key] = mine.get(key, 0) + count
+
+    def tables(self) -> Tables:
+        """All tables; events without a believable time are left out and counted in ``damages``."""
+        frames: dict[str, pl.DataFrame] = {}
+        while self._frames:
+            room, parts = self._frames.popitem()
+            frames[room] = pl.concat(parts, how="diagonal_relaxed")
+        frames = self._believable(frames)
+        meaning = _Meaning(
+            pl.Series("name", list(self._names), pl.String),
+            pl.Series("text", [None, *list(self._texts)[1:]], pl.String),
+            pl.Series("pid", [pid for pid, _ in self._lanes], pl.String),
+            pl.Series("tid", [tid for _, tid in self._lanes], pl.String),
+        )
+        labels = frames.pop("labels", None)
+        host = [frames.pop(room) for room in ("ops", "calls", "python") if room in frames]
+        device = _on_device(frames.pop("device", None), meaning, ["device", "start_ns", "event"])
+        return Tables(
+            _lanes(meaning, None if labels is None else meaning.of(labels), device),
+            _host(host, meaning),
+            schema.conform(device, schema.DEVICE_EVENTS),
+            schema.conform(
+                _on_device(frames.pop("notes", None), meaning, ["event"]), schema.DEVICE_ANNOTATIONS
+            ),
+            schema.conform(meaning.of(frames.pop("flows", None)), schema.FLOWS),
+            self._memory(meaning.of(frames.pop("instants", None))),
+        )
+
+    def _memory(self, instants: pl.DataFrame) -> pl.DataFrame:
+        if not instants.columns:
+            return schema.empty(schema.MEMORY)
+        is_memory = instants["name"].cast(pl.String) == "[memory]"
+        if marks := len(instants) - int(is_memory.sum()):
+            self.unused["i"] = self.unused.get("i", 0) + marks
+        memory = instants.filter(is_memory).rename({"device_id": "device", "memory_bytes": "bytes"})
+        return schema.conform(
+            memory.with_columns(pl.col("address").cast(pl.UInt64, strict=False)), schema.MEMORY
+        )
+
+    def _count_damage(self, code: str, count: int) -> None:
+        if count:
+            self.damages[code] = self.damages.get(code, 0) + count
+
+    def _believable(self, frames: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+        starts = [frames[room]["start_ns"] for room in ("ops", "calls", "python", "device") if room in frames]
+        all_starts = pl.concat(starts) if starts else pl.Series(dtype=pl.Int64)
+        low, high = all_starts.quantile(0.25, "nearest"), all_starts.quantile(0.75, "nearest")
+        far = int(max(_DAY_NS, 100 * ((high or 0) - (low or 0))))
+        for room in _TIMED:
+            if room not in frames:
+                continue
+            frame = frames[room]
+            start = frame["start_ns"]
+            if start.null_count():
+                self._count_damage("missing-time", start.null_count())
+                frame = frame.filter(pl.col("start_ns").is_not_null())
+            if low is not None and high is not None:
+                believable = pl.col("start_ns").is_between(int(low) - far, int(high) + far)
+                kept = frame.filter(believable)
+                self._count_damage("impossible-time", len(frame) - len(kept))
+                frame = kept
+            if "duration_ns" in frame.columns:
+                duration = frame["duration_ns"]
+                self._count_damage("missing-duration", duration.null_count())
+                impossible = (duration < 0) | (duration > far)
+                self._count_damage("impossible-duration", int(impossible.sum() or 0))
+                if duration.null_count() or impossible.any():
+                    possible = pl.col("duration_ns").is_between(0, far)
+                    frame = frame.with_columns(
+                        pl.when(possible).then("duration_ns").otherwise(0).alias("duration_ns")
+                    )
+            frames[room] = frame
+        return frames
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return "" if value is None else str(value)
+
+
+def _codes(values: list[int]) -> pl.Series:
+    return pl.Series(values, dtype=pl.UInt32)
+
+
+def _unpack(name: str, typecode: str, data: bytes) -> pl.Series:
+    dtype = _TYPES[typecode]
+    width = {"q": 8, "d": 8, "I": 4, "B": 1}[typecode]
+    packed = pl.Series(name, [data]).bin.reinterpret(dtype=pl.Array(dtype, len(data) // width))
+    return packed.reshape((-1,))
+
+
+def _nanoseconds(column: pl.Series) -> pl.Series:
+    """Microseconds as doubles, or nanoseconds with ABSENT, to nanoseconds with nulls, exactly."""
+    if column.dtype == pl.Int64:
+        return column.set(column == ABSENT, None)
+    frame = column.to_frame("us").with_columns(
+        pl.when(pl.col("us").is_finite() & (pl.col("us").abs() < _LARGEST_US)).then("us").alias("us")
+    )
+    whole = pl.col("us").floor()
+    return frame.select(
+        whole.cast(pl.Int64) * 1000 + ((pl.col("us") - whole) * 1000).round().cast(pl.Int64)
+    ).to_series()
+
+
+class _Meaning(NamedTuple):
+    """What codes stand for: names and categories, other texts, and the pid and tid of lanes."""
+
+    names: pl.Series
+    texts: pl.Series
+    pid: pl.Series
+    tid: pl.Series
+
+    def of(self, frame: pl.DataFrame | None) -> pl.DataFrame:
+        """Codes back to what they stand for, and absent integers to null."""
+        return pl.DataFrame(
+            [] if frame is None else [self._column(column) for column in frame.iter_columns()]
+        )
+
+    def _column(self, column: pl.Series) -> pl.Series:
+        name = column.name
+        if name == "name":
+            return self.names.cast(pl.Categorical).gather(column).alias(name)
+        if name == "category":
+            used = column.unique().drop_nulls()
+            today = pl.Series([canonical(category) for category in self.names.gather(used)], dtype=pl.String)
+            return column.replace_strict(used, today, return_dtype=pl.String).cast(pl.Categorical).alias(name)
+        if name in ("id", "event", "lane", "start_ns", "duration_ns"):
+            return column
+        if column.dtype == pl.UInt32:
+            return self.texts.gather(column).alias(name)
+        if column.dtype == pl.Int64 and column.min() == ABSENT:
+            return column.set(column == ABSENT, None)
+        return column.fill_nan(None) if column.dtype == pl.Float64 else column
+
+
+def _host(parts: list[pl.DataFrame], meaning: _Meaning) -> pl.DataFrame:
+    if not parts:
+        return schema.empty(schema.HOST_EVENTS)
+    host = sorted_by_lane(pl.concat(parts, how="diagonal"))
+    parts.clear()
+    return schema.conform(meaning.of(host), schema.HOST_EVENTS)
+
+
+def _on_device(frame: pl.DataFrame | None, meaning: _Meaning, order: list[str]) -> pl.DataFrame:
+    """With ``kind``, and with ``device`` and ``stream`` from the lane where the event does not say."""
+    if frame is None:
+        return pl.DataFrame()
+    lane = frame["lane"]
+    pid, tid = (part.cast(pl.Int64, strict=False).gather(lane) for part in (meaning.pid, meaning.tid))
+    absent = pl.lit(ABSENT)
+    placed = frame.with_columns(
+        pl.coalesce(pl.col("device").replace(absent, None), pid, 0).cast(pl.Int32, strict=False),
+        pl.coalesce(pl.col("stream").replace(absent, None), tid, 0).alias("stream"),
+    )
+    placed = meaning.of(placed.sort(order).with_row_index("id"))
+    return placed.with_columns(
+        kind=pl.col("category").cast(pl.String).replace_strict(DEVICE_KINDS, default=None)
+    )
+
+
+def _lanes(meaning: _Meaning, labels: pl.DataFrame | None, device: pl.DataFrame) -> pl.DataFrame:
+    lanes = pl.DataFrame([meaning.pid, meaning.tid]).with_row_index("id")
+    if labels is not None:
+        labels = labels.with_columns(pl.col("name").cast(pl.String))
+        processes = labels.filter(pl.col("name") == "process_name").select("pid", process_name="label")
+        threads = labels.filter(pl.col("name") == "thread_name").select("pid", "tid", thread_name="label")
+        for named, key in ((processes, ["pid"]), (threads, ["pid", "tid"])):
+            last = named.unique(key, keep="last", maintain_order=True)
+            lanes = lanes.join(last, on=key, how="left", maintain_order="left")
+    seen = device["lane"].unique() if len(device) else pl.Series(dtype=pl.UInt32)
+    return schema.conform(lanes.with_columns(is_device=pl.col("id").is_in(seen.implode())), schema.LANES)

@@ -1,0 +1,106 @@
+"""Which host event runs inside which.
+
+The parent of an event is the innermost event of its lane that encloses it: in order of start (longest first), the
+nearest earlier one that does not end before it. On a lane whose events nest, which is nearly every lane, that is
+found with sorts and searches; annotations can cross ops, and such lanes are walked with a stack.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+_SPAN_LIMIT = 1 << 62
+
+
+def sorted_by_lane(host: pl.DataFrame) -> pl.DataFrame:
+    """Rows by lane, start, longest first, position; ``id`` is the row number."""
+    order = ["lane", "start_ns", "duration_ns", "event"]
+    rows = host.select(order).with_row_index("row").sort(order, descending=[False, False, True, False])
+    return host.select(pl.exclude("id").gather(rows["row"])).with_row_index("id")
+
+
+def nested(host: pl.DataFrame) -> pl.DataFrame:
+    """With ``parent``, ``depth`` and ``self_ns``; ``host`` as ``sorted_by_lane`` gives it."""
+    times = host.select(
+        "id", "lane", "start_ns", "duration_ns", end=pl.col("start_ns") + pl.col("duration_ns")
+    )
+    tree = _as_if_nested(times)
+    crossing = tree.filter(
+        (pl.col("end").gather(pl.col("parent")) < pl.col("end"))
+        | (pl.col("lane").gather(pl.col("parent")) != pl.col("lane"))
+    )["lane"].unique()
+    if len(crossing):
+        walked = _walked(times.filter(pl.col("lane").is_in(crossing.implode())))
+        tree = tree.update(walked, on="id", include_nulls=True)
+    return host.with_columns(
+        tree["parent"], tree["depth"].cast(pl.UInt16), _self_ns(tree, bool(len(crossing)))
+    )
+
+
+def _as_if_nested(times: pl.DataFrame) -> pl.DataFrame:
+    """``parent`` and ``depth``, right wherever no two events of a lane cross.
+
+    An event's depth is the number of rows before it less those that have ended by its start; its parent is the
+    last row before it that is one less deep. Times are doubled so that an event without duration ends after it
+    starts, and lanes are laid one after the other, so that one search serves all.
+    """
+    first = times.select(pl.col("start_ns").min()).item() or 0
+    span = 2 * ((times.select(pl.col("end").max()).item() or 0) - first) + 4
+    if span * (len(times["lane"].unique()) + 1) > _SPAN_LIMIT:
+        return times.with_columns(
+            parent=pl.lit(0, pl.UInt32), depth=pl.lit(1, pl.Int64)
+        )  # refused by the check
+    lane = pl.col("lane").rank("dense").cast(pl.Int64) * span
+    keys = times.select(
+        ends=lane + 2 * (pl.col("end") - first) + (pl.col("duration_ns") == 0),
+        starts=lane + 2 * (pl.col("start_ns") - first) + (pl.col("duration_ns") > 0),
+    )
+    ended = keys["ends"].sort().search_sorted(keys["starts"], side="left")
+    depth = times["id"].cast(pl.Int64) - ended.cast(pl.Int64)
+    place = (depth * (1 << 32) + times["id"].cast(pl.Int64)).alias("place")
+    by_depth = place.sort()
+    before = by_depth.search_sorted(place - (1 << 32), side="left").cast(pl.Int64) - 1
+    parent = by_depth.gather(before.clip(0)) % (1 << 32)
+    return times.with_columns(
+        parent.set(depth == 0, None).cast(pl.UInt32).alias("parent"), depth.alias("depth")
+    )
+
+
+def _walked(times: pl.DataFrame) -> pl.DataFrame:
+    """``parent`` and ``depth`` of lanes whose events cross: whoever ends before a later event can enclose
+    nothing that comes after it, so one stack of ever earlier ends is enough."""
+    parents: list[int | None] = []
+    depths: list[int] = []
+    ends: list[int] = []
+    rows: list[int] = []
+    levels: list[int] = []
+    current = -1
+    for row, lane, end in times.select("id", "lane", "end").iter_rows():
+        if lane != current:
+            ends, rows, levels, current = [], [], [], lane
+        while ends and ends[-1] < end:
+            ends.pop()
+            rows.pop()
+            levels.pop()
+        parents.append(rows[-1] if rows else None)
+        depth = levels[-1] + 1 if levels else 0
+        depths.append(depth)
+        ends.append(end)
+        rows.append(row)
+        levels.append(depth)
+    return times.select("id", pl.Series("parent", parents, pl.UInt32), pl.Series("depth", depths, pl.Int64))
+
+
+def _self_ns(tree: pl.DataFrame, crossing: bool) -> pl.Series:
+    """Duration less what the direct children cover; children that cross are not counted twice."""
+    covered = pl.col("duration_ns")
+    children = tree.filter(pl.col("parent").is_not_null())
+    if crossing:
+        earlier = pl.col("end").cum_max().shift(1).over("parent", order_by="id")
+        start = pl.max_horizontal("start_ns", earlier)
+        covered = (pl.col("end") - start).clip(0)
+    spent = children.with_columns(covered.alias("covered")).group_by("parent").agg(pl.col("covered").sum())
+    own = tree.select("id", "duration_ns").join(
+        spent, left_on="id", right_on="parent", how="left", maintain_order="left"
+    )
+    return own.select((pl.col("duration_ns") - pl.col("covered").fill_null(0)).alias("self_ns")).to_series()

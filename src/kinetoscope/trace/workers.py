@@ -1,0 +1,127 @@
+"""Decoding on every core: plain Python processes that read spans and answer with packed columns.
+
+They are started with the standard library's subprocess, not multiprocessing: nothing of the caller's program is
+imported again, no ``if __name__ == "__main__"`` is asked of it, and they load msgspec but not Polars (30 ms).
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, BinaryIO
+
+import msgspec
+
+from kinetoscope.trace.decode import Batch
+from kinetoscope.trace.spans import FileSpan, Span, decode_span
+
+MOST = 32
+_START = "import sys; sys.path += {homes!r}; from kinetoscope.trace.workers import serve; serve()"
+
+
+def cores() -> int:
+    """Cores this process may use; the environment variable KINETOSCOPE_WORKERS overrides it."""
+    wanted = os.environ.get("KINETOSCOPE_WORKERS", "")
+    if wanted.isdecimal() and int(wanted):
+        return min(int(wanted), MOST)
+    try:
+        return min(len(os.sched_getaffinity(0)), MOST)
+    except AttributeError:  # not Linux
+        return min(os.cpu_count() or 1, MOST)
+
+
+class Workers:
+    """As many decoding processes as wanted, for the length of a ``with`` block."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._idle: SimpleQueue[subprocess.Popen[bytes] | None] = SimpleQueue()
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Workers:
+        for _ in range(self._count):
+            process = _start()
+            if process is not None:
+                self._started.append(process)
+            self._idle.put(process)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._started:
+            process.kill()
+        for process in self._started:
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+    def decode(self, spans: Iterable[Span]) -> Iterator[Batch]:
+        """What every span packs into, in order; at most two per process are under way."""
+        with ThreadPoolExecutor(self._count) as threads:
+            under_way: deque[Future[Batch]] = deque()
+            for span in spans:
+                under_way.append(threads.submit(self._decode, span))
+                if len(under_way) >= 2 * self._count:
+                    yield under_way.popleft().result()
+            while under_way:
+                yield under_way.popleft().result()
+
+    def _decode(self, span: Span) -> Batch:
+        process = self._idle.get()
+        try:
+            if process is not None and process.stdin is not None and process.stdout is not None:
+                try:
+                    _send(process.stdin, span)
+                    return Batch(*_receive(process.stdout))
+                except (OSError, EOFError, pickle.UnpicklingError):  # it died: this process does its work
+                    process = None
+            return decode_span(span)
+        finally:
+            self._idle.put(process)
+
+
+def serve() -> None:
+    """What a decoding process does: answer spans with batches until its input ends."""
+    questions, answers = sys.stdin.buffer, sys.stdout.buffer
+    while True:
+        try:
+            span = _receive(questions)
+        except EOFError:
+            return
+        _send(answers, tuple(decode_span(span if isinstance(span, bytes) else FileSpan(*span))))
+
+
+def _start() -> subprocess.Popen[bytes] | None:
+    homes = [str(Path(__file__).resolve().parents[2]), str(Path(msgspec.__file__).resolve().parents[1])]
+    command = _START.format(homes=homes)
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    except OSError:  # no interpreter to start, or no process left: this process does the work
+        return None
+
+
+def _send(pipe: BinaryIO | Any, message: Any) -> None:
+    data = pickle.dumps(message, 5)
+    pipe.write(len(data).to_bytes(8, "little"))
+    pipe.write(data)
+    pipe.flush()
+
+
+def _receive(pipe: BinaryIO | Any) -> Any:
+    size = pipe.read(8)
+    if len(size) < 8:
+        raise EOFError
+    data = pipe.read(int.from_bytes(size, "little"))
+    return pickle.loads(data)

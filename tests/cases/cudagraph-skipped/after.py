@@ -1,0 +1,22 @@
+"""All inputs are on the device."""
+
+import torch
+
+RECORD = {"fresh_process": True, "compile_log": True}
+
+
+def build(device):
+    x = torch.randn(64, 64, device=device)
+    scale = torch.ones(4, device=device)
+
+    @torch.compile(mode="reduce-overhead")
+    def chain(x, scale):
+        for _ in range(8):
+            x = torch.relu(x @ x)
+        return x, scale * 2
+
+    def step():
+        torch.compiler.cudagraph_mark_step_begin()
+        return chain(x, scale)
+
+    return step

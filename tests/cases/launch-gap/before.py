@@ -1,0 +1,21 @@
+"""Large matrix products with a chain of tiny operations in between: the device waits for the tiny ones' launches."""
+
+import torch
+
+
+def build(device):
+    w = torch.randn(4096, 4096, device=device, dtype=torch.bfloat16)
+    x = torch.randn(4096, 4096, device=device, dtype=torch.bfloat16)
+    small = torch.randn(64, device=device)
+
+    def step():
+        h = x
+        for _ in range(4):
+            h = h @ w
+            s = small
+            for _ in range(60):
+                s = torch.sin(s) + 0.5
+            h = h * s.sum().to(h.dtype)
+        return h
+
+    return step

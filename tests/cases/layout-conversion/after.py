@@ -1,0 +1,16 @@
+"""Model and input are channels_last: nothing to turn."""
+
+import torch
+
+
+def build(device):
+    layers = [torch.nn.Conv2d(128, 128, 3, padding=1) for _ in range(6)]
+    model = torch.nn.Sequential(*layers).to(device, torch.bfloat16, memory_format=torch.channels_last)
+    x = torch.randn(64, 128, 56, 56, device=device, dtype=torch.bfloat16)
+    x = x.to(memory_format=torch.channels_last)
+
+    @torch.no_grad()
+    def step():
+        return model(x)
+
+    return step

@@ -1,0 +1,17 @@
+"""The result is returned, so it is computed."""
+
+import torch
+
+
+@torch.compile
+def fused(a, b, c):
+    return a * b + c
+
+
+def build(device):
+    a, b, c = (torch.randn(8192, 8192, device=device) for _ in range(3))
+
+    def step():
+        return fused(a, b, c)
+
+    return step

@@ -1,0 +1,20 @@
+"""The size is marked dynamic: one compilation serves all."""
+
+import torch
+
+RECORD = {"fresh_process": True, "compile_log": True, "warmup": 10}
+
+
+def build(device):
+    x = torch.randn(4096, 256, device=device)
+    state = {"rows": 8}
+
+    @torch.compile(dynamic=True)
+    def scaled(x):
+        return torch.relu(x) * 2.0
+
+    def step():
+        state["rows"] += 8
+        return scaled(x[: state["rows"]])
+
+    return step

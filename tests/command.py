@@ -1,0 +1,40 @@
+"""kinetoscope as a process of its own, as a user runs it, and recordings of an H200 to run it on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDING = ROOT / "examples" / "recordings" / "llama_train_compile.json.gz"
+SMALL = ROOT / "tests" / "fixtures" / "h200" / "mm_64_warm_eager.json.gz"
+
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+
+
+def kinetoscope(
+    *words: object, cwd: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run one command with ``variables`` added to the environment."""
+    return subprocess.run(
+        [sys.executable, "-m", "kinetoscope", *map(str, words)],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        cwd=cwd,
+        env=ENVIRONMENT | variables,
+        timeout=60,
+        check=False,
+    )
+
+
+def refused(done: subprocess.CompletedProcess[str], status: int, *expected: str) -> None:
+    """Fail unless the command ended with ``status`` and one message of ours that says what is expected."""
+    assert done.returncode == status, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("kinetoscope: ")
+    for text in expected:
+        assert text in done.stderr

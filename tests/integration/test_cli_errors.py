@@ -1,0 +1,95 @@
+"""What cannot be read or written, or was asked for wrongly: a message, a status, no traceback."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import stat
+
+import pytest
+
+from command import SMALL, kinetoscope, refused
+
+
+def test_a_folder_with_nothing_in_it_is_refused(tmp_path):
+    refused(kinetoscope("report", tmp_path), 3, str(tmp_path))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_an_unreadable_file_is_refused(tmp_path):
+    path = tmp_path / "secret.json"
+    path.write_bytes(b"[]")
+    path.chmod(0)
+    refused(kinetoscope("report", path), 3, "Permission denied", str(path))
+    path.chmod(stat.S_IRUSR | stat.S_IWUSR)
+
+
+def test_one_bad_file_among_good_ones_is_named(tmp_path):
+    bad = tmp_path / "bad.json"
+    bad.write_bytes(b"nothing")
+    refused(kinetoscope("report", SMALL, bad), 3, str(bad))
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("report.pdf", ".html, .json, .md, .txt"),
+        ("report", "a name without a suffix"),
+        ("missing/report.html", "mkdir -p"),
+        (".", "without a suffix"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, target, expected):
+    done = kinetoscope("report", tmp_path / "never-read.json", "-o", tmp_path / target)
+    refused(done, 2, expected)
+
+
+def test_a_folder_is_no_place_for_a_report(tmp_path):
+    (tmp_path / "x.html").mkdir()
+    refused(kinetoscope("report", SMALL, "-o", tmp_path / "x.html"), 2, "a folder stands there")
+
+
+def test_the_input_is_not_overwritten(tmp_path):
+    path = tmp_path / "trace.json"
+    path.write_bytes(gzip.decompress(SMALL.read_bytes()))
+    before = path.read_bytes()
+    refused(kinetoscope("report", path, "-o", path), 2, "overwrite the input")
+    refused(kinetoscope("export", path, "--to", "perfetto", "-o", path), 2, "overwrite the input")
+    assert path.read_bytes() == before
+
+
+def test_a_wrong_query_says_what_is_there():
+    refused(
+        kinetoscope("query", SMALL, "SELECT nonsense FROM host_events"),
+        2,
+        "nonsense",
+        "duration_ns",
+        "--tables",
+    )
+    refused(kinetoscope("query", SMALL, "SELEC 1"), 2, "sql")
+    refused(kinetoscope("query", SMALL, "SELECT * FROM nothing"), 2, "nothing")
+    refused(kinetoscope("query", SMALL), 2, "SELECT")
+
+
+def test_a_category_that_is_not_there_says_which_are():
+    refused(kinetoscope("kernels", SMALL, "--category", "nonsense"), 2, "matmul")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["report"], ["kernels"], ["export", SMALL], ["kernels", SMALL, "--by", "x"], ["nonsense"]]
+)
+def test_usage(arguments):
+    done = kinetoscope(*arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "usage: kinetoscope" in done.stderr
+
+
+def test_export_into_a_missing_folder(tmp_path):
+    for kind in ("parquet", "perfetto", "speedscope"):
+        done = kinetoscope("export", SMALL, "--to", kind, "-o", tmp_path / "missing" / "x")
+        refused(done, 2, "mkdir -p")
+    (tmp_path / "file").write_bytes(b"")
+    refused(
+        kinetoscope("export", SMALL, "--to", "parquet", "-o", tmp_path / "file"), 2, "a file stands there"
+    )

@@ -1,0 +1,83 @@
+"""``kinetoscope query`` against the raw events."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from command import RECORDING, SMALL, kinetoscope
+from kinetoscope.analysis.profile import load
+from kinetoscope.analysis.query import TABLES, tables
+
+
+@pytest.fixture(scope="module")
+def events():
+    return json.loads(gzip.decompress(RECORDING.read_bytes()))["traceEvents"]
+
+
+def rows(sql, *inputs):
+    done = kinetoscope("query", *(inputs or [RECORDING]), sql, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_sums_are_those_of_the_raw_events(events):
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    (row,) = rows("SELECT COUNT(*) AS n, SUM(duration_ns) AS ns FROM device_events WHERE kind = 'kernel'")
+    assert row["n"] == len(kernels)
+    assert row["ns"] == sum(round(event["dur"] * 1000) for event in kernels)
+
+
+def test_names_are_text_to_search(events):
+    found = rows("SELECT name, duration_ns FROM host_events WHERE name LIKE 'cudaLaunch%'")
+    assert len(found) == sum(str(event.get("name")).startswith("cudaLaunch") for event in events)
+
+
+def test_device_work_knows_its_op_step_and_launch(events):
+    found = rows(
+        "SELECT d.op_name AS shown, h.name AS joined, d.launch_start_ns AS start, l.start_ns AS launch_start"
+        " FROM device_events d JOIN host_events h ON d.op = h.id JOIN host_events l ON d.launch = l.id"
+    )
+    assert found
+    assert all(row["shown"] == row["joined"] and row["start"] == row["launch_start"] for row in found)
+    steps = {row["step_name"] for row in rows("SELECT DISTINCT step_name FROM device_events")}
+    assert {"ProfilerStep#1", "ProfilerStep#2"} <= steps
+
+
+def test_declared_and_offered_columns_are_the_same():
+    profile = load(SMALL)
+    for name, frame in tables(profile).items():
+        schema = frame.collect_schema()
+        assert list(schema) == list(TABLES[name])
+        assert {column: schema[column] for column in schema} == {
+            column: declared.dtype for column, declared in TABLES[name].items()
+        }
+
+
+def test_every_rank_is_in_the_tables():
+    profile = load(SMALL, SMALL)
+    one = tables(load(SMALL))["device_events"].collect()
+    assert len(tables(profile)["device_events"].collect()) >= 2 * len(one)
+
+
+def test_the_tables_are_listed_with_their_meanings():
+    done = kinetoscope("query", "--tables")
+    assert done.returncode == 0
+    assert [line for line in done.stdout.splitlines() if not line.startswith(" ")] == list(TABLES)
+    listed = json.loads(kinetoscope("query", "--tables", "--json").stdout)
+    assert {(row["table"], row["column"]) for row in listed} == {
+        (table, column) for table, columns in TABLES.items() for column in columns
+    }
+
+
+def test_a_long_answer_is_cut_and_says_so():
+    done = kinetoscope("query", RECORDING, "SELECT id, name FROM host_events", "--limit", "5")
+    assert len(done.stdout.splitlines()) == 6
+    assert "--limit 0" in done.stderr
+
+
+def test_missing_values_show():
+    done = kinetoscope("query", SMALL, "SELECT NULL AS nothing, 1.5 AS number, 'text' AS word")
+    assert done.stdout.split() == ["nothing", "number", "word", "–", "1.5", "text"]

@@ -1,0 +1,48 @@
+"""The package keeps its own promises: a sorted public API, light imports, small files, one direction."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import kinetoscope
+from kinetoscope.cli import VERBS
+
+SOURCE = Path(kinetoscope.__file__).parent
+HEAVY = {"polars", "rich", "jinja2", "msgspec", "torch", "numpy"}
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print(*sorted({{m.partition('.')[0] for m in sys.modules}}))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(out.stdout.split())
+
+
+def test_the_public_api_is_sorted_and_there() -> None:
+    assert kinetoscope.__all__ == sorted(kinetoscope.__all__)
+    for name in kinetoscope.__all__:
+        assert getattr(kinetoscope, name) is not None
+
+
+def test_importing_the_package_and_its_command_line_is_light() -> None:
+    assert not modules_after("import kinetoscope, kinetoscope.cli") & HEAVY
+
+
+def test_every_verb_has_its_file_and_every_file_its_verb() -> None:
+    files = {path.stem for path in (SOURCE / "cli").glob("*.py") if not path.stem.startswith("_")}
+    assert files == set(VERBS)
+
+
+def test_no_file_outgrows_its_module() -> None:
+    long = {
+        str(p.relative_to(SOURCE)): n
+        for p in SOURCE.rglob("*.py")
+        if (n := len(p.read_text().splitlines())) > 400
+    }
+    assert not long
+
+
+def test_everything_has_a_name() -> None:
+    homeless = {"utils", "helpers", "common", "misc"}
+    assert not [p for p in SOURCE.rglob("*") if p.stem in homeless]

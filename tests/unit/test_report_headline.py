@@ -1,0 +1,88 @@
+import msgspec
+
+from kinetoscope.report import headline
+from kinetoscope.report.document import IdleRow
+from report_sample import device, host_only, report, timing
+
+
+def test_one_device():
+    assert headline.headline(report()) == (
+        "The GPU was busy 40.0 % of 3 steps (10.0 ms each); 60.0 % idle, mostly launch-bound. "
+        "Its work: 60.0 % pointwise and 40.0 % matmul."
+    )
+
+
+def test_several_ranks_give_their_range():
+    steps = [msgspec.structs.replace(step, rank=rank) for rank in (0, 1) for step in report().steps]
+    text = headline.headline(
+        report(devices=[device(), device(rank=1, busy_fraction=0.25, idle_us=22_500.0)], steps=steps)
+    )
+    assert text.startswith(
+        "The 2 GPUs were busy 25.0 % to 40.0 % of 3 steps on 2 ranks (10.0 ms each); 60.0 % to 75.0 % idle"
+    )
+
+
+def test_uneven_steps_give_median_and_range():
+    steps = [
+        msgspec.structs.replace(step, duration_us=duration)
+        for step, duration in zip(report().steps, (10_000.0, 12_000.0, 31_000.0), strict=True)
+    ]
+    assert "3 steps (median 12.0 ms, 10.0–31.0 ms)" in headline.headline(report(steps=steps))
+
+
+def test_a_cause_of_less_than_half_is_not_called_most():
+    causes = [
+        IdleRow(device=0, cause=cause, idle_us=time, share_of_window=time / 30_000)
+        for cause, time in (("host-op", 8_000.0), ("data-loading", 6_000.0), ("unexplained", 4_000.0))
+    ]
+    assert "60.0 % idle, 44.4 % of that host-op." in headline.headline(report(idle=causes))
+
+
+def test_causes_of_several_devices_are_shares_of_all_their_time():
+    two = report(devices=[device(), device(device=1)])
+    assert [(row.cause, row.share_of_window) for row in headline.idle_causes(two)] == [
+        ("launch-bound", 0.21),
+        ("synchronization", 0.09),
+    ]
+
+
+def test_without_a_device_the_ops_lead():
+    assert headline.headline(host_only()) == (
+        "No device work was recorded. On the host, 3 steps (10.0 ms each): 3.00 ms in ops, "
+        "70.0 % in aten::mm and 30.0 % in aten::add."
+    )
+    nothing = msgspec.structs.replace(host_only(), ops=[])
+    assert headline.headline(nothing) == "The recording holds neither device work nor ops."
+
+
+def test_what_the_profiler_added_is_said():
+    assert headline.timing(report()) is None
+    assert headline.timing(report(timings=[timing()])) == (
+        "Unprofiled, a step takes 8.00 ms (median of 10; 7.90–8.30 ms); with the profiler 10.0 ms, 25.0 % longer."
+    )
+    assert headline.timing(report(timings=[timing(profiled_us=None)])) == (
+        "Unprofiled, a step takes 8.00 ms (median of 10; 7.90–8.30 ms)."
+    )
+    assert "on the slowest rank (1)" in str(
+        headline.timing(report(timings=[timing(), timing(rank=1, unprofiled_us=9_000.0)]))
+    )
+
+
+def test_compilation_in_a_line():
+    facts = {
+        "frames": [{"compile_id": "0/0", "compile_s": 2.5}, {"compile_id": "0/1", "compile_s": None}],
+        "graph_breaks": [{"count": 3}],
+        "recompilations": [{}],
+        "failures": [],
+        "coverage": {"compiled_share_of_device_time": 0.75},
+    }
+    assert headline.compilation(report(compilation=facts)) == (
+        "torch.compile: 2 frames · 3 graph breaks · 1 recompilation · 2.50 s compiling · "
+        "75.0 % of GPU time in compiled graphs"
+    )
+
+
+def test_title():
+    assert headline.title(report()) == ["trace.json.gz", "NVIDIA H200", "torch 2.11.0", "3 steps"]
+    assert headline.title(host_only()) == ["trace.json.gz", "no GPU in the recording", "3 steps"]
+    assert headline.title(report(devices=[device(), device(device=1)]))[1] == "2 × NVIDIA H200"
