@@ -180,6 +180,13 @@ def _exit(status: int) -> str:
 
 
 def _interpreter_flags() -> list[str]:
-    """The flags that this interpreter was started with, as multiprocessing passes them on."""
-    flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags")()  # noqa: B009
+    """The options of Python that we were started with: `python -O -X dev -m kinetoscope run …`."""
+    flags: list[str] = []
+    words = iter(sys.orig_argv[1:])
+    for word in words:
+        if not word.startswith("-") or word in ("-m", "-c"):
+            break
+        flags.append(word)
+        if word in ("-X", "-W"):
+            flags.append(next(words, ""))
     return flags

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import signal
 import sys
@@ -146,3 +147,16 @@ class _Ending:
             self.session.forget()
         os._exit = self.exit_now
         self._restore_signal()
+        _leave_kineto_alone()
+
+
+def _leave_kineto_alone() -> None:
+    """Have this fork end without running C++ destructors: Kineto's abort or hang where its threads were not forked.
+
+    What a plain program's fork does at its end it does all the same, but for those destructors: Python is shut down,
+    C's streams are flushed, and the exit status is the one it was given.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):  # glibc's atexit that is told the status; runs the latest registered first
+        libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
+        libc.__cxa_atexit(ctypes.cast(libc.fflush, ctypes.c_void_p), None, None)

@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any
 
 from kinetoscope.capture import torch_private
+from kinetoscope.capture.boundary import Aftermath, Boundary
 from kinetoscope.capture.imports import ImportWatch
 
 Tick = Callable[[str, Hashable, str], None]
@@ -33,40 +34,6 @@ LIBRARY_RANGES = (
     "FSDP",
     "## ",
 )
-
-
-class Boundary:
-    """Stands in for a class's method: calls ``seen(instance)`` whenever an instance looks it up to call it."""
-
-    def __init__(self, owner: type, name: str, seen: Callable[[Any], None]) -> None:
-        self.owner, self.name, self.seen = owner, name, seen
-        self.method: Any = getattr(owner, name)
-        self.inherited = name not in vars(owner)
-        self.installed = False
-        self.switch = torch_private.dynamo_switch()
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is None:
-            return self.method
-        prior = self.switch(None)
-        try:
-            self.seen(instance)
-        finally:
-            self.switch(prior)
-        return self.method.__get__(instance, owner)
-
-    def install(self) -> None:
-        if not self.installed:
-            setattr(self.owner, self.name, self)
-            self.installed = True
-
-    def remove(self) -> None:
-        if self.installed:
-            if self.inherited:
-                delattr(self.owner, self.name)
-            else:
-                setattr(self.owner, self.name, self.method)
-            self.installed = False
 
 
 class Sources:
@@ -92,7 +59,8 @@ class Sources:
         enter = torch.profiler.record_function
         if range_name is not None:
             self._bound("range", enter, "__enter__", lambda r: self._range_entered(r, only=range_name))
-            self._bound("range end", enter, "__exit__", lambda r: self._range_left(r, range_name))
+            self.boundaries["range end"] = Aftermath(enter, "__exit__", lambda r: self._range_left(r, range_name))
+            self.boundaries["range end"].install()
             return
         self.calling = torch_private.module_call_codes()
         self._bound("range", enter, "__enter__", self._range_entered)
