@@ -50,3 +50,24 @@ class Provisional:
 
     def drop(self) -> None:
         self.session = None
+
+
+def notes(*, cold: bool, steps: int, whole: bool) -> list[str]:
+    """What a user must know of a provisional recording that became the recording.
+
+    Args:
+        cold: it was ended after the first steps, which a better recording was to follow.
+        steps: how many boundaries its source ticked at.
+        whole: everything was to be recorded.
+    """
+    if cold and steps >= 2:
+        return [
+            "the program ended before its step time had settled and been recorded: "
+            "this recording holds its first steps, cold start and all"
+        ]
+    if not whole and steps < 2:
+        return [
+            "no steps were found (no optimizer, module, compiled function or named range was called repeatedly): "
+            "the program was recorded whole; kinetoscope.profile's step() marks them"
+        ]
+    return []

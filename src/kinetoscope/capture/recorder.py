@@ -22,7 +22,7 @@ from statistics import median
 
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.profiler import Device, Session
-from kinetoscope.capture.provisional import ORDER, Provisional, Source
+from kinetoscope.capture.provisional import ORDER, Provisional, Source, notes
 from kinetoscope.capture.ranks import Start, at_once
 from kinetoscope.capture.steady import PATIENCE, recorded_steps, settled, timed_steps
 from kinetoscope.recording.manifest import StepTimings
@@ -106,10 +106,6 @@ class Recorder:
             if self.provisional.running:
                 self.provisional.stop()
                 self.provisional.start()
-
-    def budgeted(self) -> bool:
-        """True while a recording runs whose length nothing else bounds."""
-        return self.provisional.running
 
     def budget_spent(self, why: str) -> None:
         """End the provisional recording; called from a thread of its own."""
@@ -383,16 +379,7 @@ class Recorder:
         self._write(provisional.session, running=False)
         source = provisional.source
         steps = self.counts.get(source, 0) if source is not None else 0
-        if cold and steps >= 2:
-            self.notes.append(
-                "the program ended before its step time had settled and been recorded: "
-                "this recording holds its first steps, cold start and all"
-            )
-        elif not self.options.whole and steps < 2:
-            self.notes.append(
-                "no steps were found (no optimizer, module, compiled function or named range was called repeatedly): "
-                "the program was recorded whole; kinetoscope.profile's step() marks them"
-            )
+        self.notes += notes(cold=cold, steps=steps, whole=self.options.whole)
         if self.leader is None and source is not None and steps >= 2:
             self.leader = source
         self.first_step = 0 if source is not None else None

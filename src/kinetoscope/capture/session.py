@@ -74,7 +74,7 @@ class Session:
         if options.range is None:
             self.recorder.begin()
             self._restart_with_device()
-            Budget(self.recorder, options).watch()
+            Budget(lambda: self.recorder.provisional.running, self.recorder.budget_spent, options).watch()
 
     def _restart_with_device(self) -> None:
         """Kineto looks at the devices that are in use when it starts: start again when the program takes one up."""

@@ -59,7 +59,9 @@ class Sources:
         enter = torch.profiler.record_function
         if range_name is not None:
             self._bound("range", enter, "__enter__", lambda r: self._range_entered(r, only=range_name))
-            self.boundaries["range end"] = Aftermath(enter, "__exit__", lambda r: self._range_left(r, range_name))
+            self.boundaries["range end"] = Aftermath(
+                enter, "__exit__", lambda r: self._range_left(r, range_name)
+            )
             self.boundaries["range end"].install()
             return
         self.calling = torch_private.module_call_codes()
