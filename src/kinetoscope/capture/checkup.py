@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -60,10 +61,18 @@ def _python() -> Check:
 
 def _packages() -> Iterator[Check]:
     for package in ("polars", "msgspec", "jinja2", "rich"):
-        try:
-            yield Check(package, "ok", version(package))
-        except PackageNotFoundError:
+        found = _version(package)
+        if found is None:
             yield Check(package, "missing", "recordings cannot be read", f"pip install {package}")
+        else:
+            yield Check(package, "ok", found)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _torch(torch: Any, broken: Exception | None) -> Check:
@@ -117,6 +126,7 @@ def _sees_kernels(torch: Any) -> Check:
     """Record one kernel: the only proof that CUPTI (or roctracer) works here."""
     from torch.profiler import ProfilerActivity, profile
 
+    warnings.simplefilter("ignore")  # a reminder that events of earlier cycles are gone: there are none
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recording:
         torch.ones(1024, device="cuda").add_(1)
         torch.cuda.synchronize()
@@ -130,12 +140,12 @@ def _sees_kernels(torch: Any) -> Check:
 
 
 def _compiler(torch: Any) -> Iterator[Check]:
-    try:
-        yield Check("triton", "ok", version("triton"))
-    except PackageNotFoundError:
-        state = "missing" if torch.cuda.is_available() else "note"
-        mend = "pip install triton" if torch.cuda.is_available() else None
-        yield Check("triton", state, "not installed: torch.compile cannot generate GPU kernels", mend)
+    triton, gpu = _version("triton"), torch.cuda.is_available()
+    if triton is None:
+        text = "not installed: torch.compile cannot generate GPU kernels"
+        yield Check("triton", "missing" if gpu else "note", text, "pip install triton" if gpu else None)
+    else:
+        yield Check("triton", "ok", triton)
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     if compiler:
         yield Check("c++", "ok", compiler)

@@ -98,14 +98,6 @@ def dynamo_counters() -> dict[str, dict[str, int]]:
     }
 
 
-def bytecode_in_structured_log() -> bool:
-    """True from 2.13 on, where the structured log holds the bytecode itself."""
-    import torch
-
-    major, minor = (int(part) for part in torch.__version__.split(".")[:2])
-    return (major, minor) >= (2, 13)
-
-
 def when_cuda_starts(act: Callable[[], None]) -> None:
     """Call ``act`` once, when the program begins to use CUDA or ROCm; not at all where it has begun already."""
     import torch
