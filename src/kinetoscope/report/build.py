@@ -76,11 +76,14 @@ def _environment(profile: Profile) -> dict[str, Any]:
 
 def _devices(profile: Profile) -> list[document.DeviceRow]:
     names = {(t.rank, d.index): d.name for t in profile.traces for d in t.devices}
+    # ROCm numbers a kernel's device otherwise than the device's properties; where all are of one sort, that is it.
+    of_rank = {t.rank: {d.name for d in t.devices} for t in profile.traces}
+    only = {rank: next(iter(found)) for rank, found in of_rank.items() if len(found) == 1}
     return [
         document.DeviceRow(
             rank=row["rank"],
             device=row["device"],
-            name=names.get((row["rank"], row["device"]), ""),
+            name=names.get((row["rank"], row["device"]), only.get(row["rank"], "")),
             window_us=_us(row["window_ns"]),
             span_us=_us(row["span_ns"]),
             busy_us=_us(row["busy_ns"]),
