@@ -150,7 +150,11 @@ def price(out: Path) -> list[str]:
         )
         lines.append(f"recording 5 steps and writing them, {name:<9} {figures}")
 
-    for name, make, count in (("train", trainer, 60), ("generate", generator, 300), ("compiled 64x64", matmul, 4000)):
+    for name, make, count in (
+        ("train", trainer, 60),
+        ("generate", generator, 300),
+        ("compiled 64x64", matmul, 4000),
+    ):
         step = make()
         for _ in range(20):
             step()
@@ -188,7 +192,9 @@ def price(out: Path) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", type=Path)
     parser.add_argument("--only-price", action="store_true")
     options = parser.parse_args()
