@@ -8,7 +8,9 @@ from kinetoscope.findings.scene import Scene
 
 FUSIBLE = ("elementwise", "copy", "random")
 LENGTH = 3  # of two, a compiler saves less than the noise
-MEAN_NS = 5_000  # shorter kernels are not limited by memory: fusing them saves launches, another rule's matter
+MEAN_NS = (
+    5_000  # shorter kernels are not limited by memory: fusing them saves launches, another rule's matter
+)
 
 
 def elementwise_chains(scene: Scene, work: pl.DataFrame) -> pl.DataFrame:
@@ -26,9 +28,15 @@ def elementwise_chains(scene: Scene, work: pl.DataFrame) -> pl.DataFrame:
         & pl.col("id").is_in(work["id"].implode())
     )
     key = ["device", "stream"]
-    ordered = scene.work.filter(pl.col("kind") != "memset").sort(*key, "start_ns").with_columns(fusible.alias("fusible"))
+    ordered = (
+        scene.work.filter(pl.col("kind") != "memset")
+        .sort(*key, "start_ns")
+        .with_columns(fusible.alias("fusible"))
+    )
     ordered = ordered.with_columns(
-        pl.any_horizontal(pl.col(c).ne_missing(pl.col(c).shift(1)) for c in ("fusible", "device", "stream", "step"))
+        pl.any_horizontal(
+            pl.col(c).ne_missing(pl.col(c).shift(1)) for c in ("fusible", "device", "stream", "step")
+        )
         .cum_sum()
         .alias("chain")
     ).filter("fusible")
@@ -56,7 +64,9 @@ def _split_repeats(chains: pl.DataFrame) -> pl.DataFrame:
     place = pl.int_range(pl.len(), dtype=pl.UInt32).over("chain")
     return (
         chains.join(sequences, on="chain", maintain_order="left")
-        .with_columns(pl.struct("chain", (place // pl.col("period")).alias("part")).rank("dense").alias("chain"))
+        .with_columns(
+            pl.struct("chain", (place // pl.col("period")).alias("part")).rank("dense").alias("chain")
+        )
         .drop("period")
     )
 

@@ -60,7 +60,14 @@ class Scene:
         """Device work that the recorded steps launched (all of it, without steps): ``analysis.work`` with ``op_name``."""
         table = work(self.trace)
         if len(self.trace.steps):
-            table = table.filter(pl.col("step").is_not_null())
+            # Work whose launch is not in the file, before any whose launch is, was launched before the recording.
+            first = table.filter(pl.col("launch").is_not_null())["start_ns"].min()
+            left_over = (
+                pl.col("launch").is_null() & (pl.col("start_ns") < first)
+                if first is not None
+                else pl.lit(False)
+            )
+            table = table.filter(pl.col("step").is_not_null() & ~left_over)
         return table.with_columns(self.trace.host_events["name"].gather(table["op"]).alias("op_name"))
 
     @cached_property
@@ -69,7 +76,7 @@ class Scene:
         start, end = within.start_ns, max(within.end_ns, int(self.work["end_ns"].max() or 0))  # type: ignore[arg-type]
         if len(self.trace.steps):
             # What was launched before the first step and runs into it is not the steps' time.
-            earlier = work(self.trace).filter(pl.col("step").is_null() & (pl.col("start_ns") < self.first_work_ns))
+            earlier = work(self.trace).filter(pl.col("start_ns") < self.first_work_ns)
             left_over = int(earlier["end_ns"].max() or 0)  # type: ignore[arg-type]
             start = min(max(start, left_over), self.first_work_ns) if left_over > start else start
         return start, end
@@ -96,7 +103,9 @@ class Scene:
         manifest = self.profile.manifest
         if manifest is None or self.unit != "step":
             return None
-        times = [t for record in manifest.ranks if record.rank == self.rank for t in record.steps.unprofiled_s]
+        times = [
+            t for record in manifest.ranks if record.rank == self.rank for t in record.steps.unprofiled_s
+        ]
         return median(times) * 1e6 if times else None
 
     @cached_property
@@ -220,6 +229,17 @@ class Scene:
         us = timeline.sooner_launched(self.trace, earlier) / self.steps / 1000
         return self.idle_saving(us, basis)
 
+    def both(self, device: Saving, idle: Saving) -> Saving:
+        """A saving of device time and one of idle time, together; a step cannot lose more than all of it."""
+        whole = self.step_us if self.unprofiled_us is None else self.unprofiled_us
+        return Saving(
+            min(device.us + idle.us, whole),
+            f"{device.basis}; and {idle.basis} ({idle.us:.0f} µs)",
+            True,
+            min(device.share + idle.share, 1.0),
+            device.freed_share,
+        )
+
     def idle_saving(self, profiled_us: float, basis: str) -> Saving:
         """What is saved if ``profiled_us`` per step in which the device idles, the host being behind, go away."""
         us = min(profiled_us, self.step_us)
@@ -280,7 +300,9 @@ class Scene:
 
     def bench(self, kernel: str) -> str | None:
         folder = self.profile.folder
-        return f"kinetoscope bench {shlex.quote(str(folder))} --kernel {shlex.quote(kernel)}" if folder else None
+        return (
+            f"kinetoscope bench {shlex.quote(str(folder))} --kernel {shlex.quote(kernel)}" if folder else None
+        )
 
 
 def severity(saving: Saving, at_most: Severity = "high") -> Severity | None:
@@ -300,6 +322,11 @@ def severity(saving: Saving, at_most: Severity = "high") -> Severity | None:
 def scenes(profile: Profile) -> tuple[Scene, ...]:
     """One a rank."""
     return tuple(Scene(profile, trace) for trace in profile.traces)
+
+
+def at_line(file: str | None, line: int | None) -> str | None:
+    """``file.py:12``, as findings name a place."""
+    return None if file is None else file if line is None else f"{file}:{line}"
 
 
 _FRAME = re.compile(r"(?P<file>[^\s;<>]+\.py)\((?P<line>\d+)\)")

@@ -51,10 +51,12 @@ def find(profile: Profile) -> Iterable[Finding]:
             continue
         kernels = scene.work.filter(pl.col("kind") == "kernel")
         launches = scene.per_step(len(kernels))
-        longest = scene.gaps.filter(pl.col("cause") == "launch-bound").sort("idle_ns", descending=True).head(3)
+        longest = (
+            scene.gaps.filter(pl.col("cause") == "launch-bound").sort("idle_ns", descending=True).head(3)
+        )
         yield Finding(
             title=f"The device is busy {scene.busy_share:.0%} of the {scene.unit}: launching {launches:.0f} kernels "
-            f"of {kernels['duration_ns'].mean() or 0:.0f} ns each takes longer than running them",
+            f"of {scene.per_step(int(kernels['duration_ns'].sum())) / max(launches, 1e-9) / 1000:.1f} µs each takes longer than running them",
             severity=level,
             saving=saving,
             evidence=[
