@@ -21,17 +21,18 @@ def elementwise_chains(scene: Scene, work: pl.DataFrame) -> pl.DataFrame:
     its ops begin again (three calls of ``a * b + c`` are three chains).
     """
     category = pl.col("category").cast(pl.String)
-    fusible = (
+    fusible = work.filter(
         category.is_in(FUSIBLE)
         & (pl.col("kind") == "kernel")
         & pl.col("op_name").cast(pl.String).str.starts_with("aten::").fill_null(False)
-        & pl.col("id").is_in(work["id"].implode())
-    )
+    )["id"]
+    if len(fusible) < LENGTH:
+        return work.clear().with_columns(pl.lit(0).alias("chain"), pl.lit(0.0).alias("saved_ns"))
     key = ["device", "stream"]
     ordered = (
         scene.work.filter(pl.col("kind") != "memset")
         .sort(*key, "start_ns")
-        .with_columns(fusible.alias("fusible"))
+        .with_columns(pl.col("id").is_in(fusible.implode()).alias("fusible"))
     )
     ordered = ordered.with_columns(
         pl.any_horizontal(

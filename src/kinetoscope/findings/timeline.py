@@ -14,6 +14,7 @@ import polars as pl
 
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.work import work
+from kinetoscope.findings.named import host_rows
 from kinetoscope.trace.model import Trace
 
 # Calls in which the host waits for the device.
@@ -80,12 +81,10 @@ def waits_of(trace: Trace) -> pl.DataFrame:
     """When the host waited for the device: ``id`` of the call, ``start_ns``, ``at`` (its end), ``waited_ns``.
     A copy from or to pageable memory holds the host until it is done."""
     host = trace.host_events
-    names = host["name"].unique()
-    waiting = names.filter(names.cast(pl.String).str.contains(WAITS))
-    device = trace.device_events
-    pageable = device.filter(device["name"].cast(pl.String).str.contains("Pageable"))["launch"].drop_nulls()
+    copies = trace.device_events.filter(pl.col("kind") == "memcpy")
+    pageable = copies.filter(pl.col("name").cast(pl.String).str.contains("Pageable"))["launch"].drop_nulls()
     return (
-        host.filter(pl.col("name").is_in(waiting.implode()) | pl.col("id").is_in(pageable.implode()))
+        host[pl.concat([host_rows(trace, WAITS), pageable]).unique().sort()]
         .with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("at"))
         .sort("at")
         .select("id", "start_ns", "at", pl.col("duration_ns").alias("waited_ns"))

@@ -14,6 +14,8 @@ def waits(scene: Scene) -> pl.DataFrame:
     """The recorded steps' collectives that waited for another rank, with ``saved_ns``: how long of that the device did
     nothing else. (Which part of one collective's waiting was hidden is not known: the mean of all is taken.)"""
     waited = waiting(scene.profile).filter((pl.col("rank") == scene.rank) & (pl.col("waiting_ns") > 0))
+    if waited.is_empty():
+        return scene.work.clear().with_columns(pl.lit(0).alias("waiting_ns"), pl.lit(0.0).alias("saved_ns"))
     collectives = scene.work.join(waited.select("id", "waiting_ns"), on="id", maintain_order="left")
     spans = collectives.with_columns((pl.col("start_ns") + pl.col("waiting_ns")).alias("end_ns"))
     other = scene.work.filter(pl.col("part") != "communication")

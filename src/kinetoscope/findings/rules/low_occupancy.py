@@ -41,16 +41,15 @@ def find(profile: Profile) -> Iterable[Finding]:
     for scene in scenes(profile):
         if scene.multiprocessors is None:
             continue
+        long = scene.work.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
+        long = long.filter(~pl.col("category").cast(pl.String).is_in(PIPELINED))
         kernels = (
-            scene.work.with_columns(scene.blocks.alias("blocks"), scene.resident_blocks.alias("resident"))
+            scene.shaped(long)
             .with_columns(
-                (pl.col("resident") * scene.threads / scene.threads_per_multiprocessor).alias("occupancy")
+                (pl.col("resident") * pl.col("threads") / scene.threads_per_multiprocessor).alias("occupancy")
             )
             .filter(
-                (pl.col("part") == "compute")
-                & ~pl.col("category").cast(pl.String).is_in(PIPELINED)
-                & (pl.col("duration_ns") >= LONG_NS)
-                & (pl.col("occupancy") <= OCCUPANCY)
+                (pl.col("occupancy") <= OCCUPANCY)
                 & (pl.col("blocks") > pl.col("resident") * scene.multiprocessors)
             )
             .with_columns((pl.col("duration_ns") * GAIN).alias("saved_ns"))
