@@ -15,6 +15,7 @@ from kinetoscope.hardware import DeviceSpec, find
 from kinetoscope.trace.model import Trace
 
 ARGUMENTS = ["input_dims", "input_types", "input_strides", "concrete_inputs"]
+COUNTED = ["kernel_flops", "kernel_gigabytes"]
 # Kernels whose name says that they round fp32 to tf32 first.
 TF32 = r"tf32|_s1688|s161616gemm_tf32|_TF32_"
 
@@ -50,12 +51,12 @@ def costed(trace: Trace) -> pl.DataFrame:
     work = trace.device_events.filter(pl.col("op").is_not_null()).select(
         "id", "device", "name", "duration_ns", "op"
     )
-    calls = host.select("name", *ARGUMENTS, op="id").filter(pl.col("input_dims").is_not_null())
+    calls = host.select("name", *ARGUMENTS, *COUNTED, op="id").filter(pl.col("input_dims").is_not_null())
     calls = work.select("op").unique().join(calls, on="op")
     if calls.is_empty():
         return pl.DataFrame(schema=COSTED)
     # Calls are many and distinct ones few: rows are told apart by a 64-bit hash, strings are not compared again.
-    calls = calls.with_columns(calls.select("name", *ARGUMENTS).hash_rows().alias("hash"))
+    calls = calls.with_columns(calls.select("name", *ARGUMENTS, *COUNTED).hash_rows().alias("hash"))
     known = _known_costs(calls.unique("hash", maintain_order=True))
     calls = calls.select("op", "hash").join(known, on="hash")
     longest = (
@@ -68,13 +69,15 @@ def costed(trace: Trace) -> pl.DataFrame:
     rounded = (
         pl.col("name").cast(pl.String).str.contains(TF32) & (pl.col("dtype") == "fp32") & pl.col("matrix")
     )
-    peaks = _peaks(trace)
+    # What goes through the bus to the host is not bound by the device's memory.
+    by_bus = pl.col("name").cast(pl.String).str.contains(r"^Memcpy (HtoD|DtoH|PtoP)")
     return (
         longest.with_columns(
             pl.lit(trace.rank, pl.Int32).alias("rank"),
             pl.when(rounded).then(pl.lit("tf32")).otherwise("dtype").alias("dtype"),
         )
-        .join(peaks, on=["device", "dtype"], how="left")
+        .join(_peaks(trace), on=["device", "dtype"], how="left")
+        .with_columns(pl.when(~by_bus).then(pl.col("peak_flops", "peak_bandwidth")))
         .sort("id")
         .select(pl.col(name).cast(dtype) for name, dtype in COSTED.items())
     )
@@ -87,9 +90,12 @@ def _known_costs(distinct: pl.DataFrame) -> pl.DataFrame:
         return msgspec.json.decode(text) if text else []
 
     costs: list[Cost | None] = []
-    for name, *arguments in distinct.select("name", *ARGUMENTS).iter_rows():
+    for name, *arguments, flops, gigabytes in distinct.select("name", *ARGUMENTS, *COUNTED).iter_rows():
         shapes, types, strides, values = (decoded(text) for text in arguments)
-        costs.append(cost(Call(name, shapes, types, strides, [str(value) for value in values])))
+        found = cost(Call(name, shapes, types, strides, [str(value) for value in values]))
+        if found is not None and gigabytes:  # Inductor knows which of its tensors are both read and written
+            found = found._replace(bytes=round(gigabytes * 1e9), flops=flops or found.flops)
+        costs.append(found)
     return (
         distinct.select("hash", op_name="name", shapes="input_dims")
         .with_columns(
