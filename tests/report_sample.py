@@ -275,7 +275,7 @@ def hostile() -> Report:
         ],
         health=Health(
             verdict="degraded",
-            notes=[HealthNote(code="x", text=name, share_of_device_time=0.1) for name in HOSTILE],
+            notes=[HealthNote(code=name, text=name, share_of_device_time=0.1) for name in HOSTILE],
         ),
         idle=[IdleRow(device=0, cause=name, idle_us=10.0, share_of_window=0.01) for name in HOSTILE],
         graphs=[

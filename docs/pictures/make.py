@@ -29,8 +29,16 @@ RECORDING = Path("examples/recordings/llama_train_compile.json.gz")  # as a read
 THEME = TerminalTheme(
     (22, 27, 36),
     (222, 228, 237),
-    [(0, 0, 0), (240, 127, 145), (94, 203, 139), (227, 176, 75)]
-    + [(125, 178, 242), (194, 150, 232), (110, 205, 215), (222, 228, 237)],
+    [
+        (0, 0, 0),
+        (240, 127, 145),
+        (94, 203, 139),
+        (227, 176, 75),
+        (125, 178, 242),
+        (194, 150, 232),
+        (110, 205, 215),
+        (222, 228, 237),
+    ],
 )
 WINDOW = """<!doctype html><meta charset="utf-8"><style>
 body {{ margin: 0; padding: 22px; background: #0b0f16; width: max-content; }}
@@ -62,7 +70,7 @@ def shoot(browser: Browser, page: str, target: str, *, height: int | None = None
     """Screenshot a page, whole or its first ``height`` pixels, to ``target`` in this folder."""
     context = browser.new_context(
         viewport={"width": 1240, "height": height or 900},
-        device_scale_factor=1.5,
+        device_scale_factor=1.5 if height else 1.2,  # text is what makes a picture large
         color_scheme="dark" if dark else "light",
     )
     view = context.new_page()

@@ -103,6 +103,18 @@ def test_counts_sums_span_and_busy_agree_with_the_oracle(recording: Recording) -
         assert device.span_us == pytest.approx(expected["span_us"], abs=0.001 * expected["n"])
         assert device.busy_us == pytest.approx(expected["busy_us"], abs=0.001 * expected["n"])
         assert 100 * device.busy_fraction_of_span == pytest.approx(expected["busy_pct"], abs=0.01)
+    assert sorted(step.name for step in report.steps) == sorted(truth["steps"])
+    for kind in ("kernel", "memcpy", "memset"):
+        rows = [row for row in report.kernels if row.kind == kind]
+        assert sum(row.launches for row in rows) == truth[f"n_{kind}"]
+        assert sum(row.device_time_us for row in rows) == pytest.approx(truth[f"sum_{kind}_us"], abs=near)
+    for name, time_us, launches in truth["top5"]:  # names are cut there
+        assert any(
+            row.name.startswith(name)
+            and row.launches == launches
+            and row.device_time_us == pytest.approx(time_us, abs=0.001 * launches)
+            for row in report.kernels
+        )
     kernels = {row.name for row in report.kernels if row.kind == "kernel"}
     assert len(kernels) == truth["unique_kernels"]
     communication = [row for row in report.categories if row.category == "communication"]

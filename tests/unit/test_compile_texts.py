@@ -266,6 +266,22 @@ def test_the_glossary_knows_overloads() -> None:
     assert aten.meaning("aten.nothing_like_it") is None
 
 
+@pytest.mark.parametrize(
+    ("name", "ops"),
+    [
+        ("cpp_fused_add_gelu_view_0", ("aten.add", "aten.gelu", "aten.view")),
+        ("cpp_fused_gelu_gelu_backward_view_3", ("aten.gelu", "aten.gelu_backward", "aten.view")),
+        ("triton_poi_fused__to_copy_12", ("aten._to_copy",)),
+        ("triton_red_fused__softmax_backward_data_div_0", ("aten._softmax_backward_data", "aten.div")),
+        ("triton_poi_fused_add_mystery_0", ()),
+        ("triton_tem_fused_mystery_0", ()),
+        ("my_kernel", ()),
+    ],
+)
+def test_ops_in_a_kernels_name(name: str, ops: tuple[str, ...]) -> None:
+    assert aten.ops_in_name(name, set()) == ops
+
+
 def test_phases_are_exclusive_and_complete() -> None:
     def event(name: str, ts: float, ph: str) -> Event:
         return Event(name, ts * 1e6, ph, Arguments())

@@ -107,11 +107,11 @@ class CompileLog:
             self.taps.append((logger, tap, logger.level))
             logger.addFilter(tap)
             logger.setLevel(logging.DEBUG)
-        if not torch_private.bytecode_in_structured_log():
-            from torch._dynamo.convert_frame import register_bytecode_hook
+        # The structured log holds bytecode of resumed functions only (2.13 to 2.15), before that of none.
+        from torch._dynamo.convert_frame import register_bytecode_hook
 
-            self.bytecode = (self.home / f"rank{self.rank}.bytecode.jsonl").open("w", encoding="utf-8")
-            self.bytecode_hook = register_bytecode_hook(self._keep_bytecode)
+        self.bytecode = (self.home / f"rank{self.rank}.bytecode.jsonl").open("w", encoding="utf-8")
+        self.bytecode_hook = register_bytecode_hook(self._keep_bytecode)
 
     def _keep_bytecode(self, before: CodeType, after: CodeType) -> None:
         assert self.bytecode is not None

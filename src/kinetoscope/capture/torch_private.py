@@ -93,14 +93,6 @@ def dynamo_counters() -> dict[str, dict[str, int]]:
     return {str(group): {str(k): int(v) for k, v in values.items()} for group, values in counters.items() if values}
 
 
-def bytecode_in_structured_log() -> bool:
-    """True from 2.13 on, where the structured log holds the bytecode itself."""
-    import torch
-
-    major, minor = (int(part) for part in torch.__version__.split(".")[:2])
-    return (major, minor) >= (2, 13)
-
-
 def profiler_configuration(*, any_thread: bool) -> Any:
     """Kineto's settings: no Python copy of its events; with ``any_thread``, one recording of all threads."""
     from torch._C._profiler import _ExperimentalConfig

@@ -1,7 +1,8 @@
 """What Inductor fused, and why not, from its scheduler's log lines.
 
-Read from a recording's ``scheduler.log`` or any text that ``TORCH_LOGS=fusion,cudagraphs`` (or ``+fusion`` and the
-like) printed: ``I1121 01:48:44.7 PID file:line] [0/0_1] [__fusion] message``.
+Read from any text that ``TORCH_LOGS=fusion,cudagraphs`` printed, ``V1121 01:48:44.7 PID file:line] [0/0_1] [__fusion]
+message``, or from a recording's ``scheduler.log``, ``DEBUG 2026-11-21 01:48:44,700 torch._inductor.scheduler.__fusion
+message``, which names no compilation: its graphs come in the order in which they were compiled.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from kinetoscope.compilation.model import Fusion, FusionRound, NotFused
 LINE = re.compile(
     r"\] (?:\[(?P<compile>[!\d/]+)(?:_(?P<attempt>\d+))?\] )?\[__(?P<logger>\w+)\] (?P<message>.*)"
 )
+RECORDED = re.compile(r"^[A-Z]+ \d{4}-\d\d-\d\d [\d:,]+ torch\.[\w.]*?\.__(?P<logger>\w+) (?P<message>.*)")
 ATTEMPT = re.compile(r"attempting fusion \((\d+)/\d+\): (\d+) nodes")
 COMPLETED = re.compile(r"completed fusion round \((\d+)/\d+\): fused (\d+) nodes into (\d+) nodes")
 CANNOT = re.compile(r"^cannot fuse (.+?) with (.+?): (.+)$")
@@ -45,7 +47,10 @@ class Compiled:
 
 @dataclass(frozen=True)
 class SchedulerLog:
-    """Fusion of every graph in the order they were compiled, and why CUDA graphs were skipped."""
+    """Fusion of every graph in the order they were compiled, and why CUDA graphs were skipped.
+
+    The compile id is "" (None for a skip) where the text does not name it.
+    """
 
     graphs: tuple[tuple[str, Fusion], ...]
     cudagraph_skips: tuple[tuple[str | None, str], ...]
@@ -56,11 +61,11 @@ def parse(lines: Iterable[str]) -> SchedulerLog:
     graphs: list[Compiled] = []
     skips: dict[tuple[str | None, str], None] = {}
     for line in lines:
-        if "[__fusion]" not in line and "[__cudagraphs]" not in line and "udagraph" not in line:
+        if "__fusion" not in line and "udagraph" not in line:
             continue
-        match = LINE.search(line)
+        match = LINE.search(line) or RECORDED.match(line)
         message = match["message"].strip() if match else line
-        compile_id = match["compile"] if match else None
+        compile_id = match.groupdict().get("compile") if match else None
         if skip := SKIPPED.search(message):
             skips[(compile_id, skip[1].strip())] = None
         elif match and match["logger"] == "fusion":

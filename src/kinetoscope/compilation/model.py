@@ -184,12 +184,20 @@ class Fusion(Row, frozen=True, kw_only=True):
 
 
 class ExternCall(Row, frozen=True, kw_only=True):
-    """A call of a library kernel (cuBLAS, cuDNN, ATen fallback) in a generated module."""
+    """Calls of a library's kernels (cuBLAS, cuDNN, ATen fallback) in a generated module.
+
+    ``op`` is the name that the trace has for them (``aten::mm``); ``source`` holds the lines of all calls,
+    ``places`` those of each call in order.
+    """
 
     name: str
+    op: str
     calls: int
     aten_ops: tuple[str, ...]
     source: tuple[SourceLine, ...]
+    places: tuple[tuple[SourceLine, ...], ...]
+    device_time_us: float | None = None
+    launches: int | None = None
 
 
 class Graph(Row, frozen=True, kw_only=True):
@@ -233,6 +241,7 @@ class Kernel(Row, frozen=True, kw_only=True):
     path: str | None
     calls: int
     aten_ops: tuple[str, ...]
+    ops_basis: str | None
     nodes: tuple[str, ...]
     source: tuple[SourceLine, ...]
     source_basis: str | None
@@ -293,6 +302,13 @@ class Text:
 
     def read(self) -> str:
         return self.log.text(self.record)
+
+
+def held(name: str, text: str) -> Text:
+    """A text that stands in no log, in the form of those that do."""
+    data = b"\t" + text.encode().replace(b"\n", b"\n\t")
+    record = Record("artifact", name, None, 0, None, b"{}", 0, len(data))
+    return Text(Log(name, data, (record,)), record)
 
 
 @dataclass(frozen=True, eq=False)  # identity: analyses remember their result per compilation

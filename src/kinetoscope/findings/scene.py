@@ -8,12 +8,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
+from typing import Any
 
 import polars as pl
 
 from kinetoscope.analysis import intervals
 from kinetoscope.analysis.busy import busy_intervals
+from kinetoscope.analysis.idle import gaps
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.names import short_name
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.window import window
 from kinetoscope.analysis.work import work
@@ -24,6 +27,9 @@ from kinetoscope.trace.model import Trace
 # Severity is the share of the step that the advice would save. Above a tenth it is the first thing to do; below three
 # hundredths it disappears in the noise from run to run; below half a hundredth nobody should read about it.
 HIGH, MEDIUM, LOW = 0.10, 0.03, 0.005
+
+# A step that takes hardly longer than its device work waits for nothing else.
+DEVICE_BOUND = 1.1
 
 SHOWN_EVENTS = 12  # evidence lists the first few events; their number is in the text
 
@@ -60,8 +66,19 @@ class Scene:
     @cached_property
     def bounds(self) -> tuple[int, int]:
         within = window(self.trace)
-        end = self.work["end_ns"].max()
-        return within.start_ns, max(within.end_ns, int(end) if end is not None else 0)  # type: ignore[arg-type]
+        start, end = within.start_ns, max(within.end_ns, int(self.work["end_ns"].max() or 0))  # type: ignore[arg-type]
+        if len(self.trace.steps):
+            # What was launched before the first step and runs into it is not the steps' time.
+            earlier = work(self.trace).filter(pl.col("step").is_null() & (pl.col("start_ns") < self.first_work_ns))
+            left_over = int(earlier["end_ns"].max() or 0)  # type: ignore[arg-type]
+            start = min(max(start, left_over), self.first_work_ns) if left_over > start else start
+        return start, end
+
+    @cached_property
+    def first_work_ns(self) -> int:
+        """When the device began with what the recorded steps launched."""
+        first = self.work["start_ns"].min()
+        return int(first) if first is not None else 0  # type: ignore[arg-type]
 
     @cached_property
     def length_ns(self) -> int:
@@ -118,8 +135,66 @@ class Scene:
         return table.filter(pl.col("start_ns").is_between(start, end))
 
     @cached_property
-    def latest_launch(self) -> pl.DataFrame:
-        return timeline.chain(self.trace)
+    def gaps(self) -> pl.DataFrame:
+        """The idle time of this rank's devices between the bounds, cut by cause (``analysis.idle.gaps``)."""
+        found = gaps(self.profile).filter(pl.col("rank") == self.rank)
+        return found.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
+
+    def idle_us(self, *causes: str) -> float:
+        """Idle time of these causes per step, µs."""
+        return float(self.gaps.filter(pl.col("cause").is_in(causes))["idle_ns"].sum()) / self.steps / 1000
+
+    def per_step(self, count: float) -> float:
+        return count / self.steps
+
+    @cached_property
+    def compiler_events(self) -> pl.DataFrame:
+        """Phases of Dynamo, AOTAutograd and Inductor that torch marks; the recording of CUDA graphs is left out."""
+        return self.inside(self.host(r"\(dynamo_timed\)$")).filter(
+            ~pl.col("name").cast(pl.String).str.starts_with("CUDAGraphNode.record")
+        )
+
+    # The device, as far as the file describes it.
+
+    @property
+    def multiprocessors(self) -> int | None:
+        return self.trace.devices[0].multiprocessors if self.trace.devices else None
+
+    def _property(self, name: str, otherwise: int) -> int:
+        return int(self.trace.devices[0].properties.get(name, otherwise)) if self.trace.devices else otherwise
+
+    @property
+    def threads_per_multiprocessor(self) -> int:
+        return self._property("maxThreadsPerMultiprocessor", 2048)
+
+    @property
+    def blocks(self) -> pl.Expr:
+        """Blocks of each launch's grid (``work``'s column ``grid``)."""
+        return _product(pl.col("grid"))
+
+    @property
+    def threads(self) -> pl.Expr:
+        """Threads of each launch's block."""
+        return _product(pl.col("block"))
+
+    @property
+    def resident_blocks(self) -> pl.Expr:
+        """Blocks that one multiprocessor can hold at a time, by threads, registers and shared memory."""
+        registers = self._property("regsPerMultiprocessor", 65536)
+        shared = self._property("sharedMemPerMultiprocessor", 233472)
+        # Registers are given to warps in units of 256; each block takes 1 KiB of shared memory for the system.
+        warps = (self.threads / 32).ceil()
+        per_warp = (pl.col("registers") * 32 / 256).ceil() * 256
+        return pl.min_horizontal(
+            self.threads_per_multiprocessor // self.threads,
+            (registers / (warps * per_warp)).floor(),
+            (shared / (pl.col("shared_memory_bytes").fill_null(0) + 1024)).floor(),
+            32,  # blocks, whatever their size
+        )
+
+    @staticmethod
+    def short(kernel: str) -> str:
+        return short_name(kernel)
 
     # Savings.
 
@@ -128,13 +203,16 @@ class Scene:
         freed = float(events["saved_ns"].sum() or 0) / self.steps / 1000
         sooner = timeline.sooner(self.trace, events.select("id", "saved_ns")) / self.steps / 1000
         us = min(freed, sooner)
+        busy = self.busy_ns / self.steps / 1000
+        if self.unprofiled_us is not None and self.unprofiled_us < DEVICE_BOUND * busy:
+            us = freed  # without the profiler the host keeps up: the device sets the pace
         critical = us >= 0.25 * freed
         where = (
             f"{freed:.0f} µs of device time per {self.unit}, {us:.0f} µs of it on the critical path"
             if us < 0.95 * freed
             else "all of it on the critical path"
         )
-        return Saving(us, f"{basis}; {where}", critical, us / self.step_us)
+        return Saving(us, f"{basis}; {where}", critical, us / self.step_us, freed / max(busy, 1e-9))
 
     def host_saving(self, earlier: pl.DataFrame, basis: str) -> Saving:
         """What is saved if host work is shortened: columns ``at`` (ns) and ``saved_ns``. Host time is as profiled;
@@ -170,6 +248,16 @@ class Scene:
             tuple(events["event"].head(SHOWN_EVENTS).to_list()),
         )
 
+    def gap_evidence(self, gap: dict[str, Any]) -> Evidence:
+        """Evidence for one row of ``gaps``."""
+        shown = gap["host_event"]
+        return Evidence(
+            f"idle {(gap['end_ns'] - gap['start_ns']) / 1000:.0f} µs: {gap['text']}",
+            gap["start_ns"] / 1000,
+            gap["end_ns"] / 1000,
+            () if shown is None else (int(self.trace.host_events["event"][shown]),),
+        )
+
     def source(self, ops: pl.Series) -> str | None:
         """``file.py:12`` of the user's line around the first of these rows of ``host_events`` that tells it."""
         host = self.trace.host_events
@@ -196,10 +284,13 @@ class Scene:
 
 
 def severity(saving: Saving, at_most: Severity = "high") -> Severity | None:
-    """How serious a saving is, by its share of the step; None: not worth a line."""
+    """How serious a saving is, by its share of the step; None: not worth a line.
+
+    Device time that is freed off the critical path shortens nothing today, but is what counts once the host keeps up:
+    it is low from ``MEDIUM`` of the busy time on, and information from ``LOW`` on."""
     share = saving.share
     if share < LOW:
-        return None
+        return "low" if saving.freed_share >= MEDIUM else "info" if saving.freed_share >= LOW else None
     if share >= HIGH and at_most == "high":
         return "high"
     return "medium" if share >= MEDIUM and at_most in ("high", "medium") else "low"
@@ -228,6 +319,12 @@ def _frames(host: pl.DataFrame, row: int | None) -> Iterable[str]:
     while row is not None:
         yield str(host["name"][row])
         row = host["parent"][row]
+
+
+def _product(triple: pl.Expr) -> pl.Expr:
+    """The product of a JSON list of three numbers."""
+    numbers = triple.str.extract_all(r"\d+").list.eval(pl.element().cast(pl.Int64))
+    return numbers.list.eval(pl.element().product()).list.first()
 
 
 def _text(name: pl.Expr) -> pl.Expr:

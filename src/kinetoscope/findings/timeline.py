@@ -78,12 +78,15 @@ def chain(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def waits_of(trace: Trace) -> pl.DataFrame:
-    """When the host waited for the device: ``id`` of the call, ``start_ns``, ``at`` (its end), ``waited_ns``."""
+    """When the host waited for the device: ``id`` of the call, ``start_ns``, ``at`` (its end), ``waited_ns``.
+    A copy from or to pageable memory holds the host until it is done."""
     host = trace.host_events
     names = host["name"].unique()
     waiting = names.filter(names.cast(pl.String).str.contains(WAITS))
+    device = trace.device_events
+    pageable = device.filter(device["name"].cast(pl.String).str.contains("Pageable"))["launch"].drop_nulls()
     return (
-        host.filter(pl.col("name").is_in(waiting.implode()))
+        host.filter(pl.col("name").is_in(waiting.implode()) | pl.col("id").is_in(pageable.implode()))
         .with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("at"))
         .sort("at")
         .select("id", "start_ns", "at", pl.col("duration_ns").alias("waited_ns"))

@@ -9,7 +9,7 @@ import polars as pl
 
 from kinetoscope import __version__
 from kinetoscope.analysis.busy import busy
-from kinetoscope.analysis.compiled import join
+from kinetoscope.analysis.compiled import join, source_of
 from kinetoscope.analysis.graphs import graph_categories, graphs
 from kinetoscope.analysis.health import health
 from kinetoscope.analysis.idle import idle
@@ -76,11 +76,14 @@ def _environment(profile: Profile) -> dict[str, Any]:
 
 def _devices(profile: Profile) -> list[document.DeviceRow]:
     names = {(t.rank, d.index): d.name for t in profile.traces for d in t.devices}
+    # ROCm numbers a kernel's device otherwise than the device's properties; where all are of one sort, that is it.
+    of_rank = {t.rank: {d.name for d in t.devices} for t in profile.traces}
+    only = {rank: next(iter(found)) for rank, found in of_rank.items() if len(found) == 1}
     return [
         document.DeviceRow(
             rank=row["rank"],
             device=row["device"],
-            name=names.get((row["rank"], row["device"]), ""),
+            name=names.get((row["rank"], row["device"]), only.get(row["rank"], "")),
             window_us=_us(row["window_ns"]),
             span_us=_us(row["span_ns"]),
             busy_us=_us(row["busy_ns"]),
@@ -133,6 +136,7 @@ def _categories(profile: Profile) -> list[document.CategoryRow]:
 
 
 def _kernels(profile: Profile) -> list[document.KernelRow]:
+    sources = source_of(profile)
     return [
         document.KernelRow(
             name=row["name"],
@@ -154,6 +158,7 @@ def _kernels(profile: Profile) -> list[document.KernelRow]:
             ],
             kind=row["kind"],
             graph=row["graph"],
+            source=sources.get(row["name"]),
         )
         for row in kernel_rows(profile).iter_rows(named=True)
     ]

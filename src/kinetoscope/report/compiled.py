@@ -239,8 +239,12 @@ def _graph_cells(graph: Graph) -> Iterable[Text]:
     yield Text(numbers.count(graph.kernels))
     yield Text(numbers.count(sum(e.calls for e in graph.extern)))
     yield Text(numbers.size(graph.saved_bytes) if graph.saved_bytes else "–")
-    fused = graph.fusion is not None and graph.fusion.rounds
-    yield Text(f"{fused[0].before} → {fused[-1].after}" if fused else "–")
+    yield Text(_fused(graph))
+
+
+def _fused(graph: Graph) -> str:
+    nodes = [n for r in graph.fusion.rounds for n in (r.before, r.after)] if graph.fusion else []
+    return f"{nodes[0]} → {nodes[-1]}" if nodes else "–"
 
 
 def _time_cells(graph: Graph) -> Iterable[Text]:
@@ -277,15 +281,15 @@ def source(kernel: Kernel) -> str:
     """The first line it computes, and how many more."""
     if not kernel.source:
         return "–"
-    more = f" +{len(kernel.source) - 1}" if len(kernel.source) > 1 else ""
-    return place(kernel.source[0].file, kernel.source[0].line) + more
+    first, *others = kernel.source
+    return place(first.file, first.line) + (f" +{len(others)}" if others else "")
 
 
 def _lines(joined: Joined) -> Iterable[RenderableType]:
     if not joined.source_lines:
         return
     yield from heading(
-        "Source lines", "device time of generated kernels that compute the line; fused ones count for each"
+        "Source lines", "device time of the kernels that compute the line; fused ones count for each"
     )
     table = columns("left", "left*", "right", "right", "right")
     heads(table, "line", "code", "device time", "share", "kernels")

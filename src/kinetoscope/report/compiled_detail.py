@@ -182,9 +182,8 @@ def _graph(graph: Graph, *, fusion: bool) -> Iterable[RenderableType]:
             yield aside(f"{tensor.name}  {tensor.dtype}[{', '.join(tensor.shape)}]  {size}")
     for call in graph.extern:
         lines = ", ".join(place(s.file, s.line) for s in call.source[:3])
-        yield Text(
-            f"{call.calls} × {names.plain(call.name)}  {', '.join(call.aten_ops[-1:])}  {lines}", style="dim"
-        )
+        time = f"  {numbers.time(call.device_time_us)}" if call.device_time_us else ""
+        yield Text(f"{call.calls} × {names.plain(call.name)}{time}  {lines}", style="dim")
     if fusion:
         yield from _fusion(graph)
 

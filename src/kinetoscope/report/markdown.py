@@ -46,9 +46,8 @@ def _lines(report: Report, inputs: Sequence[str]) -> Iterable[str]:
     yield ""
     mark = "✅" if report.health.verdict == "good" else "⚠️"
     yield f"{mark} {escape(headline.verdict(report))}"
-    if report.health.verdict != "good":
-        yield ""
-        yield from (f"- {escape(note.text)}" for note in report.health.notes)
+    if notes := headline.notes(report):
+        yield from ("", *(f"- {escape(note)}" for note in notes))
     yield ""
     yield f"**{escape(headline.headline(report))}**"
     for line in (headline.timing(report), headline.compilation(report)):

@@ -10,6 +10,10 @@ DAMAGES: dict[str, tuple[str, bool]] = {
     "missing-head": ("the beginning of the file is missing", True),
     "bad-event": ("{n} events could not be read and are left out", True),
     "unreadable-bytes": ("{n} bytes between events could not be read", True),
+    "several-traces": (
+        "the file holds {n} more lists of events; they are read as one",
+        True,
+    ),
     "missing-time": ("{n} events have no time and are left out", True),
     "impossible-time": ("{n} events lie days away from all others and are left out", True),
     "impossible-duration": ("{n} events have an impossible duration; it is taken as zero", False),
