@@ -16,6 +16,7 @@ from kinetoscope.analysis.idle import idle
 from kinetoscope.analysis.kernels import kernel_rows, kernels
 from kinetoscope.analysis.ops import ops
 from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.roofline import kernel_roofline
 from kinetoscope.analysis.steps import steps
 from kinetoscope.analysis.window import window
 from kinetoscope.analysis.work import work_of_all
@@ -137,6 +138,7 @@ def _categories(profile: Profile) -> list[document.CategoryRow]:
 
 def _kernels(profile: Profile) -> list[document.KernelRow]:
     sources = source_of(profile)
+    limits = kernel_roofline(profile).select("name", "flops", "bytes", "speed_of_light")
     return [
         document.KernelRow(
             name=row["name"],
@@ -159,8 +161,13 @@ def _kernels(profile: Profile) -> list[document.KernelRow]:
             kind=row["kind"],
             graph=row["graph"],
             source=sources.get(row["name"]),
+            bytes=row["bytes"],
+            flops=row["flops"],
+            speed_of_light=row["speed_of_light"],
         )
-        for row in kernel_rows(profile).iter_rows(named=True)
+        for row in kernel_rows(profile)
+        .join(limits, on="name", how="left", maintain_order="left")
+        .iter_rows(named=True)
     ]
 
 
