@@ -132,10 +132,11 @@ KERNEL_LAUNCH = r"^(cuda|cu|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel|^(cuda
 
 def _unanswered(trace: Trace) -> list[Note]:
     calls = unanswered_launches(trace)
-    calls = calls.filter(matching(calls["name"], KERNEL_LAUNCH) & ~_captured(trace, calls))
-    launches = int(matching(trace.host_events["name"], KERNEL_LAUNCH).sum())
+    calls = calls.filter(matching(calls["name"], KERNEL_LAUNCH))
+    calls = calls.filter(~_captured(trace, calls)) if len(calls) else calls
     if calls.is_empty() or not len(trace.device_events):
         return []
+    launches = int(matching(trace.host_events["name"], KERNEL_LAUNCH).sum())
     share = len(calls) / launches
     text = (
         f"{len(calls):,} of {launches:,} kernel launches left no device event ({share:.1%}): buffers were dropped, or "

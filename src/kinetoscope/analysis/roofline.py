@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.op_call import DTYPES, Call, Cost
 from kinetoscope.analysis.op_costs import cost
@@ -58,27 +59,37 @@ def costed(trace: Trace) -> pl.DataFrame:
     # Calls are many and distinct ones few: rows are told apart by a 64-bit hash, strings are not compared again.
     calls = calls.with_columns(calls.select("name", *ARGUMENTS, *COUNTED).hash_rows().alias("hash"))
     known = _known_costs(calls.unique("hash", maintain_order=True))
-    calls = calls.select("op", "hash").join(known, on="hash")
+    calls = calls.select("op", "hash").join(known.select("hash").with_row_index("known"), on="hash")
+    of_longest = pl.col("duration_ns").arg_max()
     longest = (
         work.join(calls, on="op")
-        .with_columns(pl.col("duration_ns").sum().over("op").alias("time_ns"))
-        .sort("duration_ns", "id", descending=[True, False])
-        .unique("op", keep="first", maintain_order=True)
+        .group_by("op")
+        .agg(
+            pl.col("id").get(of_longest),
+            pl.col("known").first(),
+            pl.col("duration_ns").sum().alias("time_ns"),
+        )
         .filter(pl.col("time_ns") > 0)
+        .sort("id")
     )
-    rounded = (
-        pl.col("name").cast(pl.String).str.contains(TF32) & (pl.col("dtype") == "fp32") & pl.col("matrix")
+    longest = pl.concat(
+        [
+            longest.select("time_ns"),
+            trace.device_events.select("id", "device", "name")[longest["id"]],
+            known.drop("hash")[longest["known"]],
+        ],
+        how="horizontal",
     )
+    rounded = matching(longest["name"], TF32) & (longest["dtype"] == "fp32") & longest["matrix"]
     # What goes through the bus to the host is not bound by the device's memory.
-    by_bus = pl.col("name").cast(pl.String).str.contains(r"^Memcpy (HtoD|DtoH|PtoP)")
+    by_bus = matching(longest["name"], r"^Memcpy (HtoD|DtoH|PtoP)")
     return (
         longest.with_columns(
             pl.lit(trace.rank, pl.Int32).alias("rank"),
             pl.when(rounded).then(pl.lit("tf32")).otherwise("dtype").alias("dtype"),
         )
-        .join(_peaks(trace), on=["device", "dtype"], how="left")
+        .join(_peaks(trace), on=["device", "dtype"], how="left", maintain_order="left")
         .with_columns(pl.when(~by_bus).then(pl.col("peak_flops", "peak_bandwidth")))
-        .sort("id")
         .select(pl.col(name).cast(dtype) for name, dtype in COSTED.items())
     )
 
