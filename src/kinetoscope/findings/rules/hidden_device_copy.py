@@ -39,7 +39,9 @@ def find(profile: Profile) -> Iterable[Finding]:
             continue
         key = ["device", "stream"]
         ordered = scene.work.filter(pl.col("kind") != "memset").sort(*key, "start_ns")
-        following = [pl.col(c).shift(-1).over(key).alias(f"next_{c}") for c in ("category", "op", "correlation")]
+        following = [
+            pl.col(c).shift(-1).over(key).alias(f"next_{c}") for c in ("category", "op", "correlation")
+        ]
         hidden = ordered.with_columns(following).filter(
             pl.col("name").cast(pl.String).str.starts_with("Memcpy DtoD")
             & (pl.col("next_category").cast(pl.String) == "matmul")

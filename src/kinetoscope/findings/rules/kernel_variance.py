@@ -43,7 +43,8 @@ def find(profile: Profile) -> Iterable[Finding]:
         kernels = (
             kernels.with_columns(pl.col("id").cum_count().over("step", "name", "grid").alias("nth"))
             .with_columns(
-                pl.col("duration_ns").median().over(place).alias("usual_ns"), pl.len().over(place).alias("seen")
+                pl.col("duration_ns").median().over(place).alias("usual_ns"),
+                pl.len().over(place).alias("seen"),
             )
             .filter(pl.col("seen") >= STEPS)
             .with_columns((pl.col("duration_ns") - pl.col("usual_ns")).clip(lower_bound=0).alias("saved_ns"))

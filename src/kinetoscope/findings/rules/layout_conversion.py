@@ -55,7 +55,11 @@ def find(profile: Profile) -> Iterable[Finding]:
             f"{share:.0%} of busy time",
             severity=level,
             saving=saving,
-            evidence=[scene.evidence("the longest conversions", kernels.sort("duration_ns", descending=True).head(8))],
+            evidence=[
+                scene.evidence(
+                    "the longest conversions", kernels.sort("duration_ns", descending=True).head(8)
+                )
+            ],
             advice="Keep model and input in channels_last.",
             snippet="model = model.to(memory_format=torch.channels_last)\nx = x.to(memory_format=torch.channels_last)",
             source=scene.source(kernels["op"]),

@@ -37,8 +37,9 @@ def find(profile: Profile) -> Iterable[Finding]:
         if processors is None:
             continue
         kernels = (
-            scene.work.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
-            .with_columns(scene.blocks.alias("blocks"))
+            scene.shaped(
+                scene.work.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
+            )
             .filter(pl.col("blocks") <= USED * processors)
             .with_columns((pl.col("duration_ns") * (1 - pl.col("blocks") / processors)).alias("saved_ns"))
         )
