@@ -9,7 +9,7 @@ Why it is slow
     the result back, at full memory traffic each time.
 
 How it decides
-    Their device time.
+    The kernel's name; what is saved is their device time.
 
 What to do
     Keep the whole model in channels_last: ``model.to(memory_format=torch.channels_last)`` and the same for its input.
