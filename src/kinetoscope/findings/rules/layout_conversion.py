@@ -33,7 +33,7 @@ from kinetoscope.findings.scene import scenes, severity
 MOVES = r"convolution(_backward)?|split_with_sizes|slice|permute|transpose|clone"
 CONVERTS = (
     r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|^batched_transpose_\d|SubTensorOpWithCastTensor"
-    rf"|^triton_poi_fused_(({MOVES})_)*convolution(_({MOVES}))*(_\d+)?$"
+    rf"|^triton_poi_fused_(({MOVES})_)*convolution(_backward)?(_({MOVES}))*(_\d+)?$"
 )
 
 
