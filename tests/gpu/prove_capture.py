@@ -119,7 +119,7 @@ def price(out: Path) -> list[str]:
 
         def plain(step=step):
             kinds = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
-            with profile(activities=kinds, schedule=schedule(wait=0, warmup=1, active=5)) as p:
+            with profile(activities=kinds, schedule=schedule(wait=0, warmup=1, active=5, repeat=1)) as p:
                 for _ in range(6):
                     step()
                     p.step()
@@ -150,7 +150,11 @@ def price(out: Path) -> list[str]:
         )
         lines.append(f"recording 5 steps and writing them, {name:<9} {figures}")
 
-    for name, make, count in (("train", trainer, 60), ("generate", generator, 300), ("compiled 64x64", matmul, 4000)):
+    for name, make, count in (
+        ("train", trainer, 60),
+        ("generate", generator, 300),
+        ("compiled 64x64", matmul, 4000),
+    ):
         step = make()
         for _ in range(20):
             step()
@@ -188,7 +192,9 @@ def price(out: Path) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", type=Path)
     parser.add_argument("--only-price", action="store_true")
     options = parser.parse_args()

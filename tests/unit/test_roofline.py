@@ -254,3 +254,36 @@ def test_shares_on_a_real_recording_are_plausible(shared_data: Path) -> None:
     assert 0.5 < weighted < 0.9  # large bf16 products on an H200 run at about two thirds of its peak
     assert table.filter(pl.col("refused"))["time_ns"].sum() < 0.03 * table["time_ns"].sum()
     assert table["speed_of_light"].max() <= 1
+
+
+def test_bytes_of_generated_kernels_are_those_inductor_counted(shared_data: Path) -> None:
+    """Inductor wrote its own count beside each of its kernels; it differs only where a tensor is read and written."""
+    host = read(shared_data / "h200/mixnet_l_backward_module.json.gz").host_events
+    columns = ["name", "input_dims", "input_types", "input_strides", "concrete_inputs", "kernel_gigabytes"]
+    counted = host.filter(pl.col("kernel_gigabytes") > 0).unique("name", keep="first").select(columns)
+    ratios = []
+    for name, *arguments, gigabytes in counted.iter_rows():
+        found = cost(Call(name, *(json.loads(text) if text else [] for text in arguments)))
+        if found is not None:
+            ratios.append(found.bytes / gigabytes / 1e9)
+    assert len(ratios) > 200
+    assert sum(abs(ratio - 1) < 1e-6 for ratio in ratios) > 0.6 * len(ratios)
+    assert all(0.5 <= ratio <= 1 + 1e-6 for ratio in ratios)
+
+
+def test_what_goes_over_the_bus_has_no_share(trace_of: Make) -> None:
+    arguments = {
+        "Input Dims": [[1024], [1024], []],
+        "Input type": [FP32, FP32, "Scalar"],
+        "Input Strides": [[1], [1], []],
+    }
+    trace = trace_of(
+        event("aten::copy_", 0, 10, "cpu_op", **arguments),
+        event("cudaMemcpyAsync", 2, 3, "cuda_runtime", correlation=5),
+        event(
+            "Memcpy HtoD (Pageable -> Device)", 20, 9, "gpu_memcpy", device=0, stream=7, correlation=5, tid=7
+        ),
+        deviceProperties=H200,
+    )
+    row = roofline(Profile((trace,))).row(0, named=True)
+    assert (row["bytes"], row["bandwidth_share"]) == (8192, None)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.op_call import DTYPES, Call, Cost
 from kinetoscope.analysis.op_costs import cost
@@ -15,6 +16,7 @@ from kinetoscope.hardware import DeviceSpec, find
 from kinetoscope.trace.model import Trace
 
 ARGUMENTS = ["input_dims", "input_types", "input_strides", "concrete_inputs"]
+COUNTED = ["kernel_flops", "kernel_gigabytes"]
 # Kernels whose name says that they round fp32 to tf32 first.
 TF32 = r"tf32|_s1688|s161616gemm_tf32|_TF32_"
 
@@ -50,32 +52,44 @@ def costed(trace: Trace) -> pl.DataFrame:
     work = trace.device_events.filter(pl.col("op").is_not_null()).select(
         "id", "device", "name", "duration_ns", "op"
     )
-    calls = host.select("name", *ARGUMENTS, op="id").filter(pl.col("input_dims").is_not_null())
+    calls = host.select("name", *ARGUMENTS, *COUNTED, op="id").filter(pl.col("input_dims").is_not_null())
     calls = work.select("op").unique().join(calls, on="op")
     if calls.is_empty():
         return pl.DataFrame(schema=COSTED)
     # Calls are many and distinct ones few: rows are told apart by a 64-bit hash, strings are not compared again.
-    calls = calls.with_columns(calls.select("name", *ARGUMENTS).hash_rows().alias("hash"))
+    calls = calls.with_columns(calls.select("name", *ARGUMENTS, *COUNTED).hash_rows().alias("hash"))
     known = _known_costs(calls.unique("hash", maintain_order=True))
-    calls = calls.select("op", "hash").join(known, on="hash")
+    calls = calls.select("op", "hash").join(known.select("hash").with_row_index("known"), on="hash")
+    of_longest = pl.col("duration_ns").arg_max()
     longest = (
         work.join(calls, on="op")
-        .with_columns(pl.col("duration_ns").sum().over("op").alias("time_ns"))
-        .sort("duration_ns", "id", descending=[True, False])
-        .unique("op", keep="first", maintain_order=True)
+        .group_by("op")
+        .agg(
+            pl.col("id").get(of_longest),
+            pl.col("known").first(),
+            pl.col("duration_ns").sum().alias("time_ns"),
+        )
         .filter(pl.col("time_ns") > 0)
+        .sort("id")
     )
-    rounded = (
-        pl.col("name").cast(pl.String).str.contains(TF32) & (pl.col("dtype") == "fp32") & pl.col("matrix")
+    longest = pl.concat(
+        [
+            longest.select("time_ns"),
+            trace.device_events.select("id", "device", "name")[longest["id"]],
+            known.drop("hash")[longest["known"]],
+        ],
+        how="horizontal",
     )
-    peaks = _peaks(trace)
+    rounded = matching(longest["name"], TF32) & (longest["dtype"] == "fp32") & longest["matrix"]
+    # What goes through the bus to the host is not bound by the device's memory.
+    by_bus = matching(longest["name"], r"^Memcpy (HtoD|DtoH|PtoP)")
     return (
         longest.with_columns(
             pl.lit(trace.rank, pl.Int32).alias("rank"),
             pl.when(rounded).then(pl.lit("tf32")).otherwise("dtype").alias("dtype"),
         )
-        .join(peaks, on=["device", "dtype"], how="left")
-        .sort("id")
+        .join(_peaks(trace), on=["device", "dtype"], how="left", maintain_order="left")
+        .with_columns(pl.when(~by_bus).then(pl.col("peak_flops", "peak_bandwidth")))
         .select(pl.col(name).cast(dtype) for name, dtype in COSTED.items())
     )
 
@@ -87,9 +101,12 @@ def _known_costs(distinct: pl.DataFrame) -> pl.DataFrame:
         return msgspec.json.decode(text) if text else []
 
     costs: list[Cost | None] = []
-    for name, *arguments in distinct.select("name", *ARGUMENTS).iter_rows():
+    for name, *arguments, flops, gigabytes in distinct.select("name", *ARGUMENTS, *COUNTED).iter_rows():
         shapes, types, strides, values = (decoded(text) for text in arguments)
-        costs.append(cost(Call(name, shapes, types, strides, [str(value) for value in values])))
+        found = cost(Call(name, shapes, types, strides, [str(value) for value in values]))
+        if found is not None and gigabytes:  # Inductor knows which of its tensors are both read and written
+            found = found._replace(bytes=round(gigabytes * 1e9), flops=flops or found.flops)
+        costs.append(found)
     return (
         distinct.select("hash", op_name="name", shapes="input_dims")
         .with_columns(

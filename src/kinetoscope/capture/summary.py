@@ -34,7 +34,9 @@ def summarize(outcome: Outcome, *, report: bool) -> None:
         say("nothing was recorded: no process of the program imported torch, or none could be watched")
         return
     first = manifest.ranks[0]
-    for note in dict.fromkeys((*manifest.notes, *(n for r in manifest.ranks for n in (*r.notes, *r.steps.notes)))):
+    for note in dict.fromkeys(
+        (*manifest.notes, *(n for r in manifest.ranks for n in (*r.notes, *r.steps.notes)))
+    ):
         say(note)
     say(_steps(first) + (f", on each of {len(manifest.ranks)} ranks" if len(manifest.ranks) > 1 else ""))
     recorded = any(rank.trace for rank in manifest.ranks)

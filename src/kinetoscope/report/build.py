@@ -16,6 +16,7 @@ from kinetoscope.analysis.idle import idle
 from kinetoscope.analysis.kernels import kernel_rows, kernels
 from kinetoscope.analysis.ops import ops
 from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.roofline import kernel_roofline
 from kinetoscope.analysis.steps import steps
 from kinetoscope.analysis.window import window
 from kinetoscope.analysis.work import work_of_all
@@ -136,6 +137,9 @@ def _categories(profile: Profile) -> list[document.CategoryRow]:
 
 
 def _kernels(profile: Profile) -> list[document.KernelRow]:
+    rows = kernel_rows(profile).join(
+        kernel_roofline(profile).drop("launches"), on="name", how="left", maintain_order="left"
+    )
     sources = source_of(profile)
     return [
         document.KernelRow(
@@ -159,8 +163,12 @@ def _kernels(profile: Profile) -> list[document.KernelRow]:
             kind=row["kind"],
             graph=row["graph"],
             source=sources.get(row["name"]),
+            bytes=row["bytes"],
+            flops=row["flops"],
+            speed_of_light=row["speed_of_light"],
+            costed_launches=row["costed_launches"] or 0,
         )
-        for row in kernel_rows(profile).iter_rows(named=True)
+        for row in rows.iter_rows(named=True)
     ]
 
 

@@ -36,6 +36,11 @@ def described(counts: dict[str, int]) -> tuple[Damage, ...]:
     return tuple(Damage(code, DAMAGES[code][0].format(n=f"{counts[code]:,}"), counts[code]) for code in codes)
 
 
+def is_loss(code: str) -> bool:
+    """Whether a damage of this code takes something of the recording away (else it was mended)."""
+    return DAMAGES[code][1]
+
+
 def is_complete(counts: dict[str, int]) -> bool:
     """Whether nothing of the recording was lost."""
-    return not any(DAMAGES[code][1] for code in counts)
+    return not any(is_loss(code) for code in counts)
