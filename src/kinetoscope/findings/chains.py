@@ -24,6 +24,9 @@ def elementwise_chains(scene: Scene, work: pl.DataFrame) -> pl.DataFrame:
     fusible = work.filter(
         category.is_in(FUSIBLE)
         & (pl.col("kind") == "kernel")
+        & ~pl.col("name")
+        .cast(pl.String)
+        .str.contains("FillFunctor")  # reads nothing: nothing to fuse it with
         & pl.col("op_name").cast(pl.String).str.starts_with("aten::").fill_null(False)
     )["id"]
     if len(fusible) < LENGTH:

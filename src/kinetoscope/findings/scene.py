@@ -210,7 +210,9 @@ class Scene:
             if us < 0.95 * freed
             else "all of it on the critical path"
         )
-        return Saving(us, f"{basis}; {where}", critical, us / self.step_us, freed / max(busy, 1e-9))
+        # Of a device that hardly works, a large part may still be nothing.
+        freed_share = freed / max(busy, 1e-9) if freed >= LOW * self.step_us else 0.0
+        return Saving(us, f"{basis}; {where}", critical, us / self.step_us, freed_share)
 
     def host_saving(self, earlier: pl.DataFrame, basis: str) -> Saving:
         """What is saved if host work is shortened: columns ``at`` (ns) and ``saved_ns``. Host time is as profiled;

@@ -38,7 +38,7 @@ def build(profile: Profile) -> document.Report:
         steps=_steps(profile),
         ops=_ops(profile),
         graphs=_graphs(profile),
-        findings=_findings(profile),
+        findings=finding_rows(profile),
         health=_health(profile),
         idle=_idle(profile),
         timings=timings(profile),
@@ -231,7 +231,8 @@ def _graphs(profile: Profile) -> list[document.GraphRow]:
     ]
 
 
-def _findings(profile: Profile) -> list[document.FindingRow]:
+def finding_rows(profile: Profile) -> list[document.FindingRow]:
+    """All findings, as the contract's rows: those that save most first."""
     return [
         document.FindingRow(
             rule=finding.rule,

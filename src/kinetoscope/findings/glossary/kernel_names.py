@@ -75,7 +75,9 @@ def _nvjet(match: re.Match[str], name: str) -> Decoded:
         elif re.fullmatch(r"[NT]{2}[NT]?", part):
             fields.append(
                 Field(
-                    part, _operands(part) + (f"; the result is {LAYOUTS[part[2]]}" if len(part) == 3 else "")
+                    part,
+                    _operands(part)
+                    + (f"; the result is {LAYOUTS[part[2]]} (a reading)" if len(part) == 3 else ""),
                 )
             )
         else:
@@ -357,7 +359,7 @@ READERS: tuple[tuple[str, Callable[[re.Match[str], str], Decoded]], ...] = (
     (r"^nvjet_", _nvjet),
     (r"^triton_(?P<kind>[a-z]+)_?(?P<rest>\w*)$", _triton),
     (r"(?:nccl|rccl)(?:Dev)?Kernel_?(?P<collective>[A-Z][A-Za-z]+)", _nccl),
-    (r"(?P<product>Cijk_\w+?_(?=[BHSDIFZC0-9]))", _tensile),
+    (r"(?P<product>Cijk_[A-Z][a-z]+_[A-Z][a-z]+)", _tensile),
     (r"^(?P<arch>sm\d+)_xmma_(?P<what>[a-z]+)", _xmma),
     (r"cutlass_\d\d+_\w+", _cutlass),
     (r"^(?P<arch>ampere|volta|turing|maxwell|hopper)_\w*gemm", _legacy_gemm),

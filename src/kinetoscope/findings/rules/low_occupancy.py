@@ -57,7 +57,7 @@ def find(profile: Profile) -> Iterable[Finding]:
         for (name,), group in kernels.group_by("name", maintain_order=True):
             saving = scene.device_saving(group, "half of the kernels' time, an estimate")
             level = severity(saving, at_most="medium")
-            if level is None:
+            if level in (None, "info"):  # one kernel of many, beside the critical path
                 continue
             first = group.sort("duration_ns", descending=True).row(0, named=True)
             yield Finding(

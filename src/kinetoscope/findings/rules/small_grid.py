@@ -46,7 +46,7 @@ def find(profile: Profile) -> Iterable[Finding]:
         for (name,), group in kernels.group_by("name", maintain_order=True):
             saving = scene.device_saving(group, f"the same work spread over {processors} multiprocessors")
             level = severity(saving)
-            if level is None:
+            if level in (None, "info"):  # one kernel of many, beside the critical path
                 continue
             longest = group.sort("duration_ns", descending=True)
             yield Finding(
