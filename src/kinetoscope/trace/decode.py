@@ -19,7 +19,7 @@ import msgspec
 from kinetoscope.trace.events import ABSENT, Args, Event, ExactEvent, Label, room_of
 
 DOUBLE_HOLDS_NS = float(1 << 43)  # below so many microseconds a double is within half a nanosecond
-_FAR = 1e18  # microseconds; past this is no time at all
+LARGEST_US = 9 * 10**15  # nanoseconds of more than these microseconds are no 64-bit integer
 _EMPTY = Args()
 
 
@@ -257,18 +257,14 @@ class Packer:
                 ]
             extend(name, "I", texts.of(values), None)
         for name in layout.texts:
-            values = [
-                b"" if value is None else value if type(value) is str else str(value)
-                for value in map(_ATTRIBUTE[name], arguments)
-            ]
-            extend(name, "I", texts.of(values), None)
+            values = list(map(_ATTRIBUTE[name], arguments))
+            try:
+                codes = texts.of(values)
+            except TypeError:  # a list or an object
+                codes = texts.of(map(_as_text, values))
+            extend(name, "I", codes, None)
         if layout.collective:
-            extend(
-                "collective",
-                "I",
-                texts.of([b"" if a.collective_name is None else _collective(a) for a in arguments]),
-                None,
-            )
+            extend("collective", "I", texts.of(_collectives(arguments)), None)
 
     def _integer(self, value: Any) -> int:
         if value is None or value is ABSENT:
@@ -307,7 +303,7 @@ def doubles_hold(events: Sequence[Event | ExactEvent]) -> bool:
     except TypeError:  # one of them is no number
         pass
     return not any(
-        type(time) is str or (type(time) is float and DOUBLE_HOLDS_NS <= time < _FAR) for time in times
+        type(time) is str or (type(time) is float and DOUBLE_HOLDS_NS <= time < LARGEST_US) for time in times
     )
 
 
@@ -319,12 +315,13 @@ def _exact_ns(raw: msgspec.Raw) -> int:
     text = bytes(raw).strip(b'"').decode("ascii", "replace")
     whole, _, fraction = text.partition(".")
     if (
-        len(whole) < 17
+        len(whole) <= 16
         and whole.isdecimal()
         and len(fraction) <= 3
         and (not fraction or fraction.isdecimal())
     ):
-        return int(whole) * 1000 + int((fraction + "000")[:3])
+        ns = int(whole) * 1000 + int((fraction + "000")[:3])
+        return ns if ns <= LARGEST_US * 1000 else ABSENT
     try:
         return _decimal_ns(Decimal(text))
     except InvalidOperation:
@@ -332,9 +329,20 @@ def _exact_ns(raw: msgspec.Raw) -> int:
 
 
 def _decimal_ns(microseconds: Decimal) -> int:
-    if not microseconds.is_finite() or microseconds.adjusted() > 15:
+    if not microseconds.is_finite() or abs(microseconds) > LARGEST_US:
         return ABSENT
     return round(microseconds * 1000)
+
+
+def _as_text(value: Any) -> str | bytes:
+    return value if isinstance(value, bytes) else str(value)
+
+
+def _collectives(arguments: list[Args]) -> list[str | bytes]:
+    names = list(map(_ATTRIBUTE["collective_name"], arguments))
+    if names.count(None) == len(names):
+        return [b""] * len(names)
+    return [b"" if a.collective_name is None else _collective(a) for a in arguments]
 
 
 def _collective(arguments: Args) -> str:

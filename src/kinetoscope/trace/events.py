@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 ABSENT = -(1 << 63)  # an integer that the file does not have; packed columns hold no nulls
+NO_NUMBER = float("nan")
 _NOTHING = msgspec.Raw(b"")
 
 Label = str | int | float | bool | None
@@ -28,14 +29,14 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     input_types: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input type")
     input_strides: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Strides")
     concrete_inputs: msgspec.Raw = msgspec.field(default=_NOTHING, name="Concrete Inputs")
-    call_stack: Any = msgspec.field(default=None, name="Call stack")
+    call_stack: Any = msgspec.field(default=b"", name="Call stack")
     python_id: Any = msgspec.field(default=ABSENT, name="Python id")
     python_parent_id: Any = msgspec.field(default=ABSENT, name="Python parent id")
     python_module_id: Any = msgspec.field(default=ABSENT, name="Python module id")
-    kernel_file: Any = None
-    kernel_hash: Any = None
+    kernel_file: Any = b""
+    kernel_hash: Any = b""
     kernel_flops: Any = msgspec.field(default=ABSENT, name="kernel_flop")
-    kernel_gigabytes: Any = msgspec.field(default=None, name="kernel_num_gb")
+    kernel_gigabytes: Any = msgspec.field(default=NO_NUMBER, name="kernel_num_gb")
     device: Any = ABSENT
     stream: Any = ABSENT
     context: Any = ABSENT
@@ -43,16 +44,16 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     block: msgspec.Raw = _NOTHING
     registers: Any = msgspec.field(default=ABSENT, name="registers per thread")
     shared_memory_bytes: Any = msgspec.field(default=ABSENT, name="shared memory")
-    blocks_per_sm: Any = msgspec.field(default=None, name="blocks per SM")
-    warps_per_sm: Any = msgspec.field(default=None, name="warps per SM")
-    occupancy_percent: Any = msgspec.field(default=None, name="est. achieved occupancy %")
+    blocks_per_sm: Any = msgspec.field(default=NO_NUMBER, name="blocks per SM")
+    warps_per_sm: Any = msgspec.field(default=NO_NUMBER, name="warps per SM")
+    occupancy_percent: Any = msgspec.field(default=NO_NUMBER, name="est. achieved occupancy %")
     bytes: Any = ABSENT
     graph_node: Any = msgspec.field(default=ABSENT, name="graph node id")
     graph: Any = msgspec.field(default=ABSENT, name="graph id")
-    label: Any = msgspec.field(default=None, name="name")
+    label: Any = msgspec.field(default=b"", name="name")
     device_type: Any = msgspec.field(default=ABSENT, name="Device Type")
     device_id: Any = msgspec.field(default=ABSENT, name="Device Id")
-    address: Any = msgspec.field(default=None, name="Addr")
+    address: Any = msgspec.field(default=b"", name="Addr")
     memory_bytes: Any = msgspec.field(default=ABSENT, name="Bytes")
     total_allocated: Any = msgspec.field(default=ABSENT, name="Total Allocated")
     total_reserved: Any = msgspec.field(default=ABSENT, name="Total Reserved")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from kinetoscope.trace import schema
-from kinetoscope.trace.decode import Batch, Codes
+from kinetoscope.trace.decode import LARGEST_US, Batch, Codes
 from kinetoscope.trace.events import ABSENT, DEVICE_KINDS, canonical
 from kinetoscope.trace.tree import sorted_by_lane
 
@@ -15,7 +15,6 @@ _DAY_NS = 86_400_000_000_000
 _TYPES: dict[str, Any] = {"q": pl.Int64, "d": pl.Float64, "I": pl.UInt32, "B": pl.UInt8}
 _TIMED = ("ops", "calls", "python", "device", "notes", "flows", "instants")
 _END = (1 << 63) - 1
-_LARGEST_US = 9e15  # a double counts single microseconds up to here
 
 
 class Tables(NamedTuple):
@@ -168,7 +167,7 @@ def _nanoseconds(column: pl.Series) -> pl.Series:
     if column.dtype == pl.Int64:
         return column.set(column == ABSENT, None)
     frame = column.to_frame("us").with_columns(
-        pl.when(pl.col("us").is_finite() & (pl.col("us").abs() < _LARGEST_US)).then("us").alias("us")
+        pl.when(pl.col("us").is_finite() & (pl.col("us").abs() < LARGEST_US)).then("us").alias("us")
     )
     whole = pl.col("us").floor()
     return frame.select(
