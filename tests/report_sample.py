@@ -181,6 +181,7 @@ def report(**changes: Any) -> Report:
                 ],
                 advice='Compile the step with mode="reduce-overhead", or make the batch larger.',
                 source="train.py:41",
+                saving_on_critical_path=True,
             )
         ],
         health=Health(verdict="good", notes=[]),
@@ -269,6 +270,7 @@ def hostile() -> Report:
                 advice=name,
                 source=name,
                 saving_basis=name,
+                snippet=name,
                 evidence=[EvidenceRow(text=name, start_us=0.0, end_us=1.0, events=[])],
             )
             for name in HOSTILE

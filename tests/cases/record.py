@@ -64,9 +64,16 @@ UNREAD = {
 }
 # Records of a compile log that are large and say nothing about breaks, recompilations or CUDA graphs.
 UNREAD_RECORDS = re.compile(
-    r"cache_(miss|hit|bypass)|fx_graph_runnable|fw_metadata|(before|after)_\w+_graph|torch._functorch.config|metrics_runtime"
-    r"|describe_|cpp_guards|triton_kernel_info|autotune"
+    r"^(fx_graph_cache_hit|aotautograd_cache|fx_graph_runnable|aot_forward_graph_fw_metadata|(before|after)_\w+_graph"
+    r"|torch._functorch.config|compilation_metrics_runtime|describe_|dynamo_cpp_guards|triton_kernel_info)"
 )
+# Calls that take part in no analysis and that a busy thread makes thousands of.
+UNREAD_CALLS = {
+    "cudaEventQuery",
+    "cudaThreadExchangeStreamCaptureMode",
+    "cudaStreamIsCapturing",
+    "cudaGetFuncBySymbol",
+}
 LONG_EVENT = 900  # characters of a timed phase's record; the long ones carry the whole configuration
 SHORT_FRAME_US = 20.0  # Python frames shorter than this are left out of the committed file
 
@@ -187,6 +194,8 @@ def trim(raw: Path, to: Path, how: dict[str, Any]) -> int:
     for event in document["traceEvents"]:
         if event.get("ph") not in ("X", "M", "i") or id(event) in dropped:
             continue
+        if event["name"] in UNREAD_CALLS:
+            continue
         if event.get("cat") == "python_function" and event["dur"] < SHORT_FRAME_US:
             continue
         if "args" in event:
@@ -239,7 +248,10 @@ def trim_log(text: str) -> str:
     kept = []
     for record in re.split(r"^(?=[VIWE]\d{4} )", text, flags=re.MULTILINE):
         head = record.split("\n", 1)[0]
-        if UNREAD_RECORDS.search(head) or ('"chromium_event"' in head and len(record) > LONG_EVENT):
+        found = re.search(r"\] (\{.*\})$", head)
+        fields = json.loads(found[1]) if found else {}
+        name = fields["artifact"]["name"] if "artifact" in fields else next(iter(fields), "")
+        if UNREAD_RECORDS.search(name) or (name == "chromium_event" and len(record) > LONG_EVENT):
             continue
         kept.append(record)
     return "".join(kept)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kinetoscope.analysis.categories import categories
@@ -59,6 +60,17 @@ DEVICE_CATEGORIES = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "
     "Memcpy": "memcpy",
     "Memset": "memset",
 }
+
+
+class RawEvent(msgspec.Struct):
+    ph: str
+    cat: str | None = None
+    name: str = ""
+    dur: float = 0.0
+
+
+class File(msgspec.Struct):
+    traceEvents: list[RawEvent]
 
 
 @dataclass(frozen=True)
@@ -125,10 +137,10 @@ def test_counts_sums_span_and_busy_agree_with_the_oracle(recording: Recording) -
 def test_kernels_equal_brute_force_over_the_file(recording: Recording) -> None:
     report = recording.report
     durations: dict[tuple[str, str], list[float]] = defaultdict(list)
-    document = json.loads(gzip.decompress(recording.path.read_bytes()))
-    for event in document["traceEvents"]:
-        if event.get("ph") == "X" and event.get("cat") in DEVICE_CATEGORIES:
-            durations[event["name"], DEVICE_CATEGORIES[event["cat"]]].append(float(event["dur"]))
+    document = msgspec.json.decode(gzip.decompress(recording.path.read_bytes()), type=File)
+    for event in document.traceEvents:
+        if event.ph == "X" and event.cat in DEVICE_CATEGORIES:
+            durations[event.name, DEVICE_CATEGORIES[event.cat]].append(event.dur)
     assert {(row.name, row.kind) for row in report.kernels} == set(durations)
     total = sum(sum(times) for times in durations.values())
     for row in report.kernels:

@@ -208,6 +208,8 @@ V1121 01:48:44.7 8611 torch/_inductor/scheduler.py:4995] [0/0_1] [__fusion] ====
 V1121 01:48:44.7 8611 torch/_inductor/scheduler.py:2059] [0/0_1] [__fusion] cannot fuse op0 with op2: no shared data
 V1121 01:48:44.7 8611 torch/_inductor/scheduler.py:5002] [0/0_1] [__fusion] completed fusion round (2/10): fused 12 nodes into 12 nodes
 V1121 01:48:45.7 8611 torch/_inductor/scheduler.py:4995] [1/0] [__fusion] ===== attempting fusion (1/10): 3 nodes =====
+V1121 01:48:45.8 8611 torch/_inductor/scheduler.py:6545] [1/0] [__cudagraphs] Created 3 graph partitions: 1 cudagraphable, 2 non-cudagraphable
+V1121 01:48:45.8 8611 torch/_inductor/scheduler.py:6580] [1/0] [__cudagraphs]     op0: reason=cpu ops, ir=ComputedBuffer, fx=aten.sum.default(x)
 V1121 01:48:46.7 8611 torch/_inductor/cudagraph_trees.py:1] [1/0] [__cudagraphs] skipping cudagraphs due to mutated inputs (1 instances)
 """
 
@@ -220,6 +222,10 @@ def test_fusion_rounds_and_why_not() -> None:
     assert first.fused == ("op9 with op10",)
     assert [(w.why, w.count) for w in first.not_fused] == [("no shared data", 2)]
     assert second.rounds == ()
+    assert first.partitions is None
+    assert second.partitions is not None
+    assert (second.partitions.cudagraphable, second.partitions.others) == (1, 2)
+    assert second.partitions.reasons == ("cpu ops: aten.sum.default(x)",)
     assert parsed.cudagraph_skips == (("1/0", "mutated inputs (1 instances)"),)
 
 
@@ -259,6 +265,20 @@ def test_without_marks_the_backward_inputs_were_saved() -> None:
         'def forward(self, view: "f32[4, 8][8, 1]cuda:0", tangents_1: "f32[4][1]cuda:0"):\n    return ()'
     )
     assert [(s.name, s.bytes) for s in fx.saved_tensors("", backward)] == [("view", 128)]
+
+
+def test_a_recordings_fusion_text_names_no_compilation() -> None:
+    """The same lines as a recording's scheduler.log has them."""
+    lines = [
+        "DEBUG 2026-11-21 03:51:01,059 torch._inductor.scheduler.__fusion " + line.split("[__fusion] ")[1]
+        for line in FUSION.splitlines()
+        if "[__fusion]" in line
+    ]
+    parsed = fusion.parse(lines)
+    assert [compile_id for compile_id, _ in parsed.graphs] == ["", ""]
+    assert [g.rounds for _, g in parsed.graphs] == [
+        g.rounds for _, g in fusion.parse(FUSION.splitlines()).graphs
+    ]
 
 
 def test_the_glossary_knows_overloads() -> None:

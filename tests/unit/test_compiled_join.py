@@ -178,6 +178,8 @@ def test_outside_and_replayed_work_has_its_share(
         "cudagraph_share_of_device_time": pytest.approx(50 / 150),
     }
     assert result.compilation.kernels[0].launches == 2
+    # Inside of the replay nobody can tell the matmuls from other library kernels.
+    assert [e.device_time_us for e in result.compilation.graphs[0].extern] == [50]
 
 
 def test_without_announced_calls_the_region_and_the_name_decide(

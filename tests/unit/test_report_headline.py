@@ -58,6 +58,19 @@ def test_waiting_inside_collectives_is_no_work():
     )
 
 
+def test_a_saving_says_of_what():
+    (row,) = report().findings
+    assert headline.saving(report(), row) == "saves about 12.6 ms a step"
+    freed = msgspec.structs.replace(row, saving_on_critical_path=False)
+    assert headline.saving(report(steps=[]), freed) == "frees about 12.6 ms of device time"
+
+
+def test_findings_that_only_inform_ask_for_nothing():
+    (row,) = report().findings
+    inform = msgspec.structs.replace(row, severity="info")
+    assert headline.worth_doing(report(findings=[inform, row])) == [row]
+
+
 def test_notes_that_only_inform_are_no_weakness():
     notes = [
         HealthNote(code="a", text="first", gravity="degraded", rank=0),

@@ -65,7 +65,7 @@ def test_the_numbers_are_the_reports():
         "idle because  launch-bound 42.0 % · synchronization 18.0 %",
         "share of 13.5 ms of device time",
         "200 launches  2 kernels",
-        "saves about 12.6 ms",
+        "Saves about 12.6 ms a step.",
     ):
         assert expected in page
     rows = [line.split() for line in page.splitlines() if line.startswith("triton_poi_fused_add_mul_0")]

@@ -94,7 +94,9 @@ def _with(row: Any, found: dict[str, Any] | None, total: float) -> Any:
 
 def _externs(graph: Graph, of_op: dict[tuple[int, str], dict[str, Any]]) -> Graph:
     def timed(call: ExternCall) -> ExternCall:
-        row = of_op.get((graph.index, call.op)) or {"device_time_us": 0.0, "launches": 0}
+        row = of_op.get((graph.index, call.op))
+        if row is None:  # never ran, or ran in a CUDA graph's replay, which names no ops: not known
+            return call
         return msgspec.structs.replace(call, device_time_us=row["device_time_us"], launches=row["launches"])
 
     return msgspec.structs.replace(graph, extern=tuple(map(timed, graph.extern)))

@@ -87,10 +87,17 @@ def neighbours(
     """The configurations one halving or doubling away (``num_stages``: one less or more)."""
     found: list[dict[str, int]] = []
     for name, value in configuration.items():
+        if not tunable(name):
+            continue
         low, high = limits.get(name, (1, LARGEST_BLOCK))
         steps = (value - 1, value + 1) if name == "num_stages" else (value // 2, value * 2)
         found += [{**configuration, name: step} for step in steps if low <= step <= high]
     return found
+
+
+def tunable(name: str) -> bool:
+    """Blocks, warps and stages. Other entries (``RSPLIT_SIZE``) are agreed on with the wrapper and stay as they are."""
+    return name.endswith("BLOCK") or name in LIMITS
 
 
 def descend(
@@ -127,7 +134,8 @@ class Tuner:
         self.trials: dict[str, Trial] = {}
 
     def _arguments(self) -> list[Any]:
-        return replica.arguments(self._subject.arguments, self._bench.device)
+        bound = self._subject.facts.index_bound
+        return replica.arguments(self._subject.arguments, self._bench.device, index_bound=bound)
 
     def candidates(self) -> list[dict[str, int]]:
         """What Inductor itself would try under max-autotune."""
@@ -215,8 +223,11 @@ def tune_kernel(
         trials=tuple(tuner.trials.values()),
         default=tuner.default,
         winner=winner,
+        # The table has no place for entries that are not blocks, warps or stages.
         lookup_key=torch_names.lookup_key(
             getattr(replica.load_source(subject.kernel.source), subject.kernel.name)
-        ),
+        )
+        if all(map(tunable, winner))
+        else None,
         final=None if winner == tuner.default else tuner.final(winner, seconds=max(2.0, seconds)),
     )

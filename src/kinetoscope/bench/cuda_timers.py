@@ -18,8 +18,8 @@ from kinetoscope.errors import KinetoscopeError
 # A graph is unrolled until one replay lasts about this long.
 GRAPH_NS = 200_000
 MOST_UNROLLED = 500
-# Flushes queued in front of a batch of events, so that the host is ahead of the device from the first sample on.
-HEAD_START = 8
+# A flush (about 70 µs) is queued in front for each so many hot samples, so that the host stays ahead of the device.
+SAMPLES_PER_FLUSH = 3
 
 
 class TimingError(KinetoscopeError):
@@ -122,7 +122,7 @@ class EventTimer:
         import torch
 
         pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in calls]
-        for _ in range(HEAD_START):
+        for _ in range(1 + len(calls) // SAMPLES_PER_FLUSH):
             self._flush()
         for call, (start, end) in zip(calls, pairs, strict=True):
             if mode == "cold":

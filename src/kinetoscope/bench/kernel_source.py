@@ -46,6 +46,8 @@ class Facts(NamedTuple):
     mutated: tuple[str, ...]
     inductor_bytes: int | None
     flops: int | None
+    index_bound: int | None = None
+    """Integers below this are valid indices everywhere in the kernel; null where it checks none."""
 
 
 def facts(kernel: Kernel) -> Facts:
@@ -67,6 +69,7 @@ def facts(kernel: Kernel) -> Facts:
                     tuple(meta.get("mutated_arg_names", ())),
                     round(gigabytes * 1e9) if gigabytes else None,
                     int(flops) if flops else None,
+                    _index_bound(kernel.source),
                 )
             case _:
                 pass
@@ -96,7 +99,13 @@ def _cpp_facts(kernel: Kernel) -> Facts:
     names = tuple(re.findall(r"(\w+)\s*(?:,|$)", match[1])) if match else ()
     mutated = tuple(name for name in names if name.startswith("in_out"))
     category = "reduction" if "tmp_acc" in kernel.source else "pointwise"
-    return Facts(category, names, mutated, None, None)
+    return Facts(category, names, mutated, None, None, _index_bound(kernel.source))
+
+
+def _index_bound(source: str) -> int | None:
+    """The smallest bound that the kernel's own index checks name."""
+    bounds = re.findall(r"index out of bounds: 0 <= \w+ < (\d+)", source)
+    return min(map(int, bounds)) if bounds else None
 
 
 def moved_bytes(parameters: Sequence[str], arguments: Sequence[Argument]) -> int:

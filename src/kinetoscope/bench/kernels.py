@@ -98,7 +98,7 @@ def _subjects(module: Module, calls: Sequence[KernelCall], pattern: str) -> list
 def launches(subject: Subject, built: replica.Replica, device: str) -> list[Call]:
     """The kernel bound to as many sets of buffers as are rotated."""
     return [
-        built.bind(replica.arguments(subject.arguments, device, seed))
+        built.bind(replica.arguments(subject.arguments, device, seed, subject.facts.index_bound))
         for seed in range(replica.sets(subject.bytes))
     ]
 
@@ -115,7 +115,7 @@ def time_kernel(
         arguments=subject.arguments,
         bytes=subject.bytes,
         flops=subject.facts.flops,
-        notes=replica.notes(subject.arguments),
+        notes=replica.notes(subject.arguments, subject.facts.index_bound),
     )
     try:
         built = replica.Replica(subject.kernel)

@@ -25,6 +25,7 @@ METRICS = {
     "sm__throughput.avg.pct_of_peak_sustained_elapsed": "compute_percent",
     "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": "memory_percent",
     "dram__bytes.sum": "dram_bytes",
+    "gpc__cycles_elapsed.avg.per_second": "sm_clock_hz",
     "sm__warps_active.avg.pct_of_peak_sustained_active": "occupancy_percent",
 }
 _UNITS = {
@@ -40,6 +41,13 @@ _UNITS = {
     "Kbyte": 1e3,
     "Mbyte": 1e6,
     "Gbyte": 1e9,
+    "hz": 1.0,
+    "Khz": 1e3,
+    "Mhz": 1e6,
+    "Ghz": 1e9,
+    "cycle/second": 1.0,
+    "cycle/usecond": 1e6,
+    "cycle/nsecond": 1e9,
 }
 
 
@@ -52,6 +60,7 @@ class NcuRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     compute_percent: float | None = None
     memory_percent: float | None = None
     dram_bytes: float | None = None
+    sm_clock_hz: float | None = None
     occupancy_percent: float | None = None
 
 
@@ -120,7 +129,7 @@ def parse(text: str) -> list[NcuRow]:
             if metric in header:
                 column = header.index(metric)
                 number = launch[column].replace(",", "")
-                if re.fullmatch(r"[0-9.eE+-]+", number):
+                if re.fullmatch(r"[0-9.eE+-]+", number) and units[column] in _UNITS:
                     values[launch[name_column]][field].append(float(number) * _UNITS[units[column]])
     return [
         NcuRow(

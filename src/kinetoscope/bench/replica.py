@@ -89,11 +89,13 @@ def load_source(source: str) -> Any:
     return module
 
 
-def arguments(recorded: Sequence[Argument], device: str, seed: int = 0) -> list[Any]:
+def arguments(
+    recorded: Sequence[Argument], device: str, seed: int = 0, index_bound: int | None = None
+) -> list[Any]:
     """Tensors like the recorded ones: same sizes, strides, offsets and aliases, on ``device``.
 
-    Floating point is filled from a normal distribution, booleans at random, integers with zeros (a valid index
-    anywhere, but not a typical one: `notes` says so).
+    Floating point is filled from a normal distribution, booleans at random, integers at random below
+    ``index_bound`` or with zeros where there is none (valid indices, but not the program's own: `notes` says so).
     """
     import torch
 
@@ -110,27 +112,30 @@ def arguments(recorded: Sequence[Argument], device: str, seed: int = 0) -> list[
             continue
         flat = storages.get(argument.storage)
         if flat is None or flat.dtype != getattr(torch, argument.dtype):
-            flat = _fill(torch, reach[argument.storage], argument.dtype, device, random)
+            flat = _fill(torch, reach[argument.storage], argument.dtype, random, index_bound or 1)
             storages.setdefault(argument.storage, flat)
         made.append(torch.as_strided(flat, argument.shape, argument.stride, argument.offset))
     return made
 
 
-def _fill(torch: Any, elements: int, dtype: str, device: str, random: Any) -> Any:
-    kind = getattr(torch, dtype)
+def _fill(torch: Any, elements: int, dtype: str, random: Any, index_bound: int) -> Any:
+    kind, device = getattr(torch, dtype), random.device
     if kind.is_floating_point or kind.is_complex:
         wide = torch.complex64 if kind.is_complex else torch.float32
         return torch.randn(elements, device=device, dtype=wide, generator=random).to(kind)
     if kind == torch.bool:
         return torch.rand(elements, device=device, generator=random) < 0.5
-    return torch.zeros(elements, device=device, dtype=kind)
+    highest = min(index_bound, torch.iinfo(kind).max)
+    return torch.randint(0, highest, (elements,), device=device, dtype=kind, generator=random)
 
 
-def notes(recorded: Sequence[Argument]) -> tuple[str, ...]:
+def notes(recorded: Sequence[Argument], index_bound: int | None) -> tuple[str, ...]:
     """What a reader must know about the inputs."""
-    if any(isinstance(a, TensorArgument) and a.dtype.startswith(("int", "uint")) for a in recorded):
+    if not any(isinstance(a, TensorArgument) and a.dtype.startswith(("int", "uint")) for a in recorded):
+        return ()
+    if index_bound is None:
         return ("integer arguments are zeros: gathers and scatters hit one place",)
-    return ()
+    return (f"integer arguments are random below {index_bound}, not the program's own indices",)
 
 
 def sets(bytes_each: int) -> int:

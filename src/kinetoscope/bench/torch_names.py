@@ -92,3 +92,10 @@ def lookup_table(table: Mapping[str, Mapping[str, int]]) -> AbstractContextManag
     from torch._inductor import config
 
     return config.patch(autotune_lookup_table=dict(table))
+
+
+def dynamo_counts() -> tuple[int, int]:
+    """Graph breaks and graphs of this process so far."""
+    from torch._dynamo.utils import counters
+
+    return sum(counters["graph_break"].values()), int(counters["stats"]["unique_graphs"])

@@ -165,7 +165,8 @@ def launch(subjects: list[Subject], benches: Benches) -> None:
 
     for subject in subjects:
         bed = benches(replica.device_of(subject.arguments))
-        call = replica.Replica(subject.kernel).bind(replica.arguments(subject.arguments, bed.device))
+        made = replica.arguments(subject.arguments, bed.device, index_bound=subject.facts.index_bound)
+        call = replica.Replica(subject.kernel).bind(made)
         for _ in range(LAUNCHES_UNDER_NCU):
             call()
         torch.cuda.synchronize()

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kinetoscope.compilation.model import Fusion, FusionRound, NotFused
+from kinetoscope.compilation.model import Fusion, FusionRound, NotFused, Partitions
 
 LINE = re.compile(
     r"\] (?:\[(?P<compile>[!\d/]+)(?:_(?P<attempt>\d+))?\] )?\[__(?P<logger>\w+)\] (?P<message>.*)"
@@ -22,6 +22,10 @@ COMPLETED = re.compile(r"completed fusion round \((\d+)/\d+\): fused (\d+) nodes
 CANNOT = re.compile(r"^cannot fuse (.+?) with (.+?): (.+)$")
 FUSING = re.compile(r"^fusing (\S+) with (\S+)$")
 SKIPPED = re.compile(r"skipping cudagraphs (?:due to|because)[: ]*(.+)", re.I)
+CUT = re.compile(r"Created \d+ graph partitions: (\d+) cudagraphable, (\d+) non-cudagraphable")
+UNCAPTURED = re.compile(r"^(op\S*): reason=(?P<why>.+?), ir=\w+(?:, fx=(?P<node>.+))?$")
+# Not a reason of the graph's: CUDA graphs were not asked for.
+NOT_ASKED = "cudagraphs is disabled"
 EXAMPLES = 5
 
 
@@ -33,6 +37,8 @@ class Compiled:
     rounds: list[FusionRound] = field(default_factory=list[FusionRound])
     fused: dict[str, None] = field(default_factory=dict[str, None])
     not_fused: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
+    cut: tuple[int, int] | None = None
+    uncaptured: dict[str, None] = field(default_factory=dict[str, None])
 
     def fusion(self) -> Fusion:
         return Fusion(
@@ -42,6 +48,11 @@ class Compiled:
                 NotFused(why=why, count=len(pairs), examples=tuple(pairs)[:EXAMPLES])
                 for why, pairs in sorted(self.not_fused.items(), key=lambda item: -len(item[1]))
             ),
+            partitions=Partitions(
+                cudagraphable=self.cut[0], others=self.cut[1], reasons=tuple(self.uncaptured)
+            )
+            if self.cut
+            else None,
         )
 
 
@@ -70,6 +81,8 @@ def parse(lines: Iterable[str]) -> SchedulerLog:
             skips[(compile_id, skip[1].strip())] = None
         elif match and match["logger"] == "fusion":
             _fusion_line(message, compile_id or "", graphs)
+        elif match and graphs:
+            _partition_line(message, graphs[-1])
     return SchedulerLog(tuple((g.compile_id, g.fusion()) for g in graphs), tuple(skips))
 
 
@@ -88,3 +101,11 @@ def _fusion_line(message: str, compile_id: str, graphs: list[Compiled]) -> None:
         graph.not_fused.setdefault(cannot[3].strip(), {})[f"{cannot[1]} with {cannot[2]}"] = None
     elif fusing := FUSING.match(message):
         graph.fused[f"{fusing[1]} with {fusing[2]}"] = None
+
+
+def _partition_line(message: str, graph: Compiled) -> None:
+    """The graph is cut right after its fusion."""
+    if cut := CUT.search(message):
+        graph.cut = int(cut[1]), int(cut[2])
+    elif (why := UNCAPTURED.match(message)) and NOT_ASKED not in why["why"]:
+        graph.uncaptured[f"{why['why']}: {why['node']}" if why["node"] else why["why"]] = None

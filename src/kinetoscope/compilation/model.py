@@ -177,10 +177,21 @@ class NotFused(Row, frozen=True, kw_only=True):
     examples: tuple[str, ...]
 
 
+class Partitions(Row, frozen=True, kw_only=True):
+    """How Inductor cut a graph for CUDA graphs: parts that can be captured, others, and why those cannot."""
+
+    cudagraphable: int
+    others: int
+    reasons: tuple[str, ...] = ()
+
+
 class Fusion(Row, frozen=True, kw_only=True):
+    """What Inductor's scheduler did with one graph's nodes."""
+
     rounds: tuple[FusionRound, ...] = ()
     fused: tuple[str, ...] = ()
     not_fused: tuple[NotFused, ...] = ()
+    partitions: Partitions | None = None
 
 
 class ExternCall(Row, frozen=True, kw_only=True):

@@ -8,7 +8,9 @@ from kinetoscope.findings.scene import Scene
 
 FUSIBLE = ("elementwise", "copy", "random")
 LENGTH = 3  # of two, a compiler saves less than the noise
-MEAN_NS = 5_000  # shorter kernels are not limited by memory: fusing them saves launches, another rule's matter
+MEAN_NS = (
+    5_000  # shorter kernels are not limited by memory: fusing them saves launches, another rule's matter
+)
 
 
 def elementwise_chains(scene: Scene, work: pl.DataFrame) -> pl.DataFrame:
@@ -19,16 +21,26 @@ def elementwise_chains(scene: Scene, work: pl.DataFrame) -> pl.DataFrame:
     its ops begin again (three calls of ``a * b + c`` are three chains).
     """
     category = pl.col("category").cast(pl.String)
-    fusible = (
+    fusible = work.filter(
         category.is_in(FUSIBLE)
         & (pl.col("kind") == "kernel")
+        & ~pl.col("name")
+        .cast(pl.String)
+        .str.contains("FillFunctor")  # reads nothing: nothing to fuse it with
         & pl.col("op_name").cast(pl.String).str.starts_with("aten::").fill_null(False)
-        & pl.col("id").is_in(work["id"].implode())
-    )
+    )["id"]
+    if len(fusible) < LENGTH:
+        return work.clear().with_columns(pl.lit(0).alias("chain"), pl.lit(0.0).alias("saved_ns"))
     key = ["device", "stream"]
-    ordered = scene.work.filter(pl.col("kind") != "memset").sort(*key, "start_ns").with_columns(fusible.alias("fusible"))
+    ordered = (
+        scene.work.filter(pl.col("kind") != "memset")
+        .sort(*key, "start_ns")
+        .with_columns(pl.col("id").is_in(fusible.implode()).alias("fusible"))
+    )
     ordered = ordered.with_columns(
-        pl.any_horizontal(pl.col(c).ne_missing(pl.col(c).shift(1)) for c in ("fusible", "device", "stream", "step"))
+        pl.any_horizontal(
+            pl.col(c).ne_missing(pl.col(c).shift(1)) for c in ("fusible", "device", "stream", "step")
+        )
         .cum_sum()
         .alias("chain")
     ).filter("fusible")
@@ -56,7 +68,9 @@ def _split_repeats(chains: pl.DataFrame) -> pl.DataFrame:
     place = pl.int_range(pl.len(), dtype=pl.UInt32).over("chain")
     return (
         chains.join(sequences, on="chain", maintain_order="left")
-        .with_columns(pl.struct("chain", (place // pl.col("period")).alias("part")).rank("dense").alias("chain"))
+        .with_columns(
+            pl.struct("chain", (place // pl.col("period")).alias("part")).rank("dense").alias("chain")
+        )
         .drop("period")
     )
 

@@ -38,7 +38,7 @@ def build(profile: Profile) -> document.Report:
         steps=_steps(profile),
         ops=_ops(profile),
         graphs=_graphs(profile),
-        findings=_findings(profile),
+        findings=finding_rows(profile),
         health=_health(profile),
         idle=_idle(profile),
         timings=timings(profile),
@@ -137,8 +137,10 @@ def _categories(profile: Profile) -> list[document.CategoryRow]:
 
 
 def _kernels(profile: Profile) -> list[document.KernelRow]:
+    rows = kernel_rows(profile).join(
+        kernel_roofline(profile).drop("launches"), on="name", how="left", maintain_order="left"
+    )
     sources = source_of(profile)
-    limits = kernel_roofline(profile).select("name", "flops", "bytes", "speed_of_light")
     return [
         document.KernelRow(
             name=row["name"],
@@ -164,10 +166,9 @@ def _kernels(profile: Profile) -> list[document.KernelRow]:
             bytes=row["bytes"],
             flops=row["flops"],
             speed_of_light=row["speed_of_light"],
+            costed_launches=row["costed_launches"] or 0,
         )
-        for row in kernel_rows(profile)
-        .join(limits, on="name", how="left", maintain_order="left")
-        .iter_rows(named=True)
+        for row in rows.iter_rows(named=True)
     ]
 
 
@@ -230,7 +231,8 @@ def _graphs(profile: Profile) -> list[document.GraphRow]:
     ]
 
 
-def _findings(profile: Profile) -> list[document.FindingRow]:
+def finding_rows(profile: Profile) -> list[document.FindingRow]:
+    """All findings, as the contract's rows: those that save most first."""
     return [
         document.FindingRow(
             rule=finding.rule,

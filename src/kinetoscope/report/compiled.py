@@ -147,15 +147,15 @@ def _frames(compilation: Compilation) -> Iterable[RenderableType]:
         return
     used = [p for p in _PHASES if any(getattr(f, f"{p}_s") >= 0.0005 for f in compilation.frames)]
     yield from heading("Compilations", "seconds; each phase without the ones inside it")
-    table = columns("left", "left*", "left", "right", "right", *("right" for _ in used))
-    heads(table, "id", "function", "status", "guards", "total", *used)
+    all_well = all(frame.status == "ok" for frame in compilation.frames)
+    table = columns("left", "left*", *(() if all_well else ("left",)), "right", *("right" for _ in used))
+    heads(table, "id", "function", *(() if all_well else ("status",)), "total", *used)
     frames = sorted(compilation.frames, key=lambda f: -f.compile_s)[:FRAMES]
     for frame in sorted(frames, key=lambda f: f.index):
         table.add_row(
             Text(frame_name(frame)),
             Name(f"{names.plain(frame.function or '?')} {place(frame.file, frame.line)}"),
-            Text(frame.status, style=_STATUS[frame.status]),
-            Text("–" if frame.guards is None else str(frame.guards)),
+            *(() if all_well else (Text(frame.status, style=_STATUS[frame.status]),)),
             Text(f"{frame.compile_s:.2f}", style="bold"),
             *(Text(_seconds(getattr(frame, f"{phase}_s"))) for phase in used),
         )

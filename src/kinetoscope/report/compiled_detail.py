@@ -196,6 +196,9 @@ def _fusion(graph: Graph) -> Iterable[RenderableType]:
         return
     for number, round_ in enumerate(graph.fusion.rounds, 1):
         yield Text(f"fusion round {number}: {round_.before} nodes into {round_.after}")
+    if (cut := graph.fusion.partitions) and cut.cudagraphable + cut.others > 1:
+        yield Text(f"CUDA graphs: {cut.cudagraphable} parts can be captured, {cut.others} cannot")
+        yield from (aside(why, "yellow", 2) for why in cut.reasons[:NOT_FUSED])
     for pair in graph.fusion.fused:
         yield aside(f"fused {pair}", "green", 2)
     for why in graph.fusion.not_fused[:NOT_FUSED]:

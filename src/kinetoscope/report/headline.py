@@ -6,7 +6,7 @@ from pathlib import PurePath
 from statistics import median
 
 from kinetoscope.report import names, numbers
-from kinetoscope.report.document import HealthNote, IdleRow, OpRow, Report
+from kinetoscope.report.document import FindingRow, HealthNote, IdleRow, OpRow, Report
 
 VERDICTS = {
     "good": "The recording is good: nothing in it weakens the numbers below.",
@@ -124,6 +124,19 @@ def _whose(kind: list[HealthNote], several: bool) -> str:
         return ""
     more = f" (and {numbers.count(len(kind) - 1, 'rank')} more)" if len(kind) > 1 else ""
     return f"rank {kind[0].rank}{more}: "
+
+
+def worth_doing(report: Report) -> list[FindingRow]:
+    """The findings that ask for a change; what only informs is left out."""
+    return [row for row in report.findings if row.severity != "info"]
+
+
+def saving(report: Report, row: FindingRow) -> str:
+    """What a finding's advice is estimated to bring, and of what."""
+    of = " a step" if report.steps else ""
+    if row.saving_on_critical_path:
+        return f"saves about {numbers.time(row.saving_us)}{of}"
+    return f"frees about {numbers.time(row.saving_us)} of device time{of}"
 
 
 def host_ops(report: Report) -> list[OpRow]:

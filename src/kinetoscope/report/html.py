@@ -32,6 +32,7 @@ def render(report: Report, inputs: Sequence[str]) -> str:
         timing=numbers.together(headline.timing(report) or ""),
         compilation=numbers.together(headline.compilation(report) or ""),
         window=numbers.together(headline.window(report)),
+        savings=[headline.saving(report, row) if row.saving_us > 0 else "" for row in report.findings],
         graph_labels=headline.graph_labels(report),
         idle_causes=headline.idle_causes(report),
         device_bars=bars.device_bars(report),
@@ -67,6 +68,7 @@ def _template() -> Template:
         "plain": names.plain,
         "shorten": names.shorten,
         "colour": palette.category,
+        "printable": names.printable,
         "devices_of": bars.devices_of,
     }
     environment.filters.update(filters)

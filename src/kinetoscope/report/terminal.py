@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from kinetoscope.report import bars, headline, names, numbers, palette
 from kinetoscope.report.bars import Bar
-from kinetoscope.report.document import FindingRow, Report
+from kinetoscope.report.document import Report
 from kinetoscope.report.next_commands import next_commands
 from kinetoscope.report.table import Name, Prose, columns, heads, rest
 
@@ -46,8 +45,8 @@ def _sections(report: Report, inputs: Sequence[str], *, ascii_only: bool) -> Ite
         yield Prose(timing)
     if compiled := headline.compilation(report):
         yield Prose(compiled)
-    if report.findings:
-        yield from _findings(report.findings)
+    if headline.worth_doing(report):
+        yield from _findings(report)
     if report.devices:
         yield from _busy(report, ascii_only)
         yield from _categories(report, ascii_only)
@@ -76,17 +75,22 @@ def _heading(title: str, basis: str = "") -> Iterable[RenderableType]:
     yield Text.assemble((title, "bold"), (f"  {basis}" if basis else "", "dim"))
 
 
-def _findings(findings: Sequence[FindingRow]) -> Iterable[RenderableType]:
-    yield from _heading("Findings", f"{len(findings)}, by time saved" if len(findings) > FINDINGS else "")
-    for number, row in enumerate(findings[:FINDINGS], 1):
-        line = Text(f"{number} ")
-        line.append(names.plain(row.severity), style=_SEVERITY_STYLES.get(row.severity, ""))
-        line.append(f"  {names.plain(row.title)}")
-        if row.saving_us > 0:
-            line.append(f"  saves about {numbers.time(row.saving_us)}", style="green")
-        yield line
-        where = f"  ({names.plain(row.source)})" if row.source else ""
-        yield Padding(Text(f"{names.plain(row.advice)}{where}", style="dim"), (0, 0, 0, 2))
+def _findings(report: Report) -> Iterable[RenderableType]:
+    shown = headline.worth_doing(report)[:FINDINGS]
+    yield from _heading("Findings", "what to change, the largest saving first")
+    table = columns("left", "left*")
+    for row in shown:
+        where = f" ({names.plain(row.source)})" if row.source else ""
+        saving = f"{headline.saving(report, row)}. ".capitalize() if row.saving_us > 0 else ""
+        table.add_row(
+            Text(names.plain(row.severity), style=_SEVERITY_STYLES.get(row.severity, "")),
+            Group(
+                Prose(names.shorten(row.title, 240)),
+                Prose(f"{saving}{names.shorten(row.advice, 300)}{where}", style="dim"),
+            ),
+        )
+    yield table
+    yield from rest(len(report.findings) - len(shown), "finding")
 
 
 def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:

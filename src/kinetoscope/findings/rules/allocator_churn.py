@@ -31,7 +31,9 @@ from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
 
-CALLS = r"^(cuda|hip)(Ext)?(Malloc|Free)(Managed|Async)?$|^cuMem(Create|Map|Unmap|Release|SetAccess|Alloc|Free)"
+CALLS = (
+    r"^(cuda|hip)(Ext)?(Malloc|Free)(Managed|Async)?$|^cuMem(Create|Map|Unmap|Release|SetAccess|Alloc|Free)"
+)
 BEHIND_NS = 20_000  # what the next launch takes to arrive
 WITHOUT_STEPS = 10  # calls: a warm-up makes a handful
 
@@ -63,7 +65,9 @@ def find(profile: Profile) -> Iterable[Finding]:
             f"for {us:.0f} µs",
             severity=level,
             saving=saving,
-            evidence=[scene.evidence("the longest calls", calls.sort("duration_ns", descending=True).head(8))],
+            evidence=[
+                scene.evidence("the longest calls", calls.sort("duration_ns", descending=True).head(8))
+            ],
             advice="Let the caching allocator keep its memory: no empty_cache() in the loop, few distinct shapes.",
             snippet="PYTORCH_ALLOC_CONF=expandable_segments:True",
             source=scene.source(calls["parent"]),

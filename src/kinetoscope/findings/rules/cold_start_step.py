@@ -31,7 +31,9 @@ from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Evidence, Finding, Saving
 from kinetoscope.findings.scene import Scene, scenes
 
-FACTOR = 1.5  # steps of one program differ by tens of per cent on the host; half as much again is another thing
+FACTOR = (
+    1.5  # steps of one program differ by tens of per cent on the host; half as much again is another thing
+)
 # A profiler that has just begun to record costs its first step some 100 µs (70 to 113 µs in the warm recordings that
 # this was written on).
 EXTRA_NS = 125_000
@@ -59,7 +61,10 @@ def _first_step(scene: Scene) -> Iterable[Finding]:
         "start-up costs are in the recording",
         severity="medium" if extra > 0.1 * scene.length_ns else "low",
         saving=Saving(
-            us, "the first step's excess, spread over the recorded steps; it is paid once", True, us / scene.step_us
+            us,
+            "the first step's excess, spread over the recorded steps; it is paid once",
+            True,
+            us / scene.step_us,
         ),
         evidence=[scene.evidence("the first recorded step", steps.head(1)), *_dead_window(scene)],
         advice="Warm up before recording, so that what you read is the steady state.",
@@ -77,7 +82,10 @@ def _dead_window(scene: Scene) -> Iterable[Evidence]:
     inside = (
         host.filter(pl.col("parent").is_in(notes["id"].implode()))
         .group_by("parent")
-        .agg(pl.col("start_ns").min().alias("first_ns"), pl.col("name").sort_by("start_ns").first().alias("first"))
+        .agg(
+            pl.col("start_ns").min().alias("first_ns"),
+            pl.col("name").sort_by("start_ns").first().alias("first"),
+        )
     )
     notes = notes.join(inside, left_on="id", right_on="parent").with_columns(
         (pl.col("first_ns") - pl.col("start_ns")).alias("dead_ns")
@@ -113,7 +121,9 @@ def _first_launches(scene: Scene) -> Iterable[Finding]:
     yield Finding(
         title=f"First use costs {total / 1e6:.1f} ms: kernels and libraries are loaded in {names}",
         severity="medium" if total > 0.1 * scene.length_ns else "low",
-        saving=Saving(us, "idle time in launches of a millisecond and more; paid once", True, us / scene.step_us),
+        saving=Saving(
+            us, "idle time in launches of a millisecond and more; paid once", True, us / scene.step_us
+        ),
         evidence=[scene.evidence(f"{len(slow)} slow launches", slow)],
         advice="Warm up before recording, so that what you read is the steady state.",
         snippet="schedule=torch.profiler.schedule(wait=1, warmup=3, active=5)",

@@ -38,14 +38,12 @@ GAIN = 0.5
 
 def find(profile: Profile) -> Iterable[Finding]:
     for scene in scenes(profile):
-        waited = waits(scene)
         uneven = _uneven_splits(scene)
-        if waited.is_empty():
-            continue
         rank, share = culprit(profile)
         turns = rank is not None and share < MOSTLY
         if uneven.is_empty() and not turns:
             continue
+        waited = waits(scene) if turns else _beyond_its_bytes(uneven)
         saving = scene.device_saving(
             waited.with_columns((pl.col("saved_ns") * GAIN).alias("saved_ns")), "half of the exposed waiting"
         )
@@ -53,9 +51,15 @@ def find(profile: Profile) -> Iterable[Finding]:
         if level is None or saving.share < (LOW if len(uneven) else MEDIUM):
             continue
         us = scene.per_step(float(waited["saved_ns"].sum())) / 1000
-        worst = f"split sizes up to {uneven['ratio'].max():.1f} times their mean" if len(uneven) else "ranks take turns"
+        worst = (
+            f"split sizes up to {uneven['ratio'].max():.1f} times their mean"
+            if len(uneven)
+            else "ranks take turns"
+        )
         evidence: list[Evidence] = [
-            scene.evidence("the collectives that waited longest", waited.sort("saved_ns", descending=True).head(6))
+            scene.evidence(
+                "the collectives that waited longest", waited.sort("saved_ns", descending=True).head(6)
+            )
         ]
         if len(uneven):
             evidence.append(scene.evidence(f"splits {uneven['splits'][0]}", uneven))
@@ -69,18 +73,35 @@ def find(profile: Profile) -> Iterable[Finding]:
         )
 
 
+def _beyond_its_bytes(uneven: pl.DataFrame) -> pl.DataFrame:
+    """What uneven collectives took longer than the fastest of them would take for as many elements (``saved_ns``).
+
+    Ranks cannot be compared one by one here: the same collective has another size on each."""
+    sizes = (
+        pl.col("collective").str.json_path_match(f"$['{side} msg nelems']").cast(pl.Float64, strict=False)
+        for side in ("In", "Out")
+    )
+    sized = uneven.with_columns(pl.max_horizontal(*sizes).alias("elements")).filter(pl.col("elements") > 0)
+    fastest = (pl.col("duration_ns") / pl.col("elements")).min()
+    return sized.with_columns((pl.col("duration_ns") - fastest * pl.col("elements")).alias("saved_ns"))
+
+
 def _uneven_splits(scene: Scene) -> pl.DataFrame:
     """Collectives with recorded split sizes whose largest is far above their mean."""
     collectives = scene.work.filter(pl.col("collective").is_not_null())
-    splits = pl.coalesce(
-        pl.col("collective").str.json_path_match(f"$['{side} split size']").str.extract(r"^(\[.*\d.*\])$")
+    texts = {
+        side: pl.col("collective").str.json_path_match(f"$['{side} split size']").fill_null("")
         for side in ("In", "Out")
-    )
-    numbers = pl.col("splits").str.extract_all(r"\d+").list.eval(pl.element().cast(pl.Float64))
+    }
+    ratios = []
+    for text in texts.values():
+        numbers = text.str.extract_all(r"\d+").list.eval(pl.element().cast(pl.Float64))
+        ratios.append(numbers.list.max() / numbers.list.mean())
     return (
-        collectives.with_columns(splits.alias("splits"))
-        .drop_nulls("splits")
-        .with_columns((numbers.list.max() / numbers.list.mean()).alias("ratio"))
+        collectives.with_columns(
+            pl.max_horizontal(*ratios).alias("ratio"),
+            pl.concat_str("in " + texts["In"], "out " + texts["Out"], separator=", ").alias("splits"),
+        )
         .filter(pl.col("ratio") >= UNEVEN)
         .sort("ratio", descending=True)
     )

@@ -49,7 +49,9 @@ def find(profile: Profile) -> Iterable[Finding]:
         lookup = float(lookups["duration_ns"].median() or 0) if len(lookups) else 0.0  # type: ignore[arg-type]
         spared = small.select(
             (pl.col("start_ns") + pl.col("duration_ns")).alias("at"),
-            (pl.col("duration_ns") + lookup - EAGER_NS * pl.col("launches")).clip(lower_bound=0).alias("saved_ns"),
+            (pl.col("duration_ns") + lookup - EAGER_NS * pl.col("launches"))
+            .clip(lower_bound=0)
+            .alias("saved_ns"),
         ).cast(pl.Int64)
         saving = scene.host_saving(spared, "host time of the entries beyond 10 µs a launch")
         level = severity(saving)

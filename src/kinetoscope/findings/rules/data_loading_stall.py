@@ -42,7 +42,9 @@ def find(profile: Profile) -> Iterable[Finding]:
             if on_device
             else int(calls["duration_ns"].sum()) / scene.steps / 1000
         )
-        saving = scene.idle_saving(us, "idle time while the host waits for a batch" if on_device else "time in the loader")
+        saving = scene.idle_saving(
+            us, "idle time while the host waits for a batch" if on_device else "time in the loader"
+        )
         level = severity(saving)
         if level is None:
             continue

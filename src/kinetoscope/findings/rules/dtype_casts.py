@@ -42,7 +42,10 @@ def find(profile: Profile) -> Iterable[Finding]:
         host = scene.trace.host_events
         parent = host["name"].gather(host["parent"].gather(copies["op"])).cast(pl.String)
         casts = copies.filter(
-            (pl.Series(parent).is_in(["aten::_to_copy", "aten::to"]).fill_null(False) | pl.col("name").cast(pl.String).str.contains(CASTS))
+            (
+                pl.Series(parent).is_in(["aten::_to_copy", "aten::to"]).fill_null(False)
+                | pl.col("name").cast(pl.String).str.contains(CASTS)
+            )
             & (pl.col("category").cast(pl.String) != "optimizer")
         )
         trains = (scene.work["category"].cast(pl.String) == "optimizer").any()
@@ -59,7 +62,9 @@ def find(profile: Profile) -> Iterable[Finding]:
             title=f"{scene.per_step(len(casts)):.0f} casts a {scene.unit} between float types take {us:.0f} µs of device time",
             severity=level,
             saving=saving,
-            evidence=[scene.evidence("the longest casts", casts.sort("duration_ns", descending=True).head(8))],
+            evidence=[
+                scene.evidence("the longest casts", casts.sort("duration_ns", descending=True).head(8))
+            ],
             advice="Keep tensors in the type that they are used in.",
             snippet="model = model.to(torch.bfloat16)",
             source=scene.source(casts.sort("duration_ns", descending=True)["op"]),

@@ -54,7 +54,9 @@ def find(profile: Profile) -> Iterable[Finding]:
         if level is None:
             continue
         names = (
-            eager.group_by("op_name").agg(pl.col("duration_ns").sum()).sort("duration_ns", descending=True)["op_name"]
+            eager.group_by("op_name")
+            .agg(pl.col("duration_ns").sum())
+            .sort("duration_ns", descending=True)["op_name"]
         )
         yield Finding(
             title=f"{share:.0%} of device time runs outside of the compiled regions "

@@ -37,7 +37,9 @@ FLUSH = r"^(cuda|hip)DeviceSynchronize$"
 def find(profile: Profile) -> Iterable[Finding]:
     for scene in scenes(profile):
         flushes = scene.host(FLUSH).sort("start_ns")
-        launches = scene.trace.host_events["start_ns"].gather(scene.trace.device_events["launch"].drop_nulls())
+        launches = scene.trace.host_events["start_ns"].gather(
+            scene.trace.device_events["launch"].drop_nulls()
+        )
         if flushes.is_empty() or launches.is_empty():
             continue
         last, launched = flushes.tail(1), int(launches.max())  # type: ignore[arg-type]

@@ -53,7 +53,9 @@ def find(profile: Profile) -> Iterable[Finding]:
             f"({scene.per_step(len(pauses)):.0f} collections)",
             severity=level,
             saving=saving,
-            evidence=[scene.evidence(f"{len(pauses)} collections", pauses.sort("duration_ns", descending=True))],
+            evidence=[
+                scene.evidence(f"{len(pauses)} collections", pauses.sort("duration_ns", descending=True))
+            ],
             advice="Freeze what lives for ever after set-up and collect at moments of your choosing.",
             snippet="gc.collect(); gc.freeze(); gc.disable()  # then gc.collect() every few hundred steps",
             source=scene.source(pauses["parent"]),

@@ -39,7 +39,9 @@ def find(profile: Profile) -> Iterable[Finding]:
             continue
         key = ["device", "stream"]
         ordered = scene.work.filter(pl.col("kind") != "memset").sort(*key, "start_ns")
-        following = [pl.col(c).shift(-1).over(key).alias(f"next_{c}") for c in ("category", "op", "correlation")]
+        following = [
+            pl.col(c).shift(-1).over(key).alias(f"next_{c}") for c in ("category", "op", "correlation")
+        ]
         hidden = ordered.with_columns(following).filter(
             pl.col("name").cast(pl.String).str.starts_with("Memcpy DtoD")
             & (pl.col("next_category").cast(pl.String) == "matmul")
@@ -52,10 +54,11 @@ def find(profile: Profile) -> Iterable[Finding]:
         if level is None:
             continue
         size = int(hidden["bytes"].sum())
-        names = hidden["op_name"].cast(pl.String).drop_nulls().unique().sort().to_list()
+        ops = hidden["op_name"].cast(pl.String).drop_nulls().unique().sort()
+        names = ops.filter(~ops.str.starts_with("## Call")).to_list()
         yield Finding(
             title=f"{scene.per_step(len(hidden)):.0f} hidden device-to-device copies a {scene.unit} before a matrix "
-            f"product ({scene.per_step(size) / 1e6:.1f} MB; in {', '.join(names[:2]) or 'a graph'})",
+            f"product ({scene.per_step(size) / 1e6:.1f} MB; in {', '.join(names[:2]) or 'a CUDA graph'})",
             severity=level,
             saving=saving,
             evidence=[scene.evidence("copies that seed a GEMM's output", hidden)],

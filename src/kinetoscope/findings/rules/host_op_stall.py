@@ -30,7 +30,7 @@ from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
 
 # Ops whose own time on the host is the compiler's or the runtime's, not a computation of theirs.
-NOT_COMPUTING = r"^(Torch-Compiled Region|## Call CompiledFxGraph|TorchDynamo|AOTDispatcher|Pregraph|CompiledFunction|nccl|c10d|gloo|triton_|aten::(empty|_foreach_|to$))"
+NOT_COMPUTING = r"^(Torch-Compiled Region|## Call CompiledFxGraph|TorchDynamo|AOTDispatcher|Pregraph|CompiledFunction|record_param_comms|nccl|c10d|gloo|triton_|aten::(empty|_foreach_|to$))"
 
 
 def find(profile: Profile) -> Iterable[Finding]:

@@ -37,13 +37,18 @@ def find(profile: Profile) -> Iterable[Finding]:
             continue
         work = scene.work.filter(pl.col("part") != "communication")
         total = int(work["duration_ns"].sum())
-        by_name = work.group_by("name").agg(pl.col("duration_ns").sum(), pl.len()).sort("duration_ns", descending=True)
+        by_name = (
+            work.group_by("name")
+            .agg(pl.col("duration_ns").sum(), pl.len())
+            .sort("duration_ns", descending=True)
+        )
         if len(by_name) < 2 or (share := int(by_name["duration_ns"][0]) / max(total, 1)) < SHARE:
             continue
         name = str(by_name["name"][0])
         hot = work.filter(pl.col("name") == name)
         saving = scene.device_saving(
-            hot.with_columns((pl.col("duration_ns") / 2).alias("saved_ns")), "what-if: this kernel twice as fast"
+            hot.with_columns((pl.col("duration_ns") / 2).alias("saved_ns")),
+            "what-if: this kernel twice as fast",
         )
         if saving.share < LOW:
             continue

@@ -34,7 +34,9 @@ from kinetoscope.findings.scene import MEDIUM, scenes, severity
 def find(profile: Profile) -> Iterable[Finding]:
     for scene in scenes(profile):
         # The device is empty when a recording begins: the way to the first launch is not a gap of the program's.
-        late = scene.gaps.filter((pl.col("cause") == "launch-bound") & (pl.col("start_ns") > scene.first_work_ns))
+        late = scene.gaps.filter(
+            (pl.col("cause") == "launch-bound") & (pl.col("start_ns") > scene.first_work_ns)
+        )
         waiting = int(late["idle_ns"].sum()) / scene.steps / 1000
         if scene.busy_share < BUSY or waiting < MEDIUM * scene.step_us:
             continue

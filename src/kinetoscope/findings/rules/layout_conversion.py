@@ -9,7 +9,7 @@ Why it is slow
     the result back, at full memory traffic each time.
 
 How it decides
-    Their device time.
+    The kernel's name; what is saved is their device time.
 
 What to do
     Keep the whole model in channels_last: ``model.to(memory_format=torch.channels_last)`` and the same for its input.
@@ -33,7 +33,7 @@ from kinetoscope.findings.scene import scenes, severity
 MOVES = r"convolution(_backward)?|split_with_sizes|slice|permute|transpose|clone"
 CONVERTS = (
     r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|^batched_transpose_\d|SubTensorOpWithCastTensor"
-    rf"|^triton_poi_fused_(({MOVES})_)*convolution(_({MOVES}))*(_\d+)?$"
+    rf"|^triton_poi_fused_(({MOVES})_)*convolution(_backward)?(_({MOVES}))*(_\d+)?$"
 )
 
 
@@ -55,7 +55,11 @@ def find(profile: Profile) -> Iterable[Finding]:
             f"{share:.0%} of busy time",
             severity=level,
             saving=saving,
-            evidence=[scene.evidence("the longest conversions", kernels.sort("duration_ns", descending=True).head(8))],
+            evidence=[
+                scene.evidence(
+                    "the longest conversions", kernels.sort("duration_ns", descending=True).head(8)
+                )
+            ],
             advice="Keep model and input in channels_last.",
             snippet="model = model.to(memory_format=torch.channels_last)\nx = x.to(memory_format=torch.channels_last)",
             source=scene.source(kernels["op"]),

@@ -41,14 +41,15 @@ def find(profile: Profile) -> Iterable[Finding]:
     for scene in scenes(profile):
         if scene.multiprocessors is None:
             continue
+        long = scene.work.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
+        long = long.filter(~pl.col("category").cast(pl.String).is_in(PIPELINED))
         kernels = (
-            scene.work.with_columns(scene.blocks.alias("blocks"), scene.resident_blocks.alias("resident"))
-            .with_columns((pl.col("resident") * scene.threads / scene.threads_per_multiprocessor).alias("occupancy"))
+            scene.shaped(long)
+            .with_columns(
+                (pl.col("resident") * pl.col("threads") / scene.threads_per_multiprocessor).alias("occupancy")
+            )
             .filter(
-                (pl.col("part") == "compute")
-                & ~pl.col("category").cast(pl.String).is_in(PIPELINED)
-                & (pl.col("duration_ns") >= LONG_NS)
-                & (pl.col("occupancy") <= OCCUPANCY)
+                (pl.col("occupancy") <= OCCUPANCY)
                 & (pl.col("blocks") > pl.col("resident") * scene.multiprocessors)
             )
             .with_columns((pl.col("duration_ns") * GAIN).alias("saved_ns"))
@@ -56,7 +57,7 @@ def find(profile: Profile) -> Iterable[Finding]:
         for (name,), group in kernels.group_by("name", maintain_order=True):
             saving = scene.device_saving(group, "half of the kernels' time, an estimate")
             level = severity(saving, at_most="medium")
-            if level is None:
+            if level in (None, "info"):  # one kernel of many, beside the critical path
                 continue
             first = group.sort("duration_ns", descending=True).row(0, named=True)
             yield Finding(
@@ -65,7 +66,9 @@ def find(profile: Profile) -> Iterable[Finding]:
                 f"({first['registers']} registers a thread, {(first['shared_memory_bytes'] or 0) / 1024:.0f} KiB shared)",
                 severity=level,
                 saving=saving,
-                evidence=[scene.evidence(f"{len(group)} launches", group.sort("duration_ns", descending=True))],
+                evidence=[
+                    scene.evidence(f"{len(group)} launches", group.sort("duration_ns", descending=True))
+                ],
                 advice="Smaller blocks, more warps, or fewer values held at a time.",
                 snippet="kernel[grid](…, BLOCK=1024, num_warps=4)",
                 source=scene.source(group["op"]),

@@ -42,22 +42,32 @@ def find(profile: Profile) -> Iterable[Finding]:
             continue
         alignment = pl.col("name").cast(pl.String).str.extract(r"align([124])\b")
         kernels = kernels.with_columns(alignment.alias("alignment")).with_columns(
-            (pl.col("duration_ns") * pl.col("alignment").replace_strict(GAIN, return_dtype=pl.Float64)).alias("saved_ns")
+            (pl.col("duration_ns") * pl.col("alignment").replace_strict(GAIN, return_dtype=pl.Float64)).alias(
+                "saved_ns"
+            )
         )
-        saving = scene.device_saving(kernels, "three quarters of align1, half of align2, a quarter of align4 kernels' time")
+        saving = scene.device_saving(
+            kernels, "three quarters of align1, half of align2, a quarter of align4 kernels' time"
+        )
         level = severity(saving)
         if level is None:
             continue
         us = scene.per_step(int(kernels["duration_ns"].sum())) / 1000
         longest = kernels.sort("duration_ns", descending=True)
-        shapes = scene.trace.host_events["input_dims"].gather(longest["op"]).drop_nulls().unique(maintain_order=True)
+        shapes = (
+            scene.trace.host_events["input_dims"]
+            .gather(longest["op"])
+            .drop_nulls()
+            .unique(maintain_order=True)
+        )
         yield Finding(
             title=f"{scene.per_step(len(kernels)):.0f} products a {scene.unit} have sizes that are not multiples of 8: {us:.0f} µs",
             severity=level,
             saving=saving,
             evidence=[
                 scene.evidence(
-                    scene.short(str(longest["name"][0])) + (f", inputs {shapes[0]}" if len(shapes) else ""), longest
+                    scene.short(str(longest["name"][0])) + (f", inputs {shapes[0]}" if len(shapes) else ""),
+                    longest,
                 )
             ],
             advice="Pad the sizes to a multiple of 8, better of 64.",

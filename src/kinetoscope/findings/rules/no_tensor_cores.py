@@ -40,7 +40,8 @@ def find(profile: Profile) -> Iterable[Finding]:
         if capability is None or capability[0] < 8:
             continue
         kernels = scene.kernels(PLAIN).filter(
-            (pl.col("duration_ns") >= LONG_NS) & ~pl.col("name").cast(pl.String).str.contains("tensorop|s1688|tf32")
+            (pl.col("duration_ns") >= LONG_NS)
+            & ~pl.col("name").cast(pl.String).str.contains("tensorop|s1688|tf32")
         )
         saving = scene.device_saving(
             kernels.with_columns((pl.col("duration_ns") * GAIN).alias("saved_ns")),

@@ -45,9 +45,7 @@ def find(profile: Profile) -> Iterable[Finding]:
         host = scene.trace.host_events
         names = host["name"].gather(working).unique()
         nested = entered.filter(pl.col("parent").is_in(entered["id"].implode()))["parent"]
-        empty = entered.filter(
-            ~pl.col("name").is_in(names.implode()) & ~pl.col("id").is_in(nested.implode())
-        )
+        empty = entered.filter(~pl.col("name").is_in(names.implode()) & ~pl.col("id").is_in(nested.implode()))
         for (name,), group in empty.group_by("name", maintain_order=True):
             us = int(group["duration_ns"].sum()) / scene.steps / 1000
             alone = scene.trace.device_events.is_empty()

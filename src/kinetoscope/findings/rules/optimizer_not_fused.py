@@ -21,7 +21,6 @@ Source
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import polars as pl
 
@@ -37,24 +36,24 @@ GAIN = 0.6
 
 def find(profile: Profile) -> Iterable[Finding]:
     for scene in scenes(profile):
-        kernels = scene.work.filter((pl.col("category").cast(pl.String) == "optimizer") & (pl.col("kind") == "kernel"))
-        if len(kernels) < KERNELS * scene.steps or kernels["name"].unique().cast(pl.String).str.contains(FUSED).any():
+        kernels = scene.work.filter(
+            (pl.col("category").cast(pl.String) == "optimizer") & (pl.col("kind") == "kernel")
+        )
+        if (
+            len(kernels) < KERNELS * scene.steps
+            or kernels["name"].unique().cast(pl.String).str.contains(FUSED).any()
+        ):
             continue
         device = scene.device_saving(
-            kernels.with_columns((pl.col("duration_ns") * GAIN).alias("saved_ns")), "60 % of the optimizer's device time"
+            kernels.with_columns((pl.col("duration_ns") * GAIN).alias("saved_ns")),
+            "60 % of the optimizer's device time",
         )
         calls = scene.host(r"^Optimizer\.step#").with_columns(
             (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
         )
         idle = intervals.total(intervals.intersect(calls, scene.gaps)) / scene.steps / 1000
         host = scene.idle_saving(idle, "the device's idle time during Optimizer.step")
-        saving = replace(
-            device,
-            us=device.us + host.us,
-            basis=f"{device.basis}; and {host.basis} ({idle:.0f} µs)",
-            share=device.share + host.share,
-            on_critical_path=True,
-        )
+        saving = scene.both(device, host)
         level = severity(saving)
         if level is None:
             continue

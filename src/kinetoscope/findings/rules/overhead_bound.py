@@ -41,7 +41,7 @@ LAUNCH_BOUND = 0.5
 
 def find(profile: Profile) -> Iterable[Finding]:
     for scene in scenes(profile):
-        idle = scene.gaps["idle_ns"].sum() / scene.steps / 1000
+        idle = int(scene.gaps["idle_ns"].sum()) / scene.steps / 1000
         waiting = scene.idle_us("launch-bound")
         if scene.work.is_empty() or scene.busy_share >= BUSY or waiting < LAUNCH_BOUND * idle:
             continue
@@ -51,10 +51,13 @@ def find(profile: Profile) -> Iterable[Finding]:
             continue
         kernels = scene.work.filter(pl.col("kind") == "kernel")
         launches = scene.per_step(len(kernels))
-        longest = scene.gaps.filter(pl.col("cause") == "launch-bound").sort("idle_ns", descending=True).head(3)
+        typical = int(kernels["duration_ns"].sum()) / max(1, len(kernels)) / 1000
+        longest = (
+            scene.gaps.filter(pl.col("cause") == "launch-bound").sort("idle_ns", descending=True).head(3)
+        )
         yield Finding(
             title=f"The device is busy {scene.busy_share:.0%} of the {scene.unit}: launching {launches:.0f} kernels "
-            f"of {kernels['duration_ns'].mean() or 0:.0f} ns each takes longer than running them",
+            f"of {typical:.1f} µs each takes longer than running them",
             severity=level,
             saving=saving,
             evidence=[

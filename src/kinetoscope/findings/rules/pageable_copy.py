@@ -55,7 +55,9 @@ def find(profile: Profile) -> Iterable[Finding]:
             f"{scene.per_step(size) / 1e6:.1f} MB at {size / max(time, 1):.1f} GB/s",
             severity=level,
             saving=saving,
-            evidence=[scene.evidence("the longest copies", copies.sort("duration_ns", descending=True).head(8))],
+            evidence=[
+                scene.evidence("the longest copies", copies.sort("duration_ns", descending=True).head(8))
+            ],
             advice="Keep the batch in page-locked memory and let the copy run while the host goes on.",
             snippet="x = x.pin_memory().to(device, non_blocking=True)",
             source=scene.source(copies.sort("duration_ns", descending=True)["op"]),

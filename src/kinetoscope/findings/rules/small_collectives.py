@@ -8,7 +8,8 @@ Why it is slow
     that is most of its time.
 
 How it decides
-    Collectives with a recorded message of at most 256 KiB. All of their time but one collective's, and the time that
+    Collectives with a recorded message of at most 256 KiB. All of their time but one collective's
+    (waiting for other ranks left out), and the time that
     the device idles while the host issues them, counts as saved.
 
 What to do
@@ -22,7 +23,6 @@ Source
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import polars as pl
 
@@ -46,7 +46,9 @@ def find(profile: Profile) -> Iterable[Finding]:
             .with_columns(
                 (
                     arguments.json_path_match("$['In msg nelems']").cast(pl.Int64, strict=False)
-                    * arguments.json_path_match("$.dtype").replace_strict(BYTES, default=4, return_dtype=pl.Int64)
+                    * arguments.json_path_match("$.dtype").replace_strict(
+                        BYTES, default=4, return_dtype=pl.Int64
+                    )
                 ).alias("message")
             )
             .filter(pl.col("message") <= SMALL)
@@ -55,16 +57,18 @@ def find(profile: Profile) -> Iterable[Finding]:
             continue
         kept = 1 - scene.steps / len(small)
         device = scene.device_saving(
-            small.with_columns((pl.col("duration_ns") * kept).alias("saved_ns")), "all but one collective's time"
+            # The median: what takes longer waits for another rank.
+            small.with_columns(
+                (pl.min_horizontal("duration_ns", pl.col("duration_ns").median()) * kept).alias("saved_ns")
+            ),
+            "all but one collective's time",
         )
         calls = scene.inside(scene.host(r"^(c10d::|nccl:)")).with_columns(
             (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
         )
         idle = intervals.total(intervals.intersect(calls, scene.gaps)) / scene.steps / 1000 * kept
         host = scene.idle_saving(idle, "idle time while they are issued")
-        saving = replace(
-            device, us=device.us + host.us, share=device.share + host.share, basis=f"{device.basis}; {host.basis} ({idle:.0f} µs)"
-        )
+        saving = scene.both(device, host)
         level = severity(saving)
         if level is None or saving.share < MEDIUM:
             continue

@@ -37,15 +37,16 @@ def find(profile: Profile) -> Iterable[Finding]:
         if processors is None:
             continue
         kernels = (
-            scene.work.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
-            .with_columns(scene.blocks.alias("blocks"))
+            scene.shaped(
+                scene.work.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
+            )
             .filter(pl.col("blocks") <= USED * processors)
             .with_columns((pl.col("duration_ns") * (1 - pl.col("blocks") / processors)).alias("saved_ns"))
         )
         for (name,), group in kernels.group_by("name", maintain_order=True):
             saving = scene.device_saving(group, f"the same work spread over {processors} multiprocessors")
             level = severity(saving)
-            if level is None:
+            if level in (None, "info"):  # one kernel of many, beside the critical path
                 continue
             longest = group.sort("duration_ns", descending=True)
             yield Finding(

@@ -24,8 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import polars as pl
-
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import MEDIUM, scenes, severity
@@ -48,13 +46,19 @@ def find(profile: Profile) -> Iterable[Finding]:
             continue
         us = scene.per_step(float(waited["saved_ns"].sum())) / 1000
         whom = "another rank" if rank is None else f"rank {rank}"
-        basis = "estimated from the shortest collective of each kind" if rank is None else f"in {share:.0%} of the waiting"
+        basis = (
+            "estimated from the shortest collective of each kind"
+            if rank is None
+            else f"in {share:.0%} of the waiting"
+        )
         yield Finding(
             title=f"Rank {scene.rank} waits {us / 1000:.1f} ms a {scene.unit} for {whom} ({basis})",
             severity=level,
             saving=saving,
             evidence=[
-                scene.evidence("the collectives that waited longest", waited.sort("saved_ns", descending=True).head(6))
+                scene.evidence(
+                    "the collectives that waited longest", waited.sort("saved_ns", descending=True).head(6)
+                )
             ],
             advice=f"Find out why {whom} is late: input, data loading, clocks, other work on its host.",
             rank=scene.rank,

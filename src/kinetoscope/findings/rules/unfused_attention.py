@@ -62,11 +62,15 @@ def find(profile: Profile) -> Iterable[Finding]:
         )
         if found.is_empty():
             continue
-        rows = found.select(pl.int_ranges("before", pl.col("after") + 1)).to_series().explode().unique().sort()
+        rows = (
+            found.select(pl.int_ranges("before", pl.col("after") + 1)).to_series().explode().unique().sort()
+        )
         attention = kernels[rows].with_columns(
             pl.when("product").then(pl.col("duration_ns") * GAIN).otherwise("duration_ns").alias("saved_ns")
         )
-        saving = scene.device_saving(attention, "all of the softmax and elementwise time, 40 % of the products'")
+        saving = scene.device_saving(
+            attention, "all of the softmax and elementwise time, 40 % of the products'"
+        )
         level = severity(saving)
         if level is None:
             continue

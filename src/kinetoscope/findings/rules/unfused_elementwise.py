@@ -44,7 +44,9 @@ def find(profile: Profile) -> Iterable[Finding]:
         if level is None:
             continue
         per_chain = chains.group_by("chain").agg(
-            pl.len(), pl.col("duration_ns").sum(), pl.col("op_name").cast(pl.String).str.strip_prefix("aten::")
+            pl.len(),
+            pl.col("duration_ns").sum(),
+            pl.col("op_name").cast(pl.String).str.strip_prefix("aten::"),
         )
         longest = per_chain.sort("duration_ns", descending=True).row(0, named=True)
         shown = chains.filter(pl.col("chain") == longest["chain"])

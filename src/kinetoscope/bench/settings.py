@@ -1,0 +1,96 @@
+"""The settings that `tune` tries: what is injected into a program, how it is called, the line to write for it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import msgspec
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+PRECISIONS = ("highest", "high", "medium")
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One way to run a program. ``mode`` None is eager: torch.compile hands back what it is given."""
+
+    mode: str | None = None
+    backend: str | None = None
+    dynamic: bool | None = None
+    matmul_precision: str | None = None
+    batch: str | None = None
+
+    @property
+    def is_base(self) -> bool:
+        """Eager, with nothing else changed: what every other setting of the same batch is compared with."""
+        return self.mode is None and self.matmul_precision is None
+
+    @property
+    def label(self) -> str:
+        parts = ["eager" if self.mode is None else self.mode]
+        if self.backend is not None:
+            parts.append(f"backend={self.backend}")
+        if self.dynamic is not None:
+            parts.append(f"dynamic={self.dynamic}")
+        if self.matmul_precision is not None:
+            parts.append(f"matmul={self.matmul_precision}")
+        if self.batch is not None:
+            parts.append(f"batch={self.batch}")
+        return " ".join(parts)
+
+    def arguments(self) -> dict[str, object]:
+        """Keyword arguments of ``torch.compile`` (not for eager)."""
+        given: dict[str, object] = {}
+        if self.backend in (None, "inductor"):
+            given["mode"] = self.mode
+        if self.backend is not None:
+            given["backend"] = self.backend
+        if self.dynamic is not None:
+            given["dynamic"] = self.dynamic
+        return given
+
+    def lines(self, module: str | None = None) -> tuple[str, ...]:
+        """What to write into the program to have this setting.
+
+        Args:
+            module: the class of the module to compile, where the program does not compile anything itself.
+        """
+        written: list[str] = []
+        if self.matmul_precision is not None:
+            written.append(f'torch.set_float32_matmul_precision("{self.matmul_precision}")')
+        if self.mode is not None:
+            words = ", ".join(
+                f'{k}="{v}"' if isinstance(v, str) else f"{k}={v}"
+                for k, v in self.arguments().items()
+                if (k, v) != ("mode", "default")
+            )
+            if module is None:
+                written.append(f"torch.compile(…{', ' if words else ''}{words})")
+            else:
+                written.append(f"model = torch.compile(model{', ' if words else ''}{words})  # the {module}")
+        return tuple(written)
+
+
+def grid(
+    modes: Sequence[str],
+    *,
+    backends: Sequence[str] = (),
+    dynamic: Sequence[bool] = (),
+    precisions: Sequence[str] = (),
+    batches: Sequence[str] = (),
+) -> list[Setting]:
+    """Every combination, eager first. Backends other than Inductor have no modes and come once each."""
+    found: list[Setting] = []
+    for batch, precision in itertools.product(batches or (None,), (None, *precisions)):
+        found.append(Setting(matmul_precision=precision, batch=batch))
+        for mode, backend, shape in itertools.product(modes, backends or (None,), dynamic or (None,)):
+            setting = Setting(
+                mode=mode if backend in (None, "inductor") else "default",
+                backend=backend,
+                dynamic=shape,
+                matmul_precision=precision,
+                batch=batch,
+            )
+            if setting not in found:
+                found.append(setting)
+    return found

@@ -1,0 +1,321 @@
+"""What `bench` and `tune` claim, shown on a GPU. Run by hand; every section prints a short table and keeps JSON.
+
+    PYTHONPATH=src python tests/gpu/prove_bench.py --data FOLDER --out FOLDER [SECTION…]
+
+FOLDER holds mixnet_l_forward.py.gz and mixnet_l_backward.py.gz, modules that Inductor generated on an H200.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kinetoscope.bench import results, statistics
+from kinetoscope.bench.worker import Request, Result, ask, environment
+
+HERE = Path(__file__).parent
+# Kernels of mixnet_l over the whole range of durations in the model: 550 µs to 1 µs.
+MIXNET = {
+    "backward": (
+        "triton_red_fused__native_batch_norm_legit_functional_convolution_backward_native_batch_norm_backward_118",
+        "triton_red_fused__native_batch_norm_legit_functional_native_batch_norm_backward_175",
+        "triton_poi_fused_add_cat_div_expand_mul_sigmoid_silu_silu_backward_11",
+        "triton_per_fused__native_batch_norm_legit_functional_native_batch_norm_backward_13",
+        "triton_poi_fused__to_copy_260",
+        "triton_poi_fused__native_batch_norm_legit_functional_convolution_backward_native_batch_norm_backward_166",
+    ),
+    "forward": (
+        "triton_poi_fused_cat_12",
+        "triton_red_fused__native_batch_norm_legit_functional_82",
+        "triton_poi_fused__native_batch_norm_legit_functional_silu_78",
+        "triton_poi_fused_convolution_silu_split_with_sizes_105",
+        "triton_per_fused__native_batch_norm_legit_functional_copy__84",
+    ),
+}
+
+
+# Those of the backward graph's kernels that take most device time and are furthest from the memory's peak.
+AUTOTUNED = (
+    "triton_red_fused__native_batch_norm_legit_functional_convolution_backward_native_batch_norm_backward_118",
+    "triton_poi_fused_add_cat_div_expand_mul_sigmoid_silu_silu_backward_11",
+    "triton_red_fused__native_batch_norm_legit_functional_native_batch_norm_backward_56",
+    "triton_per_fused__native_batch_norm_legit_functional_cat_mul_sigmoid_sigmoid_backward_silu_sum_9",
+    "triton_poi_fused__native_batch_norm_legit_functional_native_batch_norm_backward_silu_silu_backward_22",
+)
+
+
+def compare_with_ncu(data: Path, out: Path, seconds: float) -> None:
+    """Cold medians against Nsight Compute's durations."""
+    rows: list[tuple[str, Result]] = []
+    for direction, names in MIXNET.items():
+        request = Request(
+            task="kernels",
+            input=str(data / f"mixnet_l_{direction}.py.gz"),
+            order=names,
+            limit=len(names),
+            seconds=seconds,
+            with_ncu=True,
+        )
+        rows.append((f"mixnet_{direction}", ask(request)))
+    llama = llama_modules(out)
+    rows.append(
+        ("llama", ask(Request(task="kernels", input=str(llama), limit=10, seconds=seconds, with_ncu=True)))
+    )
+    print("\ncold and hot median, Nsight Compute's duration (µs), bytes at cold GB/s")
+    for source, result in rows:
+        results.save(out, f"kernels_{source}", result)
+        seen = {row.name: row for row in result.ncu}
+        for kernel in result.kernels:
+            if kernel.error:
+                print("ERROR", kernel.name, kernel.error[:200])
+                continue
+            cold, hot = kernel.timing("cold"), kernel.timing("hot")
+            assert cold is not None
+            assert hot is not None
+            row = seen.get(kernel.name)
+            ncu = row.duration_ns if row else float("nan")
+            print(
+                f"{kernel.name[:60]:60} {cold.median_ns / 1e3:8.2f} {hot.median_ns / 1e3:8.2f} {ncu / 1e3:8.2f}"
+                f" {(cold.median_ns / ncu - 1) * 100:+6.1f}% n={cold.n:4d} {kernel.sessions['cold'].stopped:8}"
+                f" {kernel.bytes / cold.median_ns:7.0f} GB/s dram {(row.dram_bytes or 0) / kernel.bytes if row else 0:.2f}x"
+                f" ncu clock {(row.sm_clock_hz or 0) / 1e6 if row else 0:.0f} MHz"
+            )
+
+
+def llama_modules(out: Path) -> Path:
+    """Compile a Llama training step in a process of its own; the folder with its modules."""
+    folder = Path("/tmp/kinetoscope-llama")
+    variables = {
+        **environment(),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder),
+        "TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1",
+    }
+    subprocess.run(
+        [sys.executable, str(HERE / "llama_step.py"), str(out / "llama_in_model.json")],
+        env=variables,
+        check=True,
+    )
+    return folder
+
+
+def spread(data: Path, out: Path, seconds: float) -> None:
+    """The medians of the same kernels in five processes."""
+    names = MIXNET["backward"][:3] + MIXNET["backward"][5:]
+    found: dict[str, list[float]] = {}
+    for _ in range(5):
+        result = ask(
+            Request(
+                task="kernels",
+                input=str(data / "mixnet_l_backward.py.gz"),
+                order=names,
+                limit=len(names),
+                seconds=seconds,
+            )
+        )
+        for kernel in result.kernels:
+            for mode in ("cold", "hot"):
+                measured = kernel.timing(mode)
+                found.setdefault(f"{mode} {kernel.name}", []).append(measured.median_ns if measured else 0.0)
+    results.save(out, "spread", found)
+    print("\nmedian of five processes (µs), spread (max/min − 1)")
+    for name, medians in found.items():
+        print(
+            f"{name[:70]:70} {statistics.median(medians) / 1e3:8.2f} {(max(medians) / min(medians) - 1) * 100:6.2f} %"
+        )
+
+
+def aa(out: Path, sessions: int) -> None:
+    """Identical kernels, and one that is 3 % slower, in many sessions."""
+    import torch
+
+    from kinetoscope.bench.device import bench
+    from kinetoscope.bench.harness import measure
+
+    bed = bench("cuda")
+    x = torch.randn(100, 1 << 18, device="cuda")
+    same = torch.randn(100, 1 << 18, device="cuda")
+    more = torch.randn(103, 1 << 18, device="cuda")
+    outs = [torch.empty_like(t) for t in (x, same, more)]
+    calls = {
+        "a": lambda: torch.sin(x, out=outs[0]),
+        "same": lambda: torch.sin(same, out=outs[1]),
+        "planted": lambda: torch.sin(more, out=outs[2]),
+    }
+    told: dict[str, int] = {}
+    kept: list[results.Comparison] = []
+    for seed in range(sessions):
+        session = measure(
+            calls, timer=bed.timer, mode="cold", base="a", seconds=1.0, warmup_seconds=0.05, seed=seed
+        )
+        for comparison in session.comparisons:
+            kept.append(comparison)
+            told[f"{comparison.name}: {comparison.verdict}"] = (
+                told.get(f"{comparison.name}: {comparison.verdict}", 0) + 1
+            )
+    results.save(out, "aa", kept)
+    print(f"\nA/A and a planted 3 %, {sessions} sessions of the device's activity records, cold")
+    for line, count in sorted(told.items()):
+        print(f"{line:30} {count}")
+
+
+def timers(out: Path) -> None:
+    """The same short and long kernel by every timer."""
+    import torch
+
+    from kinetoscope.bench.device import bench
+    from kinetoscope.bench.harness import measure
+
+    print("\nthe same kernel by every timer (µs, hot)")
+    for elements in (1 << 10, 1 << 22, 1 << 26):
+        x = torch.randn(elements, device="cuda")
+        y = torch.empty_like(x)
+        line = []
+        for name in ("activity", "events", "graph"):
+            bed = bench("cuda", name)
+            session = measure({"sin": lambda: torch.sin(x, out=y)}, timer=bed.timer, seconds=1.0)  # noqa: B023
+            line.append(
+                f"{name} {session['sin'].median_ns / 1e3:8.2f} (n={session.rounds}, {session.stopped})"
+            )
+        print(f"{elements:9} ", "  ".join(line))
+        if session.clocks:
+            print(session.clocks[-1])
+
+
+def autotune(data: Path, out: Path, names: tuple[str, ...], seconds: float) -> None:
+    """Every configuration of some kernels, the winners applied, the whole module with and without them."""
+    result = ask(
+        Request(
+            task="autotune",
+            input=str(data / "mixnet_l_backward.py.gz"),
+            order=names,
+            limit=len(names),
+            seconds=seconds,
+            apply_in=str(out),
+        )
+    )
+    results.save(out, "autotune", result)
+    for tuned in result.tuned:
+        usable = [t for t in tuned.trials if t.median_ns]
+        print(
+            f"\n{tuned.name[:90]}: {len(tuned.trials)} tried, {len(usable)} usable, x{tuned.launches_per_run}"
+        )
+        for trial in sorted(usable, key=lambda t: t.median_ns or 0)[:4]:
+            print(
+                f"   {(trial.median_ns or 0) / 1e3:8.2f} µs {trial.configuration} {trial.origin} {trial.registers} regs"
+            )
+        for trial in [t for t in tuned.trials if t.error][:2]:
+            print("   ", trial.configuration, (trial.error or "")[:120])
+        if tuned.comparison:
+            c = tuned.comparison
+            print(
+                f"   {tuned.default} → {tuned.winner}: {c.ratio:.3f} [{c.low:.3f}, {c.high:.3f}] {c.verdict} floor {c.noise_floor:.4f}"
+            )
+    print(result.applied)
+    for module in result.modules:
+        print(
+            module.module,
+            f"busy {(module.busy_ns or 0) / 1e6:.2f} ms span {(module.span_ns or 0) / 1e6:.2f} ms",
+        )
+        print([(s.name, round(s.median_ns / 1e6, 3)) for s in module.wall.subjects], module.wall.comparisons)
+    print(result.problems)
+
+
+def tune(out: Path) -> None:
+    """The founding documents' attention and matmul under every mode, with a planted 3 % slower twin."""
+    import torch
+
+    import kinetoscope
+
+    class Attention(torch.nn.Module):
+        def __init__(self, dim: int) -> None:
+            super().__init__()
+            self.W_q = torch.nn.Linear(dim, dim, bias=False)
+            self.W_k = torch.nn.Linear(dim, dim, bias=False)
+            self.W_v = torch.nn.Linear(dim, dim, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q, k, v = self.W_q(x), self.W_k(x), self.W_v(x)
+            out = q @ k.transpose(-2, -1)
+            out = torch.exp(out) / torch.sum(torch.exp(out), dim=-1, keepdim=True)
+            return out @ v
+
+    def matmul_add(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.add(torch.matmul(x, w), b)
+
+    attention = Attention(4096).cuda()
+    x = torch.rand(1, 1024, 4096, device="cuda")
+    cases: dict[str, tuple[Callable[..., object], tuple[object, ...]]] = {"attention_4096": (attention, (x,))}
+    for size in (64, 4096):
+        made = tuple(torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+        cases[f"matmul_{size}"] = (matmul_add, made)
+    for name, (model, inputs) in cases.items():
+        torch._dynamo.reset()
+        with torch.no_grad():
+            found = kinetoscope.tune(model, inputs, seconds=6)
+        results.save(out, f"tune_{name}", found)
+        print(f"\n{name}: {found.recommendation} {found.lines}")
+        for row in found.rows:
+            if row.error:
+                print(f"   {row.label:28} {row.error[:150]}")
+                continue
+            print(
+                f"   {row.label:28} {(row.step_s or 0) * 1e6:10.2f} µs  ratio {row.ratio or 1:.4f}"
+                f" [{row.low or 1:.4f}, {row.high or 1:.4f}] {row.verdict} compile {row.compile_s or 0:.1f} s"
+                f" breaks even {row.break_even_steps} differs by {row.output_difference}"
+            )
+
+
+def tune_llama(out: Path) -> None:
+    """A program that compiles by itself, unedited, in processes of its own."""
+    from kinetoscope.bench import settings
+    from kinetoscope.bench.tuning import tune_program
+
+    found = tune_program(
+        settings.grid(["default", "max-autotune-no-cudagraphs"]),
+        [str(HERE / "llama_step.py"), str(out / "ignored.json")],
+        rounds=2,
+        steps=30,
+        progress=print,
+    )
+    results.save(out, "tune_llama", found)
+    print(f"\n{found.recommendation} {found.lines}")
+    for row in found.rows:
+        print(f"   {row.label:28} {row.rounds_s} ratio {row.ratio} [{row.low}, {row.high}] {row.verdict}")
+        print(
+            f"      compile {row.compile_s} s, breaks even {row.break_even_steps}, differs by {row.output_difference}, {row.error}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("sections", nargs="*", default=["ncu", "spread", "aa", "timers", "autotune"])
+    chosen = parser.parse_args()
+    os.makedirs(chosen.out, exist_ok=True)
+    sections: dict[str, Callable[[], None]] = {
+        "ncu": lambda: compare_with_ncu(chosen.data, chosen.out, chosen.seconds),
+        "spread": lambda: spread(chosen.data, chosen.out, chosen.seconds),
+        "aa": lambda: aa(chosen.out, 60),
+        "tune": lambda: tune(chosen.out),
+        "llama": lambda: tune_llama(chosen.out),
+        "timers": lambda: timers(chosen.out),
+        "autotune": lambda: autotune(chosen.data, chosen.out, AUTOTUNED, chosen.seconds),
+    }
+    for name in chosen.sections:
+        began = time.monotonic()
+        try:
+            sections[name]()
+        except Exception as error:  # one section's failure must not cost the others their time on the machine
+            print("FAILED", name, type(error).__name__, error)
+        print(f"-- {name}: {time.monotonic() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
