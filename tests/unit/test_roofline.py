@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.analysis.op_call import Call, Cost
-from kinetoscope.analysis.op_costs import cost
+from kinetoscope.analysis.op_costs import FORMULAS, cost
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.roofline import costed, kernel_roofline, roofline
 from kinetoscope.trace.model import Trace
@@ -78,6 +78,20 @@ def test_what_cannot_be_known_is_null() -> None:
     assert (
         cost(call("aten::_flash_attention_forward", *[([99, 8, 64], BF16)] * 3, v8="True")) is None
     )  # ragged
+
+
+junk = st.one_of(
+    st.none(), st.text(max_size=3), st.lists(st.integers(-3, 10**10), max_size=4), st.sampled_from([BF16, FP32, "[0]", "True"])
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(st.sampled_from(sorted(FORMULAS)), *[st.lists(junk, max_size=12)] * 4)
+def test_no_recorded_arguments_can_raise(
+    name: str, shapes: Any, types: Any, strides: Any, values: Any
+) -> None:
+    found = cost(Call(name, shapes, types, strides, [str(value) for value in values]))
+    assert found is None or 0 <= found.flops + found.bytes < 1 << 54
 
 
 sides = st.integers(1, 9)

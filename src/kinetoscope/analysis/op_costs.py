@@ -16,6 +16,9 @@ from kinetoscope.analysis.op_call import DTYPES, Call, Cost, broadcast, numel
 
 Formula = Callable[[Call], Cost | None]
 
+# No single op call computes or moves this much in a day; sums of smaller ones fit 64 bits.
+ABSURD = 1 << 53
+
 
 def cost(call: Call) -> Cost | None:
     """What the call costs at least; null where no formula knows the op, or what it needs was not recorded."""
@@ -25,9 +28,10 @@ def cost(call: Call) -> Cost | None:
     if formula is None:
         return None
     try:
-        return formula(call)
-    except (IndexError, KeyError, TypeError, ValueError):  # not the arguments that the formula is written for
-        return None
+        found = formula(call)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return None  # not the arguments that the formula is written for
+    return found if found and 0 <= found.flops < ABSURD and 0 <= found.bytes < ABSURD else None
 
 
 def _computes_in(call: Call, at: int = 0) -> str:
