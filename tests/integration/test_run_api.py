@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.integration.conftest import Programs
+from programs import Programs
 
 
 def test_a_block_with_steps_of_its_own(programs: Programs):

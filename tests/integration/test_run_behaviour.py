@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.integration.conftest import Programs
+from programs import Programs
 
 TRAIN = """
     import torch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.integration.conftest import ROOT, Programs
+from programs import ROOT, Programs
 
 EXAMPLES = ROOT / "examples"
 

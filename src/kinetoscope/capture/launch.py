@@ -32,7 +32,8 @@ from kinetoscope.recording.manifest import Manifest
 from kinetoscope.recording.meeting import await_ranks, meet
 
 # What the founding document sets by hand, and what makes a generated kernel's origin known.
-COMPILER_SETTINGS = {"TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1", "INDUCTOR_PROVENANCE": "1"}
+KERNEL_NAMES = {"TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1"}
+PROVENANCE = {"INDUCTOR_PROVENANCE": "1"}
 # Kineto reports its stages on stderr; the program's stderr is its own.
 QUIET = {"KINETO_LOG_LEVEL": "99"}
 FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
@@ -87,7 +88,7 @@ def environment(order: Order, variables: Mapping[str, str]) -> dict[str, str]:
     home = Path(kinetoscope.__file__).parent
     chosen = dict(QUIET)
     if order.options.compile_log:
-        chosen |= COMPILER_SETTINGS
+        chosen |= KERNEL_NAMES | (PROVENANCE if order.options.provenance else {})
     if order.options.bench_harness:
         chosen["TORCHINDUCTOR_BENCHMARK_KERNEL"] = "1"
     path = [str(home / "capture" / "bootstrap"), *([order.python_path] if order.python_path else [])]

@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--flops", action="store_true", help="record FLOPs of matmuls and convolutions (implies --shapes)")
     add("--out", type=Path, metavar="DIR", help="the recording's folder (recordings/<script>-<time>)")
     add("--no-compile-log", action="store_true", help="do not keep torch.compile's log and generated code")
+    add("--no-provenance", action="store_true", help="compile as a plain run does, and find its caches warm")
     add(
         "--bench-harness",
         action="store_true",
@@ -84,6 +85,7 @@ def main(arguments: argparse.Namespace) -> int:
         memory=arguments.memory,
         flops=arguments.flops,
         compile_log=not arguments.no_compile_log,
+        provenance=not arguments.no_provenance,
         bench_harness=arguments.bench_harness,
         budget_mb=arguments.budget,
     )
