@@ -181,6 +181,7 @@ def report(**changes: Any) -> Report:
                 ],
                 advice='Compile the step with mode="reduce-overhead", or make the batch larger.',
                 source="train.py:41",
+                saving_on_critical_path=True,
             )
         ],
         health=Health(verdict="good", notes=[]),
@@ -269,13 +270,14 @@ def hostile() -> Report:
                 advice=name,
                 source=name,
                 saving_basis=name,
+                snippet=name,
                 evidence=[EvidenceRow(text=name, start_us=0.0, end_us=1.0, events=[])],
             )
             for name in HOSTILE
         ],
         health=Health(
             verdict="degraded",
-            notes=[HealthNote(code="x", text=name, share_of_device_time=0.1) for name in HOSTILE],
+            notes=[HealthNote(code=name, text=name, share_of_device_time=0.1) for name in HOSTILE],
         ),
         idle=[IdleRow(device=0, cause=name, idle_us=10.0, share_of_window=0.01) for name in HOSTILE],
         graphs=[

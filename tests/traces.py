@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.trace.model import Trace
+from kinetoscope.trace import schema
+from kinetoscope.trace.model import Source, Trace
 from kinetoscope.trace.read import read
 
 Event = dict[str, Any]
@@ -53,3 +54,9 @@ def trace(*events: Event, rank: int = 0) -> Trace:
         path = Path(folder) / "trace.json"
         path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": list(events)}))
         return read(path, rank=rank)
+
+
+def nothing() -> Trace:
+    """What stands for the trace of an input that has none, such as a compile log."""
+    tables = {name: schema.empty(columns) for name, columns in schema.TABLES.items()}
+    return Trace(Source("nothing", 0, 0, 0), **tables)

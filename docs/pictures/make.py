@@ -29,13 +29,21 @@ RECORDING = Path("examples/recordings/llama_train_compile.json.gz")  # as a read
 THEME = TerminalTheme(
     (22, 27, 36),
     (222, 228, 237),
-    [(0, 0, 0), (240, 127, 145), (94, 203, 139), (227, 176, 75)]
-    + [(125, 178, 242), (194, 150, 232), (110, 205, 215), (222, 228, 237)],
+    [
+        (0, 0, 0),
+        (240, 127, 145),
+        (94, 203, 139),
+        (227, 176, 75),
+        (125, 178, 242),
+        (194, 150, 232),
+        (110, 205, 215),
+        (222, 228, 237),
+    ],
 )
 WINDOW = """<!doctype html><meta charset="utf-8"><style>
 body {{ margin: 0; padding: 22px; background: #0b0f16; width: max-content; }}
 main {{ padding: 16px 26px 22px; border-radius: 12px; background: #161b24; border: 1px solid #2b3443; color: #dee4ed;
-        font: 14px/1.3 "JetBrains Mono", "Cascadia Mono", "DejaVu Sans Mono", monospace; }}
+        font: 13px/1.35 "JetBrains Mono", "Cascadia Mono", "DejaVu Sans Mono", monospace; }}
 pre {{ margin: 0; font: inherit; }}
 i {{ display: inline-block; width: 12px; height: 12px; margin: 0 8px 14px 0; border-radius: 50%; background: #39445a; }}
 b {{ color: #5ecb8b; }}
@@ -62,7 +70,7 @@ def shoot(browser: Browser, page: str, target: str, *, height: int | None = None
     """Screenshot a page, whole or its first ``height`` pixels, to ``target`` in this folder."""
     context = browser.new_context(
         viewport={"width": 1240, "height": height or 900},
-        device_scale_factor=1.5,
+        device_scale_factor=1,  # text is what makes a picture large
         color_scheme="dark" if dark else "light",
     )
     view = context.new_page()
@@ -83,8 +91,8 @@ def main() -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         shoot(browser, terminal_page(report), "terminal.png")
-        shoot(browser, page, "page-light.png", height=1180)
-        shoot(browser, page, "page-dark.png", height=1180, dark=True)
+        shoot(browser, page, "page-light.png", height=1420)
+        shoot(browser, page, "page-dark.png", height=1420, dark=True)
         browser.close()
 
 

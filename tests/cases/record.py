@@ -28,6 +28,7 @@ import gzip
 import importlib.util
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -61,12 +62,26 @@ UNREAD = {
     "kernel_backend",
     "num_warps",
 }
+# Records of a compile log that are large and say nothing about breaks, recompilations or CUDA graphs.
+UNREAD_RECORDS = re.compile(
+    r"^(fx_graph_cache_hit|aotautograd_cache|fx_graph_runnable|aot_forward_graph_fw_metadata|(before|after)_\w+_graph"
+    r"|torch._functorch.config|compilation_metrics_runtime|describe_|dynamo_cpp_guards|triton_kernel_info)"
+)
+# Calls that take part in no analysis and that a busy thread makes thousands of.
+UNREAD_CALLS = {
+    "cudaEventQuery",
+    "cudaThreadExchangeStreamCaptureMode",
+    "cudaStreamIsCapturing",
+    "cudaGetFuncBySymbol",
+}
+LONG_EVENT = 900  # characters of a timed phase's record; the long ones carry the whole configuration
 SHORT_FRAME_US = 20.0  # Python frames shorter than this are left out of the committed file
 
 
 def program(case: str, side: str) -> Any:
     spec = importlib.util.spec_from_file_location(f"{case}_{side}", HERE / case / f"{side}.py")
-    assert spec and spec.loader
+    assert spec
+    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -99,13 +114,13 @@ def clocks() -> dict[str, Any] | None:
     }
 
 
-def steady_state_us(step: Any, synchronize: Any, repeats: int = 5, target_s: float = 0.06) -> list[float]:
-    """Time of a step in µs, without the profiler: `repeats` runs of as many steps as fill `target_s`."""
+def steady_state_us(step: Any, synchronize: Any, count: int | None, repeats: int = 5) -> list[float]:
+    """Time of a step in µs, without the profiler: `repeats` runs of `count` steps (None: as many as fill 60 ms)."""
     synchronize()
     begin = time.perf_counter()
     step()
     synchronize()
-    count = max(3, min(300, int(target_s / max(time.perf_counter() - begin, 1e-6))))
+    count = count or max(3, min(300, int(0.06 / max(time.perf_counter() - begin, 1e-6))))
     result = []
     for _ in range(repeats):
         synchronize()
@@ -134,7 +149,7 @@ def record(case: str, side: str, out: Path, device: str) -> dict[str, Any]:
         step()
     synchronize()
     if how["measure"] == "steps" or (how["measure"] == "none" and how["warmup"]):
-        result["unprofiled_us"] = steady_state_us(step, synchronize)
+        result["unprofiled_us"] = steady_state_us(step, synchronize, 20 if how["ranks"] > 1 else None)
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if on_gpu else [])
     config = torch._C._profiler._ExperimentalConfig(record_python_gc_info=True) if how["gc_info"] else None
     plan = schedule(wait=0, warmup=how["schedule_warmup"], active=how["active"], repeat=1)
@@ -179,6 +194,8 @@ def trim(raw: Path, to: Path, how: dict[str, Any]) -> int:
     for event in document["traceEvents"]:
         if event.get("ph") not in ("X", "M", "i") or id(event) in dropped:
             continue
+        if event["name"] in UNREAD_CALLS:
+            continue
         if event.get("cat") == "python_function" and event["dur"] < SHORT_FRAME_US:
             continue
         if "args" in event:
@@ -221,8 +238,23 @@ def child(case: str, side: str, out: Path, device: str, extra: dict[str, str]) -
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150, check=False)
     result = json.loads(answer.read_text()) if answer.exists() else {"error": done.stderr[-2000:]}
     for written in sorted(log.glob("*.log")) if log.is_dir() else ():
-        (out / case / f"{side}.compile.log.gz").write_bytes(gzip.compress(written.read_bytes(), 9, mtime=0))
+        text = trim_log(written.read_text())
+        (out / case / f"{side}.compile.log.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
     return result
+
+
+def trim_log(text: str) -> str:
+    """A compile log without the records that no rule reads. A record is a line with JSON and its payload, indented."""
+    kept = []
+    for record in re.split(r"^(?=[VIWE]\d{4} )", text, flags=re.MULTILINE):
+        head = record.split("\n", 1)[0]
+        found = re.search(r"\] (\{.*\})$", head)
+        fields = json.loads(found[1]) if found else {}
+        name = fields["artifact"]["name"] if "artifact" in fields else next(iter(fields), "")
+        if UNREAD_RECORDS.search(name) or (name == "chromium_event" and len(record) > LONG_EVENT):
+            continue
+        kept.append(record)
+    return "".join(kept)
 
 
 def distributed(case: str, side: str, out: Path, ranks: int, port: int) -> list[dict[str, Any]]:

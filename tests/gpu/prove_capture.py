@@ -119,7 +119,7 @@ def price(out: Path) -> list[str]:
 
         def plain(step=step):
             kinds = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
-            with profile(activities=kinds, schedule=schedule(wait=0, warmup=1, active=5)) as p:
+            with profile(activities=kinds, schedule=schedule(wait=0, warmup=1, active=5, repeat=1)) as p:
                 for _ in range(6):
                     step()
                     p.step()

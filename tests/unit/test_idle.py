@@ -8,6 +8,8 @@ from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kinetoscope.analysis import intervals
 from kinetoscope.analysis.idle import gaps, idle
@@ -164,6 +166,51 @@ def test_a_host_that_waits_for_a_collective_begun_before_the_recording(trace_of:
         launch(1, 165), kernel("k", 170, 30, 1),
     )  # fmt: skip
     assert causes(trace) == {"waiting-for-rank": 100, "launch-bound": 10}
+
+
+# A program: for each launch, how long the host was busy before it (µs), with what, and how long its work took; the
+# work starts when it has arrived and its stream is free. Two threads launch on two streams.
+programs = st.lists(
+    st.tuples(
+        st.integers(0, 3000),
+        st.sampled_from(
+            ["aten::x", "cudaMalloc", "cudaDeviceSynchronize", "enumerate(DataLoader)#x", "", "launchless"]
+        ),
+        st.integers(0, 500),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(program=programs, with_step=st.booleans())
+def test_pieces_of_any_program_are_its_idle_time(
+    trace_of: Make, program: list[tuple[int, str, int, bool]], with_step: bool
+) -> None:
+    events: list[Event] = []
+    now, free = 0, {7: 0, 8: 0}
+    for number, (before, doing, length, other) in enumerate(program, start=1):
+        tid, stream = (2, 8) if other else (1, 7)
+        if doing not in ("", "launchless") and before:
+            category = "cuda_runtime" if doing.startswith("cuda") else "cpu_op"
+            events.append(host(doing, now, before, category, tid))
+        now += before
+        if doing != "launchless":
+            events.append(launch(number, now, tid=tid))
+        begin = max(now + 4, free[stream])
+        events.append(kernel("k", begin, length, number, stream=stream))
+        free[stream] = begin + length
+        now += 6
+    if with_step:
+        events.append(step(1, 2, now))
+    trace = trace_of(*events)
+    within, pieces = window(trace), gaps(Profile((trace,)))
+    busy = intervals.clip(intervals.union(work(trace)), within.start_ns, within.end_ns)
+    assert intervals.total(pieces) == within.length_ns - intervals.total(busy)
+    assert intervals.total(intervals.union(pieces)) == intervals.total(pieces)
+    assert intervals.intersect(pieces, busy).is_empty()
 
 
 # What is known of these recordings: how they were made (see the data's README) fixes why the device was idle.

@@ -79,10 +79,24 @@ def test_clip_keeps_what_is_inside(rows: list[tuple[int, int, int]], start: int,
     assert set(clipped.columns) == set(table(rows).columns)
 
 
+@given(intervals_of_keys, st.lists(st.tuples(st.integers(0, 2), st.integers(-10, 60)), max_size=10))
+def test_covered_until_counts_the_instants_before(
+    rows: list[tuple[int, int, int]], instants_: list[tuple[int, int]]
+) -> None:
+    merged = intervals.union(table(rows), ["device"])
+    asked = pl.DataFrame(instants_, schema={"device": pl.Int32, "at": pl.Int64}, orient="row")
+    covered = intervals.covered_until(merged, asked, ["device"])
+    assert covered.to_list() == [
+        sum(1 for d, t in instants(table(rows)) if d == device and t < at) for device, at in instants_
+    ]
+
+
 def test_without_keys_everything_is_one_set() -> None:
     frame = table([(0, 0, 10), (1, 5, 10), (2, 30, 1)])
     assert intervals.union(frame).rows() == [(0, 15), (30, 31)]
     assert intervals.subtract(frame, table([(0, 2, 3)])).rows() == [(0, 2), (5, 15), (30, 31)]
+    asked = pl.DataFrame({"at": [40, 8]})
+    assert intervals.covered_until(intervals.union(frame), asked).to_list() == [16, 8]
 
 
 @pytest.mark.parametrize("function", [intervals.intersect, intervals.subtract])

@@ -46,3 +46,7 @@ def test_no_file_outgrows_its_module() -> None:
 def test_everything_has_a_name() -> None:
     homeless = {"utils", "helpers", "common", "misc"}
     assert not [p for p in SOURCE.rglob("*") if p.stem in homeless]
+
+
+def test_reading_recordings_loads_no_torch() -> None:
+    assert not modules_after("import kinetoscope.report.build, kinetoscope.report.terminal") & {"torch", "numpy"}

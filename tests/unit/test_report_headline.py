@@ -1,8 +1,8 @@
 import msgspec
 
 from kinetoscope.report import headline
-from kinetoscope.report.document import IdleRow
-from report_sample import device, host_only, report, timing
+from kinetoscope.report.document import Health, HealthNote, IdleRow
+from report_sample import device, graph, host_only, report, timing
 
 
 def test_one_device():
@@ -44,6 +44,63 @@ def test_causes_of_several_devices_are_shares_of_all_their_time():
         ("launch-bound", 0.21),
         ("synchronization", 0.09),
     ]
+
+
+def test_waiting_inside_collectives_is_no_work():
+    assert "waited" not in headline.headline(report())
+    waited = [
+        msgspec.structs.replace(report().idle[0], busy_inside_collectives_us=time)
+        for time in (2_000.0, 4_000.0)
+    ]
+    two = report(idle=waited, devices=[device(), device(rank=1)])
+    assert headline.headline(two).endswith(
+        " 10.0 % (6.00 ms) was busy only in collectives that waited for another rank."
+    )
+
+
+def test_a_saving_says_of_what():
+    (row,) = report().findings
+    assert headline.saving(report(), row) == "saves about 12.6 ms a step"
+    freed = msgspec.structs.replace(row, saving_on_critical_path=False)
+    assert headline.saving(report(steps=[]), freed) == "frees about 12.6 ms of device time"
+
+
+def test_findings_that_only_inform_ask_for_nothing():
+    (row,) = report().findings
+    inform = msgspec.structs.replace(row, severity="info")
+    assert headline.worth_doing(report(findings=[inform, row])) == [row]
+
+
+def test_notes_that_only_inform_are_no_weakness():
+    notes = [
+        HealthNote(code="a", text="first", gravity="degraded", rank=0),
+        HealthNote(code="b", text="second", gravity="info", rank=0),
+    ]
+    assert headline.notes(report(health=Health(verdict="degraded", notes=notes))) == ["first"]
+
+
+def test_a_note_that_several_ranks_share_is_said_once():
+    notes = [
+        HealthNote(code="a", text="half is missing", rank=3),
+        HealthNote(code="a", text="a tenth is missing", rank=1),
+        HealthNote(code="b", text="about all"),
+    ]
+    sources = [msgspec.structs.replace(report().sources[0], rank=rank) for rank in (1, 3)]
+    assert headline.notes(report(sources=sources, health=Health(verdict="degraded", notes=notes))) == [
+        "rank 3 (and 1 rank more): half is missing",
+        "about all",
+    ]
+
+
+def test_compiled_graphs_are_told_apart():
+    rows = [
+        graph(),
+        graph(direction="backward", hash="fdef"),
+        graph(compile_id=None, direction="", hash="fghi" * 9),
+    ]
+    assert headline.graph_labels(report(graphs=rows)) == ["0/0 forward", "0/0 backward", "fghifg…hi"]
+    twice = [graph(), graph(hash="fdef")]
+    assert headline.graph_labels(report(graphs=twice)) == ["0/0 forward fabc", "0/0 forward fdef"]
 
 
 def test_without_a_device_the_ops_lead():

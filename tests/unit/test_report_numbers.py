@@ -46,3 +46,8 @@ def test_examples():
     assert numbers.count(1, "launch") == "1 launch"
     assert numbers.count(1024, "launch") == "1,024 launches"
     assert numbers.count(2, "category") == "2 categories"
+
+
+def test_a_number_stays_with_its_unit():
+    kept = numbers.together("busy 41.2 % of 3 steps (18.3 ms each)")
+    assert kept.split(" ") == ["busy", "41.2\xa0%", "of", "3", "steps", "(18.3\xa0ms", "each)"]

@@ -42,7 +42,9 @@ def test_a_screenful():
 
 
 def test_the_verdict_comes_first_and_its_notes_when_it_is_not_good():
-    assert shown(report()).splitlines()[1] == "✓ The recording is whole: the numbers below can be trusted."
+    assert (
+        shown(report()).splitlines()[1] == "✓ The recording is good: nothing in it weakens the numbers below."
+    )
     damaged = Health(
         verdict="degraded",
         notes=[
@@ -52,8 +54,8 @@ def test_the_verdict_comes_first_and_its_notes_when_it_is_not_good():
         ],
     )
     lines = shown(report(health=damaged)).splitlines()
-    assert lines[1].startswith("⚠ Parts of the recording are missing")
-    assert lines[2] == "  - the file ends in the middle of an event (2.0 % of GPU time)"
+    assert lines[1].startswith("⚠ The recording is degraded:")
+    assert lines[2] == "  -  the file ends in the middle of an event"
 
 
 def test_the_numbers_are_the_reports():
@@ -63,7 +65,7 @@ def test_the_numbers_are_the_reports():
         "idle because  launch-bound 42.0 % · synchronization 18.0 %",
         "share of 13.5 ms of device time",
         "200 launches  2 kernels",
-        "saves about 12.6 ms",
+        "Saves about 12.6 ms a step.",
     ):
         assert expected in page
     rows = [line.split() for line in page.splitlines() if line.startswith("triton_poi_fused_add_mul_0")]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from kinetoscope.analysis.categories import matching
-from kinetoscope.analysis.enclosing import nearest
+from kinetoscope.analysis.enclosing import caller, nearest
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
 
@@ -32,7 +32,8 @@ DIRECTION = pl.Enum(["forward", "backward", "optimizer"])
 def attribution(trace: Trace) -> pl.DataFrame:
     """Where each row of ``device_events`` came from, in its order.
 
-    Columns that are a row of ``host_events``, or null where nothing of the kind was recorded around the launch:
+    Columns that are a row of ``host_events``, or null where nothing of the kind was recorded around the launch (or,
+    where that is missing, around the op that the work names by its id):
 
     - ``launch`` and ``op``, as in ``device_events`` (whose row is ``id``);
     - ``top_op``: the outermost op;
@@ -51,36 +52,36 @@ def attribution(trace: Trace) -> pl.DataFrame:
     ``frame_name`` are texts; where only ops carry stacks, the frame is taken from the op's.
     """
     host, device = trace.host_events, trace.device_events
-    name, launch = host["name"], device["launch"]
+    name, called_by = host["name"], caller(device)
     is_step = matching(name, STEP)
     is_op = matching(host["category"], "^cpu_op$") & ~is_step
     is_frame = matching(host["category"], "^python_function$")
     is_annotation = matching(host["category"], "^user_annotation$") & ~matching(name, NOT_THE_USERS)
     is_top = is_op & nearest(host, is_op).gather(host["parent"]).is_null()
     is_backward = host["forward_thread"].fill_null(0) > 0
-    forward_op = _forward_op(host, is_backward, launch)
+    forward_op = _forward_op(host, is_backward, called_by)
 
     def around(wanted: pl.Series) -> pl.Series:
         """The innermost wanted event around each launch."""
-        return nearest(host, wanted).gather(launch) if wanted.any() else _nothing(len(device))
+        return nearest(host, wanted).gather(called_by) if wanted.any() else _nothing(len(device))
 
     def around_either(wanted: pl.Series) -> pl.Series:
         """The same, or else around its forward op."""
         if not wanted.any():
             return _nothing(len(device))
         found = nearest(host, wanted)
-        here = found.gather(launch)
+        here = found.gather(called_by)
         return here.zip_with(here.is_not_null(), found.gather(forward_op))
 
     backward = around(is_backward | matching(name, BACKWARD)).is_not_null()
     top_op, annotation = around(is_top), around(is_annotation)
     elsewhere = _open_elsewhere(
-        host, is_annotation, launch.zip_with(backward & annotation.is_null(), _nothing(len(device)))
+        host, is_annotation, called_by.zip_with(backward & annotation.is_null(), _nothing(len(device)))
     )
     table = pl.DataFrame(
         {
             "id": device["id"],
-            "launch": launch,
+            "launch": device["launch"],
             "op": device["op"],
             "top_op": top_op,
             "forward_op": forward_op,
@@ -164,7 +165,7 @@ def _frames(host: pl.DataFrame, table: pl.DataFrame) -> pl.Series:
     is_stacked = host["call_stack"].is_not_null()
     stacked = nearest(host, is_stacked)
     stack = host["call_stack"].gather(
-        stacked.gather(table["launch"]).zip_with(
+        stacked.gather(caller(table)).zip_with(
             table["forward_op"].is_null(), stacked.gather(table["forward_op"])
         )
     )
@@ -221,7 +222,7 @@ def chain(trace: Trace, device_id: int) -> Chain:
     work = trace.device_events.row(device_id, named=True)
     itself = Link(work["kind"], work["name"], work["start_ns"], work["duration_ns"], work["event"])
     return Chain(
-        (*_ancestors(trace.host_events, row["launch"]), itself),
+        (*_ancestors(trace.host_events, row["op"] if row["launch"] is None else row["launch"]), itself),
         _ancestors(trace.host_events, row["forward_op"]),
     )
 

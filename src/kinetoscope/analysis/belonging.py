@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.categories import matching
-from kinetoscope.analysis.enclosing import caller, nearest
+from kinetoscope.analysis.attribution import attribution
+from kinetoscope.analysis.enclosing import caller
 from kinetoscope.analysis.graphs import graph_of_work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.profile import Profile
@@ -13,11 +13,6 @@ from kinetoscope.analysis.work import work
 from kinetoscope.trace.model import Trace
 
 UNATTRIBUTED = "unattributed"
-# Annotations that PyTorch writes by itself and that have a column of their own.
-OWN = r"^(ProfilerStep#|## Call CompiledFxGraph )"
-MODULE = r"^nn\.Module: "
-
-
 # Where the caller is known, and belongs to nothing of the kind.
 OUTSIDE = {
     "op_name": "no op",
@@ -36,7 +31,8 @@ def belonging(profile: Profile) -> pl.DataFrame:
     - ``step_name``;
     - ``graph``: the compiled graph that launched it (see ``graphs``);
     - ``annotation``: the innermost ``record_function`` range around the launch;
-    - ``module``: the innermost ``nn.Module`` whose forward launched it, in recordings made with Python stacks.
+    - ``module``: the innermost ``nn.Module`` whose forward or backward launched it, in recordings made with Python
+      stacks (see ``attribution``).
 
     Where the recording tells who launched it and that belongs to none, the value is that of ``OUTSIDE``; where it
     does not tell, "unattributed".
@@ -45,17 +41,15 @@ def belonging(profile: Profile) -> pl.DataFrame:
 
 
 def _belonging(trace: Trace) -> pl.DataFrame:
-    host, device = trace.host_events, trace.device_events
-    called_by = caller(device)
-    annotation = (host["category"].cast(pl.String) == "user_annotation") & ~matching(host["name"], OWN)
+    host, device, whence = trace.host_events, trace.device_events, attribution(trace)
     names = {
         "op_name": host["name"].gather(device["op"]),
         "step_name": trace.steps["name"].cast(pl.Categorical).gather(device["step"]),
         "graph": graph_of_work(trace),
-        "annotation": _around(host, called_by, annotation),
-        "module": _around(host, called_by, matching(host["name"], MODULE)),
+        "annotation": whence["annotation_name"],
+        "module": whence["module_name"],
     }
-    known = called_by.is_not_null()
+    known = caller(device).is_not_null()
     return (
         work(trace)
         .with_columns(known.alias("known"), *(series.alias(column) for column, series in names.items()))
@@ -67,13 +61,6 @@ def _belonging(trace: Trace) -> pl.DataFrame:
         )
         .drop("known")
     )
-
-
-def _around(host: pl.DataFrame, rows: pl.Series, wanted: pl.Series) -> pl.Series:
-    """The name of the innermost wanted event around each of some host events."""
-    if not wanted.any():
-        return pl.Series([None] * len(rows), dtype=pl.Categorical)
-    return host["name"].gather(nearest(host, wanted).gather(rows))
 
 
 def _name(text: str) -> pl.Expr:

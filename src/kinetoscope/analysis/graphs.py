@@ -13,7 +13,7 @@ from kinetoscope.trace.model import Trace
 
 # What PyTorch writes around the call of a graph that Inductor compiled; HASH names its generated module.
 CALL = r"^## Call CompiledFxGraph (\S+) ##$"
-REGION = r"^Torch-Compiled Region: (\S+)"
+REGION = r"^Torch-Compiled Region: (?:.*\s)?([!\d/]+)$"
 BACKWARD = r"^(autograd::engine::evaluate_function: )?\S*CompiledFunctionBackward"
 FORWARD = r"^CompiledFunction$"
 DIRECTIONS = pl.Enum(["forward", "backward", "inference"])

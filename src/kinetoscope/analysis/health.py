@@ -21,7 +21,8 @@ from kinetoscope.analysis.unanswered import unanswered_launches
 from kinetoscope.analysis.waiting import waiting
 from kinetoscope.analysis.window import window
 from kinetoscope.analysis.work import work
-from kinetoscope.trace.model import Trace
+from kinetoscope.trace.damage import is_loss
+from kinetoscope.trace.model import Damage, Trace
 
 INFO, DEGRADED, UNRELIABLE = "info", "degraded", "unreliable"
 GRAVITY = [INFO, DEGRADED, UNRELIABLE]
@@ -72,20 +73,17 @@ def _share(trace: Trace, rows: pl.DataFrame) -> float:
 
 
 def _damages(trace: Trace) -> list[Note]:
-    # A part in a thousand changes no figure that is printed; a part in twenty can turn a ranking round.
-    notes = [
-        Note(
-            damage.code,
-            DEGRADED
-            if damage.code == "truncated"
-            else _gravity(damage.count / max(trace.source.events, 1), 0.001, 0.05),
-            damage.text,
-        )
-        for damage in trace.source.damages
-    ]
-    if not trace.source.complete and not any(note.code == "truncated" for note in notes):
-        notes.append(Note("truncated", DEGRADED, "the file ends early: what came after is in no number"))
-    return notes
+    return [Note(damage.code, _damage_gravity(trace, damage), damage.text) for damage in trace.source.damages]
+
+
+def _damage_gravity(trace: Trace, damage: Damage) -> str:
+    if damage.code in ("truncated", "missing-head"):  # how much is gone cannot be known
+        return DEGRADED
+    whole = trace.source.bytes if f"{damage.count:,} bytes" in damage.text else trace.source.events
+    share = damage.count / max(whole, 1)
+    # Of what is lost, a part in a thousand changes no figure that is printed, and a part in twenty can turn a
+    # ranking round. What was mended is there.
+    return _gravity(share, 0.001, 0.05) if is_loss(damage.code) else _gravity(share, 0.05, NEVER)
 
 
 def _nothing_on_device(trace: Trace) -> list[Note]:
@@ -134,10 +132,11 @@ KERNEL_LAUNCH = r"^(cuda|cu|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel|^(cuda
 
 def _unanswered(trace: Trace) -> list[Note]:
     calls = unanswered_launches(trace)
-    calls = calls.filter(matching(calls["name"], KERNEL_LAUNCH) & ~_captured(trace, calls))
-    launches = int(matching(trace.host_events["name"], KERNEL_LAUNCH).sum())
+    calls = calls.filter(matching(calls["name"], KERNEL_LAUNCH))
+    calls = calls.filter(~_captured(trace, calls)) if len(calls) else calls
     if calls.is_empty() or not len(trace.device_events):
         return []
+    launches = int(matching(trace.host_events["name"], KERNEL_LAUNCH).sum())
     share = len(calls) / launches
     text = (
         f"{len(calls):,} of {launches:,} kernel launches left no device event ({share:.1%}): buffers were dropped, or "

@@ -42,13 +42,13 @@ def gaps(profile: Profile) -> pl.DataFrame:
     ``end_ns``, ``cause``, ``next`` (row of ``device_events`` that ended the gap; null at the end), ``host_event``
     (row of ``host_events`` that shows the cause; null where none does) and ``text``.
 
-    How a cause is found. A gap whose next work had been launched, and could have started (a launch takes the
-    10th percentile of this trace's latencies to arrive), before the device ran dry is not the host's doing:
-    ``unexplained``; so is what a launch takes beyond ``LONG_LATENCIES`` of them. Otherwise the host was behind, and what its launching thread did meanwhile says why
-    (``causes.host_causes``); where that thread was silent (autograd's, before a backward), the thread that
-    launched last says. What remains is ``launch-bound``: the thread was on its way to this launch. If the device
-    ran dry while the thread sat in a synchronisation, the way to the next launch counts as its cost too, since
-    nothing could be queued ahead.
+    How a cause is found. A gap whose next work had been launched before the device ran dry, early enough to have
+    started (a launch takes the 10th percentile of this trace's latencies to arrive), is not the host's doing:
+    ``unexplained``; so is what a launch takes beyond ``LONG_LATENCIES`` of those. Otherwise the host was behind, and
+    what its launching thread did meanwhile says why (``causes.host_causes``); where that thread was silent
+    (autograd's, before a backward), the thread that launched last says. What remains is ``launch-bound``: the thread
+    was on its way to this launch. If the device ran dry while the thread sat in a synchronisation, the way to the
+    next launch counts as its cost too, since nothing could be queued ahead.
     """
     found = [_gaps(trace, waiting(profile)) for trace in profile.traces]
     return pl.concat([pl.DataFrame(schema=GAPS), *found])
@@ -123,10 +123,10 @@ def _behind(trace: Trace, whole: pl.DataFrame, collectives: pl.DataFrame) -> pl.
 
 def _whole_gaps(trace: Trace) -> pl.DataFrame:
     """One row per gap: ``gap``, ``device``, its bounds, the work ``before`` and ``next``, how that ``came``, the
-    ``op`` and ``lane`` that launched it, when that call ``returned``, and ``elsewhere``, the lane that had launched last when the gap began.
+    ``op`` and ``lane`` that launched it, when that call ``returned``, and ``elsewhere``, the lane that had launched
+    last when the gap began.
     """
-    within, host = window(trace), trace.host_events
-    device = trace.device_events.filter(pl.col("duration_ns") > 0)
+    within, host, device = window(trace), trace.host_events, trace.device_events
     work = device.select(
         "device",
         pl.col("id").alias("next"),
@@ -218,12 +218,10 @@ def _decided(trace: Trace, pieces: pl.DataFrame, collectives: pl.DataFrame) -> p
     """Every piece with its one cause, from what the thread did and how the next work came."""
     cause, came = pl.col("cause"), pl.col("came")
     blocked = cause.is_in(["synchronization", "waiting-for-rank"])
-    waited = collectives.filter(pl.col("rank") == trace.rank, pl.col("waiting_ns") > pl.col("transfer_ns"))[
-        "id"
-    ]
-    communicates = collectives.filter(pl.col("rank") == trace.rank)["id"]
+    mine = collectives.filter(pl.col("rank") == trace.rank)
+    waited = mine.filter(pl.col("waiting_ns") > pl.col("transfer_ns"))["id"]
     for_a_rank = pl.col("before").is_in(waited.implode()) | (
-        (came == EARLY) & pl.col("next").is_in(communicates.implode())
+        (came == EARLY) & pl.col("next").is_in(mine["id"].implode())
     )
     pieces = pieces.with_columns(
         pl.when((cause == "synchronization") & for_a_rank)

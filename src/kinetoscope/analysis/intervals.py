@@ -17,19 +17,12 @@ BOUNDS = ["start_ns", "end_ns"]
 def union(table: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """Every instant that at least one interval covers. Empty and negative intervals cover nothing."""
     keys = list(by)
-    reached = pl.col("end_ns").cum_max().shift(1)
-    begins = pl.col("start_ns") > (reached.over(keys) if keys else reached)
-    return (
-        table.lazy()
-        .select(*keys, *BOUNDS)
-        .filter(pl.col("end_ns") > pl.col("start_ns"))
-        .sort(*keys, "start_ns")
-        .with_columns(begins.fill_null(True).cum_sum().alias("island"))
-        .group_by(*keys, "island", maintain_order=True)
-        .agg(pl.col("start_ns").first(), pl.col("end_ns").max())
-        .drop("island")
-        .collect()
-    )
+    rows = table.select(*keys, *BOUNDS).filter(pl.col("end_ns") > pl.col("start_ns")).sort(*keys, "start_ns")
+    rows = rows.with_columns(_within(pl.col("end_ns").cum_max(), keys).alias("end_ns"))
+    gap = pl.col("start_ns") > _within(pl.col("end_ns").shift(1), keys)
+    begins = rows.select(gap.fill_null(True)).to_series()
+    ends = begins.shift(-1, fill_value=True)
+    return rows.filter(begins).with_columns(rows["end_ns"].filter(ends))
 
 
 def intersect(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
@@ -66,18 +59,46 @@ def clip(table: pl.DataFrame, start: int | pl.Expr, end: int | pl.Expr) -> pl.Da
     ).filter(pl.col("end_ns") > pl.col("start_ns"))
 
 
+def covered_until(merged: pl.DataFrame, instants: pl.DataFrame, by: Sequence[str] = ()) -> pl.Series:
+    """Nanoseconds that a merged table covers before each instant (column ``at`` of ``instants``), in their order.
+
+    What is covered between two instants is the difference of their values: a search, however many there are.
+    """
+    keys = list(by)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    before = _within(length.cum_sum(), keys) - length
+    found = (
+        instants.select(*keys, "at")
+        .with_row_index("order")
+        .sort("at")
+        .join_asof(
+            merged.with_columns(before.alias("before_ns"), pl.col("start_ns").alias("from_ns")).sort(
+                "start_ns"
+            ),
+            left_on="at",
+            right_on="start_ns",
+            by=keys or None,
+            check_sortedness=False,
+        )
+        .sort("order")
+    )
+    inside = pl.min_horizontal("at", "end_ns") - pl.col("from_ns")
+    return found.select((pl.col("before_ns") + inside).fill_null(0).alias("covered_ns")).to_series()
+
+
 def _overlay(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str], keep: pl.Expr) -> pl.DataFrame:
     """Sweep over the bounds of both merged tables, keeping the stretches whose cover satisfies ``keep``."""
     keys = list(by)
-    running = [pl.col(c).cum_sum().over(keys) if keys else pl.col(c).cum_sum() for c in ("left", "right")]
-    until = pl.col("at").shift(-1)
+    if left.is_empty():  # the usual case of communication on one device, and the sweep over the other is long
+        return union(left, by)
+    running = [_within(pl.col(side).cum_sum(), keys) for side in ("left", "right")]
     return (
         pl.concat([_steps(union(left, by), keys, 1, 0), _steps(union(right, by), keys, 0, 1)])
         .group_by(*keys, "at")
         .agg(pl.col("left").sum(), pl.col("right").sum())
         .sort(*keys, "at")
         .with_columns(*running)
-        .with_columns((until.over(keys) if keys else until).alias("end_ns"))
+        .with_columns(_within(pl.col("at").shift(-1), keys).alias("end_ns"))
         .filter(keep)
         .select(*keys, pl.col("at").alias("start_ns"), "end_ns")
         .collect()
@@ -97,3 +118,8 @@ def _steps(merged: pl.DataFrame, keys: list[str], left: int, right: int) -> pl.L
             for bound, sign in (("start_ns", 1), ("end_ns", -1))
         ]
     )
+
+
+def _within(column: pl.Expr, keys: list[str]) -> pl.Expr:
+    """The expression for the rows of each key apart."""
+    return column.over(keys) if keys else column

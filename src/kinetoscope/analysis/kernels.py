@@ -6,7 +6,7 @@ import polars as pl
 
 from kinetoscope.analysis.belonging import OUTSIDE, UNATTRIBUTED, belonging
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.names import short_name
+from kinetoscope.analysis.names import short_names
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.errors import UsageError
 
@@ -89,7 +89,7 @@ def kernel_rows(profile: Profile) -> pl.DataFrame:
     rows = kernels(profile).rename({"kernel": "name"})
     for details in (_ops(table), _main(table.filter(inside), "name", "graph"), _main(table, "name", "kind")):
         rows = rows.join(details, on="name", how="left", maintain_order="left")
-    shorts = [short_name(name) for name in rows["name"].cast(pl.String)]
+    shorts = short_names(rows["name"].cast(pl.String))
     return rows.with_columns(pl.Series("short_name", shorts, pl.String))
 
 

@@ -3,41 +3,74 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 
 LONGEST = 60
+
+# Namespaces that say nothing about what a kernel does.
 _NAMESPACES = re.compile(
-    r"(?:\b(?:at::native|at::cuda|at|c10|std|cub|thrust|detail|internal)|\(anonymous namespace\))::"
+    r"(?<!\w)(?:at::native|at::cuda|at|c10|std|cub|thrust|detail|internal|\(anonymous namespace\))::"
 )
-_WRAPPERS = ("elementwise_kernel", "reduce_kernel", "multi_tensor_apply_kernel", "index_elementwise_kernel")
-_LAMBDA = re.compile(r"\{lambda\([^{}]*\)#\d+\}")
+# Kernels that run whatever functor they are given: it is the functor that tells them apart.
+_RUNS_A_FUNCTOR = re.compile(r"(elementwise|reduce|multi_tensor_apply)_kernel")
+_GENERIC_FUNCTOR = re.compile(
+    r"^(gpu_kernel_impl(_nocast)?|gpu_index_kernel|ReduceOp|func_wrapper_t|[AB]?UnaryFunctor|BinaryFunctor"
+    r"|(Unary|Binary|Ternary|Pointwise)Op\w*Functor|TensorList\w*Metadata)$"
+)
+_FUNCTOR = re.compile(
+    r"functor|ops$|_kernel|_cuda|_impl$|_out$|adam|sgd|^(multiplies|plus|minus|divides|power_functor|minimum|maximum"
+    r"|Sqrt|Abs|Neg|Exp|Log|Reciprocal|Sign|Square|Identity|Copy)$",
+    re.IGNORECASE,
+)
+# Kernels that are named after their only template argument.
+_NAMED_INSIDE = re.compile(r"^cutlass\w*::(device_)?[Kk]ernel2?$")
+_LAMBDA = re.compile(r"\{lambda\(([^{}]*)\)#\d+\}")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_LENGTH = re.compile(r"K?(\d+)")
+
+
+def short_names(names: Iterable[str]) -> list[str]:
+    """The short name of each; those that are the same are numbered in the order given: "f", "f #2", …"""
+    seen: Counter[str] = Counter()
+    result: list[str] = []
+    for name in names:
+        short = short_name(name)
+        seen[short] += 1
+        result.append(short if seen[short] == 1 else f"{short} #{seen[short]}")
+    return result
 
 
 def short_name(name: str) -> str:
-    """A kernel's name in at most about 60 characters.
+    """A kernel's name in at most 60 characters.
 
-    A C++ signature loses its return type, parameters, template arguments and well-known namespaces; a generic
-    wrapper (``vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, …>``) keeps the functor that tells it
-    apart. A mangled name shows its nested identifiers. What is still too long is cut in the middle, with "…".
+    A C++ signature loses its return type, parameters, template arguments and well-known namespaces; a kernel that
+    runs any functor (``vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, …>``) keeps the functor and
+    its element type, and CUTLASS's keep the name that is in their argument. A mangled name shows its nested
+    identifiers. What is still too long is cut in the middle, with "…".
     """
     if name.startswith(("Memcpy", "Memset")):
         return name
     if name.startswith("_Z"):
-        name = _demangled(name)
+        return _fit(_NAMESPACES.sub("", _demangled(name)))
     base, arguments = _split(_NAMESPACES.sub("", name.removeprefix("void ")))
-    functor = _functor(arguments) if any(base.endswith(wrapper) for wrapper in _WRAPPERS) else ""
+    if _NAMED_INSIDE.match(base) and arguments:
+        inner, _ = _split(arguments.split(",")[0])
+        return _fit(inner)
+    functor = _functor(arguments) if _RUNS_A_FUNCTOR.search(base) else ""
     return _fit(f"{base}<{functor}>" if functor else base)
 
 
 def _split(name: str) -> tuple[str, str]:
     """The part before the first template bracket or parameter list, and what is inside that bracket."""
-    cut = min((i for i in (name.find("<"), name.find("(")) if i > 0), default=len(name))
-    base = name[:cut].strip()
-    if cut == len(name) or name[cut] == "(":
-        return base, ""
-    return base, name[cut + 1 : _closing(name, cut)]
+    opening = min((i for i in (name.find("<"), name.find("(")) if i > 0), default=len(name))
+    if opening == len(name) or name[opening] == "(":
+        return name[:opening].strip(), ""
+    return name[:opening].strip(), name[opening + 1 : _closing(name, opening)]
 
 
 def _closing(name: str, opening: int) -> int:
+    """Where the bracket at ``opening`` closes; the end of a name that was cut off before."""
     depth = 0
     for i in range(opening, len(name)):
         if name[i] in "<({":
@@ -50,28 +83,27 @@ def _closing(name: str, opening: int) -> int:
 
 
 def _functor(arguments: str) -> str:
-    """The identifier among a wrapper's template arguments that says what it computes."""
-    words = re.findall(r"[A-Za-z_]\w*", _LAMBDA.sub("", arguments))
-    telling = [
-        w for w in words if re.search(r"functor|ops$|_kernel|_cuda|impl|_out$|Op$|Adam|SGD", w, re.IGNORECASE)
-    ]
-    generic = {"gpu_kernel_impl", "gpu_kernel_impl_nocast", "ReduceOp", "func_wrapper_t", "gpu_index_kernel"}
-    unary = ("AUnaryFunctor", "BUnaryFunctor", "BinaryFunctor", "UnaryOpFunctor", "BinaryOpScalarFunctor")
-    chosen = [w for w in telling if w not in generic]
-    inner = [w for w in chosen if w not in unary]
-    return (inner or chosen or [""])[0]
+    """What a functor-running kernel computes, and on what: ``AddFunctor<float>``; empty if no name says it."""
+    plain = _LAMBDA.sub("", arguments)
+    telling = [match for match in _WORD.finditer(plain) if _FUNCTOR.search(match[0])]
+    chosen = [match for match in telling if not _GENERIC_FUNCTOR.match(match[0])] or telling
+    if not chosen:
+        return ""
+    word = chosen[0]
+    of = re.match(r"<([\w ]+)[,>]", plain[word.end() :])
+    taken = _LAMBDA.findall(arguments)
+    kind = of[1] if of else next((types.split(",")[0] for types in taken if types), "")
+    return f"{word[0]}<{kind}>" if kind else word[0]
 
 
 def _demangled(name: str) -> str:
     """The nested identifiers of an Itanium-mangled name, joined by "::" (template arguments are left out)."""
     parts: list[str] = []
     position = 3 if name.startswith("_ZN") else 2
-    while match := re.compile(r"K?(\d+)").match(name, position):
-        length = int(match[1])
-        start = match.end()
-        parts.append(name[start : start + length])
-        position = start + length
-    return "::".join(p for p in parts if p != "_GLOBAL__N_1") or name
+    while match := _LENGTH.match(name, position):
+        position = match.end() + int(match[1])
+        parts.append(name[match.end() : position])
+    return "::".join(part for part in parts if part != "_GLOBAL__N_1") or name
 
 
 def _fit(name: str) -> str:

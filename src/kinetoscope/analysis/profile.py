@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,8 @@ from kinetoscope.trace.model import Source, Trace
 
 if TYPE_CHECKING:
     from kinetoscope.compilation.model import Compilation
+
+Progress = Callable[[Path, int, int], None]
 
 TRACE_FILE = re.compile(r"\.json(?:\.gz|\.zst)?$")
 
@@ -30,16 +34,23 @@ class Profile:
     folder: Path | None = None
 
 
-def load(*inputs: str | Path) -> Profile:
+def load(*inputs: str | Path, progress: Progress | None = None) -> Profile:
     """Read recordings, traces, compile logs or folders of them.
 
     Compile logs are joined to whatever traces stand beside them; alone they make a profile whose trace is empty.
+
+    Args:
+        progress: called now and then with a trace's path, the bytes of it read so far, and its size.
 
     Raises:
         InputError: an input cannot be used; the message says why.
     """
     from kinetoscope.compilation import sources
-    from kinetoscope.trace.read import read
+
+    def read(path: Path, rank: int | None = None) -> Trace:
+        from kinetoscope.trace.read import read
+
+        return read(path, rank=rank, progress=None if progress is None else partial(progress, path))
 
     traces: list[Trace] = []
     logs: list[Path] = []

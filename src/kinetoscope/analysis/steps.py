@@ -8,7 +8,7 @@ from kinetoscope.analysis import intervals
 from kinetoscope.analysis.busy import busy_intervals
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.profile import Profile
-from kinetoscope.analysis.work import work
+from kinetoscope.analysis.work import DEVICE, work
 from kinetoscope.trace.model import Trace
 
 
@@ -44,13 +44,17 @@ def steps_of(trace: Trace) -> pl.DataFrame:
 
 
 def _busy(trace: Trace) -> pl.DataFrame:
-    """(step, busy_ns): each step's stretch cut out of each device's busy time. Steps are few."""
+    """(step, busy_ns): what of each step every device was busy, added up."""
     busy = busy_intervals(trace)
-    return pl.DataFrame(
-        [
-            (row, intervals.total(intervals.clip(busy, start, start + duration)))
-            for row, start, duration in trace.steps.select("id", "start_ns", "duration_ns").iter_rows()
-        ],
-        schema={"step": pl.UInt32, "busy_ns": pl.Int64},
-        orient="row",
+    bounds = trace.steps.select(
+        pl.col("id").alias("step"), "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+    ).join(busy.select(DEVICE).unique(), how="cross")
+    until = [
+        intervals.covered_until(busy, bounds.rename({bound: "at"}), DEVICE)
+        for bound in ("start_ns", "end_ns")
+    ]
+    return (
+        bounds.with_columns((until[1] - until[0]).alias("busy_ns"))
+        .group_by("step")
+        .agg(pl.col("busy_ns").sum())
     )

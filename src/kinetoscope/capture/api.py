@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from contextlib import ContextDecorator
@@ -90,10 +91,11 @@ class profile(ContextDecorator):
         if self.recording is not None:
             return self
         try:
-            import torch  # noqa: F401
+            importlib.import_module("torch")
         except ImportError as error:
             raise MissingDependencyError(
-                "recording needs PyTorch", mend="install torch in this environment, or read a trace with `report`"
+                "recording needs PyTorch",
+                mend="install torch in this environment, or read a trace with `report`",
             ) from error
         self._outer = sessions.active()
         if self._outer is not None:
@@ -103,7 +105,9 @@ class profile(ContextDecorator):
             return self
         place = rank_and_world(os.environ)
         rank, self._world = place or (0, 1)
-        folder, first = (folders.create(self.name, self.out), True) if place is None else meet(self.name, self.out, rank)
+        folder, first = (
+            (folders.create(self.name, self.out), True) if place is None else meet(self.name, self.out, rank)
+        )
         if first:
             options = msgspec.to_builtins(self.options)
             folders.begin(folder, command=tuple(sys.argv), options=options, version=kinetoscope.__version__)

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import _thread
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from kinetoscope.capture.options import Options
 
 LIMIT_S = 60.0
 LOOK_EVERY_S = 0.25
-
-
-class Spendable(Protocol):
-    """What is ended when the budget is spent."""
-
-    provisional_running: bool
-    phase: str
-
-    def budget_spent(self, why: str) -> None: ...
 
 
 class Budget:
@@ -28,8 +19,8 @@ class Budget:
     The number of events so far cannot be asked for, but each takes memory: an eager op about 400 bytes.
     """
 
-    def __init__(self, recorder: Spendable, options: Options) -> None:
-        self.recorder, self.options = recorder, options
+    def __init__(self, running: Callable[[], bool], spent: Callable[[str], None], options: Options) -> None:
+        self.running, self.spent, self.options = running, spent, options
         self.limit_bytes = options.budget_mb * 1_000_000
 
     def watch(self) -> None:
@@ -38,14 +29,14 @@ class Budget:
 
     def _look(self) -> None:
         began, before = time.monotonic(), resident_bytes()
-        while self.recorder.provisional_running:
+        while self.running():
             time.sleep(LOOK_EVERY_S)
             if resident_bytes() - before > self.limit_bytes:
-                self.recorder.budget_spent(
+                self.spent(
                     f"recording stopped when the process had grown by {self.options.budget_mb} MB (--budget)"
                 )
             elif not self.options.whole and time.monotonic() - began > LIMIT_S:
-                self.recorder.budget_spent(
+                self.spent(
                     f"no steps were found in the first {LIMIT_S:.0f} s: recording stopped there (--whole goes on)"
                 )
 

@@ -100,27 +100,28 @@ class CompileLog:
     def _compiler_loaded(self) -> None:
         """Dynamo was imported, so something is going to be compiled."""
         self.home.mkdir(exist_ok=True)
-        self.scheduler = (self.home / f"rank{self.rank}.scheduler.log").open("w", encoding="utf-8")
+        # Line by line: a fork of the program must not write a second time what lies in a buffer.
+        self.scheduler = (self.home / f"rank{self.rank}.scheduler.log").open("w", 1, encoding="utf-8")
         for name in torch_private.TAPPED_LOGGERS:
             logger = logging.getLogger(name)
             tap = Tap(self.scheduler, logger.getEffectiveLevel())
             self.taps.append((logger, tap, logger.level))
             logger.addFilter(tap)
             logger.setLevel(logging.DEBUG)
-        if not torch_private.bytecode_in_structured_log():
-            from torch._dynamo.convert_frame import register_bytecode_hook
+        # The structured log holds bytecode of resumed functions only (2.13 to 2.15), before that of none.
+        from torch._dynamo.convert_frame import register_bytecode_hook
 
-            self.bytecode = (self.home / f"rank{self.rank}.bytecode.jsonl").open("w", encoding="utf-8")
-            self.bytecode_hook = register_bytecode_hook(self._keep_bytecode)
+        self.bytecode = (self.home / f"rank{self.rank}.bytecode.jsonl").open("w", 1, encoding="utf-8")
+        self.bytecode_hook = register_bytecode_hook(self._keep_bytecode)
 
-    def _keep_bytecode(self, before: CodeType, after: CodeType) -> None:
+    def _keep_bytecode(self, code: CodeType, new_code: CodeType) -> None:
         assert self.bytecode is not None
         record = {
-            "function": before.co_name,
-            "file": before.co_filename,
-            "line": before.co_firstlineno,
-            "original": dis.Bytecode(before).dis(),
-            "modified": dis.Bytecode(after).dis(),
+            "function": code.co_name,
+            "file": code.co_filename,
+            "line": code.co_firstlineno,
+            "original": dis.Bytecode(code).dis(),
+            "modified": dis.Bytecode(new_code).dis(),
         }
         self.bytecode.write(json.dumps(record) + "\n")
 
@@ -145,6 +146,10 @@ class CompileLog:
             "bytecode": f"compile/rank{self.rank}.bytecode.jsonl",
             "counters": f"compile/rank{self.rank}.counters.json",
         }
+        for name in names.values():
+            path = self.folder / name
+            if path.is_file() and not path.stat().st_size:
+                path.unlink()
         return {what: name for what, name in names.items() if (self.folder / name).is_file()}
 
     def _copy_kernels(self) -> None:

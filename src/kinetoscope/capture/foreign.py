@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kinetoscope.capture.boundary import Aftermath, Boundary
 from kinetoscope.capture.profiler import is_ours
-from kinetoscope.capture.sources import Boundary
 
 
 class ForeignProfilers:
@@ -28,7 +28,7 @@ class ForeignProfilers:
         self.boundaries = [
             Boundary(self.profile, "_prepare_trace", self._began),
             Boundary(self.profile, "__enter__", self._began),
-            Boundary(self.profile, "__exit__", self._ended),
+            Aftermath(self.profile, "__exit__", self._ended),
         ]
         self.export = self.profile.export_chrome_trace
         for boundary in self.boundaries:

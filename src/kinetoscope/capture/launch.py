@@ -57,11 +57,11 @@ def program(words: Sequence[str], module: str | None) -> Program:
     interpreter = [sys.executable, *_interpreter_flags()]
     if module is not None:
         launcher = module.startswith(("torch.distributed.run", "torch.distributed.launch", "accelerate"))
-        return Program((*interpreter, "-m", module, *words), module, launcher)
+        return Program((*interpreter, "-m", module, *words), _script(words) if launcher else module, launcher)
     if not words:
         raise UsageError("there is nothing to run", mend="kinetoscope run [options] script.py [arguments]")
     first = words[0]
-    if first.endswith(".py") or os.path.isfile(first) and not os.access(first, os.X_OK):
+    if first.endswith(".py") or (os.path.isfile(first) and not os.access(first, os.X_OK)):
         if not os.path.isfile(first):
             raise InputError("the script does not exist", where=first, mend="check the path")
         return Program((*interpreter, *words), Path(first).stem, False)
@@ -71,9 +71,15 @@ def program(words: Sequence[str], module: str | None) -> Program:
     beside = os.path.join(os.path.dirname(sys.executable), first)
     found = shutil.which(first) or (beside if os.access(beside, os.X_OK) else None)
     if found is None:
-        raise InputError("no such script or program", where=first, mend="name a Python script, or use -m for a module")
-    named = next((Path(word).stem for word in words[1:] if word.endswith(".py")), Path(first).name)
-    return Program((found, *words[1:]), named, True)
+        raise InputError(
+            "no such script or program", where=first, mend="name a Python script, or use -m for a module"
+        )
+    return Program((found, *words[1:]), _script(words[1:]) or Path(first).name, True)
+
+
+def _script(words: Sequence[str]) -> str:
+    """The name of the script that a launcher is told to start; empty where there is none."""
+    return next((Path(word).stem for word in words if word.endswith(".py")), "")
 
 
 def environment(order: Order, variables: Mapping[str, str]) -> dict[str, str]:
@@ -114,10 +120,15 @@ def run(what: Program, options: Options, out: Path | None, announce: Callable[[P
         UsageError: the recording's folder cannot be made.
     """
     place = rank_and_world(os.environ)
-    folder, first = (folders.create(what.name, out), True) if place is None else meet(what.name, out, place[0])
+    folder, first = (
+        (folders.create(what.name, out), True) if place is None else meet(what.name, out, place[0])
+    )
     if first:
         folders.begin(
-            folder, command=what.command, options=msgspec.to_builtins(options), version=kinetoscope.__version__
+            folder,
+            command=what.command,
+            options=msgspec.to_builtins(options),
+            version=kinetoscope.__version__,
         )
         announce(folder)
     order = Order(
@@ -129,7 +140,9 @@ def run(what: Program, options: Options, out: Path | None, announce: Callable[[P
         if rank != 0:
             return Outcome(folder, manifests.read(folder), status, False)
         await_ranks(what.name, out, folder, world)
-    manifest = folders.finish(folder, exit=_exit(status), status=status, alone=not what.launcher and place is None)
+    manifest = folders.finish(
+        folder, exit=_exit(status), status=status, alone=not what.launcher and place is None
+    )
     return Outcome(folder, manifest, status, True)
 
 
@@ -167,6 +180,13 @@ def _exit(status: int) -> str:
 
 
 def _interpreter_flags() -> list[str]:
-    """The flags that this interpreter was started with, as multiprocessing passes them on."""
-    flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags")()  # noqa: B009
+    """The options of Python that we were started with: `python -O -X dev -m kinetoscope run …`."""
+    flags: list[str] = []
+    words = iter(sys.orig_argv[1:])
+    for word in words:
+        if not word.startswith("-") or word in ("-m", "-c"):
+            break
+        flags.append(word)
+        if word in ("-X", "-W"):
+            flags.append(next(words, ""))
     return flags

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import signal
 import sys
@@ -24,7 +25,14 @@ from kinetoscope.recording import folder as folders
 ORDER = "KINETOSCOPE_CAPTURE"
 HOME = "KINETOSCOPE_HOME"
 # Programs whose Python processes only start others: the ranks are theirs to start and ours to record.
-LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed", "mpirun")
+LAUNCHERS = (
+    "torchrun",
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate",
+    "deepspeed",
+    "mpirun",
+)
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +108,10 @@ class _Ending:
         atexit.register(self._exited)
         os.register_at_fork(after_in_child=self._forked)
         os._exit = self._exit_now
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        if (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        ):
             # Only while nothing is on disk yet: a program that looks later finds what it expects.
             signal.signal(signal.SIGTERM, self._terminated)
             self.session.recorder.finished = self._recorded
@@ -136,3 +147,16 @@ class _Ending:
             self.session.forget()
         os._exit = self.exit_now
         self._restore_signal()
+        _leave_kineto_alone()
+
+
+def _leave_kineto_alone() -> None:
+    """Have this fork end without running C++ destructors: Kineto's abort or hang where its threads were not forked.
+
+    What a plain program's fork does at its end it does all the same, but for those destructors: Python is shut down,
+    C's streams are flushed, and the exit status is the one it was given.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):  # glibc's atexit that is told the status; runs the latest registered first
+        libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
+        libc.__cxa_atexit(ctypes.cast(libc.fflush, ctypes.c_void_p), None, None)

@@ -11,7 +11,6 @@ from weakref import WeakSet
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.options import Options
 
-
 _OURS: WeakSet[Any] = WeakSet()
 
 
@@ -104,7 +103,9 @@ class TorchDevice:
     def session(self, *, any_thread: bool) -> Session:
         import torch
 
-        return TorchSession(self.options, any_thread=any_thread, cuda=self.cuda or torch.cuda.is_initialized())
+        return TorchSession(
+            self.options, any_thread=any_thread, cuda=self.cuda or torch.cuda.is_initialized()
+        )
 
     def synchronize(self) -> None:
         """Wait for the device, if the program has begun to use one."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
-from kinetoscope.capture.recorder import Start, at_once
 from kinetoscope.capture.steady import PATIENCE
 
 RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -19,6 +19,17 @@ def rank_and_world(variables: Mapping[str, str]) -> tuple[int, int] | None:
         if variables.get(rank, "").isdigit() and variables.get(world, "").isdigit():
             return int(variables[rank]), int(variables[world])
     return None
+
+
+class Start(Protocol):
+    """Agrees with the other ranks, if there are any, on the step at which everybody starts to time and record."""
+
+    def __call__(self, index: int, settled: bool) -> bool: ...
+
+
+def at_once(index: int, settled: bool) -> bool:
+    """The agreement of a process that is alone."""
+    return settled
 
 
 class Agreement:

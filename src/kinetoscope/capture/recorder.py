@@ -19,10 +19,11 @@ import time
 from collections.abc import Callable, Hashable
 from pathlib import Path
 from statistics import median
-from typing import Protocol
 
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.profiler import Device, Session
+from kinetoscope.capture.provisional import ORDER, Provisional, Source, notes
+from kinetoscope.capture.ranks import Start, at_once
 from kinetoscope.capture.steady import PATIENCE, recorded_steps, settled, timed_steps
 from kinetoscope.recording.manifest import StepTimings
 
@@ -31,7 +32,6 @@ WATCH, SETTLE, TIME, WARM, RECORD, DONE = "watch", "settle", "time", "warm", "re
 # How often a source must tick before its ticks are taken for steps: the surer sign of a step needs fewer. A module
 # that is being trained waits for its optimizer, through as many calls as gradients are commonly accumulated over.
 TICKS_NEEDED = {"user": 1, "optimizer": 1, "module": 3, "training module": 17, "compiled": 5, "range": 6}
-ORDER = ("user", "optimizer", "module", "training module", "compiled", "range")
 # Sources that tick where a step begins; the others tick where one ends.
 BEGINNINGS = ("module", "compiled", "range")
 PROVISIONAL_TICKS = 3
@@ -39,19 +39,21 @@ PROVISIONAL_TICKS = 3
 KEYS_WATCHED = 500
 
 
-class Start(Protocol):
-    """Agrees with the other ranks, if there are any, on the step at which everybody starts to time and record."""
-
-    def __call__(self, index: int, settled: bool) -> bool: ...
-
-
-def at_once(index: int, settled: bool) -> bool:
-    """The agreement of a process that is alone."""
-    return settled
-
-
 class Recorder:
-    """Records one process; see the module's docstring."""
+    """Records one process; see the module's docstring.
+
+    Args:
+        options: what to record.
+        device: torch's profiler and device, behind a few verbs.
+        trace: the file to write.
+        compilations: a number that grows while something compiles.
+        following: told which source leads, once that is decided.
+        moment: told of the moments worth a reading of the device's clocks.
+        finished: told when nothing more is recorded.
+        start: agrees on the step at which to start.
+        lockstep: other ranks record the same steps, so that their number must not depend on our clock.
+        clock: seconds.
+    """
 
     def __init__(
         self,
@@ -64,16 +66,17 @@ class Recorder:
         moment: Callable[[str], None] = lambda name: None,
         finished: Callable[[], None] = lambda: None,
         start: Start = at_once,
+        lockstep: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.options, self.device, self.trace, self.clock = options, device, trace, clock
         self.compilations, self.following, self.moment = compilations, following, moment
-        self.finished, self.start_agreed = finished, start
+        self.finished, self.start_agreed, self.lockstep = finished, start, lockstep
         self.phase = WATCH
         self.lock = threading.RLock()
         self.inside = False
-        self.counts: dict[tuple[str, Hashable], int] = {}
-        self.leader: tuple[str, Hashable] | None = None
+        self.counts: dict[Source, int] = {}
+        self.leader: Source | None = None
         self.leader_name = ""
         self.leader_thread = 0
         self.index = 0  # boundaries of the leader seen so far, its step number
@@ -87,45 +90,28 @@ class Recorder:
         self.unprofiled: list[float] = []
         self.profiled: list[float] = []
         self.session: Session | None = None
-        self.provisional: Session | None = None  # running, or ended and not yet written
-        self.provisional_running = False
-        self.provisional_steps = 0
-        self.provisional_leader: tuple[str, Hashable] | None = None
+        self.provisional = Provisional(device)
         self.first_step: int | None = None
         self.foreign = 0
         self.written = False
         self.notes: list[str] = []
 
-    # The provisional recording
-
     def begin(self) -> None:
         """Start the provisional recording."""
-        self._provisional_start()
+        self.provisional.start()
 
     def restart(self) -> None:
         """The program has begun to use a device: record anew, with the device."""
         with self.lock:
-            if self.provisional_running:
-                self._provisional_stop()
-                self._provisional_start()
-
-    def _provisional_start(self) -> None:
-        session = self.device.session(any_thread=True)
-        session.prepare()
-        session.start()
-        self.provisional, self.provisional_running = session, True
-
-    def _provisional_stop(self) -> None:
-        if self.provisional is not None and self.provisional_running:
-            self.provisional.mark(None)
-            self.provisional_running = False
-            self.provisional.stop()
+            if self.provisional.running:
+                self.provisional.stop()
+                self.provisional.start()
 
     def budget_spent(self, why: str) -> None:
         """End the provisional recording; called from a thread of its own."""
         with self.lock:
-            if self.provisional_running and self.phase == WATCH:
-                self._provisional_stop()
+            if self.provisional.running and self.phase == WATCH:
+                self.provisional.stop()
                 self.notes.append(why)
 
     # Ticks
@@ -167,17 +153,17 @@ class Recorder:
             self.index += 1
             self._step()
 
-    def _count(self, source: tuple[str, Hashable], patience: str, name: str) -> None:
+    def _count(self, source: Source, patience: str, name: str) -> None:
         if source not in self.counts and len(self.counts) >= KEYS_WATCHED:
             return
         count = self.counts[source] = self.counts.get(source, 0) + 1
-        if self.provisional_running:
+        if self.provisional.running:
             self._mark_provisional(source, count)
         if self.options.whole:
             return
         if count >= TICKS_NEEDED[patience]:
             self.leader, self.leader_name, self.leader_thread = source, name, threading.get_ident()
-            self.provisional_leader = source
+            self.provisional.source = source
             self.index, self.phase = count - 1, SETTLE
             self.waited, self.all_waited = [], []
             self.following(*source)
@@ -186,24 +172,17 @@ class Recorder:
 
     def _skip(self) -> None:
         """Let the steps of a long --warmup pass without looking at each."""
-        if not self.provisional_running and self.options.warmup is not None:
+        if not self.provisional.running and self.options.warmup is not None:
             self.skipping = max(0, self.options.warmup - self.index - 1)
 
-    def _mark_provisional(self, source: tuple[str, Hashable], count: int) -> None:
-        assert self.provisional is not None
-        before = self.provisional_leader
-        if before is None or ORDER.index(source[0]) < ORDER.index(before[0]):
-            self.provisional_leader = source
-        elif source != before:
-            return
-        self.provisional.mark(self.provisional_steps)
-        self.provisional_steps += 1
-        if count >= PROVISIONAL_TICKS and not self.options.whole:
-            self._provisional_stop()
+    def _mark_provisional(self, source: Source, count: int) -> None:
+        self.provisional.tick(source)
+        if count >= PROVISIONAL_TICKS and not self.options.whole and self.provisional.source == source:
+            self.provisional.stop()
 
     def _forget(self) -> None:
         """The time to the next boundary starts here: what went before was not a step of the program alone."""
-        self.last, self.compiled_before = self.clock(), self.compilations()
+        self.last, self.compiled_before, self.range_ended = self.clock(), self.compilations(), None
 
     def _interval(self) -> tuple[float, bool]:
         """Seconds since the last boundary, and whether something compiled meanwhile."""
@@ -216,7 +195,7 @@ class Recorder:
     def _step(self) -> None:
         if self.foreign:
             return
-        if self.provisional_running:
+        if self.provisional.running:
             self._mark_provisional(self.leader or ("user", 0), self.index + 1)
             self._forget()
             self._skip()
@@ -245,7 +224,7 @@ class Recorder:
             self._forget()
 
     def _last_timed(self) -> bool:
-        wanted = timed_steps(median(self.waited)) if self.waited else 3
+        wanted = timed_steps(median(self.waited)) if self.waited and not self.lockstep else 3
         return len(self.unprofiled) + 1 >= wanted
 
     def _time(self) -> None:
@@ -254,7 +233,12 @@ class Recorder:
             self.device.synchronize()
         seconds, compiling = self._interval()
         self.unprofiled.append(seconds)
-        if compiling and len(self.all_waited) < PATIENCE and self.options.warmup is None and self.start_agreed is at_once:
+        if (
+            compiling
+            and len(self.all_waited) < PATIENCE
+            and self.options.warmup is None
+            and not self.lockstep
+        ):
             self.waited, self.phase = [], SETTLE
         elif last:
             self.session = self.device.session(any_thread=False)
@@ -271,7 +255,8 @@ class Recorder:
         self._forget()
 
     def _last_recorded(self) -> bool:
-        wanted = self.options.steps or recorded_steps(median(self.unprofiled) if self.unprofiled else 1.0)
+        alone = recorded_steps(median(self.unprofiled)) if self.unprofiled and not self.lockstep else 3
+        wanted = self.options.steps or alone
         return len(self.profiled) + 1 >= wanted
 
     def _recorded(self) -> None:
@@ -314,7 +299,8 @@ class Recorder:
 
     def _done(self) -> None:
         self.phase = DONE
-        self.session = self.provisional = None
+        self.session = None
+        self.provisional.drop()
         self.finished()
 
     # A profiler of the program's own
@@ -335,7 +321,7 @@ class Recorder:
     def _stand_aside(self) -> None:
         self.inside = True
         try:
-            self._provisional_stop()
+            self.provisional.stop()
             if self.phase == RECORD:
                 self._cut_short("the program started a profiler of its own")
             elif self.phase == WARM:
@@ -385,26 +371,18 @@ class Recorder:
                 self._done()
 
     def _end_provisional(self) -> None:
-        if self.provisional is None:
+        provisional = self.provisional
+        if provisional.session is None:
             return
-        cold = not self.provisional_running
-        if self.provisional_running:
-            self._provisional_stop()
-        self._write(self.provisional, running=False)
-        steps = self.counts.get(self.provisional_leader, 0) if self.provisional_leader else 0
-        if cold and steps >= 2:
-            self.notes.append(
-                "the program ended before its step time had settled and been recorded: "
-                "this recording holds its first steps, cold start and all"
-            )
-        elif not self.options.whole and steps < 2:
-            self.notes.append(
-                "no steps were found (no optimizer, module, compiled function or named range was called repeatedly): "
-                "the program was recorded whole; kinetoscope.profile's step() marks them"
-            )
-        if self.leader is None and self.provisional_leader is not None and steps >= 2:
-            self.leader = self.provisional_leader
-        self.first_step = 0 if self.provisional_leader is not None else None
+        cold = not provisional.running
+        provisional.stop()
+        self._write(provisional.session, running=False)
+        source = provisional.source
+        steps = self.counts.get(source, 0) if source is not None else 0
+        self.notes += notes(cold=cold, steps=steps, whole=self.options.whole)
+        if self.leader is None and source is not None and steps >= 2:
+            self.leader = source
+        self.first_step = 0 if source is not None else None
 
     def timings(self) -> StepTimings:
         """How the steps were found and timed."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kinetoscope.capture import environment
+from kinetoscope.capture import environment, torch_private
 from kinetoscope.capture.budget import Budget
 from kinetoscope.capture.clocks import Clocks
 from kinetoscope.capture.compile_log import CompileLog
@@ -62,20 +62,22 @@ class Session:
             moment=self.clocks.sample,
             finished=self.recorded,
             start=agreement(folder, rank, world),
+            lockstep=world > 1,
         )
         self.sources = Sources(self.recorder.tick, self.imports)
-        self.foreign = ForeignProfilers(self.recorder.foreign_began, self.recorder.foreign_ended, self.own_trace)
+        self.foreign = ForeignProfilers(
+            self.recorder.foreign_began, self.recorder.foreign_ended, self.own_trace
+        )
         self.sources.install(options.range)
         self._report("running")
         _active = self
         if options.range is None:
             self.recorder.begin()
             self._restart_with_device()
-            Budget(self.recorder, options).watch()
+            Budget(lambda: self.recorder.provisional.running, self.recorder.budget_spent, options).watch()
 
     def _restart_with_device(self) -> None:
         """Kineto looks at the devices that are in use when it starts: start again when the program takes one up."""
-        import torch
 
         pid, recorder, device = self.pid, self.recorder, self.device
 
@@ -84,8 +86,7 @@ class Session:
                 device.cuda = True
                 recorder.restart()
 
-        if torch.backends.cuda.is_built() and not torch.cuda.is_initialized():
-            torch.cuda._lazy_call(device_in_use)
+        torch_private.when_cuda_starts(device_in_use)
 
     def _compilations(self) -> int:
         return self.log.records if self.log is not None else 0
@@ -128,7 +129,9 @@ class Session:
             output = self.folder / "output"
             output.mkdir(exist_ok=True)
             text = "".join(traceback.format_exception(type(failure), failure, failure.__traceback__))
-            (output / f"rank{self.rank}.traceback.txt").write_text(text, encoding="utf-8", errors="backslashreplace")
+            (output / f"rank{self.rank}.traceback.txt").write_text(
+                text, encoding="utf-8", errors="backslashreplace"
+            )
             self.files["traceback"] = f"output/rank{self.rank}.traceback.txt"
         return self._report(exit)
 
@@ -146,10 +149,14 @@ class Session:
             notes=self._notes(),
         )
         files = self.files or (
-            {"compile_log": f"compile/rank{self.rank}.log"} if self.log is not None and self.log.records else {}
+            {"compile_log": f"compile/rank{self.rank}.log"}
+            if self.log is not None and self.log.records
+            else {}
         )
         record = msgspec.structs.replace(record, **files)
-        folders.write_rank(self.folder, RankReport(record=record, environment=environment.describe(self.clocks.driver())))
+        folders.write_rank(
+            self.folder, RankReport(record=record, environment=environment.describe(self.clocks.driver()))
+        )
         return record
 
     def _steps(self) -> StepTimings:
@@ -181,5 +188,3 @@ def _peak_memory() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak) if sys.platform == "darwin" else int(peak) * 1024
-
-

@@ -13,52 +13,27 @@ gone, so that it sees, inlines and guards on nothing of ours.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Hashable
 from types import FrameType
 from typing import Any
 
 from kinetoscope.capture import torch_private
+from kinetoscope.capture.boundary import Aftermath, Boundary
 from kinetoscope.capture.imports import ImportWatch
 
 Tick = Callable[[str, Hashable, str], None]
 
 # Ranges that libraries open themselves: no step of the user's.
-LIBRARY_RANGES = ("Optimizer.", "DistributedDataParallel.", "enumerate(DataLoader)", "ProfilerStep#", "FSDP", "## ")
-
-
-class Boundary:
-    """Stands in for a class's method: calls ``seen(instance)`` whenever an instance looks it up to call it."""
-
-    def __init__(self, owner: type, name: str, seen: Callable[[Any], None]) -> None:
-        self.owner, self.name, self.seen = owner, name, seen
-        self.method: Any = getattr(owner, name)
-        self.inherited = name not in vars(owner)
-        self.installed = False
-        self.switch = torch_private.dynamo_switch()
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is None:
-            return self.method
-        prior = self.switch(None)
-        try:
-            self.seen(instance)
-        finally:
-            self.switch(prior)
-        return self.method.__get__(instance, owner)
-
-    def install(self) -> None:
-        if not self.installed:
-            setattr(self.owner, self.name, self)
-            self.installed = True
-
-    def remove(self) -> None:
-        if self.installed:
-            if self.inherited:
-                delattr(self.owner, self.name)
-            else:
-                setattr(self.owner, self.name, self.method)
-            self.installed = False
+LIBRARY_RANGES = (
+    "Optimizer.",
+    "DistributedDataParallel.",
+    "enumerate(DataLoader)",
+    "ProfilerStep#",
+    "FSDP",
+    "## ",
+)
 
 
 class Sources:
@@ -84,7 +59,10 @@ class Sources:
         enter = torch.profiler.record_function
         if range_name is not None:
             self._bound("range", enter, "__enter__", lambda r: self._range_entered(r, only=range_name))
-            self._bound("range end", enter, "__exit__", lambda r: self._range_left(r, range_name))
+            self.boundaries["range end"] = Aftermath(
+                enter, "__exit__", lambda r: self._range_left(r, range_name)
+            )
+            self.boundaries["range end"].install()
             return
         self.calling = torch_private.module_call_codes()
         self._bound("range", enter, "__enter__", self._range_entered)
@@ -181,7 +159,7 @@ class Sources:
                 names["_callback_from_stance"] = ours if on else original
 
     def _module_called(self, module: Any) -> None:
-        if _surrounded(sys._getframe(2), self.calling):
+        if _surrounded(inspect.currentframe(), self.calling):
             return
         self.leader = module
         self.tick("training module" if _trains(module) else "module", id(module), type(module).__name__)

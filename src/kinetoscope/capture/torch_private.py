@@ -4,6 +4,7 @@ Checked on PyTorch 2.9.1, 2.11.0 and 2.13.0. Each is looked up when needed; wher
 needs it is off, and the caller says so in the recording's notes.
 """
 
+# pyright: reportPrivateUsage=false
 from __future__ import annotations
 
 import logging
@@ -90,15 +91,19 @@ def dynamo_counters() -> dict[str, dict[str, int]]:
     """``torch._dynamo.utils.counters``, or nothing where nothing was compiled."""
     module = sys.modules.get("torch._dynamo.utils")
     counters = getattr(module, "counters", {})
-    return {str(group): {str(k): int(v) for k, v in values.items()} for group, values in counters.items() if values}
+    return {
+        str(group): {str(k): int(v) for k, v in values.items()}
+        for group, values in counters.items()
+        if values
+    }
 
 
-def bytecode_in_structured_log() -> bool:
-    """True from 2.13 on, where the structured log holds the bytecode itself."""
+def when_cuda_starts(act: Callable[[], None]) -> None:
+    """Call ``act`` once, when the program begins to use CUDA or ROCm; not at all where it has begun already."""
     import torch
 
-    major, minor = (int(part) for part in torch.__version__.split(".")[:2])
-    return (major, minor) >= (2, 13)
+    if torch.backends.cuda.is_built() and not torch.cuda.is_initialized():
+        torch.cuda._lazy_call(act)
 
 
 def profiler_configuration(*, any_thread: bool) -> Any:

@@ -25,22 +25,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.analysis.profile import load
     from kinetoscope.report import destination
+    from kinetoscope.report.progress import load_shown
 
     output: Path = arguments.output
     if arguments.to == "parquet":
         destination.make_folder(output)
         from kinetoscope.report.export import parquet
 
-        written = parquet.write(load(*arguments.inputs), output)
+        written = parquet.write(load_shown(arguments.inputs), output)
         print(f"wrote {len(written)} tables into {output}", file=sys.stderr)
         return 0
     destination.check(output, arguments.inputs)
     from kinetoscope.report.export import perfetto, speedscope
 
     render = perfetto.render if arguments.to == "perfetto" else speedscope.render
-    content = render(load(*arguments.inputs))
+    content = render(load_shown(arguments.inputs))
     if output.suffix == ".gz":
         import gzip
 

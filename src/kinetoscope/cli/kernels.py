@@ -22,10 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.analysis.profile import load
     from kinetoscope.report.kernel_listing import listing, print_listing, render_json
+    from kinetoscope.report.progress import load_shown
 
-    shown = listing(load(*arguments.inputs), arguments.by, arguments.category)
+    shown = listing(load_shown(arguments.inputs), arguments.by, arguments.category)
     if arguments.json:
         print(render_json(shown))
         return 0

@@ -38,10 +38,10 @@ def main(arguments: argparse.Namespace) -> int:
         )
     import msgspec
 
-    from kinetoscope.analysis.profile import load
     from kinetoscope.analysis.query import query
+    from kinetoscope.report.progress import load_shown
 
-    rows = query(load(arguments.input), arguments.sql)
+    rows = query(load_shown([arguments.input]), arguments.sql)
     if arguments.json:
         print(msgspec.json.encode(rows.to_dicts()).decode())
         return 0

@@ -26,21 +26,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.analysis.profile import load
     from kinetoscope.report import destination
     from kinetoscope.report.build import build
     from kinetoscope.report.formats import renderer
+    from kinetoscope.report.progress import load_shown
 
     output: Path | None = arguments.output
     if output is None:
         from kinetoscope.report.console import standard_output
         from kinetoscope.report.terminal import print_report
 
-        print_report(build(load(*arguments.inputs)), arguments.inputs, standard_output())
+        print_report(build(load_shown(arguments.inputs)), arguments.inputs, standard_output())
         return 0
     render = renderer(output)
     destination.check(output, arguments.inputs)
-    page = render(build(load(*arguments.inputs)), arguments.inputs).encode()
+    page = render(build(load_shown(arguments.inputs)), arguments.inputs).encode()
     destination.write(output, page)
     print(f"wrote {output} ({len(page):,} bytes)", file=sys.stderr)
     return 0

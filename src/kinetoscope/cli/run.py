@@ -11,8 +11,18 @@ SUMMARY = "run a program, unedited, and record where its time goes"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "kinetoscope run [options] [--] script.py [arguments]   |   kinetoscope run [options] -m module [arguments]"
     add = parser.add_argument
-    add("--steps", type=_positive, metavar="N", help="record this many steps (3, more where steps are very short)")
-    add("--warmup", type=int, metavar="N", help="let N steps pass first (otherwise: until the step time has settled)")
+    add(
+        "--steps",
+        type=_positive,
+        metavar="N",
+        help="record this many steps (3, more where steps are very short)",
+    )
+    add(
+        "--warmup",
+        type=int,
+        metavar="N",
+        help="let N steps pass first (otherwise: until the step time has settled)",
+    )
     add("--whole", action="store_true", help="record everything, from the import of torch to the end")
     add("--range", metavar="NAME", help="record only inside torch.profiler.record_function(NAME)")
     add("--shapes", action="store_true", help="record the shapes of operators' inputs")
@@ -21,8 +31,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--flops", action="store_true", help="record FLOPs of matmuls and convolutions (implies --shapes)")
     add("--out", type=Path, metavar="DIR", help="the recording's folder (recordings/<script>-<time>)")
     add("--no-compile-log", action="store_true", help="do not keep torch.compile's log and generated code")
-    add("--bench-harness", action="store_true", help="have Inductor write a benchmark into each generated file")
-    add("--budget", type=_positive, metavar="MB", default=1000, help="memory that a whole recording may take (1000)")
+    add(
+        "--bench-harness",
+        action="store_true",
+        help="have Inductor write a benchmark into each generated file",
+    )
+    add(
+        "--budget",
+        type=_positive,
+        metavar="MB",
+        default=1000,
+        help="memory that a whole recording may take (1000)",
+    )
     add("--no-report", action="store_true", help="do not print the summary at the end")
     add("-m", dest="module", action="store_true", help="run a module, as python -m does")
     add("program", nargs=argparse.REMAINDER, metavar="script.py [arguments]", help="what to run")
@@ -44,13 +64,15 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.capture.summary import announce, summarize
     from kinetoscope.errors import UsageError
 
-    words = [word for word in arguments.program]
+    words = list(arguments.program)
     if words[:1] == ["--"]:
         words = words[1:]
     module = None
     if arguments.module:
         if not words:
-            raise UsageError("-m needs the name of a module", mend="kinetoscope run -m package.module [arguments]")
+            raise UsageError(
+                "-m needs the name of a module", mend="kinetoscope run -m package.module [arguments]"
+            )
         module, words = words[0], words[1:]
     options = Options(
         steps=arguments.steps,

@@ -8,7 +8,7 @@ place). One row is one place and one reason.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -105,11 +105,14 @@ def looks_like_break(reason: str) -> bool:
     )
 
 
-def reconcile(occurrences: Iterable[Occurrence], counters: Mapping[str, int]) -> tuple[GraphBreak, ...]:
+def reconcile(
+    occurrences: Iterable[Occurrence], counters: Mapping[str, int], failed: Collection[str] = ()
+) -> tuple[GraphBreak, ...]:
     """One row a place and reason, the costliest first.
 
     A reason in the metrics is the same break as an artifact of the same frame with that reason. Counters (reason to
-    count, over the whole process) add a row without a place only for breaks that no log record explains.
+    count, over the whole process) add a row without a place only for breaks that no log record explains, neither
+    as a break nor as one of the ``failed`` compilations' reasons.
     """
     rows: dict[tuple[str | None, int | None, str], list[Occurrence]] = {}
     known: set[tuple[int | None, str]] = set()
@@ -127,12 +130,10 @@ def reconcile(occurrences: Iterable[Occurrence], counters: Mapping[str, int]) ->
             continue
         rows.setdefault((place.file, place.line, reason), []).append(occurrence)
     breaks = [_merge(mentions) for mentions in rows.values()]
-    explained: dict[str, int] = {}
-    for row in breaks:
-        explained[row.reason] = explained.get(row.reason, 0) + row.count
+    explained = {row.reason for row in breaks}
     for text, count in counters.items():
         parsed = explain(text)
-        if RECOMPILE_LIMIT.search(text) or explained.get(parsed.reason):
+        if RECOMPILE_LIMIT.search(text) or parsed.reason in explained or parsed.reason in failed:
             continue
         breaks.append(_counted(parsed, count))
     return tuple(sorted(breaks, key=lambda row: (-row.cost_s, -row.count)))

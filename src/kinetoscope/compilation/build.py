@@ -26,10 +26,21 @@ from kinetoscope.compilation.model import (
     LogSource,
     Recompilation,
     Text,
+    held,
 )
 from kinetoscope.compilation.records import Metrics
 
 NO_SCHEDULER = SchedulerLog((), ())
+
+
+class Bytecode(msgspec.Struct, frozen=True, kw_only=True):
+    """One function before and after Dynamo, as the recording's hook saw it: ``dis`` listings."""
+
+    function: str
+    file: str
+    line: int
+    original: str
+    modified: str
 
 
 class Beside(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +48,7 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
 
     scheduler: SchedulerLog = NO_SCHEDULER
     counters: dict[str, dict[str, int]] = {}
+    bytecode: tuple[Bytecode, ...] = ()
 
 
 def build(logs: Iterable[tuple[Log, int | None, Beside]]) -> Compilation:
@@ -87,8 +99,15 @@ class _Made:
             for f in draft.frames
             if f.metrics and f.metrics.co_name
         }
-        skips = {compile_id: why for compile_id, why in beside.scheduler.cudagraph_skips if compile_id}
-        fusions = _Fusions(beside.scheduler)
+        skips = {compile_id or "": why for compile_id, why in beside.scheduler.cudagraph_skips}
+        _add_bytecode(draft, beside.bytecode)
+        fusions = _Fusions(
+            beside.scheduler, sum(g.cache != "hit" for frame in draft.frames for g in frame.graphs)
+        )
+        if fusions.mismatch:
+            self.notes.append(
+                f"{log.path}: the fusion log does not have one entry a graph; fusion is not attributed"
+            )
         for frame_draft in draft.frames:
             if not frame_draft.started and frame_draft.metrics is None and not frame_draft.graphs:
                 continue  # only events of a compilation whose records were cut off
@@ -108,6 +127,7 @@ class _Made:
         self.fx.update(draft.fx_cache)
         self.aot.update(draft.aot_cache)
         self.texts.update({(index, name): Text(draft.log, record) for name, record in draft.texts.items()})
+        self.texts.update({(index, name): held(name, text) for name, text in draft.apart.items()})
         if failure := frames.failure_row(draft, frame):
             self.failures.append(failure)
         self.occurrences += _occurrences(draft, frame)
@@ -130,7 +150,9 @@ class _Made:
             torch=self.torch,
             sources=tuple(self.sources),
             frames=tuple(self.frames),
-            graph_breaks=breaks.reconcile(self.occurrences, self.counters),
+            graph_breaks=breaks.reconcile(
+                self.occurrences, self.counters, {failure.reason for failure in self.failures}
+            ),
             recompilations=_merged(self.recompilations),
             failures=tuple(self.failures),
             graphs=tuple(self.graphs),
@@ -138,7 +160,7 @@ class _Made:
             autotune=tuple(self.autotune),
             fx_cache=Counts(**self.fx),
             aot_cache=Counts(**self.aot),
-            notes=tuple(self._damage_notes()),
+            notes=(*self._damage_notes(), *self.notes),
             texts=MappingProxyType(self.texts),
             post_grad=MappingProxyType(self.post_grad),
             modules=MappingProxyType(self.modules),
@@ -158,16 +180,35 @@ class _Made:
 
 
 class _Fusions:
-    """Hands each graph of a compile id its fusion, in the order of compilation."""
+    """Hands each graph its fusion: by compile id, or, where the text names none, in the order of compilation."""
 
-    def __init__(self, scheduler: SchedulerLog) -> None:
+    def __init__(self, scheduler: SchedulerLog, compiled: int) -> None:
         self.waiting: dict[str, list[Fusion]] = {}
         for compile_id, fusion in scheduler.graphs:
             self.waiting.setdefault(compile_id, []).append(fusion)
+        unnamed = len(self.waiting.get("", ()))
+        # Each compiled graph begins exactly one first round; another number means that the order cannot be trusted.
+        self.mismatch = unnamed not in (0, compiled)
+        if self.mismatch:
+            self.waiting.pop("")
 
     def next(self, compile_id: str) -> Fusion | None:
-        waiting = self.waiting.get(compile_id)
+        waiting = self.waiting.get(compile_id) or self.waiting.get("")
         return waiting.pop(0) if waiting else None
+
+
+def _add_bytecode(draft: LogDraft, seen: Iterable[Bytecode]) -> None:
+    """Give frames whose records lack it the bytecode that the hook saw, in the order of compilation."""
+    waiting: dict[tuple[str | None, str | None, int | None], list[Bytecode]] = {}
+    for bytecode in seen:
+        waiting.setdefault((bytecode.function, bytecode.file, bytecode.line), []).append(bytecode)
+    for frame in draft.frames:
+        metrics = frame.metrics or Metrics()
+        found = waiting.get((metrics.co_name, metrics.co_filename, metrics.co_firstlineno))
+        if found and "bytecode" not in frame.texts and metrics.has_guarded_code is not False:
+            bytecode = found.pop(0)
+            frame.apart["bytecode"] = bytecode.original
+            frame.apart["modified bytecode"] = bytecode.modified
 
 
 def _version(draft: LogDraft) -> str | None:

@@ -77,6 +77,8 @@ class FrameDraft:
     aot_record: Record | None = None
     graphs: list[GraphDraft] = field(default_factory=list[GraphDraft])
     texts: dict[str, Record] = field(default_factory=dict[str, Record])
+    # texts that were found outside of the log
+    apart: dict[str, str] = field(default_factory=dict[str, str])
     # what came since the last generated module and belongs to the next
     post_grad: Record | None = None
     runnable: Record | None = None

@@ -201,7 +201,7 @@ def _cudagraphs(draft: FrameDraft, config: dict[str, bool] | None, skips: dict[s
     why = next((m.cudagraph_skip_reason for m in metrics if m.cudagraph_skip_reason), None)
     why = why or skips.get(draft.compile_id)
     if why:
-        return f"skipped: {why}"
+        return f"skipped: {why.removeprefix('skipping cudagraphs due to ').strip()}"
     if any(m.runtime_cudagraphify_time_us for m in metrics) or any(
         e.name.startswith("CUDAGraphNode.record") for e in draft.events
     ):
@@ -214,7 +214,8 @@ def _cudagraphs(draft: FrameDraft, config: dict[str, bool] | None, skips: dict[s
         return "skipped: no part of the graph could be captured" + (
             ": it works on CPU tensors (seen in the generated module)" if on_cpu else ""
         )
-    return "skipped: asked for, but the log shows no capture"
+    # A skip that the recording could not tie to a compilation is tied to those that asked and got none.
+    return f"skipped: {skips.get('') or 'asked for, but the log shows no capture'}"
 
 
 def _cudagraphs_in_key(draft: FrameDraft) -> bool:

@@ -1,7 +1,8 @@
 """What Inductor fused, and why not, from its scheduler's log lines.
 
-Read from a recording's ``scheduler.log`` or any text that ``TORCH_LOGS=fusion,cudagraphs`` (or ``+fusion`` and the
-like) printed: ``I1121 01:48:44.7 PID file:line] [0/0_1] [__fusion] message``.
+Read from any text that ``TORCH_LOGS=fusion,cudagraphs`` printed, ``V1121 01:48:44.7 PID file:line] [0/0_1] [__fusion]
+message``, or from a recording's ``scheduler.log``, ``DEBUG 2026-11-21 01:48:44,700 torch._inductor.scheduler.__fusion
+message``, which names no compilation: its graphs come in the order in which they were compiled.
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kinetoscope.compilation.model import Fusion, FusionRound, NotFused
+from kinetoscope.compilation.model import Fusion, FusionRound, NotFused, Partitions
 
 LINE = re.compile(
     r"\] (?:\[(?P<compile>[!\d/]+)(?:_(?P<attempt>\d+))?\] )?\[__(?P<logger>\w+)\] (?P<message>.*)"
 )
+RECORDED = re.compile(r"^[A-Z]+ \d{4}-\d\d-\d\d [\d:,]+ torch\.[\w.]*?\.__(?P<logger>\w+) (?P<message>.*)")
 ATTEMPT = re.compile(r"attempting fusion \((\d+)/\d+\): (\d+) nodes")
 COMPLETED = re.compile(r"completed fusion round \((\d+)/\d+\): fused (\d+) nodes into (\d+) nodes")
 CANNOT = re.compile(r"^cannot fuse (.+?) with (.+?): (.+)$")
 FUSING = re.compile(r"^fusing (\S+) with (\S+)$")
 SKIPPED = re.compile(r"skipping cudagraphs (?:due to|because)[: ]*(.+)", re.I)
+CUT = re.compile(r"Created \d+ graph partitions: (\d+) cudagraphable, (\d+) non-cudagraphable")
+UNCAPTURED = re.compile(r"^(op\S*): reason=(?P<why>.+?), ir=\w+(?:, fx=(?P<node>.+))?$")
+# Not a reason of the graph's: CUDA graphs were not asked for.
+NOT_ASKED = "cudagraphs is disabled"
 EXAMPLES = 5
 
 
@@ -31,6 +37,8 @@ class Compiled:
     rounds: list[FusionRound] = field(default_factory=list[FusionRound])
     fused: dict[str, None] = field(default_factory=dict[str, None])
     not_fused: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
+    cut: tuple[int, int] | None = None
+    uncaptured: dict[str, None] = field(default_factory=dict[str, None])
 
     def fusion(self) -> Fusion:
         return Fusion(
@@ -40,12 +48,20 @@ class Compiled:
                 NotFused(why=why, count=len(pairs), examples=tuple(pairs)[:EXAMPLES])
                 for why, pairs in sorted(self.not_fused.items(), key=lambda item: -len(item[1]))
             ),
+            partitions=Partitions(
+                cudagraphable=self.cut[0], others=self.cut[1], reasons=tuple(self.uncaptured)
+            )
+            if self.cut
+            else None,
         )
 
 
 @dataclass(frozen=True)
 class SchedulerLog:
-    """Fusion of every graph in the order they were compiled, and why CUDA graphs were skipped."""
+    """Fusion of every graph in the order they were compiled, and why CUDA graphs were skipped.
+
+    The compile id is "" (None for a skip) where the text does not name it.
+    """
 
     graphs: tuple[tuple[str, Fusion], ...]
     cudagraph_skips: tuple[tuple[str | None, str], ...]
@@ -56,15 +72,17 @@ def parse(lines: Iterable[str]) -> SchedulerLog:
     graphs: list[Compiled] = []
     skips: dict[tuple[str | None, str], None] = {}
     for line in lines:
-        if "[__fusion]" not in line and "[__cudagraphs]" not in line and "udagraph" not in line:
+        if "__fusion" not in line and "udagraph" not in line:
             continue
-        match = LINE.search(line)
+        match = LINE.search(line) or RECORDED.match(line)
         message = match["message"].strip() if match else line
-        compile_id = match["compile"] if match else None
+        compile_id = match.groupdict().get("compile") if match else None
         if skip := SKIPPED.search(message):
             skips[(compile_id, skip[1].strip())] = None
         elif match and match["logger"] == "fusion":
             _fusion_line(message, compile_id or "", graphs)
+        elif match and graphs:
+            _partition_line(message, graphs[-1])
     return SchedulerLog(tuple((g.compile_id, g.fusion()) for g in graphs), tuple(skips))
 
 
@@ -83,3 +101,11 @@ def _fusion_line(message: str, compile_id: str, graphs: list[Compiled]) -> None:
         graph.not_fused.setdefault(cannot[3].strip(), {})[f"{cannot[1]} with {cannot[2]}"] = None
     elif fusing := FUSING.match(message):
         graph.fused[f"{fusing[1]} with {fusing[2]}"] = None
+
+
+def _partition_line(message: str, graph: Compiled) -> None:
+    """The graph is cut right after its fusion."""
+    if cut := CUT.search(message):
+        graph.cut = int(cut[1]), int(cut[2])
+    elif (why := UNCAPTURED.match(message)) and NOT_ASKED not in why["why"]:
+        graph.uncaptured[f"{why['why']}: {why['node']}" if why["node"] else why["why"]] = None

@@ -34,15 +34,13 @@ def nodes(text: str) -> Iterator[Node]:
     """The graph's assignments in order."""
     source: SourceLine | None = None
     for line in text.split("\n"):
-        if "# File: " in line:
-            comment = FILE_COMMENT.match(line)
-            if comment:
-                source = SourceLine(
-                    file=comment["file"],
-                    line=int(comment["line"]),
-                    code=comment["code"].strip(),
-                    function=comment["function"],
-                )
+        if "File: " in line and (comment := FILE_COMMENT.match(line)):
+            source = SourceLine(
+                file=comment["file"],
+                line=int(comment["line"]),
+                code=comment["code"].strip(),
+                function=comment["function"],
+            )
         elif "# No stacktrace found" in line:
             source = None
         elif " = " in line and (node := NODE.match(line)):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from kinetoscope.compilation import fx, module, records
+from kinetoscope.compilation import aten, fx, module, records
 from kinetoscope.compilation.draft import FrameDraft, GraphDraft
 from kinetoscope.compilation.fx import Node
 from kinetoscope.compilation.model import ExternCall, Fusion, Graph, Kernel, SourceLine
-from kinetoscope.compilation.module import Call, Definition, Module
+from kinetoscope.compilation.module import Call, Comment, Definition, Module
 from kinetoscope.compilation.records import KernelInfo
 
 TRACE_LINE = re.compile(
@@ -57,6 +57,13 @@ def graph_rows(
     return graph, kernels
 
 
+def op_name(callee: str) -> str:
+    """``aten::convolution_backward`` of ``torch.ops.aten.convolution_backward.default``; ``aten::mm`` of
+    ``extern_kernels.mm``; the profiler's name for the op that such a call runs."""
+    library, _, rest = callee.removeprefix("torch.ops.").partition(".")
+    return f"{'aten' if library == 'extern_kernels' else library}::{rest.split('.')[0]}"
+
+
 class Provenance:
     """Which nodes of the post-grad graph, and so which ops and lines, each kernel of one module computes.
 
@@ -70,10 +77,13 @@ class Provenance:
         log = frame.log
         self.calls: dict[str, Call] = {call.name: call for call in parsed.calls}
         self.kernel_names = {definition.name for definition in parsed.kernels}
+        self.backward = module.direction(parsed.aot_id) == "backward"
         self.nodes: dict[str, Node] = {node.name: node for node in fx.nodes(post_grad)}
         dynamo = frame.texts.get("dynamo")
-        self.dynamo: dict[str, Node] = (
-            {} if draft.mappings or not dynamo else {n.name: n for n in fx.nodes(log.text(dynamo))}
+        self.dynamo: dict[str, Node] = {n.name: n for n in fx.nodes(log.text(dynamo))} if dynamo else {}
+        # Files of this program, to tell its lines from those that a cache hit brings along.
+        self.files: set[str] = (
+            {n.source.file for n in self.dynamo.values() if n.source} if draft.cache == "hit" else set()
         )
         mapping = log.json(draft.mappings, records.node_mappings) if draft.mappings else None
         self.handle_nodes: dict[str, list[str]] = {
@@ -88,6 +98,7 @@ class Provenance:
         call = self.calls.get(definition.name)
         names = definition.nodes or self._mapped(call)
         source, basis = self._source(names, call)
+        ops, ops_basis = self._ops_of(definition, call, names)
         tuned = info.best_config or info.only_config
         return Kernel(
             name=definition.name,
@@ -102,7 +113,8 @@ class Provenance:
             language=definition.language,
             path=definition.path,
             calls=call.count if call else 0,
-            aten_ops=definition.aten_ops or (call.aten_ops if call else ()) or self._ops(names),
+            aten_ops=ops,
+            ops_basis=ops_basis,
             nodes=names,
             source=source,
             source_basis=basis,
@@ -122,21 +134,43 @@ class Provenance:
             compile_us=info.compile_time_us,
         )
 
+    def _ops_of(
+        self, definition: Definition, call: Call | None, names: tuple[str, ...]
+    ) -> tuple[tuple[str, ...], str | None]:
+        """The kernel's ATen ops, and what says so."""
+        if ops := definition.aten_ops or (call.aten_ops if call else ()):
+            return ops, "Inductor's comment"
+        if ops := self._ops(names):
+            return ops, "graph"
+        known = {node.target.split(".")[-2] for node in self.nodes.values() if node.target.count(".") > 2}
+        ops = aten.ops_in_name(definition.name, known)
+        return ops, "kernel name" if ops else None
+
     def extern(self) -> list[ExternCall]:
         rows: list[ExternCall] = []
         for name, call in self.calls.items():
             if name in self.kernel_names:
                 continue
-            names = self._mapped(call)
-            source, _ = self._source(names, call)
+            # Inductor lists the views and casts before the call too, in order: the call itself is the last.
+            own = [
+                Comment(aten_ops=c.aten_ops[-1:], source_nodes=c.source_nodes[-1:], handles=c.handles)
+                for c in call.comments
+            ]
+            places = tuple(self._source(self._mapped(comment), comment)[0] for comment in own)
             rows.append(
                 ExternCall(
-                    name=name, calls=call.count, aten_ops=call.aten_ops or self._ops(names), source=source
+                    name=name,
+                    op=op_name(name),
+                    calls=call.count,
+                    aten_ops=tuple(dict.fromkeys(op for comment in own for op in comment.aten_ops))
+                    or self._ops(self._mapped(call)),
+                    source=tuple(dict.fromkeys(line for lines in places for line in lines)),
+                    places=places,
                 )
             )
         return rows
 
-    def _mapped(self, call: Call | None) -> tuple[str, ...]:
+    def _mapped(self, call: Call | Comment | None) -> tuple[str, ...]:
         handles = call.handles if call else ()
         return tuple(dict.fromkeys(name for h in handles for name in self.handle_nodes.get(h, ())))
 
@@ -144,8 +178,19 @@ class Provenance:
         targets = (TARGET.match(node.target) for name in names if (node := self.nodes.get(name)))
         return tuple(dict.fromkeys(target[1] for target in targets if target))
 
-    def _source(self, names: tuple[str, ...], call: Call | None) -> tuple[tuple[SourceLine, ...], str | None]:
+    def _source(
+        self, names: tuple[str, ...], call: Call | Comment | None
+    ) -> tuple[tuple[SourceLine, ...], str | None]:
         """The user's lines, in the order of the graph, and what says so."""
+        lines, basis = self._lines(names, call)
+        if basis and self.files and not any(line.file in self.files for line in lines):
+            # Code out of the cache carries the lines of whoever compiled it first.
+            basis = f"{basis} of the program that filled the cache"
+        return lines, basis
+
+    def _lines(
+        self, names: tuple[str, ...], call: Call | Comment | None
+    ) -> tuple[tuple[SourceLine, ...], str | None]:
         lines = [node.source for name in names if (node := self.nodes.get(name)) and node.source]
         if lines:
             return tuple(dict.fromkeys(lines)), "graph"
@@ -157,10 +202,11 @@ class Provenance:
         ]
         if traced:
             return tuple(dict.fromkeys(traced)), "stack traces"
-        # Inductor's comment names nodes of Dynamo's graph, or of the post-grad graph for a backward.
+        # Inductor's comment names nodes of Dynamo's graph; of a backward, which Dynamo never saw, its own.
+        known = {**self.dynamo, **self.nodes} if self.backward else {**self.nodes, **self.dynamo}
         named = [
             node.source
             for name in (call.source_nodes if call else ())
-            if (node := self.nodes.get(name) or self.dynamo.get(name)) and node.source
+            if (node := known.get(name)) and node.source
         ]
         return tuple(dict.fromkeys(named)), "source nodes" if named else None

@@ -123,7 +123,8 @@ def _row(depth: int, kind: str, rest: str, around: list[str]) -> dict[str, objec
     place = PLACE.match(rest)
     check = (place["text"] if place else rest).strip()
     source = SOURCE.search(rest)
-    subject = source["source"] if source else (around[-1] if around else None) or None
+    named = SUBJECT.search(check)
+    subject = source["source"] if source else (around[-1] if around else "") or (named[0] if named else None)
     return {
         "depth": depth,
         "kind": kind,

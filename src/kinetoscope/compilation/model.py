@@ -177,19 +177,38 @@ class NotFused(Row, frozen=True, kw_only=True):
     examples: tuple[str, ...]
 
 
+class Partitions(Row, frozen=True, kw_only=True):
+    """How Inductor cut a graph for CUDA graphs: parts that can be captured, others, and why those cannot."""
+
+    cudagraphable: int
+    others: int
+    reasons: tuple[str, ...] = ()
+
+
 class Fusion(Row, frozen=True, kw_only=True):
+    """What Inductor's scheduler did with one graph's nodes."""
+
     rounds: tuple[FusionRound, ...] = ()
     fused: tuple[str, ...] = ()
     not_fused: tuple[NotFused, ...] = ()
+    partitions: Partitions | None = None
 
 
 class ExternCall(Row, frozen=True, kw_only=True):
-    """A call of a library kernel (cuBLAS, cuDNN, ATen fallback) in a generated module."""
+    """Calls of a library's kernels (cuBLAS, cuDNN, ATen fallback) in a generated module.
+
+    ``op`` is the name that the trace has for them (``aten::mm``); ``source`` holds the lines of all calls,
+    ``places`` those of each call in order.
+    """
 
     name: str
+    op: str
     calls: int
     aten_ops: tuple[str, ...]
     source: tuple[SourceLine, ...]
+    places: tuple[tuple[SourceLine, ...], ...]
+    device_time_us: float | None = None
+    launches: int | None = None
 
 
 class Graph(Row, frozen=True, kw_only=True):
@@ -233,6 +252,7 @@ class Kernel(Row, frozen=True, kw_only=True):
     path: str | None
     calls: int
     aten_ops: tuple[str, ...]
+    ops_basis: str | None
     nodes: tuple[str, ...]
     source: tuple[SourceLine, ...]
     source_basis: str | None
@@ -293,6 +313,13 @@ class Text:
 
     def read(self) -> str:
         return self.log.text(self.record)
+
+
+def held(name: str, text: str) -> Text:
+    """A text that stands in no log, in the form of those that do."""
+    data = b"\t" + text.encode().replace(b"\n", b"\n\t")
+    record = Record("artifact", name, None, 0, None, b"{}", 0, len(data))
+    return Text(Log(name, data, (record,)), record)
 
 
 @dataclass(frozen=True, eq=False)  # identity: analyses remember their result per compilation

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from math import prod
 
 from kinetoscope.compilation.fx import item_bytes
@@ -33,6 +32,8 @@ RESHAPED = re.compile(r"^\s+(\w+) = reinterpret_tensor\((\w+), \((.*?)\), ")
 VIEW = re.compile(r"reinterpret_tensor\(\w+, \((.*?)\), ")
 CODE_START = re.compile(r"\n(?:async_compile\.wait\(|def partition_\d+\()")
 PARTITIONS = re.compile(r"^runner = Runner\(partitions=\[(.*?)\]\)", re.M)
+
+LIBRARIES = ("extern_kernels.", "torch.ops.", "aten.", "prims.")
 
 CATEGORY = {
     "pointwise": "pointwise",
@@ -75,15 +76,36 @@ class Definition(Row, frozen=True, kw_only=True):
     end: int
 
 
+class Comment(Row, frozen=True, kw_only=True):
+    """What Inductor writes above one call."""
+
+    aten_ops: tuple[str, ...] = ()
+    source_nodes: tuple[str, ...] = ()
+    handles: tuple[str, ...] = ()
+
+
 class Call(Row, frozen=True, kw_only=True):
-    """All calls of one callee in the module's ``call``."""
+    """All calls of one callee in the module's ``call``, in order."""
 
     name: str
-    count: int
-    aten_ops: tuple[str, ...]
-    source_nodes: tuple[str, ...]
-    handles: tuple[str, ...]
+    comments: tuple[Comment, ...]
     bytes: int | None
+
+    @property
+    def count(self) -> int:
+        return len(self.comments)
+
+    @property
+    def aten_ops(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(op for comment in self.comments for op in comment.aten_ops))
+
+    @property
+    def handles(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(handle for comment in self.comments for handle in comment.handles))
+
+    @property
+    def source_nodes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(node for comment in self.comments for node in comment.source_nodes))
 
 
 class Module(Row, frozen=True, kw_only=True):
@@ -170,48 +192,43 @@ def _names(listed: str) -> tuple[str, ...]:
 
 def _calls(body: str, kernels: dict[str, Definition]) -> tuple[Call, ...]:
     """Calls of kernels and library functions, with the comments that Inductor puts above each."""
-    count: Counter[str] = Counter()
-    aten: dict[str, list[str]] = {}
-    source: dict[str, list[str]] = {}
-    handles: dict[str, list[str]] = {}
+    comments: dict[str, list[Comment]] = {}
     moved: dict[str, int | None] = {}
     sizes: dict[str, int | None] = {}
-    comment: re.Match[str] | None = None
-    handle: list[str] = []
+    above: re.Match[str] | None = None
+    handles: tuple[str, ...] = ()
     for line in body.split("\n"):
         if "#" in line and (found := ORIGINAL_ATEN.search(line)):
-            comment = found
+            above = found
             continue
         if "# [Prov" in line and (listed := HANDLES.search(line)):
-            handle = [part.strip() for part in listed[1].split(",")]
+            handles = _names(listed[1])
             continue
         _remember_size(line, sizes)
         call = CALL.match(line)
         if call is None:
             continue
         name = call["name"].removesuffix(".run")
-        if name not in kernels and not name.startswith(("extern_kernels.", "torch.ops.", "aten.", "prims.")):
+        if name not in kernels and not name.startswith(LIBRARIES):
             continue
-        count[name] += 1
-        if comment:
-            aten.setdefault(name, []).extend(_names(comment["aten"]))
-            source.setdefault(name, []).extend(_names(comment["source"]))
-        handles.setdefault(name, []).extend(handle)
+        comment = Comment(
+            aten_ops=_names(above["aten"]) if above else (),
+            source_nodes=_names(above["source"]) if above else (),
+            handles=handles,
+        )
+        comments.setdefault(name, []).append(comment)
         if name in kernels:
             size = _bytes(kernels[name], call["arguments"], sizes)
             before = moved.get(name, 0)
             moved[name] = None if size is None or before is None else before + size
-        comment, handle = None, []
+        above, handles = None, ()
     return tuple(
         Call(
             name=name,
-            count=number,
-            aten_ops=tuple(dict.fromkeys(aten.get(name, ()))),
-            source_nodes=tuple(dict.fromkeys(source.get(name, ()))),
-            handles=tuple(dict.fromkeys(handles.get(name, ()))),
-            bytes=None if (total := moved.get(name)) is None else total // number,
+            comments=tuple(listed),
+            bytes=None if (total := moved.get(name)) is None else total // len(listed),
         )
-        for name, number in count.items()
+        for name, listed in comments.items()
     )
 
 

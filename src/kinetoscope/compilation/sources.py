@@ -6,12 +6,13 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from kinetoscope.compilation import build, fusion, log
-from kinetoscope.compilation.build import Beside
+from kinetoscope.compilation.build import Beside, Bytecode
 from kinetoscope.compilation.debug_folder import debug_log, is_debug_folder
 from kinetoscope.compilation.log import Log
 from kinetoscope.compilation.model import Compilation
@@ -19,8 +20,9 @@ from kinetoscope.errors import InputError
 from kinetoscope.recording import manifest as manifests
 
 RANK = re.compile(r"rank[_-]?(\d+)")
+BYTECODE = msgspec.json.Decoder(Bytecode)
 COUNTERS = msgspec.json.Decoder(dict[str, dict[str, int]])
-SCHEDULER_TEXT = re.compile(rb"\[__(?:fusion|cudagraphs|ir_pre_fusion|ir_post_fusion|output_code)\]")
+SCHEDULER_TEXT = re.compile(rb"(?:\[|\.)__(?:fusion|cudagraphs|ir_pre_fusion|ir_post_fusion)(?:\]| )")
 
 
 def load(*inputs: str | Path) -> Compilation:
@@ -42,7 +44,7 @@ def load(*inputs: str | Path) -> Compilation:
         scheduler = fusion.parse(line for path in texts for line in _lines(path))
         if found:
             first = found[0]
-            found[0] = (first[0], first[1], Beside(scheduler=scheduler, counters=first[2].counters))
+            found[0] = (first[0], first[1], msgspec.structs.replace(first[2], scheduler=scheduler))
         else:
             found.append((Log(str(texts[0]), b"", ()), None, Beside(scheduler=scheduler)))
     if not found:
@@ -92,7 +94,15 @@ def _beside(path: Path) -> Beside:
     return Beside(
         scheduler=fusion.parse(_lines(scheduler)) if scheduler.is_file() else build.NO_SCHEDULER,
         counters=_counters(counters) if counters.is_file() else {},
+        bytecode=tuple(_bytecode(path.with_name(f"{_stem(path)}.bytecode.jsonl"))),
     )
+
+
+def _bytecode(path: Path) -> Iterator[Bytecode]:
+    if path.is_file():
+        for line in path.read_bytes().split(b"\n"):
+            with suppress(msgspec.MsgspecError):  # the last line of a program that was killed
+                yield BYTECODE.decode(line)
 
 
 def _counters(path: Path) -> dict[str, dict[str, int]]:

@@ -32,12 +32,14 @@ class Saving:
         on_critical_path: the step gets shorter by it. False: device time is freed, but the step waits for the
             host (or another rank) and would not end sooner.
         share: of the step's time; what severity is taken from.
+        freed_share: of the device's busy time that would be freed, on the critical path or not.
     """
 
     us: float
     basis: str
     on_critical_path: bool
     share: float
+    freed_share: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,9 @@ class Rule:
 @cache
 def rules() -> dict[str, Rule]:
     """Every rule by its slug, in alphabetical order."""
-    return {rule.slug: rule for rule in map(_rule, sorted(m.name for m in pkgutil.iter_modules(folder.__path__)))}
+    return {
+        rule.slug: rule for rule in map(_rule, sorted(m.name for m in pkgutil.iter_modules(folder.__path__)))
+    }
 
 
 def _rule(name: str) -> Rule:
@@ -59,11 +61,10 @@ def _sections(document: str) -> tuple[str, dict[str, str]]:
 @remembered
 def find(profile: Profile) -> list[Finding]:
     """All findings of all rules: those that save most first; equal savings by severity, then by rule."""
-    found = [
-        replace(finding, rule=rule.slug) for rule in rules().values() for finding in rule.find(profile)
-    ]
+    found = [replace(finding, rule=rule.slug) for rule in rules().values() for finding in rule.find(profile)]
     return sorted(
-        _one_for_all_ranks(found), key=lambda f: (-f.saving.us, SEVERITIES.index(f.severity), f.rule, f.subject)
+        _one_for_all_ranks(found),
+        key=lambda f: (-f.saving.us, SEVERITIES.index(f.severity), f.rule, f.subject),
     )
 
 

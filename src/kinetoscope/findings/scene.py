@@ -8,22 +8,28 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
+from typing import Any
 
 import polars as pl
 
 from kinetoscope.analysis import intervals
 from kinetoscope.analysis.busy import busy_intervals
+from kinetoscope.analysis.idle import gaps
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.names import short_name
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.window import window
 from kinetoscope.analysis.work import work
-from kinetoscope.findings import timeline
+from kinetoscope.findings import named, timeline
 from kinetoscope.findings.model import Evidence, Saving, Severity
 from kinetoscope.trace.model import Trace
 
 # Severity is the share of the step that the advice would save. Above a tenth it is the first thing to do; below three
 # hundredths it disappears in the noise from run to run; below half a hundredth nobody should read about it.
 HIGH, MEDIUM, LOW = 0.10, 0.03, 0.005
+
+# A step that takes hardly longer than its device work waits for nothing else.
+DEVICE_BOUND = 1.1
 
 SHOWN_EVENTS = 12  # evidence lists the first few events; their number is in the text
 
@@ -54,14 +60,32 @@ class Scene:
         """Device work that the recorded steps launched (all of it, without steps): ``analysis.work`` with ``op_name``."""
         table = work(self.trace)
         if len(self.trace.steps):
-            table = table.filter(pl.col("step").is_not_null())
+            # Work whose launch is not in the file, before any whose launch is, was launched before the recording.
+            first = table.filter(pl.col("launch").is_not_null())["start_ns"].min()
+            left_over = (
+                pl.col("launch").is_null() & (pl.col("start_ns") < first)
+                if first is not None
+                else pl.lit(False)
+            )
+            table = table.filter(pl.col("step").is_not_null() & ~left_over)
         return table.with_columns(self.trace.host_events["name"].gather(table["op"]).alias("op_name"))
 
     @cached_property
     def bounds(self) -> tuple[int, int]:
         within = window(self.trace)
-        end = self.work["end_ns"].max()
-        return within.start_ns, max(within.end_ns, int(end) if end is not None else 0)  # type: ignore[arg-type]
+        start, end = within.start_ns, max(within.end_ns, int(self.work["end_ns"].max() or 0))  # type: ignore[arg-type]
+        if len(self.trace.steps):
+            # What was launched before the first step and runs into it is not the steps' time.
+            earlier = work(self.trace).filter(pl.col("start_ns") < self.first_work_ns)
+            left_over = int(earlier["end_ns"].max() or 0)  # type: ignore[arg-type]
+            start = min(max(start, left_over), self.first_work_ns) if left_over > start else start
+        return start, end
+
+    @cached_property
+    def first_work_ns(self) -> int:
+        """When the device began with what the recorded steps launched."""
+        first = self.work["start_ns"].min()
+        return int(first) if first is not None else 0  # type: ignore[arg-type]
 
     @cached_property
     def length_ns(self) -> int:
@@ -79,7 +103,9 @@ class Scene:
         manifest = self.profile.manifest
         if manifest is None or self.unit != "step":
             return None
-        times = [t for record in manifest.ranks if record.rank == self.rank for t in record.steps.unprofiled_s]
+        times = [
+            t for record in manifest.ranks if record.rank == self.rank for t in record.steps.unprofiled_s
+        ]
         return median(times) * 1e6 if times else None
 
     @cached_property
@@ -92,25 +118,17 @@ class Scene:
     def busy_share(self) -> float:
         return self.busy_ns / self.length_ns
 
-    # Names are few, events are many: patterns are tried on the names.
-
-    @cached_property
-    def _host_names(self) -> pl.DataFrame:
-        return self.trace.host_events.group_by("name").agg(pl.col("id")).with_columns(_text(pl.col("name")))
-
     @cached_property
     def _work_names(self) -> pl.DataFrame:
-        rows = self.work.with_row_index("row")
-        return rows.group_by("name").agg(pl.col("row")).with_columns(_text(pl.col("name")))
+        return named.index(self.work.with_row_index("row"), "row")
 
     def host(self, pattern: str) -> pl.DataFrame:
         """The host events whose name contains the regular expression, in order of ``id``."""
-        rows = _rows(self._host_names, pattern, "id")
-        return self.trace.host_events[rows]
+        return self.trace.host_events[named.host_rows(self.trace, pattern)]
 
     def kernels(self, pattern: str) -> pl.DataFrame:
         """The device work of the recorded steps whose name contains the regular expression."""
-        return self.work[_rows(self._work_names, pattern, "row")]
+        return self.work[named.rows(self._work_names, pattern, "row")]
 
     def inside(self, table: pl.DataFrame) -> pl.DataFrame:
         """The rows of a table of events that begin between the bounds."""
@@ -118,8 +136,63 @@ class Scene:
         return table.filter(pl.col("start_ns").is_between(start, end))
 
     @cached_property
-    def latest_launch(self) -> pl.DataFrame:
-        return timeline.chain(self.trace)
+    def gaps(self) -> pl.DataFrame:
+        """The idle time of this rank's devices between the bounds, cut by cause (``analysis.idle.gaps``)."""
+        found = gaps(self.profile).filter(pl.col("rank") == self.rank)
+        return found.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
+
+    def idle_us(self, *causes: str) -> float:
+        """Idle time of these causes per step, µs."""
+        return float(self.gaps.filter(pl.col("cause").is_in(causes))["idle_ns"].sum()) / self.steps / 1000
+
+    def per_step(self, count: float) -> float:
+        return count / self.steps
+
+    @cached_property
+    def compiler_events(self) -> pl.DataFrame:
+        """Phases of Dynamo, AOTAutograd and Inductor that torch marks; the recording of CUDA graphs is left out."""
+        return self.inside(self.host(r"\(dynamo_timed\)$")).filter(
+            ~pl.col("name").cast(pl.String).str.starts_with("CUDAGraphNode.record")
+        )
+
+    # The device, as far as the file describes it.
+
+    @property
+    def multiprocessors(self) -> int | None:
+        return self.trace.devices[0].multiprocessors if self.trace.devices else None
+
+    def _property(self, name: str, otherwise: int) -> int:
+        return int(self.trace.devices[0].properties.get(name, otherwise)) if self.trace.devices else otherwise
+
+    @property
+    def threads_per_multiprocessor(self) -> int:
+        return self._property("maxThreadsPerMultiprocessor", 2048)
+
+    def shaped(self, launches: pl.DataFrame) -> pl.DataFrame:
+        """Rows of ``work`` with ``blocks`` (of the grid), ``threads`` (of a block) and ``resident`` (blocks that one
+        multiprocessor can hold at a time, by threads, registers and shared memory)."""
+        registers = self._property("regsPerMultiprocessor", 65536)
+        shared = self._property("sharedMemPerMultiprocessor", 233472)
+        # Registers are given to warps in units of 256; each block takes 1 KiB of shared memory for the system.
+        warps = (pl.col("threads") / 32).ceil()
+        per_warp = (pl.col("registers") * 32 / 256).ceil() * 256
+        resident = pl.min_horizontal(
+            self.threads_per_multiprocessor // pl.col("threads"),
+            (registers / (warps * per_warp)).floor(),
+            (shared / (pl.col("shared_memory_bytes").fill_null(0) + 1024)).floor(),
+            32,  # blocks, whatever their size
+        )
+        # Shapes are few, launches are many: the texts are read once each.
+        for triple, name in (("grid", "blocks"), ("block", "threads")):
+            sizes = launches.select(pl.col(triple).unique()).with_columns(
+                _product(pl.col(triple)).alias(name)
+            )
+            launches = launches.join(sizes, on=triple, how="left", maintain_order="left")
+        return launches.with_columns(resident.alias("resident"))
+
+    @staticmethod
+    def short(kernel: str) -> str:
+        return short_name(kernel)
 
     # Savings.
 
@@ -128,19 +201,35 @@ class Scene:
         freed = float(events["saved_ns"].sum() or 0) / self.steps / 1000
         sooner = timeline.sooner(self.trace, events.select("id", "saved_ns")) / self.steps / 1000
         us = min(freed, sooner)
+        busy = self.busy_ns / self.steps / 1000
+        if self.unprofiled_us is not None and self.unprofiled_us < DEVICE_BOUND * busy:
+            us = freed  # without the profiler the host keeps up: the device sets the pace
         critical = us >= 0.25 * freed
         where = (
             f"{freed:.0f} µs of device time per {self.unit}, {us:.0f} µs of it on the critical path"
             if us < 0.95 * freed
             else "all of it on the critical path"
         )
-        return Saving(us, f"{basis}; {where}", critical, us / self.step_us)
+        # Of a device that hardly works, a large part may still be nothing.
+        freed_share = freed / max(busy, 1e-9) if freed >= LOW * self.step_us else 0.0
+        return Saving(us, f"{basis}; {where}", critical, us / self.step_us, freed_share)
 
     def host_saving(self, earlier: pl.DataFrame, basis: str) -> Saving:
         """What is saved if host work is shortened: columns ``at`` (ns) and ``saved_ns``. Host time is as profiled;
         where the time of a step without the profiler is known, it is scaled to that."""
         us = timeline.sooner_launched(self.trace, earlier) / self.steps / 1000
         return self.idle_saving(us, basis)
+
+    def both(self, device: Saving, idle: Saving) -> Saving:
+        """A saving of device time and one of idle time, together; a step cannot lose more than all of it."""
+        whole = self.step_us if self.unprofiled_us is None else self.unprofiled_us
+        return Saving(
+            min(device.us + idle.us, whole),
+            f"{device.basis}; and {idle.basis} ({idle.us:.0f} µs)",
+            True,
+            min(device.share + idle.share, 1.0),
+            device.freed_share,
+        )
 
     def idle_saving(self, profiled_us: float, basis: str) -> Saving:
         """What is saved if ``profiled_us`` per step in which the device idles, the host being behind, go away."""
@@ -170,6 +259,16 @@ class Scene:
             tuple(events["event"].head(SHOWN_EVENTS).to_list()),
         )
 
+    def gap_evidence(self, gap: dict[str, Any]) -> Evidence:
+        """Evidence for one row of ``gaps``."""
+        shown = gap["host_event"]
+        return Evidence(
+            f"idle {(gap['end_ns'] - gap['start_ns']) / 1000:.0f} µs: {gap['text']}",
+            gap["start_ns"] / 1000,
+            gap["end_ns"] / 1000,
+            () if shown is None else (int(self.trace.host_events["event"][shown]),),
+        )
+
     def source(self, ops: pl.Series) -> str | None:
         """``file.py:12`` of the user's line around the first of these rows of ``host_events`` that tells it."""
         host = self.trace.host_events
@@ -192,14 +291,19 @@ class Scene:
 
     def bench(self, kernel: str) -> str | None:
         folder = self.profile.folder
-        return f"kinetoscope bench {shlex.quote(str(folder))} --kernel {shlex.quote(kernel)}" if folder else None
+        return (
+            f"kinetoscope bench {shlex.quote(str(folder))} --kernel {shlex.quote(kernel)}" if folder else None
+        )
 
 
 def severity(saving: Saving, at_most: Severity = "high") -> Severity | None:
-    """How serious a saving is, by its share of the step; None: not worth a line."""
+    """How serious a saving is, by its share of the step; None: not worth a line.
+
+    Device time that is freed off the critical path shortens nothing today, but is what counts once the host keeps up:
+    it is low from ``MEDIUM`` of the busy time on, and information from ``LOW`` on."""
     share = saving.share
     if share < LOW:
-        return None
+        return "low" if saving.freed_share >= MEDIUM else "info" if saving.freed_share >= LOW else None
     if share >= HIGH and at_most == "high":
         return "high"
     return "medium" if share >= MEDIUM and at_most in ("high", "medium") else "low"
@@ -209,6 +313,11 @@ def severity(saving: Saving, at_most: Severity = "high") -> Severity | None:
 def scenes(profile: Profile) -> tuple[Scene, ...]:
     """One a rank."""
     return tuple(Scene(profile, trace) for trace in profile.traces)
+
+
+def at_line(file: str | None, line: int | None) -> str | None:
+    """``file.py:12``, as findings name a place."""
+    return None if file is None else file if line is None else f"{file}:{line}"
 
 
 _FRAME = re.compile(r"(?P<file>[^\s;<>]+\.py)\((?P<line>\d+)\)")
@@ -230,9 +339,7 @@ def _frames(host: pl.DataFrame, row: int | None) -> Iterable[str]:
         row = host["parent"][row]
 
 
-def _text(name: pl.Expr) -> pl.Expr:
-    return name.cast(pl.String).alias("text")
-
-
-def _rows(names: pl.DataFrame, pattern: str, column: str) -> pl.Series:
-    return names.filter(pl.col("text").str.contains(pattern))[column].explode().drop_nulls().sort()
+def _product(triple: pl.Expr) -> pl.Expr:
+    """The product of a JSON list of three numbers."""
+    numbers = triple.str.extract_all(r"\d+").list.eval(pl.element().cast(pl.Int64))
+    return numbers.list.eval(pl.element().product()).list.first()

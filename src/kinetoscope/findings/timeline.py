@@ -14,12 +14,11 @@ import polars as pl
 
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.work import work
+from kinetoscope.findings.named import host_rows
 from kinetoscope.trace.model import Trace
 
 # Calls in which the host waits for the device.
-WAITS = (
-    r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize$|^(cuda|hip)Memcpy$|^hipMemcpyWithStream$|^cuMemcpy[DH]to"
-)
+WAITS = r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize$|^(cuda|hip)Memcpy$|^hipMemcpyWithStream$|^cuMemcpy[DH]to"
 # A launch this long found the queue full: the host was waiting for the device to take it.
 FULL_QUEUE_NS = 200_000
 
@@ -37,7 +36,8 @@ def chain(trace: Trace) -> pl.DataFrame:
     table = work(trace).filter(pl.col("duration_ns") > 0)
     launched = host["start_ns"].gather(table["launch"])
     latency = (table["start_ns"] - launched).drop_nulls()
-    arrival = int(latency.filter(latency > 0).quantile(0.1) or 0)
+    # What a launch takes to arrive at an empty queue: nearly the least of all, since most find others before them.
+    arrival = int(latency.filter(latency > 0).quantile(0.01, "lower") or 0)
     table = table.select(
         "id",
         "device",
@@ -58,7 +58,8 @@ def chain(trace: Trace) -> pl.DataFrame:
         pl.when(queued).then("idle_ns").otherwise(0).alias("gap_ns"),
         # Without a recorded launch nothing says that it could have come earlier than it did.
         pl.when(queued.fill_null(False)).then("arrived").otherwise("start_ns").alias("ready_ns"),
-        pl.coalesce("launched", "start_ns").alias("at"),
+        # What has no launch was launched before the recording, or by the launch that the work before it came from.
+        pl.col("launched").forward_fill().over("device").fill_null(0).alias("at"),
     )
     ended = waits.select("at", pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).alias("part"))
     # A part's first piece cannot move by what happens inside the part.
@@ -78,12 +79,13 @@ def chain(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def waits_of(trace: Trace) -> pl.DataFrame:
-    """When the host waited for the device: ``id`` of the call, ``start_ns``, ``at`` (its end), ``waited_ns``."""
+    """When the host waited for the device: ``id`` of the call, ``start_ns``, ``at`` (its end), ``waited_ns``.
+    A copy from or to pageable memory holds the host until it is done."""
     host = trace.host_events
-    names = host["name"].unique()
-    waiting = names.filter(names.cast(pl.String).str.contains(WAITS))
+    copies = trace.device_events.filter(pl.col("kind") == "memcpy")
+    pageable = copies.filter(pl.col("name").cast(pl.String).str.contains("Pageable"))["launch"].drop_nulls()
     return (
-        host.filter(pl.col("name").is_in(waiting.implode()))
+        host[pl.concat([host_rows(trace, WAITS), pageable]).unique().sort()]
         .with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("at"))
         .sort("at")
         .select("id", "start_ns", "at", pl.col("duration_ns").alias("waited_ns"))
@@ -106,14 +108,16 @@ def sooner(trace: Trace, shorter: pl.DataFrame) -> int:
     table = table.join(saved, on="id", how="left", maintain_order="left").with_columns(
         (pl.col("adds_ns") * left).alias("adds"), pl.col("ready_ns").cast(pl.Float64).alias("ready")
     )
-    waits = waits_of(trace).select(
-        pl.int_range(0, pl.len(), dtype=pl.UInt32).alias("part"), pl.col("waited_ns")
-    )
+    parts = _parts(table)
     # A wait gets shorter by no more than it lasted; the last part has no wait behind it.
-    capped = _parts(table).join(waits, on="part", how="left")
-    return _of_all_parts(
-        capped.select("device", pl.min_horizontal("gain", pl.coalesce("waited_ns", "gain")).alias("gain"))
+    until = pl.col("part").shift(-1).over("device")
+    waited = waits_of(trace)["waited_ns"].cum_sum().extend_constant(0, 1)  # of the first n waits, at n - 1
+    before = waited.gather(parts["part"].cast(pl.Int64) - 1)
+    lasted = waited.gather(parts.select(until.cast(pl.Int64) - 1).to_series()) - before
+    capped = parts.with_columns(
+        pl.min_horizontal("gain", pl.coalesce(pl.Series("lasted", lasted), "gain")).alias("gain")
     )
+    return _of_all_parts(capped)
 
 
 def sooner_launched(trace: Trace, earlier: pl.DataFrame) -> int:
@@ -153,6 +157,7 @@ def _parts(table: pl.DataFrame) -> pl.DataFrame:
         .with_columns((pl.col("ready") + pl.col("adds") - pl.col("cost")).cum_max().over(key).alias("lead"))
         .group_by(key)
         .agg((pl.col("end_ns") - pl.col("lead") - pl.col("cost")).last().clip(lower_bound=0).alias("gain"))
+        .sort(key)
     )
 
 

@@ -86,7 +86,8 @@ def write_rank(folder: Path, report: RankReport) -> None:
 def read_ranks(folder: Path) -> list[RankReport]:
     """The reports of all processes of the run so far, by rank."""
     reports = [
-        msgspec.json.decode(path.read_bytes(), type=RankReport) for path in (folder / RANKS).glob("rank*.json")
+        msgspec.json.decode(path.read_bytes(), type=RankReport)
+        for path in (folder / RANKS).glob("rank*.json")
     ]
     return sorted(reports, key=lambda report: report.record.rank)
 
@@ -99,7 +100,9 @@ def begin(folder: Path, *, command: tuple[str, ...], options: dict[str, Any], ve
     return manifest
 
 
-def finish(folder: Path, *, exit: str, status: int | None, alone: bool, notes: tuple[str, ...] = ()) -> Manifest:
+def finish(
+    folder: Path, *, exit: str, status: int | None, alone: bool, notes: tuple[str, ...] = ()
+) -> Manifest:
     """Merge the ranks' reports into the manifest, and return it.
 
     Args:
@@ -110,7 +113,9 @@ def finish(folder: Path, *, exit: str, status: int | None, alone: bool, notes: t
     """
     manifest = manifests.read(folder)
     reports = read_ranks(folder)
-    ranks = tuple(msgspec.structs.replace(r.record, exit=_ending(r.record.exit, exit, status, alone)) for r in reports)
+    ranks = tuple(
+        msgspec.structs.replace(r.record, exit=_ending(r.record.exit, exit, status, alone)) for r in reports
+    )
     if alone and len(ranks) == 1:
         exit = ranks[0].exit
     manifest = msgspec.structs.replace(

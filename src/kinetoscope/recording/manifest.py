@@ -62,7 +62,9 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     wait for the device: their sum is exact, a single figure among them is when the host got there.
     """
 
-    found_by: str = "whole"  # user | optimizer | module | compiled | range | whole | program: its own profiler's
+    found_by: str = (
+        "whole"  # user | optimizer | module | compiled | range | whole | program: its own profiler's
+    )
     step_name: str | None = None  # the module, function or range whose calls are the steps
     first_step: int | None = None  # the program's own number of the first recorded step, counted from 0
     warmup_steps: int = 0

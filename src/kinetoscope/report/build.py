@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from kinetoscope import __version__
 from kinetoscope.analysis.busy import busy
-from kinetoscope.analysis.compiled import join
+from kinetoscope.analysis.compiled import join, source_of
 from kinetoscope.analysis.graphs import graph_categories, graphs
 from kinetoscope.analysis.health import health
 from kinetoscope.analysis.idle import idle
 from kinetoscope.analysis.kernels import kernel_rows, kernels
 from kinetoscope.analysis.ops import ops
 from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.roofline import kernel_roofline
 from kinetoscope.analysis.steps import steps
 from kinetoscope.analysis.window import window
 from kinetoscope.analysis.work import work_of_all
@@ -37,7 +38,7 @@ def build(profile: Profile) -> document.Report:
         steps=_steps(profile),
         ops=_ops(profile),
         graphs=_graphs(profile),
-        findings=_findings(profile),
+        findings=finding_rows(profile),
         health=_health(profile),
         idle=_idle(profile),
         timings=timings(profile),
@@ -63,8 +64,8 @@ def _environment(profile: Profile) -> dict[str, Any]:
     """What is known of the machine: from the recording's manifest, else from what the traces say."""
     names = list(dict.fromkeys(device.name for trace in profile.traces for device in trace.devices))
     if profile.manifest is not None:
-        recorded = dataclasses.asdict(profile.manifest).get("environment") or {}
-        return {"device_names": names} | {k: v for k, v in recorded.items() if v is not None}
+        recorded: dict[str, Any] = msgspec.to_builtins(profile.manifest.environment)
+        return {"device_names": names} | recorded
     versions = {
         key: trace.metadata[field]
         for trace in profile.traces[:1]
@@ -76,11 +77,14 @@ def _environment(profile: Profile) -> dict[str, Any]:
 
 def _devices(profile: Profile) -> list[document.DeviceRow]:
     names = {(t.rank, d.index): d.name for t in profile.traces for d in t.devices}
+    # ROCm numbers a kernel's device otherwise than the device's properties; where all are of one sort, that is it.
+    of_rank = {t.rank: {d.name for d in t.devices} for t in profile.traces}
+    only = {rank: next(iter(found)) for rank, found in of_rank.items() if len(found) == 1}
     return [
         document.DeviceRow(
             rank=row["rank"],
             device=row["device"],
-            name=names.get((row["rank"], row["device"]), ""),
+            name=names.get((row["rank"], row["device"]), only.get(row["rank"], "")),
             window_us=_us(row["window_ns"]),
             span_us=_us(row["span_ns"]),
             busy_us=_us(row["busy_ns"]),
@@ -133,6 +137,10 @@ def _categories(profile: Profile) -> list[document.CategoryRow]:
 
 
 def _kernels(profile: Profile) -> list[document.KernelRow]:
+    rows = kernel_rows(profile).join(
+        kernel_roofline(profile).drop("launches"), on="name", how="left", maintain_order="left"
+    )
+    sources = source_of(profile)
     return [
         document.KernelRow(
             name=row["name"],
@@ -154,8 +162,13 @@ def _kernels(profile: Profile) -> list[document.KernelRow]:
             ],
             kind=row["kind"],
             graph=row["graph"],
+            source=sources.get(row["name"]),
+            bytes=row["bytes"],
+            flops=row["flops"],
+            speed_of_light=row["speed_of_light"],
+            costed_launches=row["costed_launches"] or 0,
         )
-        for row in kernel_rows(profile).iter_rows(named=True)
+        for row in rows.iter_rows(named=True)
     ]
 
 
@@ -218,7 +231,8 @@ def _graphs(profile: Profile) -> list[document.GraphRow]:
     ]
 
 
-def _findings(profile: Profile) -> list[document.FindingRow]:
+def finding_rows(profile: Profile) -> list[document.FindingRow]:
+    """All findings, as the contract's rows: those that save most first."""
     return [
         document.FindingRow(
             rule=finding.rule,

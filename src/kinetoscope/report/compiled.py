@@ -147,15 +147,15 @@ def _frames(compilation: Compilation) -> Iterable[RenderableType]:
         return
     used = [p for p in _PHASES if any(getattr(f, f"{p}_s") >= 0.0005 for f in compilation.frames)]
     yield from heading("Compilations", "seconds; each phase without the ones inside it")
-    table = columns("left", "left*", "left", "right", "right", *("right" for _ in used))
-    heads(table, "id", "function", "status", "guards", "total", *used)
+    all_well = all(frame.status == "ok" for frame in compilation.frames)
+    table = columns("left", "left*", *(() if all_well else ("left",)), "right", *("right" for _ in used))
+    heads(table, "id", "function", *(() if all_well else ("status",)), "total", *used)
     frames = sorted(compilation.frames, key=lambda f: -f.compile_s)[:FRAMES]
     for frame in sorted(frames, key=lambda f: f.index):
         table.add_row(
             Text(frame_name(frame)),
             Name(f"{names.plain(frame.function or '?')} {place(frame.file, frame.line)}"),
-            Text(frame.status, style=_STATUS[frame.status]),
-            Text("–" if frame.guards is None else str(frame.guards)),
+            *(() if all_well else (Text(frame.status, style=_STATUS[frame.status]),)),
             Text(f"{frame.compile_s:.2f}", style="bold"),
             *(Text(_seconds(getattr(frame, f"{phase}_s"))) for phase in used),
         )
@@ -239,8 +239,12 @@ def _graph_cells(graph: Graph) -> Iterable[Text]:
     yield Text(numbers.count(graph.kernels))
     yield Text(numbers.count(sum(e.calls for e in graph.extern)))
     yield Text(numbers.size(graph.saved_bytes) if graph.saved_bytes else "–")
-    fused = graph.fusion is not None and graph.fusion.rounds
-    yield Text(f"{fused[0].before} → {fused[-1].after}" if fused else "–")
+    yield Text(_fused(graph))
+
+
+def _fused(graph: Graph) -> str:
+    nodes = [n for r in graph.fusion.rounds for n in (r.before, r.after)] if graph.fusion else []
+    return f"{nodes[0]} → {nodes[-1]}" if nodes else "–"
 
 
 def _time_cells(graph: Graph) -> Iterable[Text]:
@@ -277,15 +281,15 @@ def source(kernel: Kernel) -> str:
     """The first line it computes, and how many more."""
     if not kernel.source:
         return "–"
-    more = f" +{len(kernel.source) - 1}" if len(kernel.source) > 1 else ""
-    return place(kernel.source[0].file, kernel.source[0].line) + more
+    first, *others = kernel.source
+    return place(first.file, first.line) + (f" +{len(others)}" if others else "")
 
 
 def _lines(joined: Joined) -> Iterable[RenderableType]:
     if not joined.source_lines:
         return
     yield from heading(
-        "Source lines", "device time of generated kernels that compute the line; fused ones count for each"
+        "Source lines", "device time of the kernels that compute the line; fused ones count for each"
     )
     table = columns("left", "left*", "right", "right", "right")
     heads(table, "line", "code", "device time", "share", "kernels")

@@ -182,9 +182,8 @@ def _graph(graph: Graph, *, fusion: bool) -> Iterable[RenderableType]:
             yield aside(f"{tensor.name}  {tensor.dtype}[{', '.join(tensor.shape)}]  {size}")
     for call in graph.extern:
         lines = ", ".join(place(s.file, s.line) for s in call.source[:3])
-        yield Text(
-            f"{call.calls} × {names.plain(call.name)}  {', '.join(call.aten_ops[-1:])}  {lines}", style="dim"
-        )
+        time = f"  {numbers.time(call.device_time_us)}" if call.device_time_us else ""
+        yield Text(f"{call.calls} × {names.plain(call.name)}{time}  {lines}", style="dim")
     if fusion:
         yield from _fusion(graph)
 
@@ -197,6 +196,9 @@ def _fusion(graph: Graph) -> Iterable[RenderableType]:
         return
     for number, round_ in enumerate(graph.fusion.rounds, 1):
         yield Text(f"fusion round {number}: {round_.before} nodes into {round_.after}")
+    if (cut := graph.fusion.partitions) and cut.cudagraphable + cut.others > 1:
+        yield Text(f"CUDA graphs: {cut.cudagraphable} parts can be captured, {cut.others} cannot")
+        yield from (aside(why, "yellow", 2) for why in cut.reasons[:NOT_FUSED])
     for pair in graph.fusion.fused:
         yield aside(f"fused {pair}", "green", 2)
     for why in graph.fusion.not_fused[:NOT_FUSED]:

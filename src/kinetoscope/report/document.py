@@ -59,6 +59,9 @@ class KernelOp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
+    """``bytes`` and ``flops`` are of all launches, and null unless every one's cost is known; ``speed_of_light`` is of
+    the ``costed_launches`` whose cost model holds: their time at the device's peaks, over the time they took."""
+
     name: str
     short_name: str
     category: str
@@ -77,6 +80,7 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int | None = None
     flops: int | None = None
     speed_of_light: float | None = None
+    costed_launches: int = 0
 
 
 class StepRow(msgspec.Struct, frozen=True, kw_only=True):

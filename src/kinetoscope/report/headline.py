@@ -6,15 +6,13 @@ from pathlib import PurePath
 from statistics import median
 
 from kinetoscope.report import names, numbers
-from kinetoscope.report.document import IdleRow, OpRow, Report
+from kinetoscope.report.document import FindingRow, HealthNote, IdleRow, OpRow, Report
 
 VERDICTS = {
-    "good": "The recording is whole: the numbers below can be trusted.",
-    "degraded": "Parts of the recording are missing or damaged: read the numbers with these notes.",
-    "unreliable": "The recording is too damaged for its numbers to be trusted.",
+    "good": "The recording is good: nothing in it weakens the numbers below.",
+    "degraded": "The recording is degraded: read the numbers below with these notes.",
+    "unreliable": "The recording is unreliable: do not trust the numbers below.",
 }
-
-
 NOT_HOST_WORK = ("user_annotation", "kernel", "memcpy", "memset", "device annotation")
 
 
@@ -43,7 +41,9 @@ def headline(report: Report) -> str:
     """One or two sentences that answer "where did the time go"."""
     if not report.devices:
         return _host_headline(report)
-    return " ".join(part for part in (_busy_sentence(report), _work_sentence(report)) if part)
+    return " ".join(
+        part for part in (_busy_sentence(report), _work_sentence(report), _waiting(report)) if part
+    )
 
 
 def timing(report: Report) -> str | None:
@@ -109,6 +109,36 @@ def idle_causes(report: Report) -> list[IdleRow]:
     return sorted(rows, key=lambda row: -row.idle_us)
 
 
+def notes(report: Report) -> list[str]:
+    """What weakens the numbers, gravest first; of what several ranks share, the worst. A good recording has none."""
+    several = len({source.rank for source in report.sources}) > 1
+    kinds: dict[str, list[HealthNote]] = {}
+    for note in report.health.notes:
+        if note.gravity != "info":
+            kinds.setdefault(note.code, []).append(note)
+    return [names.shorten(_whose(kind, several) + kind[0].text, 400) for kind in kinds.values()]
+
+
+def _whose(kind: list[HealthNote], several: bool) -> str:
+    if not several or kind[0].rank is None:
+        return ""
+    more = f" (and {numbers.count(len(kind) - 1, 'rank')} more)" if len(kind) > 1 else ""
+    return f"rank {kind[0].rank}{more}: "
+
+
+def worth_doing(report: Report) -> list[FindingRow]:
+    """The findings that ask for a change; what only informs is left out."""
+    return [row for row in report.findings if row.severity != "info"]
+
+
+def saving(report: Report, row: FindingRow) -> str:
+    """What a finding's advice is estimated to bring, and of what."""
+    of = " a step" if report.steps else ""
+    if row.saving_on_critical_path:
+        return f"saves about {numbers.time(row.saving_us)}{of}"
+    return f"frees about {numbers.time(row.saving_us)} of device time{of}"
+
+
 def host_ops(report: Report) -> list[OpRow]:
     """What ran on the host, most time of its own first: ops and runtime calls, without annotations around them."""
     rows = [row for row in report.ops if row.kind not in NOT_HOST_WORK]
@@ -120,7 +150,9 @@ def graph_labels(report: Report) -> list[str]:
     told = [" ".join(part for part in (row.compile_id, row.direction) if part) for row in report.graphs]
     return [
         names.plain(
-            label if row.compile_id and told.count(label) == 1 else f"{label} {names.shorten(row.hash, 9)}"
+            label
+            if row.compile_id and told.count(label) == 1
+            else f"{label} {names.shorten(row.hash, 9)}".strip()
         )
         for label, row in zip(told, report.graphs, strict=True)
     ]
@@ -185,9 +217,23 @@ def _work_sentence(report: Report) -> str:
     )
 
 
+def _waiting(report: Report) -> str:
+    """Busy time that was not work: collectives in which a rank only waited for another."""
+    inside = sum(row.busy_inside_collectives_us for row in report.idle)
+    share = inside / sum(row.window_us for row in report.devices) if inside else 0.0
+    if share < 0.01:
+        return ""
+    return (
+        f"{numbers.percent(share)} ({numbers.time(inside)}) was busy only in collectives that waited for "
+        "another rank."
+    )
+
+
 def _host_headline(report: Report) -> str:
     rows = host_ops(report)
     total = sum(row.host_self_us for row in rows)
+    if not total and report.compilation is not None:
+        return "This is a compile log without a trace: it says what was compiled, not what ran."
     if not total:
         return "The recording holds neither device work nor ops."
     span = f"{window(report)}: " if report.steps else ""

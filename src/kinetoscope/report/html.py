@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -28,10 +27,12 @@ def render(report: Report, inputs: Sequence[str]) -> str:
         report=report,
         title=headline.title(report),
         verdict=headline.verdict(report),
-        headline=_together(headline.headline(report)),
-        timing=_together(headline.timing(report) or ""),
-        compilation=_together(headline.compilation(report) or ""),
-        window=_together(headline.window(report)),
+        notes=headline.notes(report),
+        headline=numbers.together(headline.headline(report)),
+        timing=numbers.together(headline.timing(report) or ""),
+        compilation=numbers.together(headline.compilation(report) or ""),
+        window=numbers.together(headline.window(report)),
+        savings=[headline.saving(report, row) if row.saving_us > 0 else "" for row in report.findings],
         graph_labels=headline.graph_labels(report),
         idle_causes=headline.idle_causes(report),
         device_bars=bars.device_bars(report),
@@ -67,15 +68,11 @@ def _template() -> Template:
         "plain": names.plain,
         "shorten": names.shorten,
         "colour": palette.category,
+        "printable": names.printable,
         "devices_of": bars.devices_of,
     }
     environment.filters.update(filters)
     return environment.get_template("report.html")
-
-
-def _together(sentence: str) -> str:
-    """The sentence with its numbers and units on one line each."""
-    return re.sub(r"(?<=\d) (?=(?:%|s|ms|µs|ns)\b|%)", "\N{NO-BREAK SPACE}", sentence)
 
 
 def _text(name: str) -> str:

@@ -46,9 +46,8 @@ def _lines(report: Report, inputs: Sequence[str]) -> Iterable[str]:
     yield ""
     mark = "✅" if report.health.verdict == "good" else "⚠️"
     yield f"{mark} {escape(headline.verdict(report))}"
-    if report.health.verdict != "good":
-        yield ""
-        yield from (f"- {escape(note.text)}" for note in report.health.notes)
+    if notes := headline.notes(report):
+        yield from ("", *(f"- {escape(note)}" for note in notes))
     yield ""
     yield f"**{escape(headline.headline(report))}**"
     for line in (headline.timing(report), headline.compilation(report)):
@@ -73,7 +72,7 @@ def _findings(report: Report) -> Iterable[str]:
         return
     yield from ("", "## Findings", "")
     for number, row in enumerate(report.findings, 1):
-        saving = f", saves about {numbers.time(row.saving_us)}" if row.saving_us > 0 else ""
+        saving = f", {headline.saving(report, row)}" if row.saving_us > 0 else ""
         where = f" ({code(row.source)})" if row.source else ""
         yield f"{number}. **{escape(row.title)}** ({escape(row.severity)}{saving}){where}"
         yield f"   {escape(row.advice)}"

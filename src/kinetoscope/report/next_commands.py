@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kinetoscope.report import names
+from kinetoscope.report import headline, names
 from kinetoscope.report.document import Report
 
 
@@ -24,7 +24,7 @@ def next_commands(report: Report, inputs: Sequence[str]) -> list[NextCommand]:
     first = shlex.quote(inputs[0])
     commands: list[NextCommand] = []
     if report.findings:
-        rule = report.findings[0].rule
+        rule = (headline.worth_doing(report) or report.findings)[0].rule
         commands.append(NextCommand(f"kinetoscope findings {quoted}", "all findings, with their evidence"))
         commands.append(NextCommand(f"kinetoscope explain {shlex.quote(rule)}", "why the first one is slow"))
     if report.categories:

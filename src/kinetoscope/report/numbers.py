@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 _TIME_UNITS = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))
 _SIZE_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
@@ -40,6 +42,11 @@ def count(number: int, noun: str = "") -> str:
     if not noun:
         return f"{number:,}"
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {_plural(noun)}"
+
+
+def together(sentence: str) -> str:
+    """The sentence with no-break spaces between numbers and their units."""
+    return re.sub(r"(?<=\d) (?=(?:s|ms|µs|ns)\b|%)", "\N{NO-BREAK SPACE}", sentence)
 
 
 def _plural(noun: str) -> str:

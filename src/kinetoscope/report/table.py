@@ -1,7 +1,8 @@
-"""Tables on the terminal: no lines, numbers to the right, names that give way."""
+"""Tables and sentences on the terminal: no lines, numbers to the right, names that give way."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -40,6 +41,18 @@ class Name:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(names.shorten(self.text, options.max_width), no_wrap=True)
+
+
+@dataclass(frozen=True)
+class Prose:
+    """Sentences, wrapped between words but never between a number and its unit."""
+
+    text: str
+    style: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = textwrap.wrap(numbers.together(self.text), options.max_width)
+        yield Text("\n".join(lines).replace("\N{NO-BREAK SPACE}", " "), style=self.style)
 
 
 def heads(table: Table, *headers: str) -> None:

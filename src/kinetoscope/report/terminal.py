@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from kinetoscope.report import bars, headline, names, numbers, palette
 from kinetoscope.report.bars import Bar
-from kinetoscope.report.document import FindingRow, Report
+from kinetoscope.report.document import Report
 from kinetoscope.report.next_commands import next_commands
-from kinetoscope.report.table import Name, columns, heads, rest
+from kinetoscope.report.table import Name, Prose, columns, heads, rest
 
+NOTES = 4
 DEVICES = 8
 STEPS = 6
 FINDINGS = 3
@@ -38,15 +38,15 @@ def print_report(report: Report, inputs: Sequence[str], console: Console) -> Non
 
 def _sections(report: Report, inputs: Sequence[str], *, ascii_only: bool) -> Iterable[RenderableType]:
     yield Text(" · ".join(headline.title(report)), style="dim", no_wrap=True, overflow="ellipsis")
-    yield _health(report, ascii_only)
+    yield from _health(report, ascii_only)
     yield Text()
-    yield Text(headline.headline(report), style="bold")
+    yield Prose(headline.headline(report), style="bold")
     if timing := headline.timing(report):
-        yield Text(timing)
+        yield Prose(timing)
     if compiled := headline.compilation(report):
-        yield Text(compiled)
-    if report.findings:
-        yield from _findings(report.findings)
+        yield Prose(compiled)
+    if headline.worth_doing(report):
+        yield from _findings(report)
     if report.devices:
         yield from _busy(report, ascii_only)
         yield from _categories(report, ascii_only)
@@ -57,16 +57,17 @@ def _sections(report: Report, inputs: Sequence[str], *, ascii_only: bool) -> Ite
     yield from _next(report, inputs)
 
 
-def _health(report: Report, ascii_only: bool) -> Text:
+def _health(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
     good = report.health.verdict == "good"
     mark = ("+" if good else "!") if ascii_only else ("✓" if good else "⚠")
-    text = Text(f"{mark} {headline.verdict(report)}", style=_VERDICT_STYLES.get(report.health.verdict, ""))
-    if not good:
-        for note in report.health.notes:
-            share = note.share_of_device_time
-            weight = f" ({numbers.percent(share)} of GPU time)" if share else ""
-            text.append(f"\n  - {names.plain(note.text)}{weight}")
-    return text
+    yield Text(f"{mark} {headline.verdict(report)}", style=_VERDICT_STYLES.get(report.health.verdict, ""))
+    notes = headline.notes(report)
+    table = columns("left", "left*")
+    for note in notes[:NOTES]:
+        table.add_row(Text("  -"), Text(note))
+    if notes:
+        yield table
+    yield from rest(len(notes) - NOTES, "note")
 
 
 def _heading(title: str, basis: str = "") -> Iterable[RenderableType]:
@@ -74,22 +75,27 @@ def _heading(title: str, basis: str = "") -> Iterable[RenderableType]:
     yield Text.assemble((title, "bold"), (f"  {basis}" if basis else "", "dim"))
 
 
-def _findings(findings: Sequence[FindingRow]) -> Iterable[RenderableType]:
-    yield from _heading("Findings", f"{len(findings)}, by time saved" if len(findings) > FINDINGS else "")
-    for number, row in enumerate(findings[:FINDINGS], 1):
-        line = Text(f"{number} ")
-        line.append(names.plain(row.severity), style=_SEVERITY_STYLES.get(row.severity, ""))
-        line.append(f"  {names.plain(row.title)}")
-        if row.saving_us > 0:
-            line.append(f"  saves about {numbers.time(row.saving_us)}", style="green")
-        yield line
-        where = f"  ({names.plain(row.source)})" if row.source else ""
-        yield Padding(Text(f"{names.plain(row.advice)}{where}", style="dim"), (0, 0, 0, 2))
+def _findings(report: Report) -> Iterable[RenderableType]:
+    shown = headline.worth_doing(report)[:FINDINGS]
+    yield from _heading("Findings", "what to change, the largest saving first")
+    table = columns("left", "left*")
+    for row in shown:
+        where = f" ({names.plain(row.source)})" if row.source else ""
+        saving = f"{headline.saving(report, row)}. ".capitalize() if row.saving_us > 0 else ""
+        table.add_row(
+            Text(names.plain(row.severity), style=_SEVERITY_STYLES.get(row.severity, "")),
+            Group(
+                Prose(names.shorten(row.title, 240)),
+                Prose(f"{saving}{names.shorten(row.advice, 300)}{where}", style="dim"),
+            ),
+        )
+    yield table
+    yield from rest(len(report.findings) - len(shown), "finding")
 
 
 def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
-    moved = any(row.communication_us or row.copy_us for row in report.devices)
-    exposed = "; communication, copies where exposed" if moved else ""
+    talks = any(row.communication_us for row in report.devices)
+    exposed = "; communication, copies: exposed" if talks else ""
     yield from _heading("Busy", f"share of {headline.window(report)}{exposed}")
     table = columns("left*", "left", "right", "left*")
     device_bars, step_bars = bars.device_bars(report), bars.step_bars(report)
@@ -97,7 +103,7 @@ def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
         parts = " · ".join(
             f"{segment.use} {numbers.percent(segment.share)}"
             for segment in bar.segments
-            if segment.share >= 0.0005 and segment.use != palette.IDLE
+            if segment.share >= 0.005 and segment.use != palette.IDLE
         )
         table.add_row(
             Name(bar.label),
@@ -120,7 +126,7 @@ def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
     causes = headline.idle_causes(report)
     if causes:
         listed = " · ".join(
-            f"{names.plain(row.cause)} {numbers.percent(row.share_of_window)}" for row in causes[:5]
+            f"{names.plain(row.cause)} {numbers.percent(row.share_of_window)}" for row in causes[:4]
         )
         yield Text.assemble(("idle because  ", "dim"), listed)
 

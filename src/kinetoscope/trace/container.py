@@ -16,9 +16,10 @@ Moved = Callable[[int], None]
 
 _BLOCK = 1 << 20
 _UNPACKED_BLOCK = 4 << 20
+_SMALL_STEP = 64
 LIMIT_VARIABLE = "KINETOSCOPE_MAX_UNPACKED"
 LARGEST = 64 << 30  # bytes a compressed trace may unpack to
-_SUSPECT = 256 << 20  # bytes from which the ratio is looked at
+_SUSPECT = 64 << 20  # bytes from which the ratio is looked at
 _RATIO = 100  # Kineto's traces pack 10 to 40 times; a bomb packs 1000 times
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -89,20 +90,39 @@ def _gunzip(file: BinaryIO) -> Iterator[bytes]:
     """Unpack every member. A file that stops short or is corrupt just ends: its JSON is then truncated."""
     decompressobj = _fast_zlib().decompressobj
     decoder = decompressobj(31)
-    pending = b""
+    pending, given = b"", 0
     while pending or (pending := file.read(_BLOCK)):
         try:
             data = decoder.decompress(pending, _UNPACKED_BLOCK)
-        except Exception as error:  # zlib.error, isal's and zlib-ng's have no common base
-            if isinstance(error, MemoryError):
-                raise
+        except MemoryError:
+            raise
+        except Exception:  # zlib.error, isal's and zlib-ng's have no common base
+            yield from _gunzip_to_the_corruption(file, given)
             return
         if data:
+            given += len(data)
             yield data
         pending = decoder.unconsumed_tail
         if decoder.eof:
             pending = decoder.unused_data.lstrip(b"\0")
             decoder = decompressobj(31)
+
+
+def _gunzip_to_the_corruption(file: BinaryIO, given: int) -> Iterator[bytes]:
+    """What lies between the bytes given and the first that cannot be unpacked: again, in small steps."""
+    file.seek(0)
+    decoder, seen = zlib.decompressobj(31), 0
+    while piece := file.read(_SMALL_STEP):
+        try:
+            data = decoder.decompress(piece)
+        except zlib.error:
+            return
+        if seen + len(data) > given:
+            yield data[max(0, given - seen) :]
+        seen += len(data)
+        if decoder.eof:
+            file.seek(-len(decoder.unused_data), os.SEEK_CUR)
+            decoder = zlib.decompressobj(31)
 
 
 def _fast_zlib() -> Any:

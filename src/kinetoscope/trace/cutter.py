@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from kinetoscope.trace.frame import Opening, closing, cut, opening, opening_without_head
+from kinetoscope.trace.salvage import REPAIRS, UNREADABLE
 from kinetoscope.trace.spans import Span
 from kinetoscope.trace.supply import Supply
 
@@ -62,7 +63,7 @@ class Cutter:
             if self.trailer is not None and self.trailer.strip():
                 self._damage("trailing-junk", len(self.trailer.strip()))
             return {}
-        return {**self._around(self.opening.header, b"}"), **self._after()}
+        return {**self._before(self.opening.header), **self._after()}
 
     def _open(self) -> Opening | None:
         length = _HEAD
@@ -86,9 +87,9 @@ class Cutter:
             length *= 8
         return None
 
-    def _around(self, header: bytes, close: bytes) -> dict[str, Any]:
-        text = header.strip().rstrip(b",")
-        document = _decoded(text + close) if text else {}
+    def _before(self, header: bytes) -> dict[str, Any]:
+        text = header.removeprefix(b"\xef\xbb\xbf").strip().rstrip(b",")
+        document = _decoded(text + b"}") if text else {}
         if document is None:
             self._damage("unreadable-metadata", len(header))
         return document or {}
@@ -114,8 +115,11 @@ class Cutter:
 
 
 def _decoded(data: bytes) -> dict[str, Any] | None:
-    try:
-        document = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
+    for _, repair in (("as it is", bytes), *REPAIRS):
+        data = repair(data)
+        try:
+            document = msgspec.json.decode(data)
+        except UNREADABLE:
+            continue
+        return document if isinstance(document, dict) else None
+    return None

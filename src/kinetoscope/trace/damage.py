@@ -10,6 +10,10 @@ DAMAGES: dict[str, tuple[str, bool]] = {
     "missing-head": ("the beginning of the file is missing", True),
     "bad-event": ("{n} events could not be read and are left out", True),
     "unreadable-bytes": ("{n} bytes between events could not be read", True),
+    "several-traces": (
+        "the file holds {n} more lists of events; they are read as one",
+        True,
+    ),
     "missing-time": ("{n} events have no time and are left out", True),
     "impossible-time": ("{n} events lie days away from all others and are left out", True),
     "impossible-duration": ("{n} events have an impossible duration; it is taken as zero", False),
@@ -32,6 +36,11 @@ def described(counts: dict[str, int]) -> tuple[Damage, ...]:
     return tuple(Damage(code, DAMAGES[code][0].format(n=f"{counts[code]:,}"), counts[code]) for code in codes)
 
 
+def is_loss(code: str) -> bool:
+    """Whether a damage of this code takes something of the recording away (else it was mended)."""
+    return DAMAGES[code][1]
+
+
 def is_complete(counts: dict[str, int]) -> bool:
     """Whether nothing of the recording was lost."""
-    return not any(DAMAGES[code][1] for code in counts)
+    return not any(is_loss(code) for code in counts)

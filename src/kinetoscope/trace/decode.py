@@ -302,11 +302,13 @@ def doubles_hold(events: Sequence[Event | ExactEvent]) -> bool:
     """Whether every time survives being read as a double to the nanosecond."""
     times = list(map(_TS, events))
     try:
-        largest = max(times, default=0)
+        if max(times, default=0) < DOUBLE_HOLDS_NS:
+            return True
     except TypeError:  # one of them is no number
-        times = [time for time in times if isinstance(time, float)]
-        largest = max(times, default=0)
-    return largest < DOUBLE_HOLDS_NS or all(time == int(time) for time in times if time < _FAR)
+        pass
+    return not any(
+        type(time) is str or (type(time) is float and DOUBLE_HOLDS_NS <= time < _FAR) for time in times
+    )
 
 
 def _double_ns(microseconds: float) -> int:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 _FIELD = rb'"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp|tts|tdur|sf)"\s*:'
 BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*" + _FIELD + rb")")
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[\s*')
-_BARE_LIST = re.compile(rb"\s*\[\s*(?=\{|\]|$)")
+_BARE_LIST = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*(?=\{|\]|$)")
 _FIRST_EVENT = re.compile(rb"\{\s*" + _FIELD)
 _END = re.compile(r"\s*,?\s*\]")
 _NEXT = re.compile(r"\s*,\s*(?=\{)")

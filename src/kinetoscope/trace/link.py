@@ -54,12 +54,12 @@ def _steps(host: pl.DataFrame, is_op: pl.Series) -> pl.DataFrame:
 
 
 def _with_launch(device: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
-    calls = calls.filter(pl.col("correlation") != 0)
-    if calls["correlation"].is_duplicated().any():
-        launch = _nearest_call(device, calls)
+    numbered = calls.filter(pl.col("correlation") != 0)
+    if numbered["correlation"].is_duplicated().any():
+        launch = _nearest_call(device, numbered)
     else:
         launch = device.select("correlation").join(
-            calls.select("correlation", "launch"), on="correlation", how="left", maintain_order="left"
+            numbered.select("correlation", "launch"), on="correlation", how="left", maintain_order="left"
         )["launch"]
     device = device.with_columns(launch.alias("launch"))
     if launch.null_count() and len(flows):

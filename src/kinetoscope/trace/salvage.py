@@ -80,7 +80,9 @@ def salvage(data: bytes, kind: type[AnyEvent], *, last: bool) -> Salvaged:
             if event is None and not last and at + _JOIN >= len(starts) and _is_open(data[starts[at] :]):
                 return Salvaged(events, damages, data[starts[at] :])
             if event is None:
-                damages["bad-event"] = damages.get("bad-event", 0) + 1
+                piece = data[starts[at] : ends[at + used - 1]]
+                code = "several-traces" if b'"traceEvents"' in piece else "bad-event"
+                damages[code] = damages.get(code, 0) + 1
             events.append(event)
             at += used
     return Salvaged(events, damages, b"")

@@ -164,10 +164,17 @@ def empty(schema: Schema) -> pl.DataFrame:
 
 
 def conform(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
-    """Put columns in the declared order and types; a column that is absent becomes nulls, others are dropped."""
+    """Put columns in the declared order and types; a column that is absent becomes nulls, others are dropped.
+
+    So does a value that its type cannot hold: files say absurd things.
+    """
     if not table.columns:
         return empty(schema)
     return table.select(
-        (pl.col(name).cast(column.dtype) if name in table.columns else pl.lit(None, column.dtype).alias(name))
+        (
+            pl.col(name).cast(column.dtype, strict=False)
+            if name in table.columns
+            else pl.lit(None, column.dtype).alias(name)
+        )
         for name, column in schema.items()
     )

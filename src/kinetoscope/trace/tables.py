@@ -14,6 +14,7 @@ from kinetoscope.trace.tree import sorted_by_lane
 _DAY_NS = 86_400_000_000_000
 _TYPES: dict[str, Any] = {"q": pl.Int64, "d": pl.Float64, "I": pl.UInt32, "B": pl.UInt8}
 _TIMED = ("ops", "calls", "python", "device", "notes", "flows", "instants")
+_END = (1 << 63) - 1
 _LARGEST_US = 9e15  # a double counts single microseconds up to here
 
 
@@ -115,7 +116,7 @@ class Assembly:
         starts = [frames[room]["start_ns"] for room in ("ops", "calls", "python", "device") if room in frames]
         all_starts = pl.concat(starts) if starts else pl.Series(dtype=pl.Int64)
         low, high = all_starts.quantile(0.25, "nearest"), all_starts.quantile(0.75, "nearest")
-        far = int(max(_DAY_NS, 100 * ((high or 0) - (low or 0))))
+        far = min(max(_DAY_NS, 100 * (int(high or 0) - int(low or 0))), _END)
         for room in _TIMED:
             if room not in frames:
                 continue
@@ -125,7 +126,9 @@ class Assembly:
                 self._count_damage("missing-time", start.null_count())
                 frame = frame.filter(pl.col("start_ns").is_not_null())
             if low is not None and high is not None:
-                believable = pl.col("start_ns").is_between(int(low) - far, int(high) + far)
+                believable = pl.col("start_ns").is_between(
+                    max(int(low) - far, -_END), min(int(high) + far, _END)
+                )
                 kept = frame.filter(believable)
                 self._count_damage("impossible-time", len(frame) - len(kept))
                 frame = kept

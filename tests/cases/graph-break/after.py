@@ -17,7 +17,7 @@ class Block(torch.nn.Module):
 
 
 def build(device):
-    model = torch.compile(Block().to(device), fullgraph=True)
+    model = torch.compile(torch.nn.Sequential(*(Block() for _ in range(4))).to(device), fullgraph=True)
     x = torch.randn(64, 256, device=device)
 
     @torch.no_grad()

@@ -1,15 +1,13 @@
-"""One product is two thirds of the step."""
+"""A running sum along eight long rows is nine tenths of the step."""
 
 import torch
 
 
 def build(device):
-    x = torch.randn(8192, 8192, device=device, dtype=torch.bfloat16)
-    big = torch.randn(8192, 24576, device=device, dtype=torch.bfloat16)
-    w = torch.randn(8192, 1024, device=device, dtype=torch.bfloat16)
+    x = torch.rand(8, 1 << 20, device=device)
+    w = torch.randn(2048, 2048, device=device, dtype=torch.bfloat16)
 
     def step():
-        logits = x @ big
-        return logits[:, :1024] + x @ w, torch.sort(logits[:512]).values
+        return x.cumsum(-1), torch.softmax(w @ w, dim=-1)
 
     return step

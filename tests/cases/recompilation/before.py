@@ -7,6 +7,7 @@ RECORD = {
     "compile_log": True,
     "warmup": 0,
     "schedule_warmup": 0,
+    "active": 2,
     "measure": "recorded",
 }
 

@@ -6,15 +6,15 @@ RECORD = {"fresh_process": True, "compile_log": True, "warmup": 10}
 
 
 def build(device):
-    x = torch.randn(4096, 256, device=device)
-    state = {"rows": 8}
+    x = torch.randn(16384, 4096, device=device, dtype=torch.bfloat16)
+    state = {"rows": 8192}
 
     @torch.compile(dynamic=True)
-    def scaled(x):
-        return torch.relu(x) * 2.0
+    def activation(x):
+        return 0.5 * x * (1.0 + torch.tanh(0.8 * (x + 0.04 * x * x * x)))
 
     def step():
-        state["rows"] += 8
-        return scaled(x[: state["rows"]])
+        state["rows"] = 8192 + (state["rows"] + 8) % 4096
+        return activation(x[: state["rows"]])
 
     return step

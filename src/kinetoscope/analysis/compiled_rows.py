@@ -1,0 +1,170 @@
+"""Sum the joined device work by kernel, graph, frame, library call and source line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from kinetoscope.compilation.model import Compilation, ExternCall, Graph, Row, SourceLine
+
+GENERATED = r"^triton_"
+SUMS = (
+    (pl.col("duration_ns").sum() / 1000).alias("device_time_us"),
+    pl.len().cast(pl.Int64).alias("launches"),
+)
+Place = tuple[str, int]
+
+
+class LineTime(Row, frozen=True, kw_only=True):
+    """Device time of the kernels, generated ones and libraries', that compute (part of) one line.
+
+    A fused kernel counts for each of its lines, so the column adds up to more than the total; ``own_us`` is the time
+    of kernels that compute this line alone. ``kernels`` counts distinct ones.
+    """
+
+    file: str
+    line: int
+    code: str
+    device_time_us: float
+    own_us: float
+    kernels: int
+    share_of_device_time: float
+
+
+def coverage(events: pl.DataFrame) -> dict[str, float | None]:
+    """Shares of device time that ran in compiled graphs, outside of them, and in CUDA graphs.
+
+    A region also encloses what a graph break runs eagerly: it counts only where no graph announces its calls.
+    """
+    total = float(events["duration_ns"].sum())
+    inside = pl.col("hash" if events["hash"].count() else "region").is_not_null()
+
+    def share(of: pl.Expr) -> float | None:
+        return float(events.filter(of)["duration_ns"].sum()) / total if total else None
+
+    return {
+        "compiled_share_of_device_time": share(inside),
+        "uncompiled_share_of_device_time": share(~inside),
+        "cudagraph_share_of_device_time": share(pl.col("cudagraph")),
+    }
+
+
+def fill(compilation: Compilation, owned: pl.DataFrame) -> Compilation:
+    """The rows with ``device_time_us``, ``launches`` and shares; untouched where the traces hold no device work."""
+    total = float(owned["duration_ns"].sum())
+    if not total:
+        return compilation
+    kernels = owned.group_by("kernel").agg(
+        *SUMS, pl.col("registers").max(), pl.col("shared_memory_bytes").max()
+    )
+    library = pl.col("duration_ns").filter(pl.col("kernel").is_null())
+    graphs = owned.group_by("graph").agg(
+        *SUMS,
+        pl.col("call").n_unique().cast(pl.Int64).alias("calls"),
+        (library.sum() / 1000).alias("extern_device_time_us"),
+    )
+    frame_of = pl.DataFrame(
+        [(g.index, g.frame) for g in compilation.graphs],
+        schema={"graph": pl.UInt32, "frame": pl.UInt32},
+        orient="row",
+    )
+    frames = owned.join(frame_of, on="graph").group_by("frame").agg(*SUMS)
+    externs = owned.filter(pl.col("kernel").is_null() & pl.col("graph").is_not_null()).group_by("graph", "op")
+    of_op = {(row["graph"], row["op"]): row for row in externs.agg(*SUMS).iter_rows(named=True)}
+    of_kernel, of_graph, of_frame = _rows(kernels, "kernel"), _rows(graphs, "graph"), _rows(frames, "frame")
+    return replace(
+        compilation,
+        kernels=tuple(_with(k, of_kernel.get(i), total) for i, k in enumerate(compilation.kernels)),
+        graphs=tuple(_with(_externs(g, of_op), of_graph.get(g.index), total) for g in compilation.graphs),
+        frames=tuple(_with(f, of_frame.get(f.index), total) for f in compilation.frames),
+    )
+
+
+def _rows(table: pl.DataFrame, key: str) -> dict[int, dict[str, Any]]:
+    return {row.pop(key): row for row in table.filter(pl.col(key).is_not_null()).iter_rows(named=True)}
+
+
+def _with(row: Any, found: dict[str, Any] | None, total: float) -> Any:
+    found = found or {"device_time_us": 0.0, "launches": 0}
+    return msgspec.structs.replace(row, **found, share_of_device_time=found["device_time_us"] * 1000 / total)
+
+
+def _externs(graph: Graph, of_op: dict[tuple[int, str], dict[str, Any]]) -> Graph:
+    def timed(call: ExternCall) -> ExternCall:
+        row = of_op.get((graph.index, call.op))
+        if row is None:  # never ran, or ran in a CUDA graph's replay, which names no ops: not known
+            return call
+        return msgspec.structs.replace(call, device_time_us=row["device_time_us"], launches=row["launches"])
+
+    return msgspec.structs.replace(graph, extern=tuple(map(timed, graph.extern)))
+
+
+def source_lines(compilation: Compilation, owned: pl.DataFrame) -> tuple[LineTime, ...]:
+    """Device time by the user's lines, most first."""
+    total = float(owned["duration_ns"].sum())
+    touched: dict[Place, list[float]] = {}
+    users: dict[Place, set[object]] = {}
+    codes: dict[Place, str] = {}
+
+    def add(lines: tuple[SourceLine, ...], time: float, user: object) -> None:
+        places = {(s.file, s.line): s.code for s in lines}
+        codes.update(places)
+        for place in places if time else ():
+            entry = touched.setdefault(place, [0.0, 0.0])
+            entry[0] += time
+            entry[1] += time if len(places) == 1 else 0.0
+            users.setdefault(place, set()).add(user)
+
+    for index, kernel in enumerate(compilation.kernels):
+        add(kernel.source, kernel.device_time_us or 0.0, index)
+    calls = {(g.index, e.op): e for g in compilation.graphs for e in g.extern}
+    library = owned.filter(pl.col("kernel").is_null() & pl.col("graph").is_not_null())
+    for row in library.group_by("graph", "op", "nth").agg(SUMS[0]).iter_rows(named=True):
+        call = calls.get((row["graph"], row["op"]))
+        if call is not None and row["nth"] < len(call.places):
+            add(call.places[row["nth"]], row["device_time_us"], (row["graph"], row["op"]))
+    return tuple(
+        LineTime(
+            file=place[0],
+            line=place[1],
+            code=codes[place],
+            device_time_us=time,
+            own_us=own,
+            kernels=len(users[place]),
+            share_of_device_time=time * 1000 / total,
+        )
+        for place, (time, own) in sorted(touched.items(), key=lambda item: (-item[1][0], item[0]))
+    )
+
+
+def matched(owned: pl.DataFrame, compilation: Compilation) -> dict[str, Any]:
+    """How much device time of generated kernels reached graph, ATen ops and source lines, and on what ground."""
+    known = pl.DataFrame(
+        [(i, bool(k.aten_ops), bool(k.source)) for i, k in enumerate(compilation.kernels)],
+        schema={"kernel": pl.UInt32, "has_ops": pl.Boolean, "has_source": pl.Boolean},
+        orient="row",
+    )
+    found, time = pl.col("kernel").is_not_null(), pl.col("duration_ns")
+    generated = owned.filter(found | pl.col("name").str.contains(GENERATED)).join(
+        known, on="kernel", how="left"
+    )
+    sums = generated.select(
+        (time.sum() / 1000).alias("generated_us"),
+        (time.filter(found).sum() / 1000).alias("to_graph_us"),
+        (time.filter(pl.col("has_ops").fill_null(False)).sum() / 1000).alias("to_aten_ops_us"),
+        (time.filter(pl.col("has_source").fill_null(False)).sum() / 1000).alias("to_source_us"),
+    )
+    bases = generated.filter(found).group_by("basis").agg(time.sum() / 1000)
+    unmatched = generated.filter(~found).group_by("name").agg(*SUMS)
+    unknown = (
+        owned.filter(pl.col("hash").is_not_null() & pl.col("graph").is_null()).group_by("hash").agg(*SUMS)
+    )
+    return {
+        **sums.row(0, named=True),
+        "basis_us": dict(bases.sort("basis").iter_rows()),
+        "unmatched": unmatched.sort("device_time_us", "name", descending=[True, False]).head(20).to_dicts(),
+        "unknown_graphs": unknown.sort("device_time_us", "hash", descending=[True, False]).to_dicts(),
+    }

@@ -1,0 +1,168 @@
+"""How evenly the steps ran, which did not, and what those did that the others did not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from kinetoscope.analysis import intervals
+from kinetoscope.analysis.idle import gaps
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.steps import steps
+from kinetoscope.trace.model import Trace
+
+# A step is an outlier when it is further from the median than all but the odd one of a normal distribution is
+# (Iglewicz and Hoaglin's 3.5 scaled median absolute deviations), and by as much as anybody would act upon.
+DEVIATIONS = 3.5
+SCALE = 1.4826
+WORTHWHILE = 0.1
+# Of two steps neither is the exception.
+ENOUGH_STEPS = 3
+# What differed is told by the few largest differences.
+DIFFERENCES = 5
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What an outlier did more than the median step: ``kind`` is ``kernel``, ``op`` (host time of its own) or ``idle``
+    (a cause); ``extra_ns`` is how much more time it took, ``count`` how often it ran, against ``usual_count``."""
+
+    kind: str
+    name: str
+    extra_ns: int
+    count: int
+    usual_count: float
+
+
+@dataclass(frozen=True)
+class StepOutlier:
+    """One step that took longer than the others; ``differences`` are the largest first."""
+
+    rank: int
+    step: int
+    name: str
+    duration_ns: int
+    median_ns: int
+    differences: tuple[Difference, ...]
+
+
+@remembered
+def step_distribution(profile: Profile) -> pl.DataFrame:
+    """One row per rank: ``steps``, and of their durations and of the time the device was busy in them ``mean``,
+    ``median``, ``min``, ``max``, ``p10`` and ``p90`` (``duration_…_ns``, ``busy_…_ns``), and ``spread``: the
+    difference of p90 and p10 over the median duration."""
+    figures = [
+        expression.alias(f"{what}_{name}_ns")
+        for what in ("duration", "busy")
+        for name, expression in {
+            "mean": pl.col(f"{what}_ns").mean(),
+            "median": pl.col(f"{what}_ns").median(),
+            "min": pl.col(f"{what}_ns").min(),
+            "max": pl.col(f"{what}_ns").max(),
+            "p10": pl.col(f"{what}_ns").quantile(0.1, "linear"),
+            "p90": pl.col(f"{what}_ns").quantile(0.9, "linear"),
+        }.items()
+    ]
+    spread = (pl.col("duration_p90_ns") - pl.col("duration_p10_ns")) / pl.col("duration_median_ns")
+    return (
+        steps(profile)
+        .group_by("rank", maintain_order=True)
+        .agg(pl.len().alias("steps"), *figures)
+        .with_columns(spread.alias("spread"))
+    )
+
+
+@remembered
+def step_outliers(profile: Profile) -> tuple[StepOutlier, ...]:
+    """The steps that took much longer than the others of their rank, with what took the extra time."""
+    table = steps(profile)
+    median = pl.col("duration_ns").median().over("rank")
+    away = pl.col("duration_ns") - median
+    deviation = (away.abs().median().over("rank") * SCALE).alias("deviation")
+    slow = table.with_columns(
+        median.alias("median_ns"), deviation, pl.len().over("rank").alias("steps")
+    ).filter(
+        pl.col("steps") >= ENOUGH_STEPS,
+        away > DEVIATIONS * deviation,
+        away > WORTHWHILE * median,
+    )
+    traces = {trace.rank: trace for trace in profile.traces}
+    return tuple(
+        StepOutlier(
+            rank=row["rank"],
+            step=row["step"],
+            name=row["name"],
+            duration_ns=row["duration_ns"],
+            median_ns=round(row["median_ns"]),
+            differences=_differences(profile, traces[row["rank"]], row["step"]),
+        )
+        for row in slow.iter_rows(named=True)
+    )
+
+
+def _differences(profile: Profile, trace: Trace, step: int) -> tuple[Difference, ...]:
+    """What took longer in one step than in the median of the others (where it did not happen, it took 0)."""
+    parts = pl.concat([_kernels(trace), _ops(trace), _idle(profile, trace)])
+    others = trace.steps.filter(pl.col("id") != step)["id"]
+    grid = parts.select("kind", "name").unique().join(others.to_frame("step"), how="cross")
+    usual = (
+        grid.join(parts, on=["kind", "name", "step"], how="left")
+        .with_columns(pl.col("ns", "count").fill_null(0))
+        .group_by("kind", "name")
+        .agg(pl.col("ns").median().alias("usual_ns"), pl.col("count").median().alias("usual_count"))
+    )
+    extra = (
+        parts.filter(pl.col("step") == step)
+        .join(usual, on=["kind", "name"])
+        .with_columns((pl.col("ns") - pl.col("usual_ns")).round().cast(pl.Int64).alias("extra_ns"))
+        .filter(pl.col("extra_ns") > 0)
+        .sort("extra_ns", "name", descending=[True, False])
+        .head(DIFFERENCES)
+    )
+    return tuple(
+        Difference(*row)
+        for row in extra.select("kind", "name", "extra_ns", "count", "usual_count").iter_rows()
+    )
+
+
+def _kernels(trace: Trace) -> pl.DataFrame:
+    """Device time by kernel and step."""
+    rows = trace.device_events.drop_nulls("step").group_by("step", "name")
+    return _part("kernel", rows.agg(pl.col("duration_ns").sum().alias("ns"), pl.len().alias("count")))
+
+
+def _ops(trace: Trace) -> pl.DataFrame:
+    """Host time of their own of the host events, by the step that they start in."""
+    inside = trace.host_events.sort("start_ns").join_asof(
+        trace.steps.select(step="id", begin="start_ns", length="duration_ns").sort("begin"),
+        left_on="start_ns",
+        right_on="begin",
+    )
+    inside = inside.filter(pl.col("start_ns") < pl.col("begin") + pl.col("length"))
+    rows = inside.filter(~pl.col("id").is_in(trace.steps["host_event"].implode())).group_by("step", "name")
+    return _part("op", rows.agg(pl.col("self_ns").sum().alias("ns"), pl.len().alias("count")))
+
+
+def _idle(profile: Profile, trace: Trace) -> pl.DataFrame:
+    """Idle time of the rank's devices by cause and step."""
+    pieces = gaps(profile).filter(pl.col("rank") == trace.rank)
+    found = [
+        intervals.clip(pieces, start, start + duration)
+        .group_by(pl.col("cause").cast(pl.String).alias("name"))
+        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"), pl.len().alias("count"))
+        .with_columns(pl.lit(step, pl.UInt32).alias("step"))
+        for step, start, duration in trace.steps.select("id", "start_ns", "duration_ns").iter_rows()
+    ]
+    return _part("idle", pl.concat(found))
+
+
+def _part(kind: str, rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.select(
+        pl.lit(kind).alias("kind"),
+        pl.col("name").cast(pl.String),
+        "step",
+        pl.col("ns").cast(pl.Int64),
+        pl.col("count").cast(pl.Int64),
+    )

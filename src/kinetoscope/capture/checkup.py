@@ -1,0 +1,228 @@
+"""What this machine lets a profiler see: one question a function, an answer even where there is no torch."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from kinetoscope import __version__
+from kinetoscope.capture import clocks
+
+OLDEST_TORCH = (2, 9)
+FREE_BYTES = 2 * 10**9
+
+
+@dataclass(frozen=True)
+class Check:
+    """One answer.
+
+    Attributes:
+        state: ok, missing (something cannot be seen), or note (nothing to mend, but worth knowing).
+        mend: the command or change that mends it.
+    """
+
+    name: str
+    state: str
+    text: str
+    mend: str | None = None
+
+
+def checkup() -> list[Check]:
+    """Every check, in the order in which one needs the other."""
+    torch, broken = _import_torch()
+    checks = [_python(), *_packages(), _torch(torch, broken)]
+    if torch is not None:
+        checks += [_kineto(torch), *_devices(torch), *_compiler(torch)]
+    checks += [_nvml(), _counters(), _perf(), _disk(), *_variables()]
+    return checks
+
+
+def _import_torch() -> tuple[Any, Exception | None]:
+    try:
+        import torch
+    except Exception as error:  # a broken installation fails in any way it likes
+        return None, error
+    return torch, None
+
+
+def _python() -> Check:
+    return Check(
+        "python", "ok", f"{platform.python_version()} at {sys.executable}, kinetoscope {__version__}"
+    )
+
+
+def _packages() -> Iterator[Check]:
+    for package in ("polars", "msgspec", "jinja2", "rich"):
+        found = _version(package)
+        if found is None:
+            yield Check(package, "missing", "recordings cannot be read", f"pip install {package}")
+        else:
+            yield Check(package, "ok", found)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _torch(torch: Any, broken: Exception | None) -> Check:
+    if isinstance(broken, ModuleNotFoundError):
+        text = "not installed: recordings can be read, nothing can be recorded"
+        return Check(
+            "torch", "missing", text, "pip install torch, into the environment of the program to record"
+        )
+    if broken is not None:
+        mend = "unset TORCH_LOGS" if os.environ.get("TORCH_LOGS") == "" else "reinstall torch"
+        return Check("torch", "missing", f"cannot be imported: {type(broken).__name__}: {broken}", mend)
+    found = str(torch.__version__)
+    if tuple(int(part) for part in found.split(".")[:2]) < OLDEST_TORCH:
+        return Check(
+            "torch", "missing", f"{found} is older than what kinetoscope records with", "upgrade to torch 2.9"
+        )
+    return Check("torch", "ok", found)
+
+
+def _kineto(torch: Any) -> Check:
+    if not torch.profiler.kineto_available():
+        return Check(
+            "kineto",
+            "missing",
+            "this torch was built without its tracing library",
+            "install an official build",
+        )
+    activities = sorted(
+        str(activity).rpartition(".")[2] for activity in torch.profiler.supported_activities()
+    )
+    return Check("kineto", "ok", f"can record {', '.join(activities)}")
+
+
+def _devices(torch: Any) -> Iterator[Check]:
+    if not torch.cuda.is_available():
+        if torch.version.cuda or getattr(torch.version, "hip", None):
+            mend = "check `nvidia-smi` (or `rocm-smi`), the driver, and CUDA_VISIBLE_DEVICES"
+            yield Check("device", "missing", "torch sees no GPU, though it was built for one", mend)
+        else:
+            yield Check(
+                "device", "note", "this torch is built for CPUs: operators are seen, GPU kernels are not"
+            )
+        return
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        yield Check("device", "ok", f"{index}: {properties.name}, {properties.total_memory / 2**30:.0f} GiB")
+    yield _sees_kernels(torch)
+
+
+def _sees_kernels(torch: Any) -> Check:
+    """Record one kernel: the only proof that CUPTI (or roctracer) works here."""
+    from torch.profiler import ProfilerActivity, profile
+
+    warnings.simplefilter("ignore")  # a reminder that events of earlier cycles are gone: there are none
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recording:
+        torch.ones(1024, device="cuda").add_(1)
+        torch.cuda.synchronize()
+    kernels = [event for event in recording.events() or () if event.device_type.name in ("CUDA", "HIP")]
+    if kernels:
+        return Check("kernels", "ok", f"a test kernel was recorded ({len(kernels)} device events)")
+    mend = "end other profilers of this GPU (nsys, DCGM, another torch.profiler); in a container allow the driver's tools"
+    return Check(
+        "kernels", "missing", "a test kernel ran and was not recorded: CUPTI does not work here", mend
+    )
+
+
+def _compiler(torch: Any) -> Iterator[Check]:
+    triton, gpu = _version("triton"), torch.cuda.is_available()
+    if triton is None:
+        text = "not installed: torch.compile cannot generate GPU kernels"
+        yield Check("triton", "missing" if gpu else "note", text, "pip install triton" if gpu else None)
+    else:
+        yield Check("triton", "ok", triton)
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    if compiler:
+        yield Check("c++", "ok", compiler)
+    else:
+        yield Check("c++", "missing", "torch.compile needs a C++ compiler for CPU code", "apt install g++")
+
+
+def _nvml() -> Check:
+    nvml = clocks.load()
+    if nvml is None:
+        if shutil.which("nvidia-smi") is None:
+            return Check("nvml", "note", "no NVIDIA driver: clocks, power and temperature are not read")
+        mend = "pip install nvidia-ml-py"
+        return Check("nvml", "missing", "clocks, power and temperature of the GPU are not read", mend)
+    return Check("nvml", "ok", "clocks, power and temperature of the GPU are read")
+
+
+def _counters() -> Check:
+    """Whether hardware counters (ncu) are open to this user; tracing needs none of it."""
+    try:
+        text = Path("/proc/driver/nvidia/params").read_text()
+    except OSError:
+        return Check(
+            "counters", "note", "no NVIDIA driver's settings here: hardware counters (ncu) were not checked"
+        )
+    restricted = "RmProfilingAdminOnly: 1" in text
+    if restricted and hasattr(os, "geteuid") and os.geteuid() != 0:
+        mend = "options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, then reboot"
+        return Check(
+            "counters", "missing", "hardware counters (ncu) are for administrators only; traces are not", mend
+        )
+    where = shutil.which("ncu")
+    return Check(
+        "counters", "ok", f"open to this user{f', ncu at {where}' if where else '; ncu is not installed'}"
+    )
+
+
+def _perf() -> Check:
+    try:
+        level = int(Path("/proc/sys/kernel/perf_event_paranoid").read_text())
+    except (OSError, ValueError):
+        return Check("perf", "note", "the kernel's perf events were not checked")
+    if level > 2:
+        mend = "sysctl kernel.perf_event_paranoid=2"
+        return Check(
+            "perf", "note", f"perf_event_paranoid is {level}: CPU samplers (perf, nsys) see little here", mend
+        )
+    return Check("perf", "ok", f"perf_event_paranoid is {level}")
+
+
+def _disk() -> Check:
+    free = shutil.disk_usage(".").free
+    text = f"{free / 1e9:.1f} GB free here, where recordings go"
+    if not os.access(".", os.W_OK):
+        return Check(
+            "disk", "missing", "this folder cannot be written", "run elsewhere, or name a folder with --out"
+        )
+    return (
+        Check("disk", "ok", text)
+        if free > FREE_BYTES
+        else Check("disk", "missing", text, "free some, or use --out")
+    )
+
+
+# Variables under which a program runs otherwise than a user may think.
+TELLING: dict[str, Callable[[str], str | None]] = {
+    "CUDA_LAUNCH_BLOCKING": lambda v: "every launch waits for its kernel: timings are not the program's" if v == "1" else None,
+    "TORCH_LOGS": lambda v: "empty: import torch fails" if not v else None,
+    "TORCH_COMPILE_DISABLE": lambda v: "torch.compile does nothing" if v == "1" else None,
+    "TORCHDYNAMO_DISABLE": lambda v: "torch.compile does nothing" if v == "1" else None,
+    "TORCH_COMPILE_DEBUG": lambda v: "compilations are slow, and write files beside the program" if v == "1" else None,
+    "KINETO_USE_DAEMON": lambda v: "another tool may start the profiler" if v == "1" else None,
+}  # fmt: skip
+
+
+def _variables() -> Iterator[Check]:
+    for name, read in TELLING.items():
+        meaning = read(os.environ[name]) if name in os.environ else None
+        if meaning:
+            yield Check("variable", "note", f"{name}={os.environ[name]}: {meaning}", f"unset {name}")

@@ -1,0 +1,29 @@
+"""`kinetoscope doctor`: what this machine lets a profiler see."""
+
+from __future__ import annotations
+
+import argparse
+
+SUMMARY = "what this machine lets a profiler see, and how to mend the rest"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    import json
+    from dataclasses import asdict
+
+    from kinetoscope.capture.checkup import checkup
+
+    findings = checkup()
+    if arguments.json:
+        print(json.dumps({"checks": [asdict(finding) for finding in findings]}, indent=2))
+        return 0
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        print(f"{finding.state:<7}  {finding.name:<{width}}  {finding.text}")
+        if finding.mend:
+            print(f"{'':<7}  {'':<{width}}  mend: {finding.mend}")
+    return 0

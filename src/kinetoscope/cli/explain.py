@@ -1,0 +1,24 @@
+"""``kinetoscope explain``: what a rule, op, kernel name or runtime call means."""
+
+from __future__ import annotations
+
+import argparse
+
+SUMMARY = "what a rule, op, kernel name or runtime call means"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "word",
+        nargs="?",
+        metavar="RULE|TERM",
+        help="a rule, or any name met in a trace; without it, the list of all",
+    )
+
+
+def main(arguments: argparse.Namespace) -> int:
+    from kinetoscope.report.console import standard_output
+    from kinetoscope.report.explanation import print_explanation
+
+    print_explanation(arguments.word, standard_output())
+    return 0

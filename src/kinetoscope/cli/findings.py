@@ -1,0 +1,33 @@
+"""``kinetoscope findings``: what is slow, why, and what to change."""
+
+from __future__ import annotations
+
+import argparse
+
+SUMMARY = "what is slow, why, and what to change, ranked by time saved"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "inputs", nargs="+", metavar="INPUT", help="a recording, a trace, a compile log, or a folder of them"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    from kinetoscope.analysis.profile import load
+    from kinetoscope.report.build import finding_rows
+    from kinetoscope.report.finding_listing import print_findings, render_json
+
+    profile = load(*arguments.inputs)
+    rows = finding_rows(profile)
+    if arguments.json:
+        print(render_json(rows))
+        return 0
+    from kinetoscope.analysis.window import window
+    from kinetoscope.report.console import standard_output
+
+    start = min((window(trace).start_ns for trace in profile.traces), default=0) / 1000
+    unit = "step" if any(len(trace.steps) for trace in profile.traces) else "recording"
+    print_findings(rows, standard_output(), start_us=start, unit=unit)
+    return 0

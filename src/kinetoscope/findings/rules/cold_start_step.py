@@ -1,0 +1,131 @@
+"""The first recorded step pays one-off costs.
+
+What it finds
+    A first step much longer than the others, or single launches that take a millisecond: kernels being loaded,
+    workspaces being allocated, cuBLAS choosing an algorithm. Inside an annotation it shows as a dead window between
+    entering ``record_function(…)`` and the first op.
+
+Why it is slow
+    The cost is real but is paid once. It makes means and shares of a short recording wrong.
+
+How it decides
+    The first step's host time is at least 1.5 times the median of the later steps and 125 µs longer. Without steps: a
+    launch call, or an op on its way to its own launch, that took a millisecond or more while the device had nothing
+    to do.
+
+What to do
+    Run some steps before the profiler starts, and use the schedule's warm-up:
+    ``torch.profiler.schedule(wait=1, warmup=3, active=5)``.
+
+Source
+    "Profiling in PyTorch", part 1: "Why does ProfilerStep#2 take so long?" and the cheat-sheet's CPU lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from kinetoscope.analysis.profile import Profile
+from kinetoscope.findings.model import Evidence, Finding, Saving
+from kinetoscope.findings.scene import Scene, scenes
+
+FACTOR = (
+    1.5  # steps of one program differ by tens of per cent on the host; half as much again is another thing
+)
+# A profiler that has just begun to record costs its first step some 100 µs (70 to 113 µs in the warm recordings that
+# this was written on).
+EXTRA_NS = 125_000
+LOADING_NS = 1_000_000  # a launch takes 5 to 20 µs; loading a module on first use takes milliseconds
+
+LAUNCH = r"^(cuda|hip|cu)(Ext)?(Module)?LaunchKernel"
+
+
+def find(profile: Profile) -> Iterable[Finding]:
+    for scene in scenes(profile):
+        yield from _first_step(scene) if scene.unit == "step" else _first_launches(scene)
+
+
+def _first_step(scene: Scene) -> Iterable[Finding]:
+    steps = scene.trace.steps
+    if len(steps) < 2:
+        return
+    first, usual = int(steps["duration_ns"][0]), float(steps["duration_ns"][1:].median() or 0)  # type: ignore[arg-type]
+    extra = first - usual
+    if first < FACTOR * usual or extra < EXTRA_NS:
+        return
+    us = extra / scene.steps / 1000
+    yield Finding(
+        title=f"{steps['name'][0]} takes {first / 1000:.0f} µs where later steps take {usual / 1000:.0f} µs: "
+        "start-up costs are in the recording",
+        severity="medium" if extra > 0.1 * scene.length_ns else "low",
+        saving=Saving(
+            us,
+            "the first step's excess, spread over the recorded steps; it is paid once",
+            True,
+            us / scene.step_us,
+        ),
+        evidence=[scene.evidence("the first recorded step", steps.head(1)), *_dead_window(scene)],
+        advice="Warm up before recording, so that what you read is the steady state.",
+        snippet="schedule=torch.profiler.schedule(wait=1, warmup=3, active=5)",
+        rank=scene.rank,
+    )
+
+
+def _dead_window(scene: Scene) -> Iterable[Evidence]:
+    """The gap between entering an annotation of the first step and the first event inside it, against later ones."""
+    host = scene.trace.host_events
+    notes = host.filter(pl.col("category").cast(pl.String) == "user_annotation").filter(
+        pl.col("parent").is_in(scene.trace.steps["host_event"].implode())
+    )
+    inside = (
+        host.filter(pl.col("parent").is_in(notes["id"].implode()))
+        .group_by("parent")
+        .agg(
+            pl.col("start_ns").min().alias("first_ns"),
+            pl.col("name").sort_by("start_ns").first().alias("first"),
+        )
+    )
+    notes = notes.join(inside, left_on="id", right_on="parent").with_columns(
+        (pl.col("first_ns") - pl.col("start_ns")).alias("dead_ns")
+    )
+    for (name,), group in notes.sort("start_ns").group_by("name", maintain_order=True):
+        later = group["dead_ns"][1:].median()
+        dead = int(group["dead_ns"][0])
+        if later is not None and dead > 2 * float(later) and dead - float(later) > 5_000:  # type: ignore[arg-type]
+            yield Evidence(
+                f"dead window of {dead / 1000:.0f} µs between entering {name} and {group['first'][0]} "
+                f"({float(later) / 1000:.0f} µs in later steps)",  # type: ignore[arg-type]
+                int(group["start_ns"][0]) / 1000,
+                int(group["first_ns"][0]) / 1000,
+                (int(group["event"][0]),),
+            )
+
+
+def _first_launches(scene: Scene) -> Iterable[Finding]:
+    host = scene.trace.host_events
+    launching = pl.concat([scene.host(LAUNCH)["id"], scene.trace.device_events["op"].drop_nulls()]).unique()
+    # A long launch with the device idle behind it is loading; with the device busy, the queue was full.
+    waited = scene.gaps.filter(
+        (pl.col("cause") == "host-op")
+        & pl.col("host_event").is_in(launching.implode())
+        & (pl.col("idle_ns") >= LOADING_NS)
+    )
+    slow = host[waited["host_event"].unique().sort()]
+    total = int(waited["idle_ns"].sum())
+    if slow.is_empty() or total < 0.01 * scene.length_ns:
+        return
+    us = total / scene.steps / 1000
+    names = ", ".join(slow["name"].cast(pl.String).unique(maintain_order=True).head(3))
+    yield Finding(
+        title=f"First use costs {total / 1e6:.1f} ms: kernels and libraries are loaded in {names}",
+        severity="medium" if total > 0.1 * scene.length_ns else "low",
+        saving=Saving(
+            us, "idle time in launches of a millisecond and more; paid once", True, us / scene.step_us
+        ),
+        evidence=[scene.evidence(f"{len(slow)} slow launches", slow)],
+        advice="Warm up before recording, so that what you read is the steady state.",
+        snippet="schedule=torch.profiler.schedule(wait=1, warmup=3, active=5)",
+        rank=scene.rank,
+    )

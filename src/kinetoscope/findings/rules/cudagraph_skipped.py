@@ -1,0 +1,59 @@
+"""CUDA graphs were asked for and not used.
+
+What it finds
+    Compiled functions with ``mode="reduce-overhead"`` or ``"max-autotune"`` whose graph Inductor did not record.
+
+Why it is slow
+    The launches that the mode was chosen to save are all there.
+
+How it decides
+    The compile log's reason: inputs on the CPU, mutated inputs, dynamic shapes, ops that cannot be captured. The
+    saving is the recording's launch-bound idle time; without a recording none is claimed.
+
+What to do
+    What the reason says: keep everything on the device, clone an input instead of changing it, fix the shapes.
+
+Source
+    PyTorch documentation, "CUDAGraph Trees", limitations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kinetoscope.analysis.profile import Profile
+from kinetoscope.findings.model import Finding, Saving
+from kinetoscope.findings.scene import Scene, at_line, scenes, severity
+
+SKIPPED = "skipped: "
+
+
+def find(profile: Profile) -> Iterable[Finding]:
+    compilation = profile.compilation
+    if compilation is None:
+        return
+    for scene in scenes(profile)[:1]:  # every rank compiles the same; the first speaks for all
+        for frame in compilation.frames:
+            if not frame.cudagraphs.startswith(SKIPPED):
+                continue
+            saving = _saving(scene)
+            why = frame.cudagraphs.removeprefix(SKIPPED)
+            yield Finding(
+                subject=f"{frame.function} {frame.compile_id}",
+                title=f"CUDA graphs were asked for and not used in {frame.function or frame.compile_id}: {why}",
+                severity=severity(saving) or "medium",
+                saving=saving,
+                evidence=[scene.evidence(f"{frame.compile_id}: {why}", scene.trace.steps)],
+                advice=f"Remove the reason ({why}), or drop the mode.",
+                snippet="x = x.clone()  # instead of changing the input; and keep every tensor on the device",
+                source=at_line(frame.file, frame.line),
+                rank=scene.rank,
+            )
+
+
+def _saving(scene: Scene) -> Saving:
+    if scene.work.is_empty():
+        return Saving(0.0, "not known: no recording of the launches", False, 0.0)
+    return scene.idle_saving(
+        scene.idle_us("launch-bound"), "the idle time that ends with a late launch, all of it"
+    )

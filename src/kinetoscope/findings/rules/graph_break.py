@@ -1,0 +1,83 @@
+"""Dynamo cut the function in pieces.
+
+What it finds
+    Graph breaks in the compile log: a call that Dynamo cannot trace (print, a library, a data-dependent branch).
+
+Why it is slow
+    Nothing is fused across the break, and the rest of the function is entered anew: guards, prologue and wrapper once
+    more for each piece, on the host.
+
+How it decides
+    The breaks of the compile log, one finding for each place. The saving is the host time of the resumed pieces'
+    entries in the recording (their regions' own time, before and after what they launch); without a recording none is
+    claimed.
+
+What to do
+    What the log's hint says: move the call out of the compiled function, wrap it in a custom op, use ``torch.cond`` or
+    ``torch.where`` for the branch, ``torch._dynamo.config.capture_scalar_outputs`` for ``.item()``. With
+    ``fullgraph=True`` a break is an error instead of a silence.
+
+Source
+    torch.compile troubleshooting, "Graph breaks"; ``kinetoscope graphs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from kinetoscope.analysis.profile import Profile
+from kinetoscope.compilation.model import Compilation, GraphBreak
+from kinetoscope.findings.model import Finding, Saving
+from kinetoscope.findings.regions import entry_costs
+from kinetoscope.findings.scene import Scene, at_line, scenes, severity
+
+
+def find(profile: Profile) -> Iterable[Finding]:
+    compilation = profile.compilation
+    if compilation is None:
+        return
+    for scene in scenes(profile)[:1]:  # every rank compiles the same; the first speaks for all
+        for number, row in enumerate(compilation.graph_breaks):
+            saving, resumed = _saving(scene, compilation, row)
+            place = at_line(row.file, row.line)
+            hint = f" {row.hints[0]}" if row.hints else ""
+            yield Finding(
+                subject=f"{place} {number}",
+                title=f"Graph break in {row.function or 'a compiled function'}: {row.reason.rstrip('.')}"
+                + (f" ({row.count} times)" if row.count > 1 else ""),
+                severity=severity(saving) or "low",
+                saving=saving,
+                evidence=[
+                    scene.evidence(
+                        f"{row.explanation or row.reason}"
+                        + (f"; {len(resumed)} entries of what follows" if len(resumed) else ""),
+                        resumed,
+                    )
+                ],
+                advice=f"Take the call out of the compiled function.{hint}",
+                snippet="torch.compile(model, fullgraph=True)  # makes every break an error",
+                source=place,
+                rank=scene.rank,
+            )
+
+
+def _saving(scene: Scene, compilation: Compilation, row: GraphBreak) -> tuple[Saving, pl.DataFrame]:
+    """The host time of entering what follows the break, and its entries in the recording."""
+    marks = [
+        frame.compile_id
+        for frame in compilation.frames
+        if frame.function
+        and frame.function.startswith("torch_dynamo_resume_in_")
+        and frame.function.endswith(f"_at_{row.line}")
+    ]
+    costs = scene.inside(entry_costs(scene.trace)).filter(pl.col("compile_id").is_in(marks))
+    if costs.is_empty():
+        return Saving(
+            0.0, "not known: the recording shows no entry of what follows the break", False, 0.0
+        ), costs
+    spared = costs.select(
+        (pl.col("start_ns") + pl.col("duration_ns")).alias("at"), pl.col("cost_ns").alias("saved_ns")
+    )
+    return scene.host_saving(spared, "host time of entering what follows the break"), costs

@@ -1,0 +1,70 @@
+"""A copy that nobody wrote, before a matrix product.
+
+What it finds
+    ``Memcpy DtoD`` right before a GEMM, launched by the same op: ``addmm`` copies its bias into the output, which the
+    GEMM then adds to.
+
+Why it is slow
+    The output is written, read and written again. The "fusion" of the addition into the product is one of names:
+    the memory traffic of the addition is still there.
+
+How it decides
+    On one stream, a device-to-device copy whose next work (memsets aside) is a matrix product of the same op, or of
+    the same graph launch.
+
+What to do
+    Give ``addmm`` a bias of one row (cuBLASLt adds that while it writes). For a full matrix, let a template do it:
+    ``mode="max-autotune"`` can fold the addition into a Triton matmul. Or add in place afterwards, if the result is
+    used by a fused kernel anyway.
+
+Source
+    "Profiling in PyTorch", part 1: "Do the CUDA launches go down by half?"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from kinetoscope.analysis.profile import Profile
+from kinetoscope.findings.model import Finding
+from kinetoscope.findings.scene import scenes, severity
+
+
+def find(profile: Profile) -> Iterable[Finding]:
+    for scene in scenes(profile):
+        copies = scene.kernels(r"^Memcpy DtoD")
+        if copies.is_empty():
+            continue
+        key = ["device", "stream"]
+        ordered = scene.work.filter(pl.col("kind") != "memset").sort(*key, "start_ns")
+        following = [
+            pl.col(c).shift(-1).over(key).alias(f"next_{c}") for c in ("category", "op", "correlation")
+        ]
+        hidden = ordered.with_columns(following).filter(
+            pl.col("name").cast(pl.String).str.starts_with("Memcpy DtoD")
+            & (pl.col("next_category").cast(pl.String) == "matmul")
+            & ((pl.col("op") == pl.col("next_op")) | (pl.col("correlation") == pl.col("next_correlation")))
+        )
+        saving = scene.device_saving(
+            hidden.with_columns(pl.col("duration_ns").alias("saved_ns")), "the copies' own time"
+        )
+        level = severity(saving)
+        if level is None:
+            continue
+        size = int(hidden["bytes"].sum())
+        ops = hidden["op_name"].cast(pl.String).drop_nulls().unique().sort()
+        names = ops.filter(~ops.str.starts_with("## Call")).to_list()
+        yield Finding(
+            title=f"{scene.per_step(len(hidden)):.0f} hidden device-to-device copies a {scene.unit} before a matrix "
+            f"product ({scene.per_step(size) / 1e6:.1f} MB; in {', '.join(names[:2]) or 'a CUDA graph'})",
+            severity=level,
+            saving=saving,
+            evidence=[scene.evidence("copies that seed a GEMM's output", hidden)],
+            advice="A bias of one row needs no copy; for a full matrix let max-autotune fold the addition into a template.",
+            snippet='torch.compile(fn, mode="max-autotune")',
+            source=scene.source(hidden["op"]),
+            proof=scene.tune(),
+            rank=scene.rank,
+        )

@@ -1,0 +1,75 @@
+"""What stderr says while a large trace is read: how far, and how fast."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from kinetoscope.analysis.profile import Profile, load
+from kinetoscope.report import names, numbers
+
+PATIENCE = 1.0  # seconds that pass in silence
+EVERY = 0.1  # seconds between two lines on a terminal
+
+
+def load_shown(inputs: Sequence[str]) -> Profile:
+    """``load`` for a command: what takes long shows on stderr.
+
+    Raises:
+        InputError: an input cannot be used.
+    """
+    with reading() as progress:
+        return load(*inputs, progress=progress)
+
+
+class Reading:
+    """Called with each trace's path, the bytes read of it and its size; silent for the first second."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._began = self._last = clock()
+        self._done: dict[Path, int] = {}
+        self._shown = False
+
+    def __call__(self, path: Path, done: int, size: int) -> None:
+        self._done[path] = done
+        now = self._clock()
+        if now - self._began < PATIENCE or now - self._last < EVERY or not self._stream.isatty():
+            return
+        self._last, self._shown = now, True
+        share = numbers.percent(done / size) if size else ""
+        self._stream.write(f"\r\x1b[Kreading {names.shorten(path.name, 40)}  {share}  {self._rate(now)}")
+        self._stream.flush()
+
+    def finish(self) -> None:
+        """Clear the line; where there was none to rewrite, say once what a long reading came to."""
+        now = self._clock()
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+        elif now - self._began >= PATIENCE and self._done:
+            read = numbers.count(len(self._done), "trace")
+            self._stream.write(
+                f"read {read} in {numbers.time((now - self._began) * 1e6)}, {self._rate(now)}\n"
+            )
+
+    def _rate(self, now: float) -> str:
+        total = sum(self._done.values())
+        return f"{numbers.size(total)}, {numbers.size(total / max(now - self._began, 1e-9))}/s"
+
+
+@contextmanager
+def reading(
+    stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+) -> Generator[Reading, None, None]:
+    """Show on ``stream`` (stderr) what is read inside of the block."""
+    shown = Reading(stream or sys.stderr, clock)
+    try:
+        yield shown
+    finally:
+        shown.finish()

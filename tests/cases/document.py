@@ -1,0 +1,100 @@
+"""Writes docs/findings.md from the rules' docstrings, the cases and the review: `PYTHONPATH=src:tests python -m cases.document`."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from cases.recorded import HERE, NOT_SHOWN, cases, measured_us, predicted_us
+from kinetoscope.findings.registry import rules
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "findings.md"
+
+# Where prediction and measurement differ by more than a factor of two, and why.
+MISSES = {
+    "exposed-communication": "hidden collectives take multiprocessors and bandwidth from the products that hide them; over NVLink there was little to win",
+    "graph-break": "the entries of the broken function itself are not counted, only those of what follows",
+    "recompilation": "the recording before the fix holds the first compilation as well, which the fix does not save",
+    "straggler": "the fix shares the work out, so that the late rank gets faster and the other slower: half of the waiting goes",
+    "nothing-ran": "the fix makes the function do its work, which takes longer than doing none",
+}
+
+INTRODUCTION = """\
+# Findings
+
+`kinetoscope findings INPUT` reads a recording, a trace or a compile log and says what is slow, why, and what to change,
+ranked by the time that the change would save. `kinetoscope explain RULE` shows the pages below.
+
+A saving is an estimate with a basis. It is the part of a change that is on the critical path: the recorded device work
+is replayed with the shorter pieces, launches as they came, cut where the host waited for the device, and what the end
+moves is what the step would gain. Device time that is freed beside the critical path is said, and not counted.
+Severity is the saving's share of the step: 10 % is high, 3 % medium, 0.5 % low; what the profiler itself did, and
+what-ifs, are information.
+"""
+
+
+def page() -> str:
+    return "\n".join(_lines()).rstrip() + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield INTRODUCTION
+    yield "## The rules\n"
+    for rule in rules().values():
+        yield f"- [{rule.slug}](#{rule.slug}): {rule.summary}"
+    yield ""
+    yield from _cases()
+    yield from _review()
+    for rule in rules().values():
+        yield f"## {rule.slug}\n"
+        yield f"{rule.summary}\n"
+        for heading, text in rule.sections.items():
+            flowing = " ".join(text.replace("``", "`").split())
+            yield f"**{heading}.** {flowing}\n"
+
+
+def _cases() -> Iterator[str]:
+    yield "## Predicted and measured\n"
+    yield (
+        "Every rule has a program that shows it and its fix (`tests/cases/RULE/before.py`, `after.py`), recorded on one or "
+        "two NVIDIA H200 with torch 2.11 (`tests/cases/record.py`). The saving is predicted from the recording before the fix "
+        "and measured as the difference of both programs' step times without the profiler.\n"
+    )
+    yield "| rule | predicted µs | measured µs | ratio |"
+    yield "|---|---:|---:|---:|"
+    ratios: list[float] = []
+    for case in cases():
+        if case not in rules():
+            continue
+        predicted, measured = predicted_us(case), measured_us(case)
+        if predicted <= 0 or measured is None:
+            continue
+        ratio = predicted / measured
+        if measured > 0:
+            ratios.append(ratio)
+        yield f"| {case} | {predicted:,.0f} | {measured:,.0f} | {ratio:.2f} |"
+    yield f"\nThe median of {len(ratios)} ratios is {statistics.median(ratios):.2f}. Misses:\n"
+    for case, why in MISSES.items():
+        yield f"- {case}: {why}."
+    yield "\nRules that claim no saving (what the profiler did, what must be measured first) are not in the table. Not shown:\n"
+    for case, why in NOT_SHOWN.items():
+        yield f"- {case}: {why}."
+    yield ""
+
+
+def _review() -> Iterator[str]:
+    reviewed: dict[str, dict[str, str]] = msgspec.json.decode((HERE / "reviewed.json").read_bytes())
+    yield "## False alarms, looked for by hand\n"
+    yield "What the rules say about recordings that were not made for them, and whether it is so.\n"
+    for recording, findings in reviewed.items():
+        yield f"**{recording}**\n"
+        for rule, judgement in findings.items():
+            yield f"- {rule}: {judgement}"
+        yield ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,123 @@
+"""The compile log of this machine's torch, on the CPU: by `run`, by `with kinetoscope.profile()`, by TORCH_TRACE."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinetoscope.compilation import Compilation, as_contract, load
+
+pytest.importorskip("torch")
+PROGRAM = Path(__file__).parent / "compile_cases.py"
+
+
+def execute(folder: Path, *words: str, **variables: str) -> None:
+    # A cache of one's own: a hit would bring the source lines of whichever program filled it.
+    own = {"PYTHONPATH": os.pathsep.join(sys.path), "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
+    environment = os.environ | own | variables
+    done = subprocess.run(
+        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=110
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module", params=["run", "with", "TORCH_TRACE"])
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("live")
+    if request.param == "run":
+        arguments = ["run", "--whole", "--no-report", "--out", "recording", str(PROGRAM)]
+        execute(folder, "-m", "kinetoscope", *arguments)
+    elif request.param == "with":
+        execute(folder, str(PROGRAM), "--with", "recording", INDUCTOR_PROVENANCE="1")
+    else:
+        execute(folder, str(PROGRAM), TORCH_TRACE=str(folder / "recording"), INDUCTOR_PROVENANCE="1")
+    return folder / "recording"
+
+
+@pytest.fixture(scope="module")
+def compilation(recorded: Path) -> Compilation:
+    return load(recorded)
+
+
+def test_attention_forward_and_backward(compilation: Compilation) -> None:
+    frame = next(f for f in compilation.frames if f.function == "forward")
+    assert (frame.status, frame.backend, frame.mode) == ("ok", "inductor", "default")
+    assert frame.file == str(PROGRAM)
+    assert frame.dynamo_s > 0
+    assert frame.inductor_s > 0
+    assert frame.triton_s > 0
+    assert frame.backward_s > 0
+    graphs = [g for g in compilation.graphs if g.frame == frame.index]
+    assert [g.direction for g in graphs] == ["forward", "backward"]
+    assert graphs[0].saved
+    kernels = [k for k in compilation.kernels if k.frame == frame.index]
+    assert kernels
+    code = PROGRAM.read_text().splitlines()
+    for kernel in kernels:
+        assert kernel.aten_ops
+        assert kernel.source
+        for line in kernel.source:
+            assert line.file == str(PROGRAM)
+            assert line.code == code[line.line - 1].strip()
+
+
+def test_the_recompilation_and_its_remedy(compilation: Compilation) -> None:
+    (row,) = compilation.recompilations
+    (reason,) = row.reasons
+    assert (row.function, reason.subject, reason.dimension) == ("double", "x", 0)
+    assert (reason.expected, reason.actual) == ("3", "4")
+    assert "mark_dynamic(x, 0)" in row.advice
+
+
+def test_the_break(compilation: Compilation) -> None:
+    (row,) = compilation.graph_breaks
+    assert (row.function, row.count) == ("talk", 1)
+    assert row.code == 'print("", end="")'
+    assert "print" in row.explanation
+    assert row.hints
+
+
+def test_the_error(compilation: Compilation) -> None:
+    (failure,) = compilation.failures
+    assert failure.type == "Unsupported"
+    assert failure.code == "return x * 2 if x.sum() > 0 else x - 1"
+    assert failure.effect == "the call raised this error"
+
+
+def test_bytecode_and_guards_are_there(compilation: Compilation) -> None:
+    from kinetoscope.compilation import bytecode, guards
+
+    frame = next(f for f in compilation.frames if f.function == "forward")
+    tree = guards.parse(compilation.texts[frame.index, "guards"].read())
+    assert tree.checks == guards.count_checks(compilation.texts[frame.index, "guards"].read())
+    assert tree.checks > 10
+    if (frame.index, "bytecode") not in compilation.texts:
+        pytest.skip("TORCH_TRACE alone holds bytecode of resumed functions only")
+    before = bytecode.parse(compilation.texts[frame.index, "bytecode"].read())
+    after = bytecode.parse(compilation.texts[frame.index, "modified bytecode"].read())
+    assert any(i.opcode == "BINARY_OP" for i in before)
+    assert any(i.meaning == "the compiled graph" for i in after)
+
+
+def test_a_recording_has_fusion_and_the_report_the_compilation(
+    recorded: Path, compilation: Compilation
+) -> None:
+    if not (recorded / "manifest.json").is_file():
+        pytest.skip("TORCH_TRACE alone holds no fusion")
+    inductor = [g for g in compilation.graphs if g.kernels]
+    assert all(g.fusion and g.fusion.rounds for g in inductor)
+    document: dict[str, Any] = json.loads(
+        subprocess.run(
+            [sys.executable, "-m", "kinetoscope", "graphs", str(recorded), "--json"],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            check=True,
+        ).stdout
+    )
+    assert document["compilation"]["frames"] == json.loads(json.dumps(as_contract(compilation)["frames"]))

@@ -1,0 +1,57 @@
+"""What the founding documents' cases give, and that every alarm on the shared recordings has been looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cases.recorded import HERE
+from kinetoscope.analysis.profile import load
+from kinetoscope.findings.registry import find
+
+REVIEWED: dict[str, dict[str, str]] = msgspec.json.decode((HERE / "reviewed.json").read_bytes())
+
+
+def rules_of(folder: Path, name: str) -> set[str]:
+    return {finding.rule for finding in find(load(*files(folder, name)))}
+
+
+def files(folder: Path, name: str) -> list[Path]:
+    """A recording, all ranks in a folder, or two ranks (``ddp_rank0+1``)."""
+    if name.endswith("rank0+1"):
+        return [folder / f"{name.removesuffix('0+1')}{rank}.json.gz" for rank in (0, 1)]
+    if name.endswith(".gz"):
+        return [folder / name]
+    path = folder / name
+    return sorted(path.glob("*.gz")) if path.is_dir() else [folder / f"{name}.json.gz"]
+
+
+@pytest.mark.parametrize(
+    ("name", "there", "absent"),
+    [
+        ("h200/mm_64_cold_eager.json.gz", {"overhead-bound", "cold-start-step", "final-sync"}, set()),
+        ("h200/mm_4096_warm_eager.json.gz", set(), {"overhead-bound", "cold-start-step"}),
+        ("h200/mm_4096_warm_compile.json.gz", {"hidden-device-copy"}, set()),
+        ("h200/mm_4096_warm_compile_reduce-overhead.json.gz", {"cudagraph-input-copy"}, set()),
+        ("h200/mm_4096_warm_compile_max-autotune.json.gz", {"cudagraph-input-copy"}, set()),
+        ("h200/forum_noreturn_second.json.gz", {"nothing-ran"}, {"profiled-compilation"}),
+        ("h200/forum_noreturn_first.json.gz", {"profiled-compilation"}, set()),
+        ("h200/forum_return_first.json.gz", {"profiled-compilation"}, set()),
+        ("h200/llama_generate_eager.json.gz", {"overhead-bound"}, set()),
+        ("h200/densenet121_infer_bs1_compile.json.gz", {"overhead-bound"}, set()),
+        ("h200/mixnet_l_train_bs128_compile.json.gz", {"layout-conversion", "misaligned-shapes"}, set()),
+        ("h200-dist/ddp_straggler_rank0", {"straggler"}, set()),
+        ("h200-dist/ddp_straggler_rank0+1", {"straggler"}, set()),
+    ],
+)
+def test_the_founding_cases(shared_data: Path, name: str, there: set[str], absent: set[str]) -> None:
+    found = rules_of(shared_data, name)
+    assert there <= found
+    assert not absent & found
+
+
+@pytest.mark.parametrize("name", [name for name in REVIEWED if "backward_module" not in name])
+def test_every_alarm_was_looked_at(shared_data: Path, name: str) -> None:
+    assert rules_of(shared_data, name) == set(REVIEWED[name])

@@ -1,0 +1,288 @@
+"""A program under `kinetoscope run` behaves as without it: stdout, status, traceback, arguments, children."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.integration.conftest import Programs
+
+TRAIN = """
+    import torch
+    model = torch.nn.Linear(32, 32)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    def train(steps=30):
+        for _ in range(steps):
+            model(torch.ones(4, 32)).sum().backward()
+            optimizer.step()
+"""
+
+
+def test_what_a_program_sees_of_itself_is_what_it_sees_without_us(programs: Programs):
+    programs.write("NAME = 'beside the script'", "beside.py")
+    script = programs.write(
+        """
+        import os, sys, threading, signal, multiprocessing
+        seen = {n: os.environ.get(n) for n in ("PYTHONPATH", "KINETOSCOPE_CAPTURE", "KINETOSCOPE_HOME")}
+        import torch
+        import beside
+        print(sys.argv, __name__, __file__, sys.path, beside.NAME, seen)
+        print(sys.flags, sys.orig_argv[1:], "sitecustomize" in sys.modules and sys.modules["sitecustomize"].__file__)
+        print([t.name for t in threading.enumerate()], sys.excepthook is sys.__excepthook__)
+        print(sorted(vars(sys.modules["__main__"])))
+        print(torch.nn.Module.__call__, sys.stdin.read())
+        """
+    )
+    plain = programs.plain(str(script), "--flag", "a b", "-m", "--", "x")
+    run = programs.record("--", str(script), "--flag", "a b", "-m", "--", "x")
+    assert run.status == 0
+
+    def comparable(text: str) -> list[str]:
+        # Ours stands in for the environment's sitecustomize only where there is none.
+        lines = text.splitlines()
+        return [lines[0], lines[1].rpartition("] ")[0], *(line.split(" at 0x")[0] for line in lines[2:])]
+
+    assert comparable(run.out) == comparable(plain.out)
+
+
+def test_an_exception_shows_its_own_traceback_and_is_kept(programs: Programs):
+    script = programs.write(
+        TRAIN
+        + """
+    class Broken(torch.nn.Module):
+        def forward(self, x):
+            raise ValueError("no such thing")
+    train(2)
+    print("before")
+    Broken()(torch.ones(1))
+    """
+    )
+    plain, run = programs.plain(str(script)), programs.record(str(script))
+    assert plain.status == 1
+    assert run.status == 4
+    assert run.out == plain.out
+    assert plain.err in run.err
+    assert run.manifest["exit"] == "exception: ValueError"
+    assert run.manifest["status"] == 1
+    assert run.folder is not None
+    assert "no such thing" in (run.folder / run.rank["traceback"]).read_text()
+    assert "aten::addmm" in run.ops()
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "exit"),
+    [
+        ("sys.exit(3)", 3, "sys.exit: 3"),
+        ("sys.exit(0)", 0, "ok"),
+        ("os._exit(0)", 0, "os._exit: 0"),
+        ("os._exit(7)", 7, "os._exit: 7"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -9, "signal: SIGKILL"),
+        ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(5)", -15, "signal: SIGTERM"),
+    ],
+)
+def test_every_way_to_leave_is_kept(programs: Programs, ending: str, status: int, exit: str):
+    script = programs.write(TRAIN + f"    import os, sys, signal, time\n    train(2)\n    {ending}\n")
+    run = programs.record(str(script))
+    assert run.status == (4 if status else 0)
+    assert (run.manifest["exit"], run.manifest["status"]) == (exit, status)
+    if status != -9:
+        assert "aten::addmm" in run.ops()
+    if status:
+        assert f"its exit status was {status}" in run.err
+
+
+def test_a_signal_sent_to_us_reaches_the_program(programs: Programs):
+    script = programs.write(
+        TRAIN
+        + """
+    import signal, sys, time
+    def stop(number, frame):
+        print("caught", signal.Signals(number).name, flush=True)
+        sys.exit(5)
+    signal.signal(signal.SIGTERM, stop)
+    train(3)
+    print("ready", flush=True)
+    time.sleep(30)
+    """
+    )
+    command = [sys.executable, "-m", "kinetoscope", "run", "--no-report", str(script)]
+    child = subprocess.Popen(
+        command,
+        cwd=programs.home,
+        env=programs.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    child.send_signal(signal.SIGTERM)
+    assert child.stdout.read() == "caught SIGTERM\n"
+    assert child.wait(20) == 4
+
+
+def test_an_interrupt_ends_with_130_and_keeps_the_recording(programs: Programs):
+    script = programs.write(
+        TRAIN + "    import time\n    train(3)\n    print('ready', flush=True)\n    time.sleep(30)\n"
+    )
+    command = [sys.executable, "-m", "kinetoscope", "run", "--no-report", str(script)]
+    child = subprocess.Popen(
+        command,
+        cwd=programs.home,
+        env=programs.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    time.sleep(0.2)
+    os.kill(child.pid, signal.SIGINT)
+    _, err = child.communicate(timeout=20)
+    assert child.returncode == 130
+    assert "KeyboardInterrupt" in err
+    assert "kinetoscope/capture" not in err
+    folder = next((programs.home / "recordings").iterdir())
+    assert (folder / "trace" / "rank0.json").is_file()
+
+
+def test_a_module_is_run_as_python_does(programs: Programs):
+    programs.write("", "package/__init__.py")
+    programs.write(
+        TRAIN + "    import sys\n    train()\n    print(__name__, __package__, sys.argv)\n", "package/job.py"
+    )
+    plain = programs.plain("-m", "package.job", "--x", "1")
+    run = programs.record("-m", "package.job", "--x", "1")
+    assert run.out == plain.out
+    assert run.steps["found_by"] == "optimizer"
+
+
+def test_children_are_as_without_us(programs: Programs):
+    script = programs.write(
+        """
+        import multiprocessing, os, subprocess, sys
+        def work(queue):
+            import torch
+            from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
+            queue.put((sorted(n for n in os.environ if "KINETO" in n), len(hooks), type(vars(torch.nn.Module)["__call__"]).__name__))
+        if __name__ == "__main__":
+            import torch
+            for method in ("fork", "spawn"):
+                context = multiprocessing.get_context(method)
+                queue = context.Queue()
+                process = context.Process(target=work, args=(queue,))
+                process.start()
+                print(method, queue.get()[1:])
+                process.join()
+                print(process.exitcode)
+            code = "import torch, os; print(sorted(n for n in os.environ if n.startswith('KINETOSCOPE')), os.environ.get('PYTHONPATH'))"
+            print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout)
+            pid = os.fork()
+            if pid == 0:
+                sys.exit(9)
+            print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        """
+    )
+    plain, run = programs.plain(str(script)), programs.record(str(script))
+    assert run.out == plain.out
+    assert len(run.manifest["ranks"]) == 1
+    assert run.manifest["exit"] == "ok"
+
+
+def test_dataloader_workers_are_forked_and_stopped_as_without_us(programs: Programs):
+    script = programs.write(
+        """
+        import torch
+        from torch.utils.data import DataLoader
+        model = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        data = [torch.full((4,), float(i)) for i in range(120)]
+        total = 0.0
+        for batch in DataLoader(data, batch_size=4, num_workers=2):
+            loss = model(batch).sum(); loss.backward(); optimizer.step(); total += batch.sum().item()
+        print(total)
+        """
+    )
+    plain, run = programs.plain(str(script)), programs.record(str(script))
+    assert (run.status, run.out) == (0, plain.out)
+    assert run.steps["found_by"] == "optimizer"
+
+
+def test_a_program_that_profiles_itself_gets_its_own_result(programs: Programs):
+    script = programs.write(
+        """
+        import torch
+        from torch.profiler import ProfilerActivity, profile, schedule
+        def ready(p):
+            p.export_chrome_trace("mine.json")
+        with profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=1, warmup=1, active=3), on_trace_ready=ready) as p:
+            for _ in range(6):
+                torch.ones(8, 8) @ torch.ones(8, 8)
+                p.step()
+        print(sorted((e.key, e.count) for e in p.key_averages()))
+        """
+    )
+    plain, run = programs.plain(str(script)), programs.record(str(script))
+    assert (run.status, run.out) == (0, plain.out)
+    assert (programs.home / "mine.json").is_file()
+    assert run.steps["found_by"] == "program"
+    assert run.marks() == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
+    assert "a profiler of its own" in run.err
+
+
+def test_a_program_that_profiles_itself_early_is_recorded_afterwards(programs: Programs):
+    script = programs.write(
+        TRAIN
+        + """
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
+        train(2)
+    print(sum(e.count for e in p.key_averages() if e.key == "aten::addmm"))
+    train(30)
+    """
+    )
+    run = programs.record(str(script))
+    assert run.out == "2\n"
+    assert run.steps["found_by"] == "optimizer"
+    assert len(run.steps["profiled_s"]) >= 3
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        ([], 2, "nothing to run"),
+        (["nowhere.py"], 3, "the script does not exist"),
+        (["no-such-program"], 3, "no such script or program"),
+        (["-m"], 2, "-m needs the name of a module"),
+        (["--steps", "0", "x.py"], 2, "must be at least 1"),
+    ],
+)
+def test_what_cannot_be_run_is_said_without_a_traceback(
+    programs: Programs, words: list[str], status: int, message: str
+):
+    run = programs.record(*words)
+    assert run.status == status
+    assert message in run.err
+    assert "Traceback" not in run.err
+    assert run.out == ""
+
+
+def test_a_program_without_torch_runs_and_is_told_so(programs: Programs):
+    run = programs.record(str(programs.write("print('hello')")))
+    assert (run.status, run.out) == (0, "hello\n")
+    assert "nothing was recorded" in run.err
+
+
+def test_a_recording_never_overwrites(programs: Programs):
+    script = programs.write("print('ran')")
+    (programs.home / "full").mkdir()
+    (programs.home / "full" / "kept").write_text("")
+    run = programs.record("--out", "full", str(script))
+    assert (run.status, run.out) == (2, "")
+    assert "not empty" in run.err

@@ -1,0 +1,171 @@
+"""Where `kinetoscope run` finds the steps of a program, and what it records when there are none."""
+
+from __future__ import annotations
+
+from tests.integration.conftest import ROOT, Programs
+
+EXAMPLES = ROOT / "examples"
+
+
+def test_a_training_loop_s_steps_are_its_optimizer_s(programs: Programs):
+    run = programs.record(str(EXAMPLES / "llama.py"))
+    assert run.steps["found_by"] == "optimizer"
+    assert run.steps["step_name"] == "AdamW"
+    recorded = len(run.steps["profiled_s"])
+    first = run.steps["first_step"]
+    assert run.marks()[:recorded] == [f"ProfilerStep#{first + i}" for i in range(recorded)]
+    names = [e["name"] for e in run.events() if e.get("cat") in ("cpu_op", "user_annotation")]
+    assert names.count("Optimizer.step#AdamW.step") == recorded
+    assert len(run.steps["unprofiled_s"]) >= 3
+    assert run.manifest["environment"]["torch"]
+
+
+def test_an_inference_loop_s_steps_are_its_outermost_module_s(programs: Programs):
+    run = programs.record(str(EXAMPLES / "llama.py"), "--generate", "--steps", "40")
+    assert (run.steps["found_by"], run.steps["step_name"]) == ("module", "Llama")
+    recorded = len(run.steps["profiled_s"])
+    names = [e["name"] for e in run.events() if e.get("cat") == "cpu_op"]
+    assert names.count("aten::embedding") == recorded
+
+
+def test_a_loop_over_a_compiled_function_has_its_calls_for_steps(programs: Programs):
+    run = programs.record(
+        str(
+            programs.write(
+                """
+                import torch
+                f = torch.compile(lambda x: x @ x + 1, backend="eager")
+                for _ in range(40):
+                    f(torch.ones(8, 8))
+                """
+            )
+        )
+    )
+    assert run.steps["found_by"] == "compiled"
+    assert len(run.marks()) == len(run.steps["profiled_s"])
+    assert run.folder is not None
+    assert (run.folder / run.rank["compile_log"]).read_text().count('"dynamo_start"') == 1
+
+
+def test_a_loop_of_plain_functions_is_recorded_whole(programs: Programs):
+    run = programs.record(str(EXAMPLES / "matmul_add.py"), "--steps", "20", "--warmup", "0")
+    assert "found_by" not in run.steps or run.steps["found_by"] == "whole"
+    assert "no steps were found" in run.err
+    names = [e["name"] for e in run.events() if e.get("cat") == "cpu_op"]
+    assert names.count("aten::add") == 20
+
+
+def test_a_repeated_range_marks_steps_where_nothing_else_does(programs: Programs):
+    run = programs.record(
+        str(
+            programs.write(
+                """
+                import torch
+                for _ in range(40):
+                    with torch.profiler.record_function("work"):
+                        torch.ones(64, 64) @ torch.ones(64, 64)
+                """
+            )
+        )
+    )
+    assert (run.steps["found_by"], run.steps["step_name"]) == ("range", "work")
+
+
+def test_range_records_its_inside(programs: Programs):
+    run = programs.record(
+        "--range",
+        "hot",
+        "--steps",
+        "1",
+        str(
+            programs.write(
+                """
+                import torch
+                for _ in range(30):
+                    torch.ones(3).cos()
+                    with torch.profiler.record_function("hot"):
+                        torch.ones(3).sin()
+                """
+            )
+        ),
+    )
+    assert "aten::sin" in run.ops()
+    assert "aten::cos" not in run.ops()
+
+
+def test_a_program_too_short_to_settle_still_has_a_recording(programs: Programs):
+    run = programs.record(str(EXAMPLES / "llama.py"), "--steps", "3")
+    assert run.steps["cold"]
+    assert "cold start" in run.err or "whole" in run.err
+    assert "Optimizer.step#AdamW.step" in {e["name"] for e in run.events()}
+
+
+def test_options_reach_the_profiler(programs: Programs):
+    words = ["--shapes", "--stacks", "--memory", "--flops", "--steps", "2", "--warmup", "4"]
+    run = programs.record(*words, str(EXAMPLES / "llama.py"), "--steps", "20")
+    assert len(run.steps["profiled_s"]) == 2
+    events = run.events()
+    assert any("Input Dims" in e.get("args", {}) for e in events)
+    assert any(e.get("cat") == "python_function" for e in events)
+    assert any(e.get("name") == "[memory]" for e in events)
+
+
+def test_whole_records_from_the_first_op_to_the_last(programs: Programs):
+    run = programs.record("--whole", str(EXAMPLES / "llama.py"), "--steps", "12")
+    names = [e["name"] for e in run.events()]
+    assert names.count("Optimizer.step#AdamW.step") == 12
+
+
+def test_a_launcher_s_ranks_make_one_recording(programs: Programs):
+    run = programs.record("--", "torchrun", "--nproc-per-node", "2", "--standalone", str(EXAMPLES / "ddp.py"))
+    check_ranks(run)
+
+
+def test_a_run_in_each_rank_makes_one_recording(programs: Programs):
+    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    run = programs.plain(*words, "-m", "kinetoscope", "run", "--no-report", str(EXAMPLES / "ddp.py"))
+    check_ranks(run)
+    assert len(list((programs.home / "recordings").iterdir())) == 1
+
+
+def check_ranks(run) -> None:
+    assert run.status == 0, run.err
+    assert sorted(run.out.splitlines())[0].startswith("rank 0 of 2")
+    ranks = run.manifest["ranks"]
+    assert [rank["rank"] for rank in ranks] == [0, 1]
+    assert {rank["steps"]["found_by"] for rank in ranks} == {"optimizer"}
+    # All ranks record the same steps: a collective is to be seen from both ends.
+    assert len({rank["steps"]["first_step"] for rank in ranks}) == 1
+    assert run.marks(0)[:3] == run.marks(1)[:3]
+
+
+def test_compiling_is_logged_and_generated_code_kept(programs: Programs):
+    run = programs.record(str(EXAMPLES / "attention.py"), "--variant", "backward", "--steps", "30")
+    assert run.folder is not None
+    log = (run.folder / run.rank["compile_log"]).read_text()
+    assert log.count('"inductor_output_code"') == len(list((run.folder / "generated").glob("*.py"))) == 2
+    assert '"name": "torch_version"' in log
+    assert "completed fusion round" in (run.folder / run.rank["scheduler_log"]).read_text()
+    assert (run.folder / run.rank["counters"]).read_text().startswith("{")
+    assert run.steps["found_by"] in ("module", "compiled")
+
+
+def test_what_compiles_is_what_compiles_without_us(programs: Programs):
+    script = programs.write(
+        """
+        import torch
+        from torch._dynamo.utils import counters
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
+        compiled = torch.compile(model, backend="eager")
+        optimizer = torch.optim.Adam(model.parameters())
+        step = torch.compile(optimizer.step, backend="eager")
+        in_place = torch.nn.Linear(8, 8)
+        in_place.compile(backend="eager")
+        for _ in range(25):
+            in_place(compiled(torch.ones(2, 8))).sum().backward()
+            step()
+        print({k: dict(v) for k, v in counters.items() if k in ("stats", "frames", "graph_break", "recompiles")})
+        """
+    )
+    plain, run = programs.plain(str(script)), programs.record(str(script))
+    assert run.out == plain.out

@@ -1,0 +1,107 @@
+"""The report's JSON has every key of its contract, whatever the recording."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kinetoscope.analysis.profile import Profile, load
+from kinetoscope.report.build import build
+from traces import host, kernel, nothing, step, trace
+
+# The keys that scripts, CI and acceptance checks read. None may go without raising the schema's number.
+CONTRACT = {
+    "": "schema kinetoscope sources environment devices categories kernels steps ops findings health idle compilation",
+    "sources": "path bytes events rank complete notes",
+    "devices": "rank device name window_us span_us busy_us busy_fraction busy_fraction_of_span compute_us copy_us"
+    " communication_us exposed_communication_us idle_us device_time_us kernel_launches unattributed_kernels"
+    " launches_without_kernel",
+    "categories": "category device_time_us share_of_device_time share_of_window launches distinct_kernels",
+    "kernels": "name short_name category launches device_time_us share_of_device_time mean_us median_us min_us max_us"
+    " p90_us ops graph source bytes flops speed_of_light",
+    "steps": "name start_us duration_us busy_us launches",
+    "ops": "name calls host_self_us host_total_us device_self_us device_total_us",
+    "findings": "rule severity title saving_us saving_basis evidence advice source",
+    "idle": "device cause idle_us share_of_window",
+}
+
+
+def as_json(profile: Profile) -> dict[str, Any]:
+    return json.loads(msgspec.json.encode(build(profile)))
+
+
+@pytest.mark.parametrize(
+    "name", ["mm_64_warm_eager", "forum_noreturn_second", "mm_4096_warm_compile_max-autotune"]
+)
+def test_the_json_has_every_key_of_the_contract(name: str, recorded: Callable[[str], Path]) -> None:
+    report = as_json(load(recorded(f"h200/{name}.json.gz")))
+    assert report["schema"] == "kinetoscope.report/1"
+    for part, keys in CONTRACT.items():
+        rows = [report] if part == "" else report[part]
+        for row in rows:
+            assert set(keys.split()) <= set(row), part
+    for row in report["kernels"]:
+        for op in row["ops"]:
+            assert set(op) == {"name", "launches", "device_time_us"}
+    assert set(report["health"]) == {"verdict", "notes"}
+    assert report["health"]["verdict"] in ("good", "degraded", "unreliable")
+    for note in report["health"]["notes"]:
+        assert {"code", "text", "share_of_device_time"} <= set(note)
+    times = [row["device_time_us"] for row in report["kernels"]]
+    assert times == sorted(times, reverse=True)
+
+
+def test_times_of_a_known_recording_are_what_its_file_says(recorded: Callable[[str], Path]) -> None:
+    report = as_json(load(recorded("h200/mm_64_warm_eager.json.gz")))
+    assert report["environment"]["device_names"] == ["NVIDIA H200"]
+    device = report["devices"][0]
+    assert device["name"] == "NVIDIA H200"
+    # From the file: the steps begin at …437039.676 and end at …437223.299 + 47.147; six kernels, 8.288 µs.
+    assert device["window_us"] == pytest.approx(230.77)
+    assert device["busy_us"] == pytest.approx(8.288)
+    assert device["busy_fraction"] == pytest.approx(8.288 / 230.77)
+    assert [row["name"] for row in report["steps"]] == [f"ProfilerStep#{n}" for n in (2, 3, 4)]
+    assert report["steps"][0]["start_us"] == 4368634437039.676
+    matmul = report["kernels"][0]
+    assert (matmul["name"], matmul["category"], matmul["launches"]) == (
+        "nvjet_sm90_tst_64x8_64x16_1x4_h_bz_NNT",
+        "matmul",
+        3,
+    )
+    assert matmul["ops"] == [{"name": "aten::mm", "launches": 3, "device_time_us": 5.76}]
+
+
+def test_a_compiled_graph_is_told(recorded: Callable[[str], Path]) -> None:
+    report = as_json(load(recorded("h200/mm_4096_warm_compile_max-autotune.json.gz")))
+    (graph,) = report["graphs"]
+    assert (graph["compile_id"], graph["direction"], graph["calls"]) == ("0/0", "inference", 3)
+    assert graph["share_of_device_time"] == pytest.approx(1)
+    assert {kernel["graph"] for kernel in report["kernels"]} == {graph["graph"]}
+
+
+def test_a_recording_of_host_work_alone_makes_a_report() -> None:
+    report = as_json(Profile((trace(host("aten::mm", 0, 10)),)))
+    assert report["devices"] == report["kernels"] == report["categories"] == report["idle"] == []
+    assert [row["name"] for row in report["ops"]] == ["aten::mm"]
+
+
+def test_a_category_has_no_more_of_the_window_than_lies_in_it() -> None:
+    recorded = trace(step(1, 0, 100), kernel("ampere_sgemm", 80, 40), kernel("ampere_sgemm", 500, 10))
+    report = as_json(Profile((recorded,)))
+    (category,) = report["categories"]
+    assert (category["category"], category["launches"], category["distinct_kernels"]) == ("matmul", 2, 1)
+    assert category["device_time_us"] == 50
+    assert category["share_of_window"] == pytest.approx(0.2)
+    assert report["devices"][0]["busy_fraction"] == pytest.approx(0.2)
+
+
+def test_an_empty_trace_makes_a_report() -> None:
+    report = as_json(Profile((nothing(),)))
+    assert (
+        report["devices"] == report["kernels"] == report["steps"] == report["ops"] == report["graphs"] == []
+    )

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from kinetoscope.capture import clocks, environment
+from kinetoscope.capture.ranks import rank_and_world
+
+
+def test_only_variables_known_to_matter_are_kept(monkeypatch: pytest.MonkeyPatch):
+    kept = {
+        "TORCH_LOGS": "+dynamo",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "NCCL_DEBUG": "INFO",
+        "OMP_NUM_THREADS": "2",
+    }
+    secret = {
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "HF_TOKEN": "x",
+        "WANDB_API_KEY": "x",
+        "TORCHINDUCTOR_REDIS_PASSWORD": "x",
+        "TRITON_AUTH_TOKEN": "x",
+        "HOME": "/home/ada",
+        "PYTHONPATH": "/home/ada/secret-project",
+        "CUDA_API_KEY": "x",
+    }
+    for name, value in {**kept, **secret}.items():
+        monkeypatch.setenv(name, value)
+    found = environment.variables()
+    assert kept.items() <= found.items()
+    assert not found.keys() & secret.keys()
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, None),
+        ({"RANK": "1", "WORLD_SIZE": "4"}, (1, 4)),
+        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "3"}, (2, 3)),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, (5, 8)),
+        ({"RANK": "x", "WORLD_SIZE": "4"}, None),
+        ({"RANK": "1"}, None),
+    ],
+)
+def test_rank_and_world(variables: dict[str, str], expected: tuple[int, int] | None):
+    assert rank_and_world(variables) == expected
+
+
+class NVMLError(Exception):
+    pass
+
+
+def test_a_clock_sample_says_none_for_what_the_device_does_not():
+    def unsupported(*_: object) -> int:
+        raise NVMLError
+
+    nvml = SimpleNamespace(
+        NVMLError=NVMLError,
+        NVML_CLOCK_SM=1,
+        NVML_CLOCK_MEM=2,
+        NVML_TEMPERATURE_GPU=0,
+        nvmlDeviceGetClockInfo=lambda handle, kind: {1: 1980, 2: 3201}[kind],
+        nvmlDeviceGetMaxClockInfo=unsupported,
+        nvmlDeviceGetTemperature=lambda handle, sensor: 41,
+        nvmlDeviceGetPowerUsage=lambda handle: 132_460,
+        nvmlDeviceGetCurrentClocksThrottleReasons=lambda handle: 0x4 | 0x40,
+    )
+    sample = clocks.read(nvml, None, 3, "before recording")
+    assert (sample.device, sample.moment) == (3, "before recording")
+    assert (sample.sm_clock_mhz, sample.memory_clock_mhz, sample.max_sm_clock_mhz) == (1980, 3201, None)
+    assert (sample.power_w, sample.temperature_c) == (132.46, 41)
+    assert sample.throttle_reasons == ("power cap", "thermal (hardware)")
