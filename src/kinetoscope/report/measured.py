@@ -140,7 +140,7 @@ def _figures(
             traffic.append(
                 f"speed of light (ncu): memory {ncu.memory_percent:.0f} %, compute {ncu.compute_percent:.0f} %"
             )
-        traffic.append(f"{kernel.launches_per_run} launches in a run of its graph")
+        traffic.append(f"{numbers.count(kernel.launches_per_run, 'launch')} in a run of its graph")
         yield " · ".join(traffic)
     if kernel.registers is not None:
         yield (
