@@ -78,7 +78,7 @@ def main(out: str) -> None:
         loss.backward()
         optimizer.step()
 
-    for _ in range(4):
+    for _ in range(40):
         step()
     torch.cuda.synchronize()
     with torch.profiler.profile(

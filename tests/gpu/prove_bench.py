@@ -270,6 +270,27 @@ def tune(out: Path) -> None:
             )
 
 
+def tune_llama(out: Path) -> None:
+    """A program that compiles by itself, unedited, in processes of its own."""
+    from kinetoscope.bench import settings
+    from kinetoscope.bench.tuning import tune_program
+
+    found = tune_program(
+        settings.grid(["default", "max-autotune-no-cudagraphs"]),
+        [str(HERE / "llama_step.py"), str(out / "ignored.json")],
+        rounds=2,
+        steps=30,
+        progress=print,
+    )
+    results.save(out, "tune_llama", found)
+    print(f"\n{found.recommendation} {found.lines}")
+    for row in found.rows:
+        print(f"   {row.label:28} {row.rounds_s} ratio {row.ratio} [{row.low}, {row.high}] {row.verdict}")
+        print(
+            f"      compile {row.compile_s} s, breaks even {row.break_even_steps}, differs by {row.output_difference}, {row.error}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
@@ -283,6 +304,7 @@ def main() -> None:
         "spread": lambda: spread(chosen.data, chosen.out, chosen.seconds),
         "aa": lambda: aa(chosen.out, 60),
         "tune": lambda: tune(chosen.out),
+        "llama": lambda: tune_llama(chosen.out),
         "timers": lambda: timers(chosen.out),
         "autotune": lambda: autotune(chosen.data, chosen.out, AUTOTUNED, chosen.seconds),
     }

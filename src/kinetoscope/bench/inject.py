@@ -15,14 +15,14 @@ class Injection:
     Args:
         setting: what to compile with; eager hands everything back uncompiled.
         called: told each time that a function the program compiled is called.
-        first_output: told what the first call of each compiled thing returned.
+        first_output: told, under a name that is the same in every setting, what each thing's first call returned.
     """
 
     def __init__(
         self,
         setting: Setting,
         called: Callable[[int, str], None],
-        first_output: Callable[[Any], None],
+        first_output: Callable[[str, Any], None],
     ) -> None:
         self._setting, self._called, self._first_output = setting, called, first_output
         self.calls = 0
@@ -45,7 +45,7 @@ class Injection:
         self.calls += 1
         made = self.made(model, **given)
         if isinstance(made, torch.nn.Module):
-            self.watch_output(made)
+            self.watch_output(f"compiled {self.calls}", made)
             return made
         return self._watched(made, self.calls)
 
@@ -58,10 +58,12 @@ class Injection:
             self.notes.append("the program's own options= of torch.compile are replaced by the mode")
         return self._compile(model, **{**given, **wanted})
 
-    def watch_output(self, module: Any) -> None:
+    def watch_output(self, name: str, module: Any) -> None:
+        """Have the module's next output told under this name."""
+
         def once(_module: Any, _inputs: Any, output: Any) -> None:
             handle.remove()
-            self._first_output(output)
+            self._first_output(name, output)
 
         handle = module.register_forward_hook(once)
 
@@ -75,7 +77,7 @@ class Injection:
             output = function(*arguments, **keywords)
             if not seen:
                 seen = True
-                self._first_output(output)
+                self._first_output(f"compiled {number}", output)
             return output
 
         return call

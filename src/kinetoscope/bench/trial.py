@@ -27,7 +27,8 @@ from kinetoscope.capture.sources import Sources
 
 # The surest sign of a step first.
 STEP_SOURCES = ("optimizer", "module", "call", "range")
-# Outputs are kept for comparison up to so many elements a tensor.
+# First outputs are kept for comparison: of so many things, so many elements of a tensor.
+MOST_OUTPUTS = 16
 MOST_ELEMENTS = 1 << 22
 
 
@@ -137,11 +138,11 @@ def run(order: Order, words: list[str]) -> Report:
     """Run the program in this process as ``__main__`` and report its steps."""
     import torch
 
-    outputs: list[Any] = []
+    outputs: dict[str, list[Any]] = {}
 
-    def keep(output: Any) -> None:
-        if len(outputs) < 16:
-            outputs.extend(t.detach().flatten()[:MOST_ELEMENTS].cpu() for t in tensors(output))
+    def keep(name: str, output: Any) -> None:
+        if len(outputs) < MOST_OUTPUTS:
+            outputs[name] = [t.detach().flatten()[:MOST_ELEMENTS].cpu() for t in tensors(output)]
 
     steps = Steps(order.steps, order.seconds)
     injection = Injection(order.setting, lambda number, name: steps.tick("call", number, name), keep)
@@ -151,6 +152,8 @@ def run(order: Order, words: list[str]) -> Report:
 
     def tick(kind: str, key: Hashable, name: str) -> None:
         if kind in ("module", "training module") and next(sources.leader.parameters(), None) is not None:
+            if name not in modules:
+                injection.watch_output(f"module {name}", sources.leader)
             modules[name] += 1
             if name == order.compile_module and key not in seen:
                 seen.add(key)

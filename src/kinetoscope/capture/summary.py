@@ -40,11 +40,12 @@ def summarize(outcome: Outcome, *, report: bool) -> None:
         say(note)
     say(_steps(first) + (f", on each of {len(manifest.ranks)} ranks" if len(manifest.ranks) > 1 else ""))
     recorded = any(rank.trace for rank in manifest.ranks)
+    reported = False
     if report and recorded:
         command = [sys.executable, "-m", "kinetoscope", "report", str(outcome.folder)]
-        subprocess.call(command, stdout=sys.stderr)
+        reported = subprocess.call(command, stdout=sys.stderr) == 0
     say(f"the recording is {shown(outcome.folder)}")
-    if recorded:
+    if recorded and not reported:  # a report ends with the next commands itself
         say(f"next: kinetoscope report {shown(outcome.folder)} -o report.html")
 
 

@@ -1,0 +1,258 @@
+"""Settings, and a program under each of them: with made-up trials, and a real one on the CPU."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kinetoscope.bench import inject, settings, tuning
+from kinetoscope.bench.settings import Setting
+from kinetoscope.bench.trial import Order, Report
+from kinetoscope.errors import ProgramError
+
+torch = pytest.importorskip("torch")
+
+
+def test_the_grid_has_every_combination_once_eager_first() -> None:
+    found = settings.grid(
+        ["default", "max-autotune"], backends=["inductor", "aot_eager"], batches=["8", "16"]
+    )
+    labels = [setting.label for setting in found]
+    assert labels[0] == "eager batch=8"
+    assert len(labels) == len(set(labels)) == 2 * (1 + 2 + 1)
+    assert "default backend=aot_eager batch=16" in labels
+    assert [s.label for s in found if s.is_base] == ["eager batch=8", "eager batch=16"]
+
+
+def test_the_line_to_write_is_python() -> None:
+    assert Setting(mode="max-autotune", dynamic=True).lines("Net") == (
+        'model = torch.compile(model, mode="max-autotune", dynamic=True)  # the Net',
+    )
+    assert Setting(mode="default").lines("Net") == ("model = torch.compile(model)  # the Net",)
+    assert Setting(matmul_precision="high").lines() == ('torch.set_float32_matmul_precision("high")',)
+
+
+def test_torch_compile_is_injected_as_call_and_as_decorator(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, object]] = []
+    monkeypatch.setattr(torch, "compile", lambda model, **keywords: given.append(keywords) or model)
+    called: list[str] = []
+    outputs: list[object] = []
+    injection = inject.Injection(
+        Setting(mode="reduce-overhead"),
+        lambda number, name: called.append(f"{number} {name}"),
+        lambda name, output: outputs.append((name, output)),
+    )
+    injection.install()
+
+    @torch.compile(mode="default", fullgraph=True, options={"a": 1})
+    def double(x):
+        return 2 * x
+
+    assert [double(3), double(4)] == [6, 8]
+    assert given == [{"mode": "reduce-overhead", "fullgraph": True}]
+    assert called == ["1 double", "1 double"]
+    assert outputs == [("compiled 1", 6)]
+    assert "options=" in injection.notes[0]
+    net = torch.nn.Linear(2, 2)
+    assert torch.compile(net) is net
+    net(torch.ones(1, 2))
+    net(torch.ones(1, 2))
+    assert len(outputs) == 2
+
+
+def test_eager_hands_back_what_it_is_given() -> None:
+    injection = inject.Injection(Setting(), lambda *_: None, lambda *_: None)
+    net = torch.nn.Linear(2, 2)
+    assert injection.compile(net) is net
+    assert injection.compile(lambda x: x + 1)(1) == 2
+
+
+def test_the_difference_between_outputs() -> None:
+    a = [torch.tensor([3.0, 4.0])]
+    assert inject.difference(a, a) == 0
+    assert inject.difference([torch.tensor([3.0, 4.5])], a) == pytest.approx(0.1)
+    assert inject.difference([torch.tensor([3.0, float("nan")])], a) == float("inf")
+    assert inject.difference([torch.ones(3)], a) is None
+    assert inject.difference([], []) is None
+    assert len(inject.tensors({"x": [a[0], (a[0], 5)], "y": None})) == 2
+
+
+def made_up(step_s: Mapping[str, float], *, compile_calls: int = 1, seed: int = 0) -> tuning.Launch:
+    """Trials of a program whose steps last what they are said to, but for 1 % between rounds and 2 % within."""
+    r = random.Random(seed)
+
+    def launch(order: Order, words: Sequence[str], extra: Mapping[str, str]) -> Report:
+        usual = step_s[order.setting.label] * r.lognormvariate(0, 0.002)
+        warm = 5.0 if order.setting.mode else 0.5
+        return Report(
+            steps_by="optimizer",
+            step_name="AdamW",
+            module="Net",
+            before_first_step_s=1.0,
+            steps_s=(warm, *(usual * r.lognormvariate(0, 0.02) for _ in range(40))),
+            compile_calls=compile_calls,
+        )
+
+    return launch
+
+
+def test_the_winner_is_told_with_its_break_even_and_its_line() -> None:
+    times = {"eager": 0.100, "default": 0.080, "max-autotune": 0.070}
+    found = tuning.tune_program(
+        settings.grid(["default", "max-autotune"]), ["train.py"], launch=made_up(times, compile_calls=0)
+    )
+    rows = {row.label: row for row in found.rows}
+    assert rows["default"].ratio == pytest.approx(0.8, rel=0.01)
+    assert rows["default"].low < 0.8 < rows["default"].high  # type: ignore[operator]
+    assert rows["max-autotune"].verdict == "faster"
+    assert rows["max-autotune"].compile_s == pytest.approx(4.5, rel=0.05)
+    assert rows["max-autotune"].break_even_steps == pytest.approx(4.5 / 0.03, rel=0.1)
+    assert found.recommendation.startswith("max-autotune: 1.4")
+    assert found.lines == ('model = torch.compile(model, mode="max-autotune")  # the Net',)
+
+
+def test_no_winner_no_advice() -> None:
+    times = {"eager": 0.1, "default": 0.1}
+    found = tuning.tune_program(settings.grid(["default"]), ["train.py"], launch=made_up(times, seed=3))
+    assert found.rows[1].verdict == "cannot tell"
+    assert found.recommendation.startswith("Stay with eager")
+    assert found.lines == ()
+
+
+def test_of_two_that_cannot_be_told_apart_the_cheaper_is_chosen() -> None:
+    rows = [
+        tuning.Row(setting=Setting(), label="eager", step_s=1.0),
+        tuning.Row(
+            setting=Setting(mode="default"),
+            label="default",
+            step_s=0.81,
+            ratio=0.81,
+            low=0.79,
+            high=0.83,
+            verdict="faster",
+            compile_s=5.0,
+        ),
+        tuning.Row(
+            setting=Setting(mode="max-autotune"),
+            label="max-autotune",
+            step_s=0.80,
+            ratio=0.80,
+            low=0.78,
+            high=0.82,
+            verdict="faster",
+            compile_s=65.0,
+        ),
+    ]
+    text, lines = tuning.recommend(rows, None)
+    assert text.startswith("default: 1.23×")
+    assert "max-autotune cannot be told from it and costs 60 s more" in text
+    assert lines == ("torch.compile(…)",)
+
+
+def test_a_faster_setting_with_other_output_is_left_out() -> None:
+    row = tuning.Row(
+        setting=Setting(mode="default"),
+        label="default",
+        step_s=0.5,
+        ratio=0.5,
+        low=0.4,
+        high=0.6,
+        verdict="faster",
+        agrees=False,
+    )
+    text, _ = tuning.recommend([row], None)
+    assert "its output differs" in text
+    assert text.startswith("Stay with eager")
+
+
+def test_a_program_that_fails_or_has_no_steps_says_so() -> None:
+    def fails(order: Order, words: Sequence[str], extra: Mapping[str, str]) -> Report:
+        return Report(error="ValueError: no data")
+
+    with pytest.raises(ProgramError, match="no data"):
+        tuning.tune_program(settings.grid(["default"]), ["train.py"], launch=fails)
+    with pytest.raises(ProgramError, match="no steps"):
+        tuning.tune_program(settings.grid(["default"]), ["train.py"], launch=lambda *_: Report(module="Net"))
+
+
+def test_a_setting_that_fails_is_a_row_and_is_not_run_again() -> None:
+    runs: list[str] = []
+    good = made_up({"eager": 0.1, "default": 0.1, "max-autotune": 0.1})
+
+    def launch(order: Order, words: Sequence[str], extra: Mapping[str, str]) -> Report:
+        runs.append(order.setting.label)
+        return (
+            Report(error="BackendCompilerFailed")
+            if order.setting.mode == "default"
+            else good(order, words, extra)
+        )
+
+    found = tuning.tune_program(settings.grid(["default", "max-autotune"]), ["train.py"], launch=launch)
+    assert runs.count("default") == 1
+    assert runs.count("max-autotune") == 3
+    assert found.rows[1].error == "BackendCompilerFailed"
+
+
+def test_warm_up_is_what_comes_before_the_last_slow_step_of_the_first_half() -> None:
+    assert tuning.steady([9.0, 1.0, 1.0, 5.0, 1.0, 1.1, 1.0, 1.2, 1.0, 1.0]) == [1.0, 1.1, 1.0, 1.2, 1.0, 1.0]
+    assert tuning.steady([1.0, 1.0, 1.0, 1.0]) == [1.0, 1.0, 1.0]
+
+
+PROGRAM = """
+import sys
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = torch.nn.Linear(16, 16)
+    def forward(self, x):
+        return torch.softmax(self.a(x), -1)
+
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+x = torch.randn(int(sys.argv[1]), 16)
+for step in range(100000):
+    optimizer.zero_grad()
+    net(x).sum().backward()
+    optimizer.step()
+raise SystemExit("never reached: enough steps were seen before")
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_real_program_that_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM)
+    found = tuning.tune_program(
+        settings.grid(["default"], batches=["4"]), [str(script), "{batch}"], rounds=1, steps=12
+    )
+    eager, default = found.rows
+    assert found.steps_by == "optimizer"
+    assert found.reports[eager.label][0].module == "Net"
+    assert (eager.graphs, default.graphs) == (0, 1)
+    assert default.error is None
+    assert default.agrees
+    assert default.output_difference < 1e-4  # type: ignore[operator]
+    assert default.compile_s > 0  # type: ignore[operator]
+    json.loads(msgspec.json.encode(found))
+
+
+def test_a_model_in_this_process() -> None:
+    import kinetoscope
+
+    torch._dynamo.reset()
+    found = kinetoscope.tune(torch.nn.Linear(8, 8), (torch.ones(2, 8),), modes=["default"], seconds=0.3)
+    eager, default = found.rows
+    assert (eager.label, default.label) == ("eager", "default")
+    assert default.agrees
+    assert default.verdict in ("faster", "slower", "cannot tell")
+    assert found.device
+    assert sys.modules["torch"] is torch
