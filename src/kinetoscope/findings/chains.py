@@ -44,7 +44,8 @@ def elementwise_chains(scene: Scene, work: pl.DataFrame) -> pl.DataFrame:
         .cum_sum()
         .alias("chain")
     ).filter("fusible")
-    ordered = _split_repeats(ordered)
+    long = (pl.len() >= LENGTH) & (pl.col("duration_ns").mean() >= MEAN_NS)
+    ordered = _split_repeats(ordered.filter(long.over("chain")))
     duration = pl.col("duration_ns")
     return (
         ordered.with_columns(

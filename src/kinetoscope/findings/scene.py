@@ -31,6 +31,7 @@ HIGH, MEDIUM, LOW = 0.10, 0.03, 0.005
 # A step that takes hardly longer than its device work waits for nothing else.
 DEVICE_BOUND = 1.1
 
+SHOWN_GROUPS = 4  # findings of one rule on one rank: kernels beyond the worst few are noise
 SHOWN_EVENTS = 12  # evidence lists the first few events; their number is in the text
 
 
@@ -199,6 +200,8 @@ class Scene:
     def device_saving(self, events: pl.DataFrame, basis: str) -> Saving:
         """What is saved if device events are shortened: columns ``id`` and ``saved_ns``."""
         freed = float(events["saved_ns"].sum() or 0) / self.steps / 1000
+        if freed < LOW * self.step_us:  # no severity asks for more: the replay is spared
+            return Saving(0.0, basis, False, 0.0)
         sooner = timeline.sooner(self.trace, events.select("id", "saved_ns")) / self.steps / 1000
         us = min(freed, sooner)
         busy = self.busy_ns / self.steps / 1000
@@ -313,6 +316,16 @@ def severity(saving: Saving, at_most: Severity = "high") -> Severity | None:
 def scenes(profile: Profile) -> tuple[Scene, ...]:
     """One a rank."""
     return tuple(Scene(profile, trace) for trace in profile.traces)
+
+
+def heaviest(events: pl.DataFrame, *by: str) -> list[pl.DataFrame]:
+    """The groups of events that would save most (column ``saved_ns``), ``SHOWN_GROUPS`` of them at most."""
+    top = events.group_by(*by).agg(pl.col("saved_ns").sum().alias("together_ns"))
+    top = top.sort("together_ns", descending=True).head(SHOWN_GROUPS)
+    kept = events.join(top, on=list(by), maintain_order="left").sort(
+        "together_ns", descending=True, maintain_order=True
+    )
+    return kept.partition_by(*by, maintain_order=True) if len(kept) else []
 
 
 def at_line(file: str | None, line: int | None) -> str | None:

@@ -27,7 +27,7 @@ import polars as pl
 
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Evidence, Finding
-from kinetoscope.findings.scene import Scene, scenes, severity
+from kinetoscope.findings.scene import Scene, heaviest, scenes, severity
 
 STEPS = 3  # of two, nobody knows which is usual
 LONG_NS = 10_000
@@ -50,15 +50,16 @@ def find(profile: Profile) -> Iterable[Finding]:
             .with_columns((pl.col("duration_ns") - pl.col("usual_ns")).clip(lower_bound=0).alias("saved_ns"))
         )
         slow = kernels.filter(pl.col("duration_ns") > SPREAD * pl.col("usual_ns"))
-        for (name,), group in slow.group_by("name", maintain_order=True):
+        for group in heaviest(slow, "name"):
+            name = str(group["name"][0])
             saving = scene.device_saving(group, "the time above each launch's own median over the steps")
             level = severity(saving, at_most="medium")
             if level in (None, "info"):  # one kernel of many, beside the critical path
                 continue
             worst = group.sort("saved_ns", descending=True)
             yield Finding(
-                subject=str(name),
-                title=f"{scene.short(str(name))} takes up to {int(worst['duration_ns'][0]) / 1000:.0f} µs where "
+                subject=name,
+                title=f"{scene.short(name)} takes up to {int(worst['duration_ns'][0]) / 1000:.0f} µs where "
                 f"{worst['usual_ns'][0] / 1000:.0f} µs is usual ({len(group)} slow launches)",
                 severity=level,
                 saving=saving,

@@ -29,7 +29,7 @@ import polars as pl
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.roofline import costed
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import scenes, severity
+from kinetoscope.findings.scene import heaviest, scenes, severity
 
 SHARE = 0.5
 POSSIBLE = 0.8
@@ -47,7 +47,8 @@ def find(profile: Profile) -> Iterable[Finding]:
             (pl.col("bytes") / pl.col("time_ns") * 1e9 / pl.col("peak_bandwidth")).alias("share")
         ).filter(pl.col("share") < SHARE)
         calls = calls.with_columns((pl.col("time_ns") * (1 - pl.col("share") / POSSIBLE)).alias("saved_ns"))
-        for (name, op), group in calls.group_by("name", "op_name", maintain_order=True):
+        for group in heaviest(calls, "name", "op_name"):
+            name, op = str(group["name"][0]), str(group["op_name"][0])
             saving = scene.device_saving(group, "the same bytes at 80 % of the device's bandwidth")
             level = severity(saving, at_most="medium")
             if level in (None, "info"):  # one kernel of many, beside the critical path
@@ -64,6 +65,6 @@ def find(profile: Profile) -> Iterable[Finding]:
                 advice="Look at the strides of its inputs: contiguous memory is read several times as fast.",
                 snippet="column = x[:, 3].contiguous()  # once, outside of the loop",
                 source=scene.source(shown["op"]),
-                proof=scene.bench(str(name)),
+                proof=scene.bench(name),
                 rank=scene.rank,
             )

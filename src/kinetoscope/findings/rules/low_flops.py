@@ -29,7 +29,7 @@ from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.roofline import costed
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rules.misaligned_shapes import MISALIGNED
-from kinetoscope.findings.scene import scenes, severity
+from kinetoscope.findings.scene import heaviest, scenes, severity
 
 SHARE = 0.4
 POSSIBLE = 0.7
@@ -51,7 +51,8 @@ def find(profile: Profile) -> Iterable[Finding]:
             (pl.col("flops") / pl.col("time_ns") * 1e9 / pl.col("peak_flops")).alias("share")
         ).filter(pl.col("share") < SHARE)
         calls = calls.with_columns((pl.col("time_ns") * (1 - pl.col("share") / POSSIBLE)).alias("saved_ns"))
-        for (name, op), group in calls.group_by("name", "op_name", maintain_order=True):
+        for group in heaviest(calls, "name", "op_name"):
+            name, op = str(group["name"][0]), str(group["op_name"][0])
             saving = scene.device_saving(group, "the same arithmetic at 70 % of the device's peak")
             level = severity(saving, at_most="medium")
             if level in (None, "info"):  # one kernel of many, beside the critical path
@@ -68,6 +69,6 @@ def find(profile: Profile) -> Iterable[Finding]:
                 advice="Batch the products or concatenate their rows; the device has room for more tiles.",
                 snippet="torch.cat(parts) @ w",
                 source=scene.source(shown["op"]),
-                proof=scene.bench(str(name)),
+                proof=scene.bench(name),
                 rank=scene.rank,
             )

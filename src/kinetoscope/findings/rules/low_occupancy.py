@@ -28,7 +28,7 @@ import polars as pl
 
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import scenes, severity
+from kinetoscope.findings.scene import heaviest, scenes, severity
 
 LONG_NS = 20_000
 OCCUPANCY = 0.25
@@ -54,15 +54,16 @@ def find(profile: Profile) -> Iterable[Finding]:
             )
             .with_columns((pl.col("duration_ns") * GAIN).alias("saved_ns"))
         )
-        for (name,), group in kernels.group_by("name", maintain_order=True):
+        for group in heaviest(kernels, "name"):
+            name = str(group["name"][0])
             saving = scene.device_saving(group, "half of the kernels' time, an estimate")
             level = severity(saving, at_most="medium")
             if level in (None, "info"):  # one kernel of many, beside the critical path
                 continue
             first = group.sort("duration_ns", descending=True).row(0, named=True)
             yield Finding(
-                subject=str(name),
-                title=f"{scene.short(str(name))} keeps {first['occupancy']:.0%} of a multiprocessor's threads resident "
+                subject=name,
+                title=f"{scene.short(name)} keeps {first['occupancy']:.0%} of a multiprocessor's threads resident "
                 f"({first['registers']} registers a thread, {(first['shared_memory_bytes'] or 0) / 1024:.0f} KiB shared)",
                 severity=level,
                 saving=saving,
@@ -72,6 +73,6 @@ def find(profile: Profile) -> Iterable[Finding]:
                 advice="Smaller blocks, more warps, or fewer values held at a time.",
                 snippet="kernel[grid](…, BLOCK=1024, num_warps=4)",
                 source=scene.source(group["op"]),
-                proof=scene.bench(str(name)),
+                proof=scene.bench(name),
                 rank=scene.rank,
             )

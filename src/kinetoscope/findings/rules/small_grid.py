@@ -25,7 +25,7 @@ import polars as pl
 
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import scenes, severity
+from kinetoscope.findings.scene import heaviest, scenes, severity
 
 LONG_NS = 20_000  # shorter ones are as long as a launch: more blocks would save nothing
 USED = 0.5  # above it, some multiprocessors have one block more than others, and cutting finer gains little
@@ -43,21 +43,22 @@ def find(profile: Profile) -> Iterable[Finding]:
             .filter(pl.col("blocks") <= USED * processors)
             .with_columns((pl.col("duration_ns") * (1 - pl.col("blocks") / processors)).alias("saved_ns"))
         )
-        for (name,), group in kernels.group_by("name", maintain_order=True):
+        for group in heaviest(kernels, "name"):
+            name = str(group["name"][0])
             saving = scene.device_saving(group, f"the same work spread over {processors} multiprocessors")
             level = severity(saving)
             if level in (None, "info"):  # one kernel of many, beside the critical path
                 continue
             longest = group.sort("duration_ns", descending=True)
             yield Finding(
-                subject=str(name),
-                title=f"{scene.short(str(name))} uses {longest['blocks'][0]} blocks on {processors} multiprocessors and takes "
+                subject=name,
+                title=f"{scene.short(name)} uses {longest['blocks'][0]} blocks on {processors} multiprocessors and takes "
                 f"{int(longest['duration_ns'][0]) / 1000:.0f} µs",
                 severity=level,
                 saving=saving,
                 evidence=[scene.evidence(f"{len(group)} launches", longest)],
                 advice="Cut the work along another dimension, so that every multiprocessor has some.",
                 source=scene.source(longest["op"]),
-                proof=scene.bench(str(name)),
+                proof=scene.bench(name),
                 rank=scene.rank,
             )
