@@ -5,7 +5,7 @@ import torch
 RECORD = {
     "fresh_process": True,
     "compile_log": True,
-    "warmup": 0,
+    "warmup": 1,
     "schedule_warmup": 0,
     "active": 2,
     "measure": "recorded",
