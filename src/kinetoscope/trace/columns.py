@@ -11,6 +11,7 @@ from kinetoscope.trace.events import ABSENT, canonical
 
 _TYPES: dict[str, Any] = {"q": pl.Int64, "d": pl.Float64, "I": pl.UInt32, "B": pl.UInt8}
 _PLAIN = frozenset(["id", "event", "lane", "start_ns", "duration_ns"])
+_NEEDED = _PLAIN | {"name", "category", "device", "stream", "flow"}
 
 
 def unpacked(name: str, typecode: str, data: bytes) -> pl.Series:
@@ -54,7 +55,7 @@ class Meaning(NamedTuple):
         found: list[pl.Series] = []
         while columns:
             column = columns.pop()
-            if not _is_empty(column):
+            if not is_empty(column):
                 found.append(self._column(column.gather(order)))
         return found
 
@@ -75,8 +76,9 @@ class Meaning(NamedTuple):
         return column.fill_nan(None) if column.dtype == pl.Float64 else column
 
 
-def _is_empty(column: pl.Series) -> bool:
-    if column.name in _PLAIN or column.name in ("name", "category"):
+def is_empty(column: pl.Series) -> bool:
+    """Whether a packed column holds nothing, and may be left out."""
+    if column.name in _NEEDED:
         return False
     if column.dtype == pl.UInt32:
         return column.max() in (0, None)

@@ -36,14 +36,13 @@ class Layout(NamedTuple):
 _INPUTS = ("input_dims", "input_types", "input_strides", "concrete_inputs")
 _LIMITS = ("registers", "shared_memory_bytes", "bytes", "graph_node", "graph")
 _OCCUPANCY = ("blocks_per_sm", "warps_per_sm", "occupancy_percent")
-_KERNEL = ("kernel_file", "kernel_hash")
 _PYTHON = ("python_id", "python_parent_id", "python_module_id")
 _MEMORY = ("device_type", "device_id", "memory_bytes", "total_allocated", "total_reserved")
 LAYOUTS = {
     "ops": Layout(
         ("external_id", "sequence", "forward_thread", "kernel_flops"),
         ("kernel_gigabytes",),
-        ("call_stack", *_KERNEL),
+        ("call_stack", "kernel_file"),
         _INPUTS,
         collective=True,
     ),
@@ -220,12 +219,12 @@ class Packer:
             return
         extend("lane", "I", self._lanes.of(map(_LANE, events)), None)
         extend("category", "I", self._names.of(map(_CATEGORY, events)), None)
-        extend("name", "I", self._names.of(map(_NAME, events)), None)
         self._times(table, "start", list(map(_TS, events)))
         if room == "flows":
             extend("flow", "q", [ABSENT if e.id is None else e.id for e in events], self._integer)
             extend("is_start", "B", [e.ph == "s" for e in events], None)
             return
+        extend("name", "I", self._names.of(map(_NAME, events)), None)
         if room in ("ops", "calls", "python", "device", "notes"):
             self._times(table, "duration", list(map(_DUR, events)))
         self._arguments(table, [event.args or _EMPTY for event in events])

@@ -34,7 +34,6 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     python_parent_id: Any = msgspec.field(default=ABSENT, name="Python parent id")
     python_module_id: Any = msgspec.field(default=ABSENT, name="Python module id")
     kernel_file: Any = b""
-    kernel_hash: Any = b""
     kernel_flops: Any = msgspec.field(default=ABSENT, name="kernel_flop")
     kernel_gigabytes: Any = msgspec.field(default=NO_NUMBER, name="kernel_num_gb")
     device: Any = ABSENT

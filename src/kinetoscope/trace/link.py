@@ -24,11 +24,10 @@ def link(trace: Trace) -> Trace:
     the device event names by External id. ``step``: by the time of the launch, or of the event itself.
     """
     host = trace.host_events
-    category = host["category"].cast(pl.String)
-    is_op = category.is_in(_OPS)
+    is_op = _in_category(host, _OPS)
     calls = host.select(
         launch="id", correlation="correlation", lane="lane", launch_ns="start_ns", call_external="external_id"
-    ).filter(category.is_in(LAUNCHING))
+    ).filter(_in_category(host, LAUNCHING))
     steps = _steps(host, is_op)
     device = _with_launch(trace.device_events.drop("launch", "op", "step"), calls, trace.flows)
     device = _with_op(device, host, is_op, calls)
@@ -38,6 +37,11 @@ def link(trace: Trace) -> Trace:
         device_events=schema.conform(device, schema.DEVICE_EVENTS),
         steps=schema.conform(steps, schema.STEPS),
     )
+
+
+def _in_category(host: pl.DataFrame, categories: list[str]) -> pl.Series:
+    seen = host["category"].unique()
+    return host["category"].is_in(seen.filter(seen.cast(pl.String).is_in(categories)).implode())
 
 
 def _steps(host: pl.DataFrame, is_op: pl.Series) -> pl.DataFrame:
@@ -67,27 +71,21 @@ def _with_launch(device: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame)
 
 def _nearest_call(device: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
     """Several processes in one file use the same ids: the last call of that id before the work, else the first."""
-    calls = calls.sort("launch_ns")
+    calls = calls.select("correlation", "launch", "launch_ns").sort("launch_ns")
     before = (
         device.select("id", "correlation", "start_ns")
         .sort("start_ns")
-        .join_asof(
-            calls.select("correlation", "launch", "launch_ns"),
-            left_on="start_ns",
-            right_on="launch_ns",
-            by="correlation",
-            check_sortedness=False,
-        )
-        .select("id", before="launch")
+        .join_asof(calls, left_on="start_ns", right_on="launch_ns", by="correlation", check_sortedness=False)
+        .select("id", "launch")
+        .sort("id")["launch"]
     )
+    if before.null_count() == 0:
+        return before
     first = calls.unique("correlation", keep="first", maintain_order=True)
-    return (
-        device.select("id", "correlation")
-        .join(before, on="id", how="left", maintain_order="left")
-        .join(first.select("correlation", "launch"), on="correlation", how="left", maintain_order="left")
-        .select(pl.coalesce("before", "launch"))
-        .to_series()
-    )
+    any_call = device.select("correlation").join(
+        first.select("correlation", "launch"), on="correlation", how="left", maintain_order="left"
+    )["launch"]
+    return before.zip_with(before.is_not_null(), any_call)
 
 
 def _launch_by_flow(device: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame) -> pl.Series:

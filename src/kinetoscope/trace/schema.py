@@ -57,8 +57,9 @@ HOST_EVENTS: Schema = {
     "python_id": Column(pl.Int64, "id of a python_function event"),
     "python_parent_id": Column(pl.Int64, "id of the python_function that called it"),
     "python_module_id": Column(pl.Int64, "python_function events `nn.Module: NAME_n`: which module object"),
-    "kernel_file": Column(TEXT, "triton launches: the file of the generated kernel, where recorded"),
-    "kernel_hash": Column(TEXT, "triton launches: hash of the generated kernel, where recorded"),
+    "kernel_file": Column(
+        TEXT, "triton launches: the file of the generated kernel (its name is the hash), where recorded"
+    ),
     "kernel_flops": Column(pl.Int64, "triton launches: FLOPs that Inductor counted, where recorded"),
     "kernel_gigabytes": Column(
         pl.Float64, "triton launches: 1e9 bytes that Inductor counted, where recorded"

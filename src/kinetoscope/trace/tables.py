@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from kinetoscope.trace import schema
-from kinetoscope.trace.columns import Meaning, nanoseconds, unpacked
+from kinetoscope.trace.columns import Meaning, is_empty, nanoseconds, unpacked
 from kinetoscope.trace.decode import Batch, Codes
 from kinetoscope.trace.events import ABSENT, DEVICE_KINDS
 from kinetoscope.trace.tree import nested, sorted_by_lane
 
 _DAY_NS = 86_400_000_000_000
+_WIDE = ("ops", "python", "device")  # rooms with columns that most recordings leave empty
 _TIMED = ("ops", "calls", "python", "device", "notes", "flows", "instants")
 _END = (1 << 63) - 1
 
@@ -62,7 +63,9 @@ class Assembly:
                     column = texts.gather(column)
                 elif name in ("start", "duration"):
                     name, column = f"{name}_ns", nanoseconds(column)
-                columns.append(column.alias(name))
+                column = column.alias(name)
+                if room not in _WIDE or not is_empty(column):
+                    columns.append(column)
             self._frames.setdefault(room, []).append(pl.DataFrame(columns))
         self.events += batch.events
         for mine, theirs in ((self.unused, batch.unused), (self.damages, batch.damages)):
@@ -82,18 +85,18 @@ class Assembly:
             pl.Series("pid", [pid for pid, _ in self._lanes], pl.String),
             pl.Series("tid", [tid for _, tid in self._lanes], pl.String),
         )
-        labels = frames.pop("labels", None)
-        host = [frames.pop(room) for room in ("ops", "calls", "python") if room in frames]
+        labels = meaning.table(frames.pop("labels", None))
+        flows = schema.conform(meaning.table(frames.pop("flows", None)), schema.FLOWS)
+        notes = _on_device(frames.pop("notes", None), meaning, ["event"])
         device = _on_device(frames.pop("device", None), meaning, ["device", "start_ns", "event"])
+        memory = self._memory(meaning.table(frames.pop("instants", None)))
         return Tables(
-            _lanes(meaning, None if labels is None else meaning.table(labels), device),
-            _host(host, meaning),
+            _lanes(meaning, labels, device),
+            _host([frames.pop(room) for room in ("ops", "calls", "python") if room in frames], meaning),
             schema.conform(device, schema.DEVICE_EVENTS),
-            schema.conform(
-                _on_device(frames.pop("notes", None), meaning, ["event"]), schema.DEVICE_ANNOTATIONS
-            ),
-            schema.conform(meaning.table(frames.pop("flows", None)), schema.FLOWS),
-            self._memory(meaning.table(frames.pop("instants", None))),
+            schema.conform(notes, schema.DEVICE_ANNOTATIONS),
+            flows,
+            memory,
         )
 
     def _memory(self, instants: pl.DataFrame) -> pl.DataFrame:
@@ -191,9 +194,9 @@ def _on_device(frame: pl.DataFrame | None, meaning: Meaning, order: list[str]) -
     )
 
 
-def _lanes(meaning: Meaning, labels: pl.DataFrame | None, device: pl.DataFrame) -> pl.DataFrame:
+def _lanes(meaning: Meaning, labels: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     lanes = pl.DataFrame([meaning.pid, meaning.tid]).with_row_index("id")
-    if labels is not None:
+    if len(labels):
         labels = labels.with_columns(pl.col("name").cast(pl.String))
         processes = labels.filter(pl.col("name") == "process_name").select("pid", process_name="label")
         threads = labels.filter(pl.col("name") == "thread_name").select("pid", "tid", thread_name="label")

@@ -13,6 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, BinaryIO
@@ -61,7 +62,8 @@ class Workers:
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
-                    pipe.close()
+                    with suppress(OSError):  # what it did not read before it was ended
+                        pipe.close()
 
     def decode(self, spans: Iterable[Span]) -> Iterator[Batch]:
         """What every span packs into, in order; at most two per process are under way."""
