@@ -25,12 +25,10 @@ def link(trace: Trace) -> Trace:
     """
     host = trace.host_events
     is_op = _in_category(host, _OPS)
-    calls = host.select(
-        launch="id", correlation="correlation", lane="lane", launch_ns="start_ns", call_external="external_id"
-    ).filter(_in_category(host, LAUNCHING))
+    is_call = _in_category(host, LAUNCHING)
     steps = _steps(host, is_op)
-    device = _with_launch(trace.device_events.drop("launch", "op", "step"), calls, trace.flows)
-    device = _with_op(device, host, is_op, calls)
+    device = _with_launch(trace.device_events.drop("launch", "op", "step"), host, is_call, trace.flows)
+    device = _with_op(device, host, is_op)
     device = device.with_columns(_step_of(device, host, steps))
     return replace(
         trace,
@@ -55,43 +53,50 @@ def _steps(host: pl.DataFrame, is_op: pl.Series) -> pl.DataFrame:
     )
 
 
-def _with_launch(device: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
-    numbered = calls.filter(pl.col("correlation") != 0)
-    if numbered["correlation"].is_duplicated().any():
-        launch = _nearest_call(device, numbered)
+def _with_launch(
+    device: pl.DataFrame, host: pl.DataFrame, is_call: pl.Series, flows: pl.DataFrame
+) -> pl.DataFrame:
+    calls = host.select("correlation", launch="id").filter(is_call & (host["correlation"] != 0))
+    if calls["correlation"].is_duplicated().any():
+        launch = _nearest_call(device, calls, host["start_ns"])
     else:
         launch = device.select("correlation").join(
-            numbered.select("correlation", "launch"), on="correlation", how="left", maintain_order="left"
+            calls, on="correlation", how="left", maintain_order="left"
         )["launch"]
     device = device.with_columns(launch.alias("launch"))
     if launch.null_count() and len(flows):
-        device = device.with_columns(pl.coalesce("launch", _launch_by_flow(device, calls, flows)))
+        device = device.with_columns(
+            pl.coalesce("launch", _launch_by_flow(device, host.filter(is_call), flows))
+        )
     return device
 
 
-def _nearest_call(device: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
-    """Several processes in one file use the same ids: the last call of that id before the work, else the first."""
-    calls = calls.select("correlation", "launch", "launch_ns").sort("launch_ns")
-    before = (
-        device.select("id", "correlation", "start_ns")
-        .sort("start_ns")
-        .join_asof(calls, left_on="start_ns", right_on="launch_ns", by="correlation", check_sortedness=False)
-        .select("id", "launch")
-        .sort("id")["launch"]
-    )
-    if before.null_count() == 0:
-        return before
-    first = calls.unique("correlation", keep="first", maintain_order=True)
-    any_call = device.select("correlation").join(
-        first.select("correlation", "launch"), on="correlation", how="left", maintain_order="left"
-    )["launch"]
-    return before.zip_with(before.is_not_null(), any_call)
+def _nearest_call(device: pl.DataFrame, calls: pl.DataFrame, host_starts: pl.Series) -> pl.Series:
+    """Several processes in one file use the same ids: the last call of that id before the work, else the first.
+
+    A search in calls ordered by id and time, laid out as one number: an as-of join would take three times the memory.
+    """
+    calls = calls.with_columns(launch_ns=host_starts.gather(calls["launch"])).sort("correlation", "launch_ns")
+    ids = calls["correlation"].unique().sort()
+    wanted = device["correlation"]
+    place = ids.search_sorted(wanted, side="left").cast(pl.Int64).clip(0, len(ids) - 1)
+    known = (ids.gather(place) == wanted).fill_null(False)
+    first, last = calls.select(first=pl.col("launch_ns").min(), last=pl.col("launch_ns").max()).row(0)
+    coarse = max(1, (last - first + 2) * len(ids) >> 62)  # nanoseconds, unless the numbers would not fit
+    width = (last - first) // coarse + 2
+    times = (calls["launch_ns"] - first) // coarse + 1
+    starts = (device["start_ns"] - first).clip(-coarse, last - first) // coarse + 1
+    ordered = calls["correlation"].rle_id().cast(pl.Int64) * width + times
+    row = ordered.search_sorted(place * width + starts, side="right").cast(pl.Int64) - 1
+    before = (calls["correlation"].gather(row.clip(0)) == wanted).fill_null(False) & (row >= 0)
+    row = row.zip_with(before | ~known, row + 1)
+    return calls["launch"].gather(row.clip(0, len(calls) - 1)).set(~known, None)
 
 
 def _launch_by_flow(device: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame) -> pl.Series:
     flows = flows.filter(pl.col("category").cast(pl.String) == "ac2g")
     at = ["lane", "start_ns"]
-    begins = flows.filter("is_start").join(calls.rename({"launch_ns": "start_ns"}), on=at)
+    begins = flows.filter("is_start").join(calls.select(*at, launch="id"), on=at)
     ends = flows.filter(~pl.col("is_start")).join(begins.select("flow", "launch").unique("flow"), on="flow")
     found = device.select(*at).join(
         ends.select(*at, "launch").unique(at), on=at, how="left", maintain_order="left"
@@ -99,7 +104,7 @@ def _launch_by_flow(device: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFra
     return found["launch"]
 
 
-def _with_op(device: pl.DataFrame, host: pl.DataFrame, is_op: pl.Series, calls: pl.DataFrame) -> pl.DataFrame:
+def _with_op(device: pl.DataFrame, host: pl.DataFrame, is_op: pl.Series) -> pl.DataFrame:
     around = pl.DataFrame({"parent": host["parent"], "is_op": is_op})
     op = around["parent"].gather(device["launch"])
     while True:  # up the tree, a level a round: python functions and the like may stand between
@@ -112,10 +117,8 @@ def _with_op(device: pl.DataFrame, host: pl.DataFrame, is_op: pl.Series, calls: 
         return device
     named = host.filter(is_op).select(op_named="id", external_id="external_id").drop_nulls()
     named = named.filter((pl.col("external_id") != 0) & ~pl.col("external_id").is_duplicated())
-    call = pl.DataFrame({"launch": device["launch"]}).join(
-        calls.select("launch", "call_external"), on="launch", how="left", maintain_order="left"
-    )
-    external = device.select(external_id=pl.coalesce(call["call_external"], pl.col("external_id")))
+    of_call = host["external_id"].gather(device["launch"])
+    external = device.select(external_id=pl.coalesce(of_call, pl.col("external_id")))
     by_id = external.join(named, on="external_id", how="left", maintain_order="left")["op_named"]
     return device.with_columns(pl.coalesce("op", by_id))
 
