@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
 from kinetoscope.errors import NotATraceError
-from kinetoscope.trace import schema
+from kinetoscope.trace import cache, schema
 from kinetoscope.trace.container import open_supply
 from kinetoscope.trace.cutter import Cutter
 from kinetoscope.trace.damage import described, is_complete
@@ -40,6 +41,14 @@ def read(path: str | Path, *, rank: int | None = None, progress: Progress | None
         TooLargeError: it unpacks past the limit.
     """
     path = Path(path)
+    trace = cache.recall(path)
+    if trace is None:
+        trace = _read(path, progress)
+        cache.keep(path, trace)
+    return trace if rank is None else replace(trace, source=replace(trace.source, rank=rank))
+
+
+def _read(path: Path, progress: Progress | None) -> Trace:
     size = path.stat().st_size if path.is_file() else 0
     moved = None if progress is None else partial(_tell, progress, size)
     with closing(open_supply(path, moved)) as supply:
@@ -59,7 +68,7 @@ def read(path: str | Path, *, rank: int | None = None, progress: Progress | None
         str(path),
         size,
         assembly.events,
-        _rank(metadata) if rank is None else rank,
+        _rank(metadata),
         is_complete(damages),
         described(damages),
         MappingProxyType(assembly.unused),

@@ -1,0 +1,176 @@
+"""Parsed tables kept as Parquet, so that opening a trace again takes a tenth of a second.
+
+For a recording they lie in its own folder, ``tables/``; for a bare trace in the user's cache folder, never beside the
+user's file. An entry is a folder named by what the file holds: its size, its modification time, and a hash of its
+first and last 64 KiB and of sixteen blocks between. (Only an edit that keeps the size, misses all of those and sets
+the modification time back would be mistaken for the original.) Entries are written elsewhere and renamed into place, so readers
+and other writers never see half of one; one that cannot be read is as good as none.
+
+``KINETOSCOPE_CACHE=0`` turns it off; ``KINETOSCOPE_CACHE_SIZE`` (bytes; 2 GiB if not set) bounds the user's folder, from
+which the entries unused for longest go first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from kinetoscope import __version__
+from kinetoscope.recording import manifest
+from kinetoscope.trace import schema
+from kinetoscope.trace.model import DeviceProperties, Source, Trace
+
+FORMAT = 1  # raise when what the tables hold changes
+WORTH_KEEPING = 50_000  # events; below this reading is as fast
+_DEFAULT_SIZE = 2 << 30
+_EDGE = 64 << 10
+_SAMPLES, _SAMPLE = 16, 4 << 10
+_FACTS = "facts.json"
+
+
+class _Facts(msgspec.Struct, frozen=True):
+    source: Source
+    devices: tuple[dict[str, Any], ...]
+    metadata: dict[str, Any]
+
+
+def recall(path: Path) -> Trace | None:
+    """The trace of this file, if its tables were kept."""
+    folder = _entry(path)
+    if folder is None or not folder.is_dir():
+        return None
+    try:
+        facts = msgspec.json.decode((folder / _FACTS).read_bytes(), type=_Facts)
+        tables = {name: _table(folder, name, declared) for name, declared in schema.TABLES.items()}
+        os.utime(folder)
+    except (OSError, msgspec.DecodeError, pl.exceptions.PolarsError, ValueError):
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
+    source = replace(facts.source, path=str(path), unused=MappingProxyType(dict(facts.source.unused)))
+    return Trace(
+        source=source,
+        devices=tuple(_device(fields) for fields in facts.devices),
+        metadata=MappingProxyType(facts.metadata),
+        **tables,
+    )
+
+
+def keep(path: Path, trace: Trace) -> None:
+    """Keep the tables for the next time; a folder that cannot be written to is no error."""
+    folder = _entry(path)
+    if folder is None or trace.source.events < WORTH_KEEPING or folder.is_dir():
+        return
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
+    except OSError:
+        return
+    try:
+        for name in schema.TABLES:
+            trace.table(name).write_parquet(
+                partial / f"{name}.parquet", compression="zstd", compression_level=1, statistics=False
+            )
+        facts = _Facts(trace.source, tuple(_fields(device) for device in trace.devices), dict(trace.metadata))
+        (partial / _FACTS).write_bytes(msgspec.json.encode(facts, enc_hook=dict))
+        partial.rename(folder)
+        _forget_oldest(folder)
+    except (OSError, pl.exceptions.PolarsError):  # no space, or another writer was first
+        pass
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def user_folder() -> Path:
+    """Where this platform keeps what can be made again."""
+    if home := os.environ.get("XDG_CACHE_HOME"):
+        return Path(home) / "kinetoscope"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "kinetoscope"
+    if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
+        return Path(local) / "kinetoscope" / "Cache"
+    return Path.home() / ".cache" / "kinetoscope"
+
+
+def _entry(path: Path) -> Path | None:
+    if os.environ.get("KINETOSCOPE_CACHE") == "0":
+        return None
+    try:
+        key = _key(path)
+    except OSError:
+        return None
+    return _home(path) / f"{key}-{FORMAT}-{__version__}"
+
+
+def _home(path: Path) -> Path:
+    for folder in path.absolute().parents[:2]:
+        if manifest.is_recording(folder) and os.access(folder, os.W_OK):
+            return folder / "tables"
+    return user_folder() / "traces"
+
+
+def _key(path: Path) -> str:
+    with path.open("rb") as file:
+        facts = os.fstat(file.fileno())
+        digest = hashlib.blake2b(f"{facts.st_size} {facts.st_mtime_ns}".encode(), digest_size=16)
+        starts = [0, *(facts.st_size * part // (_SAMPLES + 1) for part in range(1, _SAMPLES + 1))]
+        for start in starts:
+            file.seek(start)
+            digest.update(file.read(_SAMPLE if start else _EDGE))
+        file.seek(max(0, facts.st_size - _EDGE))
+        digest.update(file.read(_EDGE))
+    return digest.hexdigest()
+
+
+def _table(folder: Path, name: str, declared: schema.Schema) -> pl.DataFrame:
+    table = pl.read_parquet(folder / f"{name}.parquet")
+    if table.schema != pl.DataFrame(schema=schema.dtypes(declared)).schema:
+        raise ValueError(f"{name} is not as declared")
+    return table
+
+
+def _fields(device: DeviceProperties) -> dict[str, Any]:
+    return {
+        "index": device.index,
+        "name": device.name,
+        "total_memory_bytes": device.total_memory_bytes,
+        "compute_capability": device.compute_capability,
+        "multiprocessors": device.multiprocessors,
+        "properties": dict(device.properties),
+    }
+
+
+def _device(fields: Mapping[str, Any]) -> DeviceProperties:
+    capability = fields["compute_capability"]
+    return DeviceProperties(
+        fields["index"],
+        fields["name"],
+        fields["total_memory_bytes"],
+        None if capability is None else (capability[0], capability[1]),
+        fields["multiprocessors"],
+        MappingProxyType(fields["properties"]),
+    )
+
+
+def _forget_oldest(newest: Path) -> None:
+    """Bring the user's folder under its limit; a recording's own folder has none."""
+    home = newest.parent
+    if home != user_folder() / "traces":
+        return
+    text = os.environ.get("KINETOSCOPE_CACHE_SIZE", "")
+    left = int(text) if text.isdecimal() else _DEFAULT_SIZE
+    entries = [folder for folder in home.iterdir() if folder.is_dir() and not folder.name.startswith(".")]
+    for folder in sorted(entries, key=lambda entry: entry.stat().st_mtime, reverse=True):
+        left -= sum(file.stat().st_size for file in folder.iterdir())
+        if left < 0 and folder != newest:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,159 @@
+"""Tables kept for the next time: the same trace, invalidated by any change, bounded, safe to lose."""
+
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinetoscope.recording import manifest
+from kinetoscope.trace import cache, schema
+from kinetoscope.trace import read as reading
+from kinetoscope.trace.model import Trace
+from kinetoscope.trace.read import read
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("KINETOSCOPE_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "WORTH_KEEPING", 1)
+    return tmp_path / "cache" / "kinetoscope" / "traces"
+
+
+def write(path: Path, *names: str, **keys: Any) -> Path:
+    events = [
+        {
+            "ph": "X",
+            "cat": "cpu_op",
+            "name": name,
+            "pid": 1,
+            "tid": 1,
+            "ts": n,
+            "dur": 1,
+            "args": {"External id": n},
+        }
+        for n, name in enumerate(names)
+    ]
+    events.append({"ph": "C", "name": "counter", "ts": 1})
+    device = {"id": 0, "name": "NVIDIA H200", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        json.dumps({"traceEvents": events, "deviceProperties": [device], "traceName": "x", **keys})
+    )
+    return path
+
+
+def parses(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    seen: list[Path] = []
+    parse = reading._read
+
+    def counted(path: Path, progress: Any) -> Trace:
+        seen.append(path)
+        return parse(path, progress)
+
+    monkeypatch.setattr(reading, "_read", counted)
+    return seen
+
+
+def test_the_second_reading_gives_the_same_trace_without_parsing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = parses(monkeypatch)
+    path = write(tmp_path / "t.json", "a", "b")
+    first, second = read(path), read(path, rank=3)
+    assert len(seen) == 1
+    for name in schema.TABLES:
+        assert second.table(name).equals(first.table(name))
+        assert second.table(name).schema == first.table(name).schema
+    assert second.devices == first.devices
+    assert dict(second.metadata) == dict(first.metadata)
+    assert (first.rank, second.rank) == (0, 3)
+    assert second.source.unused == {"C": 1}
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["cache", "t.json"]
+
+
+def test_damages_are_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text('[{"ph":"X","name":"a","ts":1,"dur":-1},{"ph":"X","name":"b","ts":2,"dur":1}')
+    first, second = read(path), read(path)
+    assert [damage.code for damage in second.source.damages] == ["truncated", "impossible-duration"]
+    assert second.source == first.source
+
+
+def test_a_changed_file_is_parsed_again(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", "a")
+    read(path)
+    write(path, "b")
+    assert read(path).host_events["name"].to_list() == ["b"]
+
+
+def test_a_moved_file_is_not_parsed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "t.json", "a")
+    read(path)
+    seen = parses(monkeypatch)
+    moved = path.rename(tmp_path / "moved.json")
+    assert read(moved).source.path == str(moved)
+    assert seen == []
+
+
+def test_it_can_be_turned_off(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KINETOSCOPE_CACHE", "0")
+    read(write(tmp_path / "t.json", "a"))
+    assert not home.exists()
+
+
+def test_a_corrupt_entry_is_as_good_as_none(tmp_path: Path, home: Path) -> None:
+    path = write(tmp_path / "t.json", "a")
+    for damage in ("host_events.parquet", "facts.json"):
+        read(path)
+        (entry,) = home.iterdir()
+        (entry / damage).write_bytes(b"no")
+        assert read(path).host_events["name"].to_list() == ["a"]
+        assert (entry / damage).stat().st_size > 2
+
+
+def test_a_recording_keeps_its_tables_itself(tmp_path: Path, home: Path) -> None:
+    recording = tmp_path / "recording"
+    path = write(recording / "trace" / "rank0.json", "a")
+    (recording / manifest.FILE).write_text("{}")
+    read(path)
+    assert len(list((recording / "tables").iterdir())) == 1
+    assert not home.exists()
+
+
+def test_what_was_not_used_for_longest_goes_first(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read(write(tmp_path / "a.json", "a"))
+    (a,) = home.iterdir()
+    size = sum(file.stat().st_size for file in a.iterdir())
+    monkeypatch.setenv("KINETOSCOPE_CACHE_SIZE", str(int(size * 2.5)))
+    read(write(tmp_path / "b.json", "b"))
+    (b,) = set(home.iterdir()) - {a}
+    os.utime(a, (1, 1))
+    os.utime(b, (2, 2))
+    read(tmp_path / "a.json")
+    read(write(tmp_path / "c.json", "c"))
+    assert a.exists()
+    assert not b.exists()
+
+
+def test_writers_at_the_same_time_leave_one_whole_entry(tmp_path: Path, home: Path) -> None:
+    path = write(tmp_path / "t.json", *map(str, range(200)))
+    with ThreadPoolExecutor(8) as threads:
+        traces = list(threads.map(lambda _: read(path), range(16)))
+    assert all(len(trace.host_events) == 200 for trace in traces)
+    assert len(list(home.iterdir())) == 1
+
+
+def test_a_folder_that_cannot_be_written_to_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert read(write(tmp_path / "t.json", "a")).source.events == 2
