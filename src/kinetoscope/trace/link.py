@@ -1,4 +1,4 @@
-"""Joins inside a trace: the tree of host events, launches to device work, ops, steps."""
+"""Joins inside a trace: launches to device work, device work to ops and steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import polars as pl
 from kinetoscope.trace import schema
 from kinetoscope.trace.events import CALLS
 from kinetoscope.trace.model import Trace
-from kinetoscope.trace.tree import nested
 
 LAUNCHING = sorted(CALLS)
 STEP = r"^ProfilerStep(#|\*)"
@@ -18,13 +17,13 @@ _NO_ROW = pl.lit(None, pl.UInt32)
 
 
 def link(trace: Trace) -> Trace:
-    """The trace, its rows in order and numbered, with every join filled in.
+    """The trace with ``steps``, and with ``launch``, ``op`` and ``step`` of its device events filled in.
 
     ``launch``: the call with the device event's correlation id; where there is none, the call that a flow comes
     from. ``op``: the innermost op or annotation around the launch; where there is none, the op that the launch or
     the device event names by External id. ``step``: by the time of the launch, or of the event itself.
     """
-    host = nested(trace.host_events)
+    host = trace.host_events
     category = host["category"].cast(pl.String)
     is_op = category.is_in(_OPS)
     calls = host.select(
@@ -36,7 +35,6 @@ def link(trace: Trace) -> Trace:
     device = device.with_columns(_step_of(device, host, steps))
     return replace(
         trace,
-        host_events=schema.conform(host, schema.HOST_EVENTS),
         device_events=schema.conform(device, schema.DEVICE_EVENTS),
         steps=schema.conform(steps, schema.STEPS),
     )

@@ -84,7 +84,8 @@ class StreamSupply:
 
     def window(self, start: int, length: int) -> bytes:
         self.reaches(start + length - 1)
-        return bytes(self._kept[start - self._start : start - self._start + length])
+        with memoryview(self._kept) as kept:
+            return bytes(kept[start - self._start : start - self._start + length])
 
     def take(self, start: int, end: int) -> Span:
         span = self.window(start, end - start)

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from kinetoscope.trace import schema
-from kinetoscope.trace.decode import LARGEST_US, Batch, Codes
-from kinetoscope.trace.events import ABSENT, DEVICE_KINDS, canonical
-from kinetoscope.trace.tree import sorted_by_lane
+from kinetoscope.trace.columns import Meaning, nanoseconds, unpacked
+from kinetoscope.trace.decode import Batch, Codes
+from kinetoscope.trace.events import ABSENT, DEVICE_KINDS
+from kinetoscope.trace.tree import nested, sorted_by_lane
 
 _DAY_NS = 86_400_000_000_000
-_TYPES: dict[str, Any] = {"q": pl.Int64, "d": pl.Float64, "I": pl.UInt32, "B": pl.UInt8}
 _TIMED = ("ops", "calls", "python", "device", "notes", "flows", "instants")
 _END = (1 << 63) - 1
 
@@ -51,7 +51,7 @@ class Assembly:
         for room, packed in batch.tables.items():
             columns: list[pl.Series] = []
             for name, (typecode, data) in packed.items():
-                column = _unpack(name, typecode, data)
+                column = unpacked(name, typecode, data)
                 if name == "event":
                     column = column + self.events
                 elif name == "lane":
@@ -61,7 +61,7 @@ class Assembly:
                 elif typecode == "I":
                     column = texts.gather(column)
                 elif name in ("start", "duration"):
-                    name, column = f"{name}_ns", _nanoseconds(column)
+                    name, column = f"{name}_ns", nanoseconds(column)
                 columns.append(column.alias(name))
             self._frames.setdefault(room, []).append(pl.DataFrame(columns))
         self.events += batch.events
@@ -76,7 +76,7 @@ class Assembly:
             room, parts = self._frames.popitem()
             frames[room] = pl.concat(parts, how="diagonal_relaxed")
         frames = self._believable(frames)
-        meaning = _Meaning(
+        meaning = Meaning(
             pl.Series("name", list(self._names), pl.String),
             pl.Series("text", [None, *list(self._texts)[1:]], pl.String),
             pl.Series("pid", [pid for pid, _ in self._lanes], pl.String),
@@ -86,14 +86,14 @@ class Assembly:
         host = [frames.pop(room) for room in ("ops", "calls", "python") if room in frames]
         device = _on_device(frames.pop("device", None), meaning, ["device", "start_ns", "event"])
         return Tables(
-            _lanes(meaning, None if labels is None else meaning.of(labels), device),
+            _lanes(meaning, None if labels is None else meaning.table(labels), device),
             _host(host, meaning),
             schema.conform(device, schema.DEVICE_EVENTS),
             schema.conform(
                 _on_device(frames.pop("notes", None), meaning, ["event"]), schema.DEVICE_ANNOTATIONS
             ),
-            schema.conform(meaning.of(frames.pop("flows", None)), schema.FLOWS),
-            self._memory(meaning.of(frames.pop("instants", None))),
+            schema.conform(meaning.table(frames.pop("flows", None)), schema.FLOWS),
+            self._memory(meaning.table(frames.pop("instants", None))),
         )
 
     def _memory(self, instants: pl.DataFrame) -> pl.DataFrame:
@@ -123,14 +123,13 @@ class Assembly:
             start = frame["start_ns"]
             if start.null_count():
                 self._count_damage("missing-time", start.null_count())
-                frame = frame.filter(pl.col("start_ns").is_not_null())
+                frame = frame.filter(start.is_not_null())
+                start = frame["start_ns"]
             if low is not None and high is not None:
-                believable = pl.col("start_ns").is_between(
-                    max(int(low) - far, -_END), min(int(high) + far, _END)
-                )
-                kept = frame.filter(believable)
-                self._count_damage("impossible-time", len(frame) - len(kept))
-                frame = kept
+                believable = start.is_between(max(int(low) - far, -_END), min(int(high) + far, _END))
+                if not believable.all():
+                    self._count_damage("impossible-time", len(frame) - int(believable.sum()))
+                    frame = frame.filter(believable)
             if "duration_ns" in frame.columns:
                 duration = frame["duration_ns"]
                 self._count_damage("missing-duration", duration.null_count())
@@ -155,66 +154,25 @@ def _codes(values: list[int]) -> pl.Series:
     return pl.Series(values, dtype=pl.UInt32)
 
 
-def _unpack(name: str, typecode: str, data: bytes) -> pl.Series:
-    dtype = _TYPES[typecode]
-    width = {"q": 8, "d": 8, "I": 4, "B": 1}[typecode]
-    packed = pl.Series(name, [data]).bin.reinterpret(dtype=pl.Array(dtype, len(data) // width))
-    return packed.reshape((-1,))
-
-
-def _nanoseconds(column: pl.Series) -> pl.Series:
-    """Microseconds as doubles, or nanoseconds with ABSENT, to nanoseconds with nulls, exactly."""
-    if column.dtype == pl.Int64:
-        return column.set(column == ABSENT, None)
-    frame = column.to_frame("us").with_columns(
-        pl.when(pl.col("us").is_finite() & (pl.col("us").abs() < LARGEST_US)).then("us").alias("us")
-    )
-    whole = pl.col("us").floor()
-    return frame.select(
-        whole.cast(pl.Int64) * 1000 + ((pl.col("us") - whole) * 1000).round().cast(pl.Int64)
-    ).to_series()
-
-
-class _Meaning(NamedTuple):
-    """What codes stand for: names and categories, other texts, and the pid and tid of lanes."""
-
-    names: pl.Series
-    texts: pl.Series
-    pid: pl.Series
-    tid: pl.Series
-
-    def of(self, frame: pl.DataFrame | None) -> pl.DataFrame:
-        """Codes back to what they stand for, and absent integers to null."""
-        return pl.DataFrame(
-            [] if frame is None else [self._column(column) for column in frame.iter_columns()]
-        )
-
-    def _column(self, column: pl.Series) -> pl.Series:
-        name = column.name
-        if name == "name":
-            return self.names.cast(pl.Categorical).gather(column).alias(name)
-        if name == "category":
-            used = column.unique().drop_nulls()
-            today = pl.Series([canonical(category) for category in self.names.gather(used)], dtype=pl.String)
-            return column.replace_strict(used, today, return_dtype=pl.String).cast(pl.Categorical).alias(name)
-        if name in ("id", "event", "lane", "start_ns", "duration_ns"):
-            return column
-        if column.dtype == pl.UInt32:
-            return self.texts.gather(column).alias(name)
-        if column.dtype == pl.Int64 and column.min() == ABSENT:
-            return column.set(column == ABSENT, None)
-        return column.fill_nan(None) if column.dtype == pl.Float64 else column
-
-
-def _host(parts: list[pl.DataFrame], meaning: _Meaning) -> pl.DataFrame:
+def _host(parts: list[pl.DataFrame], meaning: Meaning) -> pl.DataFrame:
+    """Host events in order, with their tree; the wide columns come last and one at a time, for memory's sake."""
     if not parts:
         return schema.empty(schema.HOST_EVENTS)
-    host = sorted_by_lane(pl.concat(parts, how="diagonal"))
+    packed = pl.concat(parts, how="diagonal")
     parts.clear()
-    return schema.conform(meaning.of(host), schema.HOST_EVENTS)
+    tree = nested(sorted_by_lane(packed))
+    rest = packed.get_columns()
+    del packed
+    order = tree["row"]
+    return schema.conform(
+        pl.DataFrame(
+            [*tree.drop("row"), *meaning.of([c for c in rest if c.name not in tree.columns], order)]
+        ),
+        schema.HOST_EVENTS,
+    )
 
 
-def _on_device(frame: pl.DataFrame | None, meaning: _Meaning, order: list[str]) -> pl.DataFrame:
+def _on_device(frame: pl.DataFrame | None, meaning: Meaning, order: list[str]) -> pl.DataFrame:
     """With ``kind``, and with ``device`` and ``stream`` from the lane where the event does not say."""
     if frame is None:
         return pl.DataFrame()
@@ -225,13 +183,15 @@ def _on_device(frame: pl.DataFrame | None, meaning: _Meaning, order: list[str]) 
         pl.coalesce(pl.col("device").replace(absent, None), pid, 0).cast(pl.Int32, strict=False),
         pl.coalesce(pl.col("stream").replace(absent, None), tid, 0).alias("stream"),
     )
-    placed = meaning.of(placed.sort(order).with_row_index("id"))
-    return placed.with_columns(
+    del frame
+    rows = placed.select(order).with_row_index("row").sort(order)["row"]
+    named = pl.DataFrame(meaning.of(placed.get_columns(), rows)).with_row_index("id")
+    return named.with_columns(
         kind=pl.col("category").cast(pl.String).replace_strict(DEVICE_KINDS, default=None)
     )
 
 
-def _lanes(meaning: _Meaning, labels: pl.DataFrame | None, device: pl.DataFrame) -> pl.DataFrame:
+def _lanes(meaning: Meaning, labels: pl.DataFrame | None, device: pl.DataFrame) -> pl.DataFrame:
     lanes = pl.DataFrame([meaning.pid, meaning.tid]).with_row_index("id")
     if labels is not None:
         labels = labels.with_columns(pl.col("name").cast(pl.String))

@@ -13,10 +13,13 @@ _SPAN_LIMIT = 1 << 62
 
 
 def sorted_by_lane(host: pl.DataFrame) -> pl.DataFrame:
-    """Rows by lane, start, longest first, position; ``id`` is the row number."""
+    """``lane``, ``start_ns``, ``duration_ns``, ``event`` in order of lane, start, longest first, position.
+
+    ``id`` is the row number and ``row`` the row it had before.
+    """
     order = ["lane", "start_ns", "duration_ns", "event"]
-    rows = host.select(order).with_row_index("row").sort(order, descending=[False, False, True, False])
-    return host.select(pl.exclude("id").gather(rows["row"])).with_row_index("id")
+    rows = host.select(order).with_row_index("row")
+    return rows.sort(order, descending=[False, False, True, False]).with_row_index("id")
 
 
 def nested(host: pl.DataFrame) -> pl.DataFrame:

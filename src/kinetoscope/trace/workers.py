@@ -23,6 +23,7 @@ from kinetoscope.trace.decode import Batch
 from kinetoscope.trace.spans import FileSpan, Span, decode_span
 
 MOST = 32
+_PIPE = 256 << 10  # bytes, where the system lets a pipe be so large: fewer turns between the processes
 _START = "import sys; sys.path += {homes!r}; from kinetoscope.trace.workers import serve; serve()"
 
 
@@ -107,21 +108,24 @@ def _start() -> subprocess.Popen[bytes] | None:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            pipesize=_PIPE,
         )
     except OSError:  # no interpreter to start, or no process left: this process does the work
         return None
 
 
 def _send(pipe: BinaryIO | Any, message: Any) -> None:
-    data = pickle.dumps(message, 5)
-    pipe.write(len(data).to_bytes(8, "little"))
+    """A message with its length; bytes go as they are (sign +), anything else pickled (sign -)."""
+    data = message if isinstance(message, bytes) else pickle.dumps(message, 5)
+    pipe.write((len(data) if data is message else -len(data)).to_bytes(8, "little", signed=True))
     pipe.write(data)
     pipe.flush()
 
 
 def _receive(pipe: BinaryIO | Any) -> Any:
-    size = pipe.read(8)
-    if len(size) < 8:
+    head = pipe.read(8)
+    if len(head) < 8:
         raise EOFError
-    data = pipe.read(int.from_bytes(size, "little"))
-    return pickle.loads(data)
+    size = int.from_bytes(head, "little", signed=True)
+    data = pipe.read(abs(size))
+    return data if size >= 0 else pickle.loads(data)
