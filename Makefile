@@ -15,7 +15,7 @@ demo: $(VENV)/.demo
 	@sh examples/demo.sh $(BIN)
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -32,7 +32,7 @@ clean:
 
 $(VENV)/.demo: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install '$(TORCH)'
+	$(PIP) install '$(TORCH)' numpy
 	$(PIP) install -e .
 	@touch $@
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import stat
 
@@ -47,6 +48,13 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, tar
 def test_a_folder_is_no_place_for_a_report(tmp_path):
     (tmp_path / "x.html").mkdir()
     refused(kinetoscope("report", SMALL, "-o", tmp_path / "x.html"), 2, "a folder stands there")
+
+
+def test_traces_of_two_runs_are_not_one_report(tmp_path):
+    trace = json.loads(gzip.decompress(SMALL.read_bytes())) | {"distributedInfo": {"rank": 0}}
+    for name in ("one.json", "other.json"):
+        (tmp_path / name).write_text(json.dumps(trace))
+    refused(kinetoscope("report", tmp_path), 3, "two traces are of rank 0", "one.json", "other.json")
 
 
 def test_the_input_is_not_overwritten(tmp_path):

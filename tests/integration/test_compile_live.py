@@ -27,7 +27,8 @@ def execute(folder: Path, *words: str, **variables: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.fixture(scope="module", params=["run", "with", "TORCH_TRACE"])
+# Compiling takes half a minute: torch's own way only by hand.
+@pytest.fixture(scope="module", params=["run", "with", pytest.param("TORCH_TRACE", marks=pytest.mark.slow)])
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("live")
     if request.param == "run":

@@ -130,7 +130,8 @@ def test_a_run_in_each_rank_makes_one_recording(programs: Programs):
 
 def check_ranks(run) -> None:
     assert run.status == 0, run.err
-    assert sorted(run.out.splitlines())[0].startswith("rank 0 of 2")
+    assert "rank 0 of 2" in run.out
+    assert "rank 1 of 2" in run.out
     ranks = run.manifest["ranks"]
     assert [rank["rank"] for rank in ranks] == [0, 1]
     assert {rank["steps"]["found_by"] for rank in ranks} == {"optimizer"}
@@ -140,7 +141,9 @@ def check_ranks(run) -> None:
 
 
 def test_compiling_is_logged_and_generated_code_kept(programs: Programs):
-    run = programs.record(str(EXAMPLES / "attention.py"), "--variant", "backward", "--steps", "30")
+    words = [str(EXAMPLES / "attention.py"), "--variant", "backward", "--steps", "30"]
+    # What comes out of a cache is not fused again.
+    run = programs.record(*words, TORCHINDUCTOR_FORCE_DISABLE_CACHES="1")
     assert run.folder is not None
     log = (run.folder / run.rank["compile_log"]).read_text()
     assert log.count('"inductor_output_code"') == len(list((run.folder / "generated").glob("*.py"))) == 2

@@ -70,6 +70,12 @@ def test_how_a_program_ended(tmp_path: Path, own: str, command: str, status: int
     assert manifest.environment.torch == "2.13.0"
 
 
+def test_the_time_of_a_step_is_the_mean_and_unknown_without_any():
+    steps = StepTimings(unprofiled_s=(1.0, 1.0, 4.0), profiled_s=(3.0,))
+    assert (steps.unprofiled_step_s, steps.profiled_step_s) == (2.0, 3.0)
+    assert StepTimings().unprofiled_step_s is None
+
+
 def test_ranks_are_merged_in_their_order(tmp_path: Path):
     folders.begin(tmp_path, command=("torchrun",), options={}, version="0")
     for rank in (10, 2, 0):

@@ -53,3 +53,10 @@ def test_reading_recordings_loads_no_torch() -> None:
         "torch",
         "numpy",
     }
+
+
+def test_the_readme_names_every_verb_but_none_that_is_not_there() -> None:
+    import re
+
+    told = set(re.findall(r"kinetoscope ([a-z]+)[ `]", (SOURCE.parent.parent / "README.md").read_text()))
+    assert told == set(VERBS)

@@ -6,11 +6,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from kinetoscope.analysis.ranks import distinct
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest
 from kinetoscope.trace import schema
@@ -53,13 +55,14 @@ def load(*inputs: str | Path, progress: Progress | None = None) -> Profile:
         return read(path, rank=rank, progress=None if progress is None else partial(progress, path))
 
     traces: list[Trace] = []
+    recorded: list[Trace] = []
     logs: list[Path] = []
     manifest: Manifest | None = None
     folder: Path | None = None
-    for item in map(Path, inputs):
+    for item in chain.from_iterable(map(_recordings_in, map(Path, inputs))):
         if manifests.is_recording(item):
             manifest, folder = manifests.read(item), item
-            traces += [read(item / r.trace, rank=r.rank) for r in manifest.ranks if r.trace]
+            recorded += [read(item / r.trace, rank=r.rank) for r in manifest.ranks if r.trace]
             logs += [item] if sources.has_compile_log(item) else []
         elif item.is_dir():
             logs += [item] if sources.has_compile_log(item) else []
@@ -70,9 +73,16 @@ def load(*inputs: str | Path, progress: Progress | None = None) -> Profile:
         else:
             traces.append(read(item))
     compilation = sources.load(*logs) if logs else None
-    if compilation is not None and not traces:
-        traces.append(_no_events(compilation))
-    return Profile(tuple(traces), manifest, compilation, folder)
+    if compilation is not None and not traces and not recorded:
+        recorded.append(_no_events(compilation))
+    return Profile(distinct([*recorded, *traces], recorded), manifest, compilation, folder)
+
+
+def _recordings_in(item: Path) -> list[Path]:
+    """The recordings that stand in a folder; else the item itself."""
+    if not item.is_dir() or manifests.is_recording(item):
+        return [item]
+    return [inside for inside in sorted(item.iterdir()) if manifests.is_recording(inside)] or [item]
 
 
 def _no_events(compilation: Compilation) -> Trace:

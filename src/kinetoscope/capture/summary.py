@@ -57,8 +57,7 @@ def _steps(record: RankRecord) -> str:
         what = {"whole": "recorded the program whole", "program": "kept what the program recorded itself"}
         return what.get(steps.found_by, "recorded the program's first steps")
     text = f"recorded {len(steps.profiled_s)} steps ({steps.found_by} {steps.step_name or ''}".rstrip() + ")"
-    if steps.unprofiled_s:
-        plain = sum(steps.unprofiled_s) / len(steps.unprofiled_s)
-        under = sum(steps.profiled_s) / len(steps.profiled_s)
+    plain, under = steps.unprofiled_step_s, steps.profiled_step_s
+    if plain is not None and under is not None:
         text += f", {1e3 * plain:.3f} ms a step without the profiler, {1e3 * under:.3f} ms with it"
     return text
