@@ -1,11 +1,11 @@
 """How long reading a trace takes, as ratios to reading its bytes, in one run.
 
-    python benchmarks/reading.py TRACE.json [--copies 10] [--rounds 3] [--hta-python PY] [--tracelens-python PY]
+    python benchmarks/reading.py TRACE.json [--copies 10] [--rounds 3] [--hta-python PY]
 
 TRACE is unpacked into a temporary folder and, where that is asked for, packed again and copied ten times over, each copy
 later in time. Every row is a process of its own, the best of the rounds; CPU is that of the process and its children,
-RSS the largest sum over all of them (sampled; needs psutil). HolisticTraceAnalysis and TraceLens need interpreters
-that have them installed.
+RSS the largest sum over all of them (sampled; needs psutil). For HolisticTraceAnalysis name an interpreter that has it: `pip install
+HolisticTraceAnalysis "pandas<3"` in an environment of its own. TraceLens is on no package index.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ BYTES = "import sys\nwith open(sys.argv[1], 'rb', 0) as f:\n    while f.read(1 <
 JSON = "import json, sys; json.load(open(sys.argv[1]))"
 OURS = "import sys; from kinetoscope.trace.read import read; read(sys.argv[1])"
 REPORT = "import sys; from kinetoscope.cli import main; sys.exit(main(['report', sys.argv[1], '-o', sys.argv[1] + '.report.json']))"
-HTA = "import sys; from hta.common.trace_parser import parse_trace_dataframe as parse; parse(sys.argv[1])"
-TRACELENS = "import sys; from TraceLens import TreePerfAnalyzer as A; A.from_file(sys.argv[1])"
+HTA = (
+    "import sys; from hta.common.trace_parser import parse_trace_dataframe as parse; "
+    "from hta.configs.parser_config import ParserConfig; parse(sys.argv[1], ParserConfig.get_default_cfg())"
+)
 _TS = re.compile(rb'("ts": )(\d+)')
 
 
@@ -54,7 +56,6 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--hta-python", help="an interpreter with HolisticTraceAnalysis")
-    parser.add_argument("--tracelens-python", help="an interpreter with TraceLens")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         run(arguments, Path(folder))
@@ -99,8 +100,6 @@ def run(arguments: argparse.Namespace, folder: Path) -> None:
             packed.unlink()
     if arguments.hta_python:
         row("HolisticTraceAnalysis, parse", cost(HTA, plain, arguments.hta_python, rounds=1))
-    if arguments.tracelens_python:
-        row("TraceLens, tree", cost(TRACELENS, plain, arguments.tracelens_python, rounds=1))
     if arguments.copies:
         long = repeated(plain, arguments.copies)
         row(f"kinetoscope, {arguments.copies} copies", cost(OURS, long, rounds=1, **off))
