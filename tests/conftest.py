@@ -13,6 +13,8 @@ import pytest
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 
+os.environ.setdefault("KINETOSCOPE_CACHE", "0")  # tests read files, not what an earlier run kept of them
+
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = Path(__file__).parent / "fixtures"
 

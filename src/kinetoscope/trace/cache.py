@@ -1,7 +1,7 @@
 """Parsed tables kept as Parquet, so that opening a trace again takes a tenth of a second.
 
 For a recording they lie in its own folder, ``tables/``; for a bare trace in the user's cache folder, never beside the
-user's file. An entry is a folder named by what the file holds: its size, its modification time, and a hash of its
+user's file. An entry is a folder named by this version of the reader and by what the file holds: its size, its modification time, and a hash of its
 first and last 64 KiB and of sixteen blocks between. (Only an edit that keeps the size, misses all of those and sets
 the modification time back would be mistaken for the original.) Entries are written elsewhere and renamed into place, so readers
 and other writers never see half of one; one that cannot be read is as good as none.
@@ -12,6 +12,7 @@ which the entries unused for longest go first.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shutil
@@ -31,7 +32,6 @@ from kinetoscope.recording import manifest
 from kinetoscope.trace import schema
 from kinetoscope.trace.model import DeviceProperties, Source, Trace
 
-FORMAT = 1  # raise when what the tables hold changes
 WORTH_KEEPING = 50_000  # events; below this reading is as fast
 _DEFAULT_SIZE = 2 << 30
 _EDGE = 64 << 10
@@ -109,7 +109,14 @@ def _entry(path: Path) -> Path | None:
         key = _key(path)
     except OSError:
         return None
-    return _home(path) / f"{key}-{FORMAT}-{__version__}"
+    return _home(path) / f"{key}-{__version__}-{_code()}"
+
+
+@functools.cache
+def _code() -> str:
+    """This room's own code: what another version of it wrote may mean something else."""
+    times = [module.stat().st_mtime_ns for module in sorted(Path(__file__).parent.glob("*.py"))]
+    return hashlib.blake2b(repr(times).encode(), digest_size=6).hexdigest()
 
 
 def _home(path: Path) -> Path:

@@ -1,7 +1,7 @@
 """Bytes of events to packed columns: arrays of numbers, and codes into lists of the texts seen.
 
 A chunk of a file decodes by itself, so chunks decode in parallel; this module runs in those processes and imports
-msgspec and the standard library only. Slices of about a megabyte keep what is decoded inside the cache of the core,
+msgspec and the standard library only. Slices of half a megabyte keep what is decoded inside the cache of the core,
 which is worth a factor of two.
 """
 

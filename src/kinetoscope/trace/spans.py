@@ -13,7 +13,7 @@ from kinetoscope.trace.events import Event, ExactEvent
 from kinetoscope.trace.frame import BOUNDARY
 from kinetoscope.trace.salvage import UNREADABLE, salvage
 
-SLICE = 1 << 20  # bytes decoded at a time
+SLICE = 512 << 10  # bytes decoded at a time
 _MARGIN = 1 << 14  # where in a slice the cut is looked for first
 
 
