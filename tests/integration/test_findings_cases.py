@@ -7,10 +7,10 @@ import statistics
 import pytest
 
 from cases.document import PAGE, page
-from cases.recorded import HERE, NOT_SHOWN, cases, found, measured_us, predicted_us, profile
+from cases.recorded import HERE, cases, found, measured_us, predicted_us, profile
 from kinetoscope.findings.registry import find, rules
 
-SHOWN = [case for case in cases() if case in rules() and case not in NOT_SHOWN]
+SHOWN = [case for case in cases() if case in rules()]
 
 
 @pytest.mark.parametrize("case", SHOWN)
@@ -18,11 +18,6 @@ def test_a_rule_fires_before_the_fix_and_is_silent_after(case: str) -> None:
     assert found(case, "before")
     assert profile(case, "after") is not None
     assert not found(case, "after")
-
-
-@pytest.mark.parametrize("case", sorted(NOT_SHOWN))
-def test_what_is_not_shown_fires_all_the_same(case: str) -> None:
-    assert found(case, "before")
 
 
 def test_predicted_savings_are_what_the_fixes_saved() -> None:
