@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 
 import pytest
 
 from cases.document import PAGE, page
 from cases.recorded import HERE, cases, found, measured_us, predicted_us, profile
 from kinetoscope.findings.registry import find, rules
+from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
 
 SHOWN = [case for case in cases() if case in rules()]
 
@@ -30,6 +32,14 @@ def test_predicted_savings_are_what_the_fixes_saved() -> None:
     assert 0.5 <= statistics.median(ratios) <= 2
     # Most single ones as well: the misses are named in docs/findings.md.
     assert sum(0.5 <= ratio <= 2 for ratio in ratios) >= 0.8 * len(ratios)
+
+
+def test_a_first_step_after_settled_ones_is_not_cold() -> None:
+    recording = profile("cold-start-step", "before")
+    assert recording is not None
+    settled = StepTimings(settled=True, warmup_s=(0.001, 0.001), unprofiled_s=(0.001,))
+    warmed = replace(recording, manifest=Manifest(ranks=(RankRecord(rank=0, steps=settled),)))
+    assert "cold-start-step" not in {finding.rule for finding in find(warmed)}
 
 
 def test_a_well_tuned_step_is_left_in_peace() -> None:

@@ -39,10 +39,8 @@ from kinetoscope.findings.scene import MEDIUM, Scene, heaviest, scenes, severity
 SHARE = 0.5
 POSSIBLE = 0.6
 LONG_NS = 20_000
-ADVICE = {
-    "advice": "Try max-autotune and measure.",
-    "snippet": 'torch.compile(model, mode="max-autotune-no-cudagraphs")',
-}
+ADVICE = "Try max-autotune and measure."
+SNIPPET = 'torch.compile(model, mode="max-autotune-no-cudagraphs")'
 
 
 def find(profile: Profile) -> Iterator[Finding]:
@@ -100,7 +98,8 @@ def _slow(scene: Scene) -> Iterator[Finding]:
             severity=level,
             saving=saving,
             evidence=[scene.evidence(f"{scene.short(name)}, inputs {first['shapes']}", shown)],
-            **ADVICE,
+            advice=ADVICE,
+            snippet=SNIPPET,
             source=scene.source(shown["op"]),
             proof=scene.tune(),
             rank=scene.rank,
@@ -132,7 +131,8 @@ def _followed(scene: Scene) -> Iterator[Finding]:
                 "pointwise kernels after a product", following.sort("duration_ns", descending=True)
             )
         ],
-        **ADVICE,
+        advice=ADVICE,
+        snippet=SNIPPET,
         proof=scene.tune(),
         rank=scene.rank,
     )
