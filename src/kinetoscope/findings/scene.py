@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
 from typing import Any
 
 import polars as pl
@@ -100,14 +99,19 @@ class Scene:
 
     @cached_property
     def unprofiled_us(self) -> float | None:
-        """Median time of a step without the profiler, where the recording has it."""
+        """Time of a step without the profiler (the mean over a run of them, in µs), where the recording has it."""
         manifest = self.profile.manifest
         if manifest is None or self.unit != "step":
             return None
-        times = [
-            t for record in manifest.ranks if record.rank == self.rank for t in record.steps.unprofiled_s
-        ]
-        return median(times) * 1e6 if times else None
+        mine = next((record.steps for record in manifest.ranks if record.rank == self.rank), None)
+        seconds = None if mine is None else mine.unprofiled_step_s
+        return None if seconds is None else seconds * 1e6
+
+    @property
+    def settled(self) -> bool:
+        """The recording's manifest says that steps were warmed up until their time had settled."""
+        ranks = self.profile.manifest.ranks if self.profile.manifest else ()
+        return any(r.rank == self.rank and r.steps.settled and len(r.steps.warmup_s) > 0 for r in ranks)
 
     @cached_property
     def busy_ns(self) -> int:

@@ -52,11 +52,10 @@ def timing(report: Report) -> str | None:
     if not rows:
         return None
     slowest = max(rows, key=lambda row: row.unprofiled_us)
-    spread = numbers.span(slowest.unprofiled_min_us, slowest.unprofiled_max_us)
     rank = f" on the slowest rank ({slowest.rank})" if len(rows) > 1 else ""
     sentence = (
         f"Unprofiled, a step takes {numbers.time(slowest.unprofiled_us)}{rank} "
-        f"(median of {slowest.unprofiled_steps}; {spread})"
+        f"(mean of {slowest.unprofiled_steps})"
     )
     if slowest.profiled_us is None:
         return f"{sentence}."
