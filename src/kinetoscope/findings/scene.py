@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import PurePath
 from typing import Any
 
 import polars as pl
@@ -287,14 +288,12 @@ class Scene:
                     return line
         return None
 
-    @property
-    def command(self) -> str | None:
-        """The profiled program's command line, where the recording has it: what ``tune`` can be given."""
-        manifest = self.profile.manifest
-        return shlex.join(manifest.command) if manifest and manifest.command else None
-
     def tune(self) -> str | None:
-        return f"kinetoscope tune -- {self.command}" if self.command else None
+        """The command that tries modes on the profiled program; None where a launcher started it."""
+        words = self.profile.manifest.command if self.profile.manifest else ()
+        if len(words) < 2 or not PurePath(words[0]).name.startswith("python"):
+            return None
+        return f"kinetoscope tune {'' if words[1] == '-m' else '-- '}{shlex.join(words[1:])}"
 
     def bench(self, kernel: str) -> str | None:
         folder = self.profile.folder

@@ -181,9 +181,12 @@ def _sources(report: Report) -> str:
     if not paths:
         return "nothing"
     first = PurePath(paths[0])
+    recording = first.parent.parent.name if first.parent.name == "trace" else None
     if len(paths) == 1:
-        return names.plain(first.name)
-    return names.plain(f"{first.parent.name or first.name} ({numbers.count(len(paths), 'trace')})")
+        return names.plain(recording or first.name)
+    return names.plain(
+        f"{recording or first.parent.name or first.name} ({numbers.count(len(paths), 'trace')})"
+    )
 
 
 def _busy_sentence(report: Report) -> str:
