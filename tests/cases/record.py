@@ -65,7 +65,7 @@ UNREAD = {
 # Records of a compile log that are large and say nothing about breaks, recompilations or CUDA graphs.
 UNREAD_RECORDS = re.compile(
     r"^(fx_graph_cache_hit|aotautograd_cache|fx_graph_runnable|aot_forward_graph_fw_metadata|(before|after)_\w+_graph"
-    r"|torch._functorch.config|compilation_metrics_runtime|describe_|dynamo_cpp_guards|triton_kernel_info)"
+    r"|torch._functorch.config|describe_|dynamo_cpp_guards|triton_kernel_info)"
 )
 # Calls that take part in no analysis and that a busy thread makes thousands of.
 UNREAD_CALLS = {
@@ -244,8 +244,10 @@ def child(case: str, side: str, out: Path, device: str, extra: dict[str, str]) -
 
 
 def trim_log(text: str) -> str:
-    """A compile log without the records that no rule reads. A record is a line with JSON and its payload, indented."""
+    """A compile log without the records that no rule reads. A record is a line with JSON and its payload, indented.
+    Of the cache misses, which hold the whole configuration each, the first stays."""
     kept = []
+    missed = False
     for record in re.split(r"^(?=[VIWE]\d{4} )", text, flags=re.MULTILINE):
         head = record.split("\n", 1)[0]
         found = re.search(r"\] (\{.*\})$", head)
@@ -253,6 +255,9 @@ def trim_log(text: str) -> str:
         name = fields["artifact"]["name"] if "artifact" in fields else next(iter(fields), "")
         if UNREAD_RECORDS.search(name) or (name == "chromium_event" and len(record) > LONG_EVENT):
             continue
+        if missed and name == "fx_graph_cache_miss":
+            continue
+        missed = missed or name == "fx_graph_cache_miss"
         kept.append(record)
     return "".join(kept)
 

@@ -17,12 +17,6 @@ from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
 
 HERE = Path(__file__).resolve().parent
 
-# Cases whose recording is not there, or whose program shows something else than it should; each with its reason.
-NOT_SHOWN = {
-    "autotune-overdue": "max-autotune kept cuBLAS on the H200, so the recording after it is the same",
-    "cudagraph-skipped": "only the compile log of the case before the fix is there",
-}
-
 
 def cases() -> list[str]:
     """Every folder that has a program."""

@@ -7,7 +7,6 @@ gives the verdict. To add one, write a function and put it into ``CHECKS``; its 
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -321,13 +320,13 @@ def _first_collective(profile: Profile) -> list[Note]:
 def _inflation(profile: Profile) -> list[Note]:
     notes: list[Note] = []
     for record in profile.manifest.ranks if profile.manifest else ():
-        free, profiled = record.steps.unprofiled_s, record.steps.profiled_s
-        if not free or not profiled or statistics.median(free) <= 0:
+        free, profiled = record.steps.unprofiled_step_s, record.steps.profiled_step_s
+        if not free or profiled is None:
             continue
-        factor = statistics.median(profiled) / statistics.median(free)
+        factor = profiled / free
         text = (
-            f"a step took {statistics.median(profiled) * 1e3:,.2f} ms with the profiler and "
-            f"{statistics.median(free) * 1e3:,.2f} ms without ({factor - 1:+.0%}): host times and idle time are "
+            f"a step took {profiled * 1e3:,.2f} ms with the profiler and "
+            f"{free * 1e3:,.2f} ms without ({factor - 1:+.0%}): host times and idle time are "
             "inflated, device times are not"
         )
         # Profiling an eager program costs 10 to 30 %; above a quarter, idle time says more of the profiler.

@@ -42,7 +42,7 @@ def summarize(outcome: Outcome, *, report: bool) -> None:
     recorded = any(rank.trace for rank in manifest.ranks)
     reported = False
     if report and recorded:
-        command = [sys.executable, "-m", "kinetoscope", "report", str(outcome.folder)]
+        command = [sys.executable, "-m", "kinetoscope", "report", shown(outcome.folder)]
         reported = subprocess.call(command, stdout=sys.stderr) == 0
     say(f"the recording is {shown(outcome.folder)}")
     if recorded and not reported:  # a report ends with the next commands itself

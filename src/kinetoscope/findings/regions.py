@@ -41,6 +41,15 @@ def region_of_work(trace: Trace) -> pl.Series:
 
 
 @remembered
+def replaying(trace: Trace) -> frozenset[str]:
+    """The compile ids of the functions whose calls launch a CUDA graph."""
+    host = trace.host_events
+    launches = host_rows(trace, r"^(cuda|cu|hip)GraphLaunch")
+    around = nearest(host, _is(trace, REGION)).gather(launches).drop_nulls().unique()
+    return frozenset(_compile_ids(host["name"].gather(around)).drop_nulls().to_list())
+
+
+@remembered
 def entry_costs(trace: Trace) -> pl.DataFrame:
     """``regions`` with ``compile_id`` and ``cost_ns``: host time of the entry that serves no op and no launch, the cache
     lookup before it included."""
@@ -56,9 +65,13 @@ def entry_costs(trace: Trace) -> pl.DataFrame:
         .agg(pl.col("self_ns").sum().alias("cost_ns"))
     )
     return entered.join(own, on="id", how="left", maintain_order="left").with_columns(
-        pl.col("name").cast(pl.String).str.extract(r"([!\d/]+)$").alias("compile_id"),
+        _compile_ids(entered["name"]).alias("compile_id"),
         (pl.col("cost_ns").fill_null(0) + lookup).alias("cost_ns"),
     )
+
+
+def _compile_ids(names: pl.Series) -> pl.Series:
+    return names.cast(pl.String).str.extract(r"([!\d/]+)$")
 
 
 def _is(trace: Trace, pattern: str) -> pl.Series:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
+from pathlib import PurePath
 from typing import Any
 
 import polars as pl
@@ -100,14 +100,19 @@ class Scene:
 
     @cached_property
     def unprofiled_us(self) -> float | None:
-        """Median time of a step without the profiler, where the recording has it."""
+        """Time of a step without the profiler (the mean over a run of them, in µs), where the recording has it."""
         manifest = self.profile.manifest
         if manifest is None or self.unit != "step":
             return None
-        times = [
-            t for record in manifest.ranks if record.rank == self.rank for t in record.steps.unprofiled_s
-        ]
-        return median(times) * 1e6 if times else None
+        mine = next((record.steps for record in manifest.ranks if record.rank == self.rank), None)
+        seconds = None if mine is None else mine.unprofiled_step_s
+        return None if seconds is None else seconds * 1e6
+
+    @property
+    def settled(self) -> bool:
+        """The recording's manifest says that steps were warmed up until their time had settled."""
+        ranks = self.profile.manifest.ranks if self.profile.manifest else ()
+        return any(r.rank == self.rank and r.steps.settled and len(r.steps.warmup_s) > 0 for r in ranks)
 
     @cached_property
     def busy_ns(self) -> int:
@@ -283,14 +288,12 @@ class Scene:
                     return line
         return None
 
-    @property
-    def command(self) -> str | None:
-        """The profiled program's command line, where the recording has it: what ``tune`` can be given."""
-        manifest = self.profile.manifest
-        return shlex.join(manifest.command) if manifest and manifest.command else None
-
     def tune(self) -> str | None:
-        return f"kinetoscope tune -- {self.command}" if self.command else None
+        """The command that tries modes on the profiled program; None where a launcher started it."""
+        words = self.profile.manifest.command if self.profile.manifest else ()
+        if len(words) < 2 or not PurePath(words[0]).name.startswith("python"):
+            return None
+        return f"kinetoscope tune {'' if words[1] == '-m' else '-- '}{shlex.join(words[1:])}"
 
     def bench(self, kernel: str) -> str | None:
         folder = self.profile.folder

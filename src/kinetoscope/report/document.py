@@ -94,7 +94,8 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step of one rank cost without and with the profiler: medians of the recording's own timings."""
+    """What a step of one rank cost without and with the profiler: means over steps in a row, the device waited for at
+    both ends. The least and the most are the host's times of single steps, which the device may lag behind."""
 
     rank: int
     found_by: str

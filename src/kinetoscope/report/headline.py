@@ -52,11 +52,10 @@ def timing(report: Report) -> str | None:
     if not rows:
         return None
     slowest = max(rows, key=lambda row: row.unprofiled_us)
-    spread = numbers.span(slowest.unprofiled_min_us, slowest.unprofiled_max_us)
     rank = f" on the slowest rank ({slowest.rank})" if len(rows) > 1 else ""
     sentence = (
         f"Unprofiled, a step takes {numbers.time(slowest.unprofiled_us)}{rank} "
-        f"(median of {slowest.unprofiled_steps}; {spread})"
+        f"(mean of {slowest.unprofiled_steps})"
     )
     if slowest.profiled_us is None:
         return f"{sentence}."
@@ -182,9 +181,12 @@ def _sources(report: Report) -> str:
     if not paths:
         return "nothing"
     first = PurePath(paths[0])
+    recording = first.parent.parent.name if first.parent.name == "trace" else None
     if len(paths) == 1:
-        return names.plain(first.name)
-    return names.plain(f"{first.parent.name or first.name} ({numbers.count(len(paths), 'trace')})")
+        return names.plain(recording or first.name)
+    return names.plain(
+        f"{recording or first.parent.name or first.name} ({numbers.count(len(paths), 'trace')})"
+    )
 
 
 def _busy_sentence(report: Report) -> str:

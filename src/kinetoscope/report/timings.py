@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import median
-
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.report.document import TimingRow
 
@@ -17,11 +15,12 @@ def timings(profile: Profile) -> list[TimingRow]:
             rank=record.rank,
             found_by=record.steps.found_by,
             unprofiled_steps=len(record.steps.unprofiled_s),
-            unprofiled_us=median(record.steps.unprofiled_s) * 1e6,
+            unprofiled_us=unprofiled * 1e6,
             unprofiled_min_us=min(record.steps.unprofiled_s) * 1e6,
             unprofiled_max_us=max(record.steps.unprofiled_s) * 1e6,
-            profiled_us=median(record.steps.profiled_s) * 1e6 if record.steps.profiled_s else None,
+            profiled_us=None if profiled is None else profiled * 1e6,
         )
         for record in profile.manifest.ranks
-        if record.steps.unprofiled_s
+        if (unprofiled := record.steps.unprofiled_step_s) is not None
+        for profiled in (record.steps.profiled_step_s,)
     ]

@@ -11,7 +11,8 @@ Why it is slow
 How it decides
     The first step's host time is at least 1.5 times the median of the later steps and 125 µs longer. Without steps: a
     launch call, or an op on its way to its own launch, that took a millisecond or more while the device had nothing
-    to do.
+    to do. A recording that says that its steps had settled before (``kinetoscope run`` waits for that) has no start-up
+    costs: what its first step takes longer is the profiler's beginning.
 
 What to do
     Run some steps before the profiler starts, and use the schedule's warm-up:
@@ -49,7 +50,7 @@ def find(profile: Profile) -> Iterable[Finding]:
 
 def _first_step(scene: Scene) -> Iterable[Finding]:
     steps = scene.trace.steps
-    if len(steps) < 2:
+    if len(steps) < 2 or scene.settled:
         return
     first, usual = int(steps["duration_ns"][0]), float(steps["duration_ns"][1:].median() or 0)  # type: ignore[arg-type]
     extra = first - usual

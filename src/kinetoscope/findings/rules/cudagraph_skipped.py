@@ -7,8 +7,9 @@ Why it is slow
     The launches that the mode was chosen to save are all there.
 
 How it decides
-    The compile log's reason: inputs on the CPU, mutated inputs, dynamic shapes, ops that cannot be captured. The
-    saving is the recording's launch-bound idle time; without a recording none is claimed.
+    The compile log's reason: inputs on the CPU, mutated inputs, dynamic shapes, ops that cannot be captured. A function
+    whose recorded region launches a graph did use it, whatever the log leaves out. The saving is the recording's
+    launch-bound idle time; without a recording none is claimed.
 
 What to do
     What the reason says: keep everything on the device, clone an input instead of changing it, fix the shapes.
@@ -23,6 +24,7 @@ from collections.abc import Iterable
 
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding, Saving
+from kinetoscope.findings.regions import replaying
 from kinetoscope.findings.scene import Scene, at_line, scenes, severity
 
 SKIPPED = "skipped: "
@@ -33,8 +35,9 @@ def find(profile: Profile) -> Iterable[Finding]:
     if compilation is None:
         return
     for scene in scenes(profile)[:1]:  # every rank compiles the same; the first speaks for all
+        replayed = replaying(scene.trace)
         for frame in compilation.frames:
-            if not frame.cudagraphs.startswith(SKIPPED):
+            if not frame.cudagraphs.startswith(SKIPPED) or frame.compile_id in replayed:
                 continue
             saving = _saving(scene)
             why = frame.cudagraphs.removeprefix(SKIPPED)

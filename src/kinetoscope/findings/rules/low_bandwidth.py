@@ -10,7 +10,8 @@ Why it is slow
 
 How it decides
     Bytes of the call (each operand once) over its device time, against the device's peak bandwidth; calls of 20 µs or
-    more. 80 % of the peak is what good kernels reach, and what counts as possible. Needs recorded shapes.
+    more. 80 % of the peak is what good kernels reach, and what counts as possible. Needs recorded shapes. Products that
+    compiled code leaves to the library untuned are ``autotune-overdue``'s.
 
 What to do
     Make the tensor contiguous once (or keep the column you need as a tensor of its own), choose the layout in which
@@ -29,6 +30,7 @@ import polars as pl
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.roofline import costed
 from kinetoscope.findings.model import Finding
+from kinetoscope.findings.rules.autotune_overdue import slow_products, untuned
 from kinetoscope.findings.scene import heaviest, scenes, severity
 
 SHARE = 0.5
@@ -43,6 +45,8 @@ def find(profile: Profile) -> Iterable[Finding]:
             & (pl.col("time_ns") >= LONG_NS)
             & (pl.col("bytes") / pl.col("peak_bandwidth") >= pl.col("flops") / pl.col("peak_flops"))
         )
+        if untuned(scene):
+            calls = calls.join(slow_products(scene), on="id", how="anti")
         calls = calls.with_columns(
             (pl.col("bytes") / pl.col("time_ns") * 1e9 / pl.col("peak_bandwidth")).alias("share")
         ).filter(pl.col("share") < SHARE)

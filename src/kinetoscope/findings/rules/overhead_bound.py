@@ -50,13 +50,14 @@ def find(profile: Profile) -> Iterable[Finding]:
         if level is None:
             continue
         kernels = scene.work.filter(pl.col("kind") == "kernel")
+        kernels, what = (kernels, "kernels") if len(kernels) else (scene.work, "copies and memsets")
         launches = scene.per_step(len(kernels))
         typical = int(kernels["duration_ns"].sum()) / max(1, len(kernels)) / 1000
         longest = (
             scene.gaps.filter(pl.col("cause") == "launch-bound").sort("idle_ns", descending=True).head(3)
         )
         yield Finding(
-            title=f"The device is busy {scene.busy_share:.0%} of the {scene.unit}: launching {launches:.0f} kernels "
+            title=f"The device is busy {scene.busy_share:.0%} of the {scene.unit}: launching {launches:.0f} {what} "
             f"of {typical:.1f} µs each takes longer than running them",
             severity=level,
             saving=saving,

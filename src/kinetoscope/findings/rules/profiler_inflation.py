@@ -9,7 +9,7 @@ Why it is slow
     right, but idle time, and everything said about the host, is too large.
 
 How it decides
-    Step time in the recording over the median step time without the profiler: 1.25 or more.
+    Step time in the recording over the mean step time without the profiler: 1.25 or more.
 
 What to do
     Record less beside the events (``record_shapes``, ``with_stack``, ``profile_memory`` off), and trust the savings
