@@ -28,6 +28,20 @@ def host(name: str, ts: float, dur: float, category: str = "cpu_op", tid: int = 
     }
 
 
+def event(category: str, name: str, start: float, duration: float, tid: int = 1, **args: Any) -> Event:
+    """Any slice of a host thread, its category first."""
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": 1,
+        "tid": tid,
+        "ts": start,
+        "dur": duration,
+        "args": args,
+    }
+
+
 def call(name: str, ts: float, dur: float, correlation: int, tid: int = 1) -> Event:
     return host(name, ts, dur, "cuda_runtime", tid, correlation=correlation)
 

@@ -15,22 +15,10 @@ from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
 from kinetoscope.trace.damage import described
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
+from traces import event
 
 Make = Callable[..., Trace]
 Event = dict[str, Any]
-
-
-def event(category: str, name: str, start: float, duration: float, tid: int = 1, **args: Any) -> Event:
-    return {
-        "ph": "X",
-        "cat": category,
-        "name": name,
-        "pid": 1,
-        "tid": tid,
-        "ts": start,
-        "dur": duration,
-        "args": args,
-    }
 
 
 def kernel(

@@ -13,22 +13,10 @@ from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.step_outliers import step_distribution, step_outliers
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
+from traces import event
 
 Make = Callable[..., Trace]
 Event = dict[str, Any]
-
-
-def event(category: str, name: str, start: float, duration: float, tid: int = 1, **args: Any) -> Event:
-    return {
-        "ph": "X",
-        "cat": category,
-        "name": name,
-        "pid": 1,
-        "tid": tid,
-        "ts": start,
-        "dur": duration,
-        "args": args,
-    }
 
 
 def steps_of(*lengths: float, extra: list[Event] | None = None) -> list[Event]:
