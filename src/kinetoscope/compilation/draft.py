@@ -119,7 +119,18 @@ def gather(log: Log, rank: int | None) -> LogDraft:
             draft.torch = version.pytorch_version if version else draft.torch
         elif record.kind.endswith("metrics_runtime"):
             _runtime(record, draft, current)
+    _name_cached_modules(draft)
     return draft
+
+
+def _name_cached_modules(draft: LogDraft) -> None:
+    """A module out of AOTAutograd's cache comes without a record of its key: the same file had it before."""
+    known: dict[str | None, str] = {}
+    for graph in (graph for frame in draft.frames for graph in frame.graphs):
+        if graph.key is not None:
+            known.setdefault(graph.module, graph.key)
+        elif graph.module and graph.module in known:
+            graph.key, graph.cache = known[graph.module], "hit"
 
 
 def _intern(record: Record, draft: LogDraft) -> None:

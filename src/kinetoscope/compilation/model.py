@@ -111,7 +111,14 @@ class GraphBreak(Row, frozen=True, kw_only=True):
     count: int
     cost_s: float
     sources: tuple[str, ...]  # artifact | metrics | counters
+    # What a recording shows where the rest of the function is entered: analysis.break_costs says what each counts.
+    crossings: int | None = None
     idle_us: float | None = None
+    eager_launches: int | None = None
+    graph_launches: int | None = None
+    fusable_launches: int | None = None
+    extra_launches: int | None = None
+    extra_launches_per_step: float | None = None
 
 
 class Reason(Row, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from kinetoscope.compilation.contract import kernel_source
 from kinetoscope.compilation.guards import Guard
 from kinetoscope.compilation.model import Compilation, Frame, Graph, Kernel
 from kinetoscope.report import names, numbers
-from kinetoscope.report.compiled import aside, frame_name, heading, place
+from kinetoscope.report.compiled_parts import aside, frame_name, heading, place
 from kinetoscope.report.table import Name, columns, heads
 
 NOT_FUSED = 12
