@@ -271,8 +271,11 @@ class Kernel(Row, frozen=True, kw_only=True):
     config: str | None
     autotune: str | None
     compile_us: int | None
+    # Of the configuration that runs; of all that were tried, how many keep values in memory.
     registers: int | None = None
+    spills: int | None = None
     shared_memory_bytes: int | None = None
+    configs_that_spill: int | None = None
     device_time_us: float | None = None
     launches: int | None = None
     share_of_device_time: float | None = None
