@@ -14,7 +14,7 @@ from kinetoscope.bench.kernels import KernelResult
 from kinetoscope.bench.modules import ModuleResult
 from kinetoscope.bench.ncu import NcuRow
 from kinetoscope.bench.results import Comparison
-from kinetoscope.bench.tuning import Row, Tuning
+from kinetoscope.bench.tuning_rows import Row, Tuning
 from kinetoscope.bench.worker import Result
 from kinetoscope.hardware.spec import DeviceSpec
 from kinetoscope.report import names, numbers, palette
