@@ -200,7 +200,14 @@ def test_a_setting_that_fails_is_a_row_and_is_not_run_again() -> None:
 
 
 def test_warm_up_is_what_comes_before_the_last_slow_step_of_the_first_half() -> None:
-    assert tuning_rows.steady([9.0, 1.0, 1.0, 5.0, 1.0, 1.1, 1.0, 1.2, 1.0, 1.0]) == [1.0, 1.1, 1.0, 1.2, 1.0, 1.0]
+    assert tuning_rows.steady([9.0, 1.0, 1.0, 5.0, 1.0, 1.1, 1.0, 1.2, 1.0, 1.0]) == [
+        1.0,
+        1.1,
+        1.0,
+        1.2,
+        1.0,
+        1.0,
+    ]
     assert tuning_rows.steady([1.0, 1.0, 1.0, 1.0]) == [1.0, 1.0, 1.0]
 
 

@@ -20,8 +20,6 @@ from kinetoscope.hardware.spec import DeviceSpec
 from kinetoscope.report import names, numbers, palette
 from kinetoscope.report.table import Name, columns, heads
 
-_VERDICTS = {"faster": "green", "slower": "red", "cannot tell": "dim"}
-
 
 def print_tuning(found: Tuning, console: Console) -> None:
     """The settings side by side, and what to do."""
@@ -56,7 +54,7 @@ def print_tuning(found: Tuning, console: Console) -> None:
             Text(numbers.size(row.peak_memory_bytes) if row.peak_memory_bytes else ""),
             Text(str(row.graph_breaks)),
             Text(_agreement(row)),
-            Text(row.verdict or "", style=_VERDICTS.get(row.verdict or "", "")),
+            Text(row.verdict or "", style=palette.verdict(row.verdict)),
         )
     console.print(table)
     console.print()
