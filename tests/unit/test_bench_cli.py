@@ -16,7 +16,7 @@ from kinetoscope.bench.kernels import KernelResult
 from kinetoscope.bench.ncu import NcuRow
 from kinetoscope.bench.settings import Setting
 from kinetoscope.bench.timers import HostTimer
-from kinetoscope.bench.tuning import Row, Tuning
+from kinetoscope.bench.tuning_rows import Row, Tuning
 from kinetoscope.bench.worker import Result
 from kinetoscope.hardware.spec import find
 from kinetoscope.report import measured

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kinetoscope.bench.settings import Setting
+from kinetoscope.bench.settings import Setting, written
 
 
 class Injection:
@@ -26,6 +26,7 @@ class Injection:
     ) -> None:
         self._setting, self._called, self._first_output = setting, called, first_output
         self.calls = 0
+        self.own: dict[Setting, None] = {}
         self.notes: list[str] = []
 
     def install(self) -> None:
@@ -43,6 +44,7 @@ class Injection:
         import torch
 
         self.calls += 1
+        self.own[written(given)] = None
         made = self.made(model, **given)
         if isinstance(made, torch.nn.Module):
             self.watch_output(f"compiled {self.calls}", made)
@@ -51,8 +53,10 @@ class Injection:
 
     def made(self, model: Any, **given: Any) -> Any:
         """The model or function under the setting."""
-        if self._setting.mode is None:
+        if self._setting.is_eager:
             return model
+        if self._setting.as_written:
+            return self._compile(model, **given)
         wanted = self._setting.arguments()
         if "mode" in wanted and given.pop("options", None):
             self.notes.append("the program's own options= of torch.compile are replaced by the mode")

@@ -14,7 +14,7 @@ from kinetoscope.bench.harness import TWIN, measure
 from kinetoscope.bench.inject import difference, tensors
 from kinetoscope.bench.results import Session
 from kinetoscope.bench.settings import MODES, Setting
-from kinetoscope.bench.tuning import AGREEMENT, Row, Tuning, recommend
+from kinetoscope.bench.tuning_rows import AGREEMENT, Row, Tuning, recommend
 from kinetoscope.errors import UsageError
 
 

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--modes",
         type=_words,
         metavar="M,…",
-        help="modes of torch.compile (default: all four); eager is the base",
+        help="modes of torch.compile (default: all four); eager, the base, always runs",
     )
     add(
         "--backends",
@@ -79,7 +79,7 @@ def main(arguments: argparse.Namespace) -> int:
         raise InputError("the script does not exist", where=words[0], mend="check the path")
     modes: list[str] = arguments.modes or list(settings.MODES)
     for given, known, option in (
-        (modes, settings.MODES, "--modes"),
+        (modes, ("eager", *settings.MODES), "--modes"),
         (arguments.matmul_precision, settings.PRECISIONS, "--matmul-precision"),
         (arguments.dynamic, ("true", "false"), "--dynamic"),
     ):
@@ -93,7 +93,7 @@ def main(arguments: argparse.Namespace) -> int:
     import_torch()
     found = tune_program(
         settings.grid(
-            modes,
+            [mode for mode in modes if mode != "eager"],
             backends=arguments.backends,
             dynamic=[word == "true" for word in arguments.dynamic],
             precisions=arguments.matmul_precision,

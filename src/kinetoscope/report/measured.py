@@ -14,13 +14,11 @@ from kinetoscope.bench.kernels import KernelResult
 from kinetoscope.bench.modules import ModuleResult
 from kinetoscope.bench.ncu import NcuRow
 from kinetoscope.bench.results import Comparison
-from kinetoscope.bench.tuning import Row, Tuning
+from kinetoscope.bench.tuning_rows import Row, Tuning
 from kinetoscope.bench.worker import Result
 from kinetoscope.hardware.spec import DeviceSpec
 from kinetoscope.report import names, numbers, palette
 from kinetoscope.report.table import Name, columns, heads
-
-_VERDICTS = {"faster": "green", "slower": "red", "cannot tell": "dim"}
 
 
 def print_tuning(found: Tuning, console: Console) -> None:
@@ -56,7 +54,7 @@ def print_tuning(found: Tuning, console: Console) -> None:
             Text(numbers.size(row.peak_memory_bytes) if row.peak_memory_bytes else ""),
             Text(str(row.graph_breaks)),
             Text(_agreement(row)),
-            Text(row.verdict or "", style=_VERDICTS.get(row.verdict or "", "")),
+            Text(row.verdict or "", style=palette.verdict(row.verdict)),
         )
     console.print(table)
     console.print()
