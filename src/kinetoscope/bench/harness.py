@@ -122,12 +122,13 @@ def measure(
 def _stop(
     samples: list[list[float]], precision: float, *, out_of_time: bool
 ) -> Literal["precise", "settled", "out of time"] | None:
-    if len(samples[0]) >= FEWEST_ROUNDS:
-        if all(statistics.relative_standard_error(s) <= precision for s in samples):
-            return "precise"
-    if len(samples[0]) >= FEWEST_TO_SETTLE:
-        if all(statistics.entropy_settled(s, resolution=statistics.median(s) / 200) for s in samples):
-            return "settled"
+    rounds = len(samples[0])
+    if rounds >= FEWEST_ROUNDS and all(statistics.relative_standard_error(s) <= precision for s in samples):
+        return "precise"
+    if rounds >= FEWEST_TO_SETTLE and all(
+        statistics.entropy_settled(s, resolution=statistics.median(s) / 200) for s in samples
+    ):
+        return "settled"
     return "out of time" if out_of_time else None
 
 
