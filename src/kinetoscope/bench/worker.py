@@ -12,16 +12,18 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 import kinetoscope
-from kinetoscope.bench import ncu, replica
+from kinetoscope.bench import ncu, replica, torch_names
 from kinetoscope.bench.apply import Applied, winners, write
 from kinetoscope.bench.autotune import Tuned, tune_kernel
 from kinetoscope.bench.device import Bench, bench, import_torch
+from kinetoscope.bench.harness import measure
 from kinetoscope.bench.kernels import KernelResult, Subject, find, modules, time_kernels
 from kinetoscope.bench.modules import ModuleResult, time_module
 from kinetoscope.bench.ncu import NcuRow
@@ -63,6 +65,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     problems: tuple[str, ...] = ()
     error: tuple[str, str | None, str | None] | None = None
     """What, where and how to mend: the whole request failed."""
+    notes: tuple[str, ...] = ()
 
 
 def ask(request: Request) -> Result:
@@ -124,7 +127,8 @@ def answer(request: Request) -> Result:
         return _autotune(request, subjects, problems, benches)
     timed = time_kernels(subjects, benches, seconds=request.seconds, progress=_say)
     measured = _with_ncu(request, timed) if request.with_ncu else ()
-    return _result(benches, kernels=tuple(timed), ncu=measured, problems=tuple(problems))
+    notes = _empty_kernel(measured, benches("cuda")) if measured else ()
+    return _result(benches, kernels=tuple(timed), ncu=measured, problems=tuple(problems), notes=notes)
 
 
 def _autotune(request: Request, subjects: list[Subject], problems: list[str], benches: Benches) -> Result:
@@ -160,9 +164,12 @@ def _autotune(request: Request, subjects: list[Subject], problems: list[str], be
 
 
 def launch(subjects: list[Subject], benches: Benches) -> None:
-    """Launch each kernel a few times and nothing else: what Nsight Compute watches."""
+    """Launch each kernel a few times, and an empty one, and nothing else: what Nsight Compute watches."""
     import torch
 
+    empty = torch_names.empty_kernel()
+    for _ in range(LAUNCHES_UNDER_NCU):
+        empty()
     for subject in subjects:
         bed = benches(replica.device_of(subject.arguments))
         made = replica.arguments(subject.arguments, bed.device, index_bound=subject.facts.index_bound)
@@ -179,7 +186,20 @@ def _with_ncu(request: Request, timed: list[KernelResult]) -> tuple[NcuRow, ...]
         question = Path(folder, "request.json")
         asked = msgspec.structs.replace(request, task="launch", order=names, limit=len(names), with_ncu=False)
         question.write_bytes(msgspec.json.encode(asked))
-        return tuple(ncu.run(names, command(question, Path(folder, "result.json"))))
+        return tuple(ncu.run((*names, ncu.EMPTY), command(question, Path(folder, "result.json"))))
+
+
+def _empty_kernel(rows: Sequence[NcuRow], bed: Bench) -> tuple[str, ...]:
+    """What an empty kernel takes there and here: the two clocks start and stop at different points of a launch."""
+    there = next((row.duration_ns for row in rows if row.name == ncu.EMPTY), None)
+    if there is None:
+        return ()
+    session = measure({ncu.EMPTY: torch_names.empty_kernel()}, timer=bed.timer, mode="cold", seconds=0.3)
+    here = session[ncu.EMPTY].median_ns
+    return (
+        f"an empty kernel takes {there / 1e3:.2f} µs in Nsight Compute and {here / 1e3:.2f} µs here "
+        f"({bed.timer.basis}): every duration of ncu's holds that difference",
+    )
 
 
 def _ordered(subjects: list[Subject], request: Request) -> list[Subject]:

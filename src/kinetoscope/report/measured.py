@@ -104,7 +104,8 @@ def print_kernels(
         for line in _figures(kernel, in_model, peak, seen.get(kernel.name)):
             console.print(Text("  " + line))
     console.print()
-    for line in dict.fromkeys(note for kernel in result.kernels for note in kernel.notes):
+    notes = [*result.notes, *(note for kernel in result.kernels for note in kernel.notes)]
+    for line in dict.fromkeys(notes):
         console.print(Text(f"note: {names.plain(line)}", style="dim"))
     _problems(result, console)
 
