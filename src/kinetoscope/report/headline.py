@@ -269,7 +269,7 @@ def _host_headline(report: Report) -> str:
     top = [
         f"{numbers.percent(row.host_self_us / total)} in {names.shorten(row.name, 48)}" for row in rows[:3]
     ]
-    return f"No device work was recorded. On the host, {span}{numbers.time(total)} in ops, {_listing(top)}."
+    return f"No device work was recorded. On the host, {span}{numbers.time(total)} in ops and runtime calls, {_listing(top)}."
 
 
 def _range(sorted_shares: list[float]) -> str:
