@@ -113,12 +113,12 @@ def test_what_a_modules_matrix_products_cost() -> None:
 
 
 def test_products_of_a_graph() -> None:
-    text = '''\
+    text = """\
 def forward(self, a: "f32[3, 4][4, 1]cuda:0", b: "f32[4, 5][5, 1]cuda:0", s: "f32[s0, 4][4, 1]cuda:0"):
     mm: "f32[3, 5][5, 1]cuda:0" = torch.ops.aten.mm.default(a, b);  a = None
     addmm: "f32[3, 5][5, 1]cuda:0" = torch.ops.aten.addmm.default(mm, a, b)
     mm_1: "f32[s0, 5][5, 1]cuda:0" = torch.ops.aten.mm.default(s, b)
-'''
+"""
     assert fx.matrix_products(text) == {"mm": 120, "addmm": 120, "mm_1": None}
 
 

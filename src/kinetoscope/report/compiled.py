@@ -19,6 +19,8 @@ from kinetoscope.report.table import Name, columns, heads, rest
 FRAMES = 12
 GRAPHS = 10
 KERNELS = 12
+# Values that a thread may keep in local memory before it is worth a word: sine and cosine have room of their own there.
+SCRATCH = 16
 LINES = 8
 CHOICES = 5
 
@@ -83,8 +85,8 @@ def _coverage(joined: Joined) -> Iterable[RenderableType]:
     made = joined.matched["generated_us"]
     if made:
         yield Text(
-            f"Of {numbers.time(made)} in generated kernels, {numbers.percent(joined.matched['to_source_us'] / made)} "
-            "is traced to graph, ops and source lines.",
+            f"Of {numbers.time(made)} in generated kernels, {numbers.percent(joined.matched['to_aten_ops_us'] / made)} "
+            f"is traced to graph and ops, {numbers.percent(joined.matched['to_source_us'] / made)} to source lines.",
             style="dim",
         )
     for row in joined.matched["unknown_graphs"][:3]:
@@ -111,11 +113,20 @@ def _frames(compilation: Compilation) -> Iterable[RenderableType]:
         )
     yield table
     yield from rest(len(compilation.frames) - FRAMES, "compilation")
-    for line in dict.fromkeys(_how(frame) for frame in frames if frame.backend != "none"):
-        yield Text(line, style="dim")
+    yield from _backends(frames)
     cache = compilation.fx_cache
     if cache.hit or cache.miss or cache.bypass:
         yield Text(f"graph cache: {cache.hit} hit, {cache.miss} missed, {cache.bypass} bypassed", style="dim")
+
+
+def _backends(frames: Sequence[Frame]) -> Iterable[RenderableType]:
+    """Who compiled, and in which mode; with the ids where it was not always the same."""
+    ids: dict[str, list[str]] = {}
+    for frame in sorted(frames, key=lambda f: f.index):
+        if frame.backend != "none":
+            ids.setdefault(_how(frame), []).append(frame_name(frame))
+    for how, compiled in ids.items():
+        yield Text(how + (f": {', '.join(compiled)}" if len(ids) > 1 else ""), style="dim")
 
 
 def _seconds(value: float) -> str:
@@ -193,7 +204,7 @@ def _kernels(compilation: Compilation) -> Iterable[RenderableType]:
             "refused: more than the device can do, so the bytes or FLOPs do not hold for it", style="dim"
         )
     for kernel in order:
-        if kernel.spills:
+        if (kernel.spills or 0) > SCRATCH:
             text = f"⚠ {kernel.name} keeps {numbers.count(kernel.spills, 'value')} a thread in memory: its registers do not suffice"
             yield Text(names.plain(text), style="yellow")
 

@@ -267,7 +267,7 @@ def _kernel(compilation: Compilation, kernel: Kernel) -> Iterable[RenderableType
         "on the device": times,
         "speed": _speed(kernel),
         "computes": ", ".join(
-            f"{op} ({words})" if (words := aten.meaning(op)) else op for op in kernel.aten_ops
+            f"{op} ({words})" if (words := aten.in_short(op)) else op for op in kernel.aten_ops
         ),
         "fused nodes": ", ".join(kernel.nodes),
         "moves": f"{numbers.size(kernel.bytes)} a launch ({kernel.bytes_basis})" if kernel.bytes else "",
