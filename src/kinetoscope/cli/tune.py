@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_words,
         default=[],
         metavar="B,…",
-        help="backends of torch.compile (default: inductor)",
+        help="backends of torch.compile (default: inductor); `kinetoscope doctor` says which are here",
     )
     add("--dynamic", type=_words, default=[], metavar="B,…", help="true, false: what dynamic= is set to")
     add(
@@ -70,6 +70,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.bench import results, settings
     from kinetoscope.bench.device import import_torch
     from kinetoscope.bench.tuning import tune_program
+    from kinetoscope.capture import backends
     from kinetoscope.errors import InputError, UsageError
 
     words: list[str] = arguments.program[1:] if arguments.program[:1] == ["--"] else list(arguments.program)
@@ -90,6 +91,13 @@ def main(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--batch has nowhere to go", mend="write {batch} where the program takes its batch size"
         )
+    for name in arguments.backends:
+        backend = backends.known(name)
+        if backend is not None and backend.needs:
+            raise UsageError(
+                f"--backends: {name} cannot be used here",
+                mend=f"{backend.needs} (`kinetoscope doctor` lists every backend)",
+            )
     import_torch()
     found = tune_program(
         settings.grid(
