@@ -112,7 +112,7 @@ def main(arguments: argparse.Namespace) -> int:
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return 0
     from kinetoscope.report.console import standard_output
-    from kinetoscope.report.measured import print_tuning
+    from kinetoscope.report.tuning import print_tuning
 
     print_tuning(found, standard_output(widest=None))
     return 0
