@@ -12,11 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
 import polars as pl
 
 from kinetoscope.analysis import compiled_rows
-from kinetoscope.analysis.break_gaps import idle_at_breaks
+from kinetoscope.analysis.break_costs import break_costs
 from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.compiled_rows import LineTime
 from kinetoscope.analysis.enclosing import caller, nearest
@@ -54,9 +53,7 @@ def join(profile: Profile) -> Joined | None:
     events = pl.concat([launched(trace) for trace in profile.traces])
     owned = _own(events, compilation)
     filled = compiled_rows.fill(compilation, owned)
-    gaps = idle_at_breaks(profile.traces, compilation)
-    breaks = (msgspec.structs.replace(row, idle_us=gaps.get(i)) for i, row in enumerate(filled.graph_breaks))
-    filled = replace(filled, graph_breaks=tuple(breaks))
+    filled = replace(filled, graph_breaks=break_costs(profile.traces, filled))
     return Joined(
         filled,
         compiled_rows.coverage(owned),

@@ -6,31 +6,30 @@ goes to stderr.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import importlib.util
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 import kinetoscope
-from kinetoscope.bench import ncu, replica
-from kinetoscope.bench.apply import Applied, winners, write
-from kinetoscope.bench.autotune import Tuned, tune_kernel
+from kinetoscope.bench import campaign, ncu, replica, torch_names
+from kinetoscope.bench.apply import Applied
+from kinetoscope.bench.autotune import Tuned
 from kinetoscope.bench.device import Bench, bench, import_torch
-from kinetoscope.bench.generated import Module, ReplayError
+from kinetoscope.bench.harness import measure
 from kinetoscope.bench.kernels import KernelResult, Subject, find, modules, time_kernels
 from kinetoscope.bench.modules import ModuleResult, time_module
 from kinetoscope.bench.modules import load as replay
 from kinetoscope.bench.ncu import NcuRow
-from kinetoscope.bench.promise import Promise, promise
-from kinetoscope.bench.worth import Copy, Worth, choose, copies, time_cold, worth
+from kinetoscope.bench.promise import Promise
+from kinetoscope.bench.worth import Copy, Worth, copies, worth
 from kinetoscope.errors import KinetoscopeError, ProgramError
 from kinetoscope.hardware import spec
 
@@ -78,6 +77,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     problems: tuple[str, ...] = ()
     error: tuple[str, str | None, str | None] | None = None
     """What, where and how to mend: the whole request failed."""
+    notes: tuple[str, ...] = ()
 
 
 def ask(request: Request) -> Result:
@@ -146,13 +146,23 @@ def answer(request: Request) -> Result:
             mend="; ".join(problems) or "list them with `kinetoscope kernels`",
         )
     if request.task == "autotune":
-        return _autotune(request, subjects, problems, benches)
+        done = campaign.run(
+            subjects,
+            benches,
+            configurations=request.configurations,
+            seconds=request.seconds,
+            limit=request.limit,
+            apply_in=Path(request.apply_in) if request.apply_in is not None else None,
+            say=_say,
+        )
+        return _result(benches, **{**done._asdict(), "problems": (*problems, *done.problems)})
     subjects = _ordered(subjects, request)
     if request.task == "launch":
         launch(subjects, benches)
         return _result(benches)
     timed = time_kernels(subjects, benches, seconds=request.seconds, progress=_say)
     names = tuple(result.name for result in timed if result.error is None)
+    measured = _with_ncu(request, "launch", names) if request.with_ncu else ()
     bed = benches(replica.device_of(subjects[0].arguments))
     copied, peak = copies(bed), spec.find(bed.name)
     return _result(
@@ -164,75 +174,19 @@ def answer(request: Request) -> Result:
             if (cold := kernel.timing("cold")) is not None
         ),
         copies=copied,
-        ncu=_with_ncu(request, "launch", names) if request.with_ncu else (),
+        ncu=measured,
         problems=tuple(problems),
+        notes=_empty_kernel(measured, benches("cuda")) if measured else (),
     )
-
-
-def _autotune(request: Request, subjects: list[Subject], problems: list[str], benches: Benches) -> Result:
-    cpp = [subject for subject in subjects if subject.kernel.kind != "triton"]
-    if cpp:
-        problems.append(f"{len(cpp)} C++ kernels have no configurations to choose from")
-    subjects = [subject for subject in subjects if subject.kernel.kind == "triton"]
-    homes = {subject.module.hash: subject.module for subject in subjects}
-    copied: tuple[Copy, ...] = ()
-    ranked: list[Worth] = []
-    if len(subjects) > 1:
-        subjects, copied, ranked = _worthwhile(request, subjects, homes.values(), problems, benches)
-    tuned: list[Tuned] = []
-    for number, subject in enumerate(subjects, 1):
-        _say(f"{number}/{len(subjects)} {subject.kernel.name}")
-        bed = benches(replica.device_of(subject.arguments))
-        try:
-            tuned.append(tune_kernel(subject, bed, given=request.configurations, seconds=request.seconds))
-        except KinetoscopeError as error:
-            problems.append(str(error))
-    result = _result(
-        benches, tuned=tuple(tuned), worth=tuple(ranked), copies=copied, problems=tuple(problems)
-    )
-    if request.apply_in is None:
-        return result
-    replayed: list[ModuleResult] = []
-    for module in homes.values():
-        exchange = winners([kernel for kernel in tuned if kernel.module == module.hash])
-        if exchange:
-            _say(f"replaying {module.aot_id} with {len(exchange)} winners and without")
-            replayed.append(
-                time_module(module, benches("cuda"), seconds=max(5.0, request.seconds), exchange=exchange)
-            )
-    return msgspec.structs.replace(
-        result,
-        applied=write(Path(request.apply_in), tuned, homes),
-        modules=tuple(replayed),
-        promises=tuple(made for replay in replayed if (made := promise(tuned, replay)) is not None),
-    )
-
-
-def _worthwhile(
-    request: Request,
-    subjects: list[Subject],
-    homes: Iterable[Module],
-    problems: list[str],
-    benches: Benches,
-) -> tuple[list[Subject], tuple[Copy, ...], list[Worth]]:
-    """The kernels worth tuning, those that could win most first."""
-    for module in homes:
-        _say(f"compiling the kernels of {module.aot_id} {module.hash}")
-        with contextlib.suppress(ReplayError):  # each kernel says for itself what is wrong with it
-            replay(module)
-    cold, unusable = time_cold(subjects, benches, _say)
-    problems += unusable
-    bed = benches(replica.device_of(subjects[0].arguments))
-    copied, peak = copies(bed), spec.find(bed.name)
-    ranked = choose((worth(subject, time_ns, copied, peak) for subject, time_ns in cold), request.limit)
-    of = {(subject.module.hash, subject.kernel.name): subject for subject in subjects}
-    return [of[kernel.module, kernel.name] for kernel in ranked if kernel.skipped is None], copied, ranked
 
 
 def launch(subjects: list[Subject], benches: Benches) -> None:
-    """Launch each kernel a few times and nothing else: what Nsight Compute watches."""
+    """Launch each kernel a few times, and an empty one, and nothing else: what Nsight Compute watches."""
     import torch
 
+    empty = torch_names.empty_kernel()
+    for _ in range(LAUNCHES_UNDER_NCU):
+        empty()
     for subject in subjects:
         bed = benches(replica.device_of(subject.arguments))
         made = replica.arguments(subject.arguments, bed.device, index_bound=subject.facts.index_bound)
@@ -249,7 +203,20 @@ def _with_ncu(request: Request, task: Task, names: tuple[str, ...]) -> tuple[Ncu
         question = Path(folder, "request.json")
         asked = msgspec.structs.replace(request, task=task, order=names, limit=len(names), with_ncu=False)
         question.write_bytes(msgspec.json.encode(asked))
-        return tuple(ncu.run(names, command(question, Path(folder, "result.json"))))
+        return tuple(ncu.run((*names, ncu.EMPTY), command(question, Path(folder, "result.json"))))
+
+
+def _empty_kernel(rows: Sequence[NcuRow], bed: Bench) -> tuple[str, ...]:
+    """What an empty kernel takes there and here: the two clocks start and stop at different points of a launch."""
+    there = next((row.duration_ns for row in rows if row.name == ncu.EMPTY), None)
+    if there is None:
+        return ()
+    session = measure({ncu.EMPTY: torch_names.empty_kernel()}, timer=bed.timer, mode="cold", seconds=0.3)
+    here = session[ncu.EMPTY].median_ns
+    return (
+        f"an empty kernel takes {there / 1e3:.2f} µs in Nsight Compute and {here / 1e3:.2f} µs here "
+        f"({bed.timer.basis}): every duration of ncu's holds that difference",
+    )
 
 
 def _kernels(replayed: Iterable[ModuleResult], limit: int) -> tuple[str, ...]:

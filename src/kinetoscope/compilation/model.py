@@ -111,7 +111,14 @@ class GraphBreak(Row, frozen=True, kw_only=True):
     count: int
     cost_s: float
     sources: tuple[str, ...]  # artifact | metrics | counters
+    # What a recording shows where the rest of the function is entered: analysis.break_costs says what each counts.
+    crossings: int | None = None
     idle_us: float | None = None
+    eager_launches: int | None = None
+    graph_launches: int | None = None
+    fusable_launches: int | None = None
+    extra_launches: int | None = None
+    extra_launches_per_step: float | None = None
 
 
 class Reason(Row, frozen=True, kw_only=True):
@@ -264,8 +271,11 @@ class Kernel(Row, frozen=True, kw_only=True):
     config: str | None
     autotune: str | None
     compile_us: int | None
+    # Of the configuration that runs; of all that were tried, how many keep values in memory.
     registers: int | None = None
+    spills: int | None = None
     shared_memory_bytes: int | None = None
+    configs_that_spill: int | None = None
     device_time_us: float | None = None
     launches: int | None = None
     share_of_device_time: float | None = None

@@ -6,18 +6,16 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from kinetoscope.analysis.compiled import Joined
 from kinetoscope.compilation.model import Compilation, Frame, Graph, Kernel
 from kinetoscope.report import names, numbers, palette
+from kinetoscope.report.compiled_parts import frame_name, heading, place
+from kinetoscope.report.compiled_trouble import breaks, failures, limits, recompilations
 from kinetoscope.report.table import Name, columns, heads, rest
 
 FRAMES = 12
-BREAKS = 6
-RECOMPILATIONS = 6
-FAILURES = 4
 GRAPHS = 10
 KERNELS = 12
 LINES = 8
@@ -43,31 +41,17 @@ def _sections(
         yield Text(f"⚠ {names.plain(note)}", style="yellow")
     if joined:
         yield from _coverage(joined)
-    yield from _limits(compilation)
-    yield from _failures(compilation)
+    yield from limits(compilation)
+    yield from failures(compilation)
     yield from _frames(compilation)
-    yield from _breaks(compilation)
-    yield from _recompilations(compilation)
+    yield from breaks(compilation)
+    yield from recompilations(compilation)
     yield from _graphs(compilation)
     yield from _kernels(compilation)
     if joined:
         yield from _lines(joined)
     yield from _autotune(compilation)
     yield from _next(compilation, inputs, joined)
-
-
-def place(file: str | None, line: int | None, function: str | None = None) -> str:
-    """``compile_cases.py:14 in forward``; only the file's last part, which is what a reader looks for."""
-    if file is None:
-        return names.plain(function or "unknown place")
-    where = names.plain(file.replace("\\", "/").rpartition("/")[2]) + (f":{line}" if line else "")
-    return f"{where} in {names.plain(function)}" if function else where
-
-
-def frame_name(frame: Frame) -> str:
-    """``0/0``, and what tells it apart from others of that id."""
-    after = f"·{frame.generation + 1}" if frame.generation else ""
-    return f"{frame.compile_id}{after}" + (f" rank {frame.rank}" if frame.rank else "")
 
 
 def _title(compilation: Compilation) -> str:
@@ -81,15 +65,6 @@ def _title(compilation: Compilation) -> str:
         f"{numbers.time(sum(f.compile_s for f in compilation.frames) * 1e6)} compiling",
     ]
     return " · ".join(facts)
-
-
-def heading(title: str, basis: str = "") -> Iterable[RenderableType]:
-    yield Text()
-    yield Text.assemble((title, "bold"), (f"  {basis}" if basis else "", "dim"))
-
-
-def aside(text: str, style: str = "dim", indent: int = 4) -> RenderableType:
-    return Padding(Text(names.plain(text), style=style), (0, 0, 0, indent))
 
 
 def _coverage(joined: Joined) -> Iterable[RenderableType]:
@@ -114,32 +89,6 @@ def _coverage(joined: Joined) -> Iterable[RenderableType]:
     for row in joined.matched["unknown_graphs"][:3]:
         text = f"graph {row['hash'][:12]}… ran {numbers.time(row['device_time_us'])} and is not in the compile log"
         yield Text(f"⚠ {text}", style="yellow")
-
-
-def _limits(compilation: Compilation) -> Iterable[RenderableType]:
-    for row in compilation.recompilations:
-        if row.limit_hit:
-            yield Text()
-            yield Text(
-                f"RECOMPILE LIMIT: {place(row.file, row.line, row.function)} runs eagerly from now on",
-                style="bold red",
-            )
-            yield aside(row.advice)
-
-
-def _failures(compilation: Compilation) -> Iterable[RenderableType]:
-    if not compilation.failures:
-        return
-    yield from heading("Failures")
-    for row in compilation.failures[:FAILURES]:
-        line = Text(f"{row.compile_id}  ")
-        line.append(names.plain(row.type), style="bold red")
-        line.append(f"  {names.plain(row.reason)}")
-        yield line
-        code = f"  {row.code}" if row.code else ""
-        yield aside(f"{place(row.file, row.line, row.function)}{code}  → {row.effect}")
-        yield from (aside(f"→ {hint}", "cyan") for hint in row.hints[:2])
-    yield from rest(len(compilation.failures) - FAILURES, "failure")
 
 
 def _frames(compilation: Compilation) -> Iterable[RenderableType]:
@@ -176,46 +125,6 @@ def _how(frame: Frame) -> str:
     graphs = f", CUDA graphs {frame.cudagraphs}" if frame.backend == "inductor" else ""
     mode = f" ({frame.mode})" if frame.mode not in ("none", "unknown") else ""
     return names.plain(f"backend {frame.backend}{mode}{graphs}")
-
-
-def _breaks(compilation: Compilation) -> Iterable[RenderableType]:
-    if not compilation.graph_breaks:
-        return
-    yield from heading("Graph breaks", "by compile time lost")
-    for row in compilation.graph_breaks[:BREAKS]:
-        line = Text.assemble(
-            (place(row.file, row.line, row.function), "bold"), f"  {names.plain(row.reason)}"
-        )
-        line.append(f"  ×{row.count}" if row.count > 1 else "", style="bold")
-        line.append(f"  {row.cost_s:.2f} s retraced", style="dim")
-        if row.idle_us is not None:
-            line.append(f"  {numbers.time(row.idle_us)} idle", style="red")
-        if row.skipped_frame:
-            line.append("  the whole function runs eagerly", style="red")
-        yield line
-        if row.code:
-            yield aside(row.code, "")
-        yield aside(row.explanation)
-        yield from (aside(f"→ {hint}", "cyan") for hint in row.hints[:1])
-        if row.url:
-            yield aside(row.url)
-    yield from rest(len(compilation.graph_breaks) - BREAKS, "graph break")
-
-
-def _recompilations(compilation: Compilation) -> Iterable[RenderableType]:
-    if not compilation.recompilations:
-        return
-    yield from heading("Recompilations", "the guard that failed, newest first")
-    for row in compilation.recompilations[:RECOMPILATIONS]:
-        first = row.reasons[0]
-        line = Text.assemble((f"{row.compile_id} ", "bold"), f"{place(row.file, row.line, row.function)}")
-        line.append(f"  {row.cost_s:.2f} s", style="dim")
-        yield line
-        yield aside(f"{first.of} failed: {first.guard}", "")
-        if len(row.reasons) > 1:
-            yield aside(f"and so did {', '.join(r.of for r in row.reasons[1:])}")
-        yield aside(f"→ {row.advice}", "cyan")
-    yield from rest(len(compilation.recompilations) - RECOMPILATIONS, "recompilation")
 
 
 def _graphs(compilation: Compilation) -> Iterable[RenderableType]:

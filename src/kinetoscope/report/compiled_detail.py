@@ -16,7 +16,7 @@ from kinetoscope.compilation.contract import kernel_source
 from kinetoscope.compilation.guards import Guard
 from kinetoscope.compilation.model import Compilation, Frame, Graph, Kernel
 from kinetoscope.report import names, numbers
-from kinetoscope.report.compiled import aside, frame_name, heading, place
+from kinetoscope.report.compiled_parts import aside, frame_name, heading, place
 from kinetoscope.report.table import Name, columns, heads
 
 NOT_FUSED = 12
@@ -224,6 +224,16 @@ def _code(compilation: Compilation, frame: Frame, name: str) -> Iterable[Rendera
         yield Syntax(names.printable(text.read()), "python", background_color="default", word_wrap=True)
 
 
+def _spills(kernel: Kernel) -> str:
+    if kernel.spills is None:
+        return ""
+    told = (
+        f"{kernel.spills} values a thread, kept in memory instead of registers" if kernel.spills else "none"
+    )
+    tried = f" ({kernel.configs_that_spill} of {kernel.configs} configurations spill)"
+    return told + (tried if kernel.configs_that_spill and (kernel.configs or 0) > 1 else "")
+
+
 def _kernel(compilation: Compilation, kernel: Kernel) -> Iterable[RenderableType]:
     yield Text(f"{kernel.name}", style="bold")
     table = columns("left", "left*")
@@ -245,6 +255,7 @@ def _kernel(compilation: Compilation, kernel: Kernel) -> Iterable[RenderableType
         "fused nodes": ", ".join(kernel.nodes),
         "moves": f"{numbers.size(kernel.bytes)} a launch ({kernel.bytes_basis})" if kernel.bytes else "",
         "registers": f"{kernel.registers} a thread" if kernel.registers else "",
+        "spills": _spills(kernel),
         "shared memory": f"{numbers.size(kernel.shared_memory_bytes)} a block"
         if kernel.shared_memory_bytes
         else "",

@@ -50,7 +50,8 @@ def print_kernels(
         if (kernel.module, kernel.name) in worth:
             console.print(Text("  " + _could_win(worth[kernel.module, kernel.name])))
     console.print()
-    for line in dict.fromkeys(note for kernel in result.kernels for note in kernel.notes):
+    notes = [*result.notes, *(note for kernel in result.kernels for note in kernel.notes)]
+    for line in dict.fromkeys(notes):
         console.print(Text(f"note: {names.plain(line)}", style="dim"))
     print_problems(result, console)
 
