@@ -61,6 +61,8 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     steps_by: str | None = None
     step_name: str | None = None
     rounds: int = 0
+    tokens_per_sample: int | None = None
+    """As the caller says."""
     rows: tuple[Row, ...] = ()
     recommendation: str = ""
     lines: tuple[str, ...] = ()

@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N,…",
         help="values for {batch} among the program's arguments",
     )
+    add("--tokens", type=int, metavar="N", help="tokens of a sample: also show tokens a second")
     add("--rounds", type=int, default=3, metavar="N", help="runs of each setting (default 3)")
     add("--steps", type=int, default=40, metavar="N", help="steps of each run (default 40)")
     add(
@@ -98,6 +99,10 @@ def main(arguments: argparse.Namespace) -> int:
                 f"--backends: {name} cannot be used here",
                 mend=f"{backend.needs} (`kinetoscope doctor` lists every backend)",
             )
+    if arguments.tokens is not None and not (arguments.batch and all(map(str.isdecimal, arguments.batch))):
+        raise UsageError(
+            "--tokens are of a sample", mend="give batch sizes: --batch 8,16, and {batch} where they go"
+        )
     import_torch()
     found = tune_program(
         settings.grid(
@@ -114,13 +119,14 @@ def main(arguments: argparse.Namespace) -> int:
         seconds=arguments.seconds,
         progress=lambda text: print(f"kinetoscope: {text}", file=sys.stderr, flush=True),
     )
+    found = msgspec.structs.replace(found, tokens_per_sample=arguments.tokens)
     if arguments.out:
         results.save(Path(arguments.out), f"tune-{time.strftime('%Y%m%d-%H%M%S')}", found)
     if arguments.json:
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return 0
     from kinetoscope.report.console import standard_output
-    from kinetoscope.report.measured import print_tuning
+    from kinetoscope.report.tuning import print_tuning
 
     print_tuning(found, standard_output(widest=None))
     return 0

@@ -204,8 +204,9 @@ def _kernels(compilation: Compilation) -> Iterable[RenderableType]:
             "refused: more than the device can do, so the bytes or FLOPs do not hold for it", style="dim"
         )
     for kernel in order:
-        if (kernel.spills or 0) > SCRATCH:
-            text = f"⚠ {kernel.name} keeps {numbers.count(kernel.spills, 'value')} a thread in memory: its registers do not suffice"
+        if (spills := kernel.spills or 0) > SCRATCH:
+            kept = numbers.count(spills, "value")
+            text = f"⚠ {kernel.name} keeps {kept} a thread in memory: its registers do not suffice"
             yield Text(names.plain(text), style="yellow")
 
 

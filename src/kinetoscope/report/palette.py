@@ -39,7 +39,17 @@ def category(name: str) -> str:
     return CATEGORIES.get(name, OTHER)
 
 
-VERDICTS = {"faster": "green", "slower": "red", "fails": "red", "differs": "red", "cannot tell": "dim"}
+VERDICTS = {
+    "faster": "green",
+    "slower": "red",
+    "fails": "red",
+    "differs": "red",
+    "cannot tell": "dim",
+    "confirmed": "bold green",
+    "more than promised": "bold green",
+    "in part": "yellow",
+    "refuted": "bold red",
+}
 
 
 def verdict(name: str | None) -> str:
