@@ -47,13 +47,19 @@ def not_checked(why: str) -> Agreement:
 
 
 def check(
-    comment: str, parameters: Sequence[str], before: Sequence[Any], after: Sequence[Any], device: str
+    comment: str,
+    parameters: Sequence[str],
+    mutated: Sequence[str],
+    before: Sequence[Any],
+    after: Sequence[Any],
+    device: str,
 ) -> Agreement:
     """Compare what a kernel wrote with its reference.
 
     Args:
         comment: the comment block above the kernel, with the graph fragment.
         parameters: the kernel's parameter names, in order; ``in_…`` are read, ``out_…`` and ``in_out_…`` written.
+        mutated: those of them that it updates, whatever they are called.
         before: its arguments before the launch (copies), same order.
         after: the same after the launch.
     """
@@ -67,7 +73,7 @@ def check(
         if hasattr(old, "untyped_storage")
     ]
     read = [(name, old) for name, old, _ in tensors if not name.startswith("out_ptr")]
-    written = [new for name, old, new in tensors if "out_ptr" in name or not _same(old, new)]
+    written = [new for name, _, new in tensors if "out_ptr" in name or name in mutated]
     if not written:
         return not_checked("the kernel writes nothing that could be compared")
     orders = list(itertools.islice(_orders(fragment, read), MOST_ORDERS))
@@ -86,19 +92,10 @@ def check(
     return best
 
 
-def _same(old: Any, new: Any) -> bool:
-    import torch
-
-    return torch.equal(
-        old.nan_to_num() if old.is_floating_point() else old,
-        new.nan_to_num() if new.is_floating_point() else new,
-    )
-
-
 def _orders(fragment: Fragment, read: Sequence[tuple[str, Any]]) -> Iterator[dict[str, Any]]:
     """Ways to give each placeholder that comes from outside the kernel an argument of its size and type."""
     outside = {name: kind for name, kind in fragment.placeholders.items() if name not in fragment.returns}
-    aliases = dict(zip(reference.unresolved(fragment), _loose(fragment, outside), strict=False))
+    aliases = reference.stand_ins(fragment, list(outside))
 
     def place(names: Sequence[str], free: Sequence[tuple[str, Any]]) -> Iterator[dict[str, Any]]:
         if not names:
@@ -117,12 +114,6 @@ def _orders(fragment: Fragment, read: Sequence[tuple[str, Any]]) -> Iterator[dic
         for missing, stand_in in aliases.items():
             inputs[missing] = inputs[stand_in]
         yield inputs
-
-
-def _loose(fragment: Fragment, outside: Mapping[str, Type | None]) -> list[str]:
-    """Placeholders from outside that no node names: they carry a view's name where nodes use what it is a view of."""
-    named = {name for node in fragment.nodes.values() for name in node.inputs()}
-    return [name for name in outside if name not in named and not name.startswith("buf")]
 
 
 _DTYPES = {
@@ -168,71 +159,107 @@ def _as_placed(kind: Type | None, tensor: Any) -> Any:
 def _compare(fragment: Fragment, inputs: Mapping[str, Any], written: Sequence[Any], device: str) -> Agreement:
     leaves = reference.leaves(fragment)
     keep = (*fragment.returns, *leaves)
-    exact = reference.run(fragment, inputs, device, keep, exact=True)
-    eager = reference.run(fragment, inputs, device, keep, exact=False)
+    exact = _parts(reference.run(fragment, inputs, device, keep, exact=True))
+    eager = _parts(reference.run(fragment, inputs, device, keep, exact=False))
     told = [name for name in fragment.returns if name in exact and name not in inputs]
-    untold = [name for name in leaves if name in exact and name not in told and name not in inputs]
     open_ends = len(fragment.returns) > len(told)
-    gaps: list[Gap] = []
-    wrong: list[Gap] = []
-    matched: list[str] = []
-    for tensor in written:
-        best: Gap | None = None
-        for name in [*told, *untold, *matched]:
-            for mine, honest, true in _forms(tensor, eager[name], exact[name]):
-                gap = measure_gap(mine, honest, true)
-                if gap.agrees:
-                    best = gap
-                    if name in told:
-                        told.remove(name)
-                        matched.append(name)
-                    break
-                # Only a result that the fragment names can convict: under another name it may be another one.
-                if name in told and not open_ends and (best is None or gap.largest < best.largest):
-                    best = gap
-            if best is not None and best.agrees:
+    untold = [
+        name for name in exact if name.partition("[")[0] in leaves and name not in told and name not in inputs
+    ]
+    good, bad = _partial_variance(fragment, written, eager, exact), list[Gap]()
+    for tensor in written if not good else ():
+        best: tuple[str, Gap] | None = None
+        for name in [*told, *untold, *fragment.returns]:
+            if name not in exact or name in inputs:
+                continue
+            gap = _gap(tensor, eager[name], exact[name])
+            if gap is None:
+                continue
+            if gap.agrees:
+                best = name, gap
                 break
+            # Only a result that the fragment names can convict: an unnamed one may be another node's.
+            if name in told and not open_ends and (best is None or gap.largest < best[1].largest):
+                best = name, gap
         if best is not None:
-            (gaps if best.agrees else wrong).append(best)
-    counts = {"outputs": len(written), "checked": len(gaps) + len(wrong)}
-    if wrong:
-        worst = max(wrong, key=lambda gap: gap.largest)
-        return Agreement(
-            status="differs",
-            text=f"DIFFERS from its graph: largest error {worst.largest:.1e}, eager's {worst.eager:.1e}",
-            largest_error=worst.largest,
-            eager_error=worst.eager,
-            **counts,
-        )
-    if not gaps:
-        return msgspec.structs.replace(
-            not_checked("which node of the graph it writes, the fragment does not tell"), outputs=len(written)
-        )
-    worst = max(gaps, key=lambda gap: gap.largest)
-    part = "" if len(gaps) == len(written) else f", {len(gaps)} of {len(written)} outputs"
+            told = [name for name in told if name != best[0] or not best[1].agrees]
+            (good if best[1].agrees else bad).append(best[1])
+    return _judgement(good, bad, len(written))
+
+
+def _judgement(good: Sequence[Gap], bad: Sequence[Gap], outputs: int) -> Agreement:
+    checked = len(good) + len(bad)
+    if not checked:
+        why = "which node of the graph it writes, the fragment does not tell"
+        return msgspec.structs.replace(not_checked(why), outputs=outputs)
+    worst = max(bad or good, key=lambda gap: gap.largest)
+    errors = f"largest error {worst.largest:.1e}, eager's {worst.eager:.1e}"
+    part = "" if checked == outputs else f", {checked} of {outputs} outputs"
     return Agreement(
-        status="agrees",
-        text=f"agrees with its graph (largest error {worst.largest:.1e}, eager's {worst.eager:.1e}{part})",
+        status="differs" if bad else "agrees",
+        text=f"DIFFERS from its graph ({errors}{part})" if bad else f"agrees with its graph ({errors}{part})",
+        outputs=outputs,
+        checked=checked,
         largest_error=worst.largest,
         eager_error=worst.eager,
-        **counts,
     )
 
 
-def _forms(tensor: Any, eager: Any, exact: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """What of an output can be compared with a value: itself, or its partial results added up.
+def _parts(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Tensors by name; the parts of a split are called ``split[0]``, ``split[1]``, …"""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if hasattr(value, "numel"):
+            found[name] = value
+        elif isinstance(value, list | tuple):
+            found |= {f"{name}[{place}]": part for place, part in enumerate(value) if hasattr(part, "numel")}
+    return found
 
-    The first kernel of a sum in two steps writes partial sums, one more dimension at the end; for a mean they are
-    divided by the second.
+
+def _gap(tensor: Any, eager: Any, exact: Any) -> Gap | None:
+    """An output against a value: itself, or its partial results added up; None if their sizes do not fit.
+
+    The first kernel of a sum in two steps writes partial sums, one more dimension at the end.
     """
-    if not hasattr(exact, "numel") or exact.numel() == 0:
-        return
-    if tensor.numel() == exact.numel():
-        yield tensor, eager.reshape(tensor.shape), exact.reshape(tensor.shape)
-    elif (
-        tensor.dim() > 0 and tensor.numel() == exact.numel() * tensor.shape[-1] and tensor.is_floating_point()
+    if exact.numel() == 0 or tensor.dim() == 0 or tensor.numel() == exact.numel():
+        if tensor.numel() != exact.numel():
+            return None
+        return measure_gap(tensor, eager.reshape(tensor.shape), exact.reshape(tensor.shape))
+    if tensor.numel() != exact.numel() * tensor.shape[-1] or not tensor.is_floating_point():
+        return None
+    shape = tensor.shape[:-1]
+    return measure_gap(tensor.sum(-1), eager.reshape(shape), exact.reshape(shape))
+
+
+def _partial_variance(
+    fragment: Fragment, written: Sequence[Any], eager: Mapping[str, Any], exact: Mapping[str, Any]
+) -> list[Gap]:
+    """The gaps of mean and variance where the outputs are partial ones: means, sums of squares, counts.
+
+    Put together as Chan, Golub and LeVeque do it. Empty if the outputs are something else, or do not agree.
+    """
+    node = next((n for n in fragment.nodes.values() if n.target.startswith("torch.ops.aten.var_mean.")), None)
+    if node is None or f"{node.name}[1]" not in exact or len(written) != 3:
+        return []
+    means, squares, counts = (tensor.double() for tensor in written)
+    correction = node.kwargs.get("correction")
+    if (
+        means.dim() == 0
+        or not means.shape == squares.shape == counts.shape
+        or not isinstance(correction, int)
     ):
-        yield tensor.sum(-1), eager.reshape(tensor.shape[:-1]), exact.reshape(tensor.shape[:-1])
+        return []
+    total = counts.sum(-1, keepdim=True)
+    mean = (means * counts).sum(-1, keepdim=True) / total
+    variance = (squares + counts * (means - mean) ** 2).sum(-1) / (total[..., 0] - correction)
+    gaps: list[Gap] = []
+    for place, value in ((0, variance), (1, mean[..., 0])):
+        true, honest = exact[f"{node.name}[{place}]"], eager[f"{node.name}[{place}]"]
+        if true.numel() != value.numel():
+            return []
+        mine = value.to(written[0].dtype)
+        gaps.append(measure_gap(mine, honest.reshape(mine.shape), true.reshape(mine.shape)))
+    return [*gaps, gaps[0]] if all(gap.agrees for gap in gaps) else []
 
 
 def measure_gap(mine: Any, eager: Any, exact: Any) -> Gap:

@@ -18,6 +18,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 HEAD = "Graph fragment:"
 
 
@@ -35,19 +37,19 @@ class Type(NamedTuple):
     device: str
 
 
-class Ref(NamedTuple):
+class Ref(msgspec.Struct, frozen=True):
     """Another node's value."""
 
     name: str
 
 
-class Torch(NamedTuple):
+class Torch(msgspec.Struct, frozen=True):
     """A constant of torch: ``float32``, ``contiguous_format``, ``strided``."""
 
     name: str
 
 
-class Word(NamedTuple):
+class Word(msgspec.Struct, frozen=True):
     """A bare word: a device (``cuda:0``) or a string argument (``tanh``)."""
 
     text: str
@@ -83,7 +85,7 @@ class Fragment(NamedTuple):
 def _references(value: Value) -> Iterator[str]:
     if isinstance(value, Ref):
         yield value.name
-    elif isinstance(value, list) or type(value) is tuple:
+    elif isinstance(value, list | tuple):
         for each in value:
             yield from _references(each)
 

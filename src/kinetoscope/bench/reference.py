@@ -56,6 +56,7 @@ def run(
     }
     elements = _elements(fragment)
     last = {name: node.name for node in fragment.nodes.values() for name in node.inputs()}
+    kept = {*keep, *inputs, *(whole for whole, _ in elements.values())}
     loose = [name for name in inputs if name not in last and name not in fragment.nodes]
     with torch.no_grad():
         for node in fragment.nodes.values():
@@ -75,7 +76,7 @@ def run(
             else:
                 values[node.name] = _apply(torch, node, values, device, exact)
             for name in node.inputs():
-                if last[name] == node.name and name not in keep and name not in inputs:
+                if last[name] == node.name and name not in kept:
                     values.pop(name, None)
     for name, (whole, place) in elements.items():
         if whole in values:
@@ -83,12 +84,23 @@ def run(
     return values
 
 
-def unresolved(fragment: Fragment) -> list[str]:
-    """Names that nodes read and that neither a placeholder nor a node stands for, in the order of first use."""
+def stand_ins(fragment: Fragment, outside: Sequence[str]) -> dict[str, str]:
+    """Names that nodes read and that neither a placeholder nor a node stands for → the placeholder that carries them.
+
+    A buffer is called by the last node that made it what it is: the copy that will overwrite it, or a view of it.
+    """
     known = {*fragment.placeholders, *fragment.nodes, *_elements(fragment)}
-    return list(
-        dict.fromkeys(name for n in fragment.nodes.values() for name in n.inputs() if name not in known)
-    )
+    named = list(dict.fromkeys(name for node in fragment.nodes.values() for name in node.inputs()))
+    found: dict[str, str] = {}
+    for name in outside:
+        node = fragment.nodes.get(name)
+        if node is not None and node.target.split(".")[-2].endswith("_") and isinstance(node.args[0], Ref):
+            found[node.args[0].name] = name
+    missing = [name for name in named if name not in known and name not in found]
+    loose = [
+        name for name in outside if name not in named and name not in found.values() and name[:3] != "buf"
+    ]
+    return found | (dict(zip(missing, loose, strict=True)) if len(missing) == len(loose) else {})
 
 
 def leaves(fragment: Fragment) -> list[str]:
@@ -104,22 +116,29 @@ def _is_library(node: Node) -> bool:
 def _elements(fragment: Fragment) -> dict[str, tuple[str, int]]:
     """``getitem_4`` → (``var_mean_2``, 0) for parts of a result whose getitem nodes the fragment leaves out.
 
-    Parts are numbered in the order of the results they are of.
+    Parts are numbered one after the other, variance first; one of the two may stand in the fragment.
     """
-    used = {name for node in fragment.nodes.values() for name in node.inputs()}
-    parts = sorted(
-        {
-            name
-            for name in {*used, *fragment.returns}
-            if re.fullmatch(r"getitem(_\d+)?", name) and name not in fragment.nodes
-            if name not in fragment.placeholders or name in fragment.returns
-        },
-        key=lambda name: int(name.partition("_")[2] or 0),
-    )
     wholes = [n for n in fragment.nodes.values() if n.target == "torch.ops.aten.var_mean.correction"]
-    if len(wholes) != 1 or len(parts) != 2:
+    if len(wholes) != 1:
         return {}
-    return {name: (wholes[0].name, place) for place, name in enumerate(parts)}
+    outside = {name for name in fragment.placeholders if name not in fragment.returns}
+    named = {
+        *fragment.returns,
+        *(name for node in fragment.nodes.values() for name in node.inputs()),
+    } - outside
+    number = {
+        name: int(name.partition("_")[2] or 0) for name in named if re.fullmatch(r"getitem(_\d+)?", name)
+    }
+    given = [
+        number[node.name] - node.args[1]
+        for node in fragment.nodes.values()
+        if node.args[:1] == (Ref(wholes[0].name),) and node.name in number and isinstance(node.args[1], int)
+    ]
+    missing = [name for name in number if name not in fragment.nodes]
+    first = given[0] if given else min((number[name] for name in missing), default=0)
+    if not given and len(missing) != 2:
+        return {}
+    return {name: (wholes[0].name, place) for name in missing if (place := number[name] - first) in (0, 1)}
 
 
 def _second_half(node: Node, loose: list[str], values: Mapping[str, Any]) -> Any | None:
