@@ -68,6 +68,9 @@ def run(
                     whole, place = elements[name]
                     values[name] = values[whole][place]
                     missing.remove(name)
+                elif (variance := _variance(fragment, name, loose, values)) is not None:
+                    values[name] = variance
+                    missing.remove(name)
             if missing or _is_library(node):
                 found = _second_half(node, loose, values)
                 if found is None:
@@ -160,6 +163,26 @@ def _second_half(node: Node, loose: list[str], values: Mapping[str, Any]) -> Any
             loose.remove(other)
             column = values[bias.name].reshape([1, -1] + [1] * (len(shape) - 2))
             return partial.reshape(shape) + column.to(partial.dtype)
+    return None
+
+
+def _variance(fragment: Fragment, name: str, loose: list[str], values: Mapping[str, Any]) -> Any | None:
+    """A variance that is not here, from the sum of squares that is: the buffer beside the mean, whose number is next."""
+    found = re.fullmatch(r"getitem(?:_(\d+))?", name)
+    mean = values.get(f"getitem_{int(found[1] or 0) + 1}") if found else None
+    node = next(
+        (n for n in fragment.nodes.values() if n.target == "torch.ops.aten.var_mean.correction"), None
+    )
+    if mean is None or node is None or not isinstance(node.args[0], Ref):
+        return None
+    whole = fragment.nodes.get(node.args[0].name)
+    kind = whole.type if whole else fragment.placeholders.get(node.args[0].name)
+    for other in loose:
+        if kind and None not in kind.shape and values[other].numel() == mean.numel():
+            loose.remove(other)
+            count = _count([size for size in kind.shape if size is not None]) // mean.numel()
+            correction = node.kwargs.get("correction")
+            return values[other] / (count - (correction if isinstance(correction, int) else 0))
     return None
 
 
