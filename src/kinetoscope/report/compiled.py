@@ -65,8 +65,9 @@ def _title(compilation: Compilation) -> str:
         numbers.count(len(compilation.recompilations), "recompilation"),
         numbers.count(len(compilation.graphs), "graph"),
         numbers.count(len(compilation.kernels), "generated kernel"),
-        f"{numbers.time(sum(f.compile_s for f in compilation.frames) * 1e6)} compiling",
     ]
+    if seconds := sum(frame.compile_s for frame in compilation.frames):
+        facts.append(f"{numbers.time(seconds * 1e6)} compiling")
     return " · ".join(facts)
 
 
