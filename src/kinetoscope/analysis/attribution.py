@@ -169,7 +169,7 @@ def _frames(host: pl.DataFrame, table: pl.DataFrame) -> pl.Series:
             table["forward_op"].is_null(), stacked.gather(table["forward_op"])
         )
     )
-    first = _texts(stack.cast(pl.Categorical), _first_of_user)
+    first = _texts(stack, _first_of_user)
     return names.zip_with(names.is_not_null(), first)
 
 

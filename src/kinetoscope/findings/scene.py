@@ -191,7 +191,7 @@ class Scene:
         # Shapes are few, launches are many: the texts are read once each.
         for triple, name in (("grid", "blocks"), ("block", "threads")):
             sizes = launches.select(pl.col(triple).unique()).with_columns(
-                _product(pl.col(triple)).alias(name)
+                _product(pl.col(triple).cast(pl.String)).alias(name)
             )
             launches = launches.join(sizes, on=triple, how="left", maintain_order="left")
         return launches.with_columns(resident.alias("resident"))
