@@ -49,15 +49,12 @@ def costed(trace: Trace) -> pl.DataFrame:
         in the table).
     """
     host = trace.host_events
-    work = trace.device_events.filter(pl.col("op").is_not_null()).select(
-        "id", "device", "name", "duration_ns", "op"
-    )
-    calls = host.select("name", *ARGUMENTS, *COUNTED, op="id").filter(pl.col("input_dims").is_not_null())
-    calls = work.select("op").unique().join(calls, on="op")
+    work = trace.device_events.select("id", "duration_ns", "op").drop_nulls("op")
+    calls = host.select("name", *ARGUMENTS, *COUNTED, op="id")[work["op"].unique()].drop_nulls("input_dims")
     if calls.is_empty():
         return pl.DataFrame(schema=COSTED)
-    # Calls are many and distinct ones few: rows are told apart by a 64-bit hash, strings are not compared again.
-    calls = calls.with_columns(calls.select("name", *ARGUMENTS, *COUNTED).hash_rows().alias("hash"))
+    # Calls are many and distinct ones few: rows are told apart by a 64-bit hash.
+    calls = calls.with_columns(hash=calls.drop("op").hash_rows())
     known = _known_costs(calls.unique("hash", maintain_order=True))
     calls = calls.select("op", "hash").join(known.select("hash").with_row_index("known"), on="hash")
     of_longest = pl.col("duration_ns").arg_max()

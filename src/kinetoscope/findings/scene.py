@@ -323,8 +323,8 @@ def scenes(profile: Profile) -> tuple[Scene, ...]:
 
 def heaviest(events: pl.DataFrame, *by: str) -> list[pl.DataFrame]:
     """The groups of events that would save most (column ``saved_ns``), ``SHOWN_GROUPS`` of them at most."""
-    top = events.group_by(*by).agg(pl.col("saved_ns").sum().alias("together_ns"))
-    top = top.sort("together_ns", descending=True).head(SHOWN_GROUPS)
+    top = events.group_by(*by, maintain_order=True).agg(pl.col("saved_ns").sum().alias("together_ns"))
+    top = top.sort("together_ns", descending=True, maintain_order=True).head(SHOWN_GROUPS)
     kept = events.join(top, on=list(by), maintain_order="left").sort(
         "together_ns", descending=True, maintain_order=True
     )
