@@ -30,7 +30,7 @@ GAPS = {
     "cause": CAUSE,
     "next": pl.UInt32,
     "host_event": pl.UInt32,
-    "text": pl.String,
+    "text": pl.Categorical,
 }
 
 

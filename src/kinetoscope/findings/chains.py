@@ -6,6 +6,7 @@ import polars as pl
 
 from kinetoscope.findings.scene import Scene
 
+COLUMNS = ["id", "event", "kind", "name", "device", "stream", "start_ns", "duration_ns", "op", "op_name", "step"]
 FUSIBLE = ("elementwise", "copy", "random")
 LENGTH = 3  # of two, a compiler saves less than the noise
 MEAN_NS = (
@@ -30,10 +31,11 @@ def elementwise_chains(scene: Scene, work: pl.DataFrame) -> pl.DataFrame:
         & pl.col("op_name").cast(pl.String).str.starts_with("aten::").fill_null(False)
     )["id"]
     if len(fusible) < LENGTH:
-        return work.clear().with_columns(pl.lit(0).alias("chain"), pl.lit(0.0).alias("saved_ns"))
+        return work.select(COLUMNS).clear().with_columns(pl.lit(0).alias("chain"), pl.lit(0.0).alias("saved_ns"))
     key = ["device", "stream"]
     ordered = (
-        scene.work.filter(pl.col("kind") != "memset")
+        scene.work.select(COLUMNS)
+        .filter(pl.col("kind") != "memset")
         .sort(*key, "start_ns")
         .with_columns(pl.col("id").is_in(fusible.implode()).alias("fusible"))
     )
