@@ -69,7 +69,13 @@ def host_causes(trace: Trace) -> pl.DataFrame:
         ``unexplained``: a silence with no event, or only a step's annotation, around it.
     """
     host = trace.host_events.select(
-        "id", "category", "name", "lane", "parent", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")
+        "id",
+        "category",
+        "name",
+        "lane",
+        "parent",
+        "start_ns",
+        end_ns=pl.col("start_ns") + pl.col("duration_ns"),
     )
     lanes = host["lane"].gather(trace.device_events["launch"].drop_nulls()).unique()
     overhead = host.filter(matching(host["category"], "^overhead$"))

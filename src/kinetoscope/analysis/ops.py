@@ -85,7 +85,10 @@ def _host_rows(trace: Trace) -> pl.DataFrame:
                 calls.with_columns(host_self_ns="host_total_ns"),
                 children,
                 device_self,
-                *(_by_row(tree, level["id"], level["ns"], "device_total_ns") for level in _levels(tree, device)),
+                *(
+                    _by_row(tree, level["id"], level["ns"], "device_total_ns")
+                    for level in _levels(tree, device)
+                ),
             ],
             how="diagonal",
         )
@@ -176,7 +179,12 @@ def _place_overhead(table: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
 def _by_row(tree: pl.DataFrame, ids: pl.Series, ns: pl.Series, column: str) -> pl.DataFrame:
     """(name, category, ``column``): times of host events, those that are counted, summed by what they are called."""
     names = tree.select("name", "category", "counted")[ids]
-    return names.select("name", "category", ns.alias(column)).filter(names["counted"]).group_by("name", "category").sum()
+    return (
+        names.select("name", "category", ns.alias(column))
+        .filter(names["counted"])
+        .group_by("name", "category")
+        .sum()
+    )
 
 
 def _device_self(trace: Trace, tree: pl.DataFrame) -> pl.DataFrame:

@@ -91,7 +91,10 @@ def _collectives(trace: Trace) -> pl.DataFrame:
     collectives are numbered, since the other ranks may have finished them before.
     """
     table = work(trace).filter(pl.col("part") == "communication").sort("device", "start_ns")
-    recorded = [pl.col("collective").cast(pl.String).str.json_path_match(f"$['{key}']").fill_null("") for key in SIGNATURE]
+    recorded = [
+        pl.col("collective").cast(pl.String).str.json_path_match(f"$['{key}']").fill_null("")
+        for key in SIGNATURE
+    ]
     steps = trace.steps.select(pl.col("id").alias("step"), pl.col("name").alias("step_name"))
     before = (pl.col("launch").is_null() & pl.col("launch").is_not_null().any()).alias("before")
     return (

@@ -31,7 +31,17 @@ HIGH, MEDIUM, LOW = 0.10, 0.03, 0.005
 # A step that takes hardly longer than its device work waits for nothing else.
 DEVICE_BOUND = 1.1
 
-UNASKED = ["rank", "context", "lane", "external_id", "blocks_per_sm", "warps_per_sm", "occupancy_percent", "graph_node", "graph"]
+UNASKED = [
+    "rank",
+    "context",
+    "lane",
+    "external_id",
+    "blocks_per_sm",
+    "warps_per_sm",
+    "occupancy_percent",
+    "graph_node",
+    "graph",
+]
 
 SHOWN_GROUPS = 4  # findings of one rule on one rank: kernels beyond the worst few are noise
 SHOWN_EVENTS = 12  # evidence lists the first few events; their number is in the text

@@ -107,7 +107,8 @@ class Assembly:
             self.unused["i"] = self.unused.get("i", 0) + marks
         memory = instants.filter(is_memory).rename({"device_id": "device", "memory_bytes": "bytes"})
         return schema.conform(
-            memory.with_columns(pl.col("address").cast(pl.String).cast(pl.UInt64, strict=False)), schema.MEMORY
+            memory.with_columns(pl.col("address").cast(pl.String).cast(pl.UInt64, strict=False)),
+            schema.MEMORY,
         )
 
     def _count_damage(self, code: str, count: int) -> None:

@@ -108,7 +108,9 @@ def _dead_window(scene: Scene) -> Iterable[Evidence]:
 
 def _first_launches(scene: Scene) -> Iterable[Finding]:
     host = scene.trace.host_events
-    launching = pl.concat([host_rows(scene.trace, LAUNCH), scene.trace.device_events["op"].drop_nulls()]).unique()
+    launching = pl.concat(
+        [host_rows(scene.trace, LAUNCH), scene.trace.device_events["op"].drop_nulls()]
+    ).unique()
     # A long launch with the device idle behind it is loading; with the device busy, the queue was full.
     waited = scene.gaps.filter(
         (pl.col("cause") == "host-op")
