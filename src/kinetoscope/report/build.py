@@ -22,8 +22,10 @@ from kinetoscope.analysis.steps import steps
 from kinetoscope.analysis.window import window
 from kinetoscope.analysis.work import work_of_all
 from kinetoscope.compilation import as_contract
+from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
 from kinetoscope.report import document
+from kinetoscope.report.proof import Measured, Proofs, proofs
 from kinetoscope.report.timings import timings
 
 ONE_BY_ONE = 2_000_000  # events; from here on two analyses at a time would take half a gigabyte more
@@ -35,14 +37,17 @@ def build(profile: Profile) -> document.Report:
     The findings take as long as all the rest: they are looked for beside it, where memory is no matter.
     """
     events = sum(trace.source.events for trace in profile.traces)
+    proven = proofs(profile)
     with ThreadPoolExecutor(1) as beside:
-        found = beside.submit(finding_rows, profile)
+        found = beside.submit(finding_rows, profile, proven)
         if events > ONE_BY_ONE:
             wait([found])
-        return _report(profile, found)
+        return _report(profile, proven, found)
 
 
-def _report(profile: Profile, findings: Future[list[document.FindingRow]]) -> document.Report:
+def _report(
+    profile: Profile, proven: Proofs, findings: Future[list[document.FindingRow]]
+) -> document.Report:
     return document.Report(
         kinetoscope=__version__,
         sources=_sources(profile),
@@ -58,6 +63,7 @@ def _report(profile: Profile, findings: Future[list[document.FindingRow]]) -> do
         idle=_idle(profile),
         timings=timings(profile),
         compilation=as_contract(profile.compilation, join(profile)) if profile.compilation else None,
+        unread=list(proven.unread),
     )
 
 
@@ -246,31 +252,41 @@ def _graphs(profile: Profile) -> list[document.GraphRow]:
     ]
 
 
-def finding_rows(profile: Profile) -> list[document.FindingRow]:
-    """All findings, as the contract's rows: those that save most first."""
-    return [
-        document.FindingRow(
-            rule=finding.rule,
-            severity=finding.severity,
-            title=finding.title,
-            saving_us=finding.saving.us,
-            saving_basis=finding.saving.basis,
-            evidence=[
-                document.EvidenceRow(
-                    text=seen.text, start_us=seen.start_us, end_us=seen.end_us, events=list(seen.events)
-                )
-                for seen in finding.evidence
-            ],
-            advice=finding.advice,
-            source=finding.source,
-            saving_on_critical_path=finding.saving.on_critical_path,
-            share_of_step=finding.saving.share,
-            snippet=finding.snippet,
-            proof=finding.proof,
-            ranks=list(finding.ranks) or [finding.rank],
-        )
-        for finding in find(profile)
-    ]
+def finding_rows(profile: Profile, proven: Proofs) -> list[document.FindingRow]:
+    """All findings, as the contract's rows: those that save most first, with what was measured of them."""
+    return [_finding(finding, proven.of(finding.proof)) for finding in find(profile)]
+
+
+def _finding(finding: Finding, measured: Measured | None) -> document.FindingRow:
+    row = document.FindingRow(
+        rule=finding.rule,
+        severity=finding.severity,
+        title=finding.title,
+        saving_us=finding.saving.us,
+        saving_basis=finding.saving.basis,
+        evidence=[
+            document.EvidenceRow(
+                text=seen.text, start_us=seen.start_us, end_us=seen.end_us, events=list(seen.events)
+            )
+            for seen in finding.evidence
+        ],
+        advice=finding.advice,
+        source=finding.source,
+        saving_on_critical_path=finding.saving.on_critical_path,
+        share_of_step=finding.saving.share,
+        snippet=finding.snippet,
+        proof=finding.proof.command if finding.proof else None,
+        ranks=list(finding.ranks) or [finding.rank],
+    )
+    if measured is None:
+        return row
+    return msgspec.structs.replace(
+        row,
+        measured_saving_us=measured.saving_us,
+        measured_interval_us=measured.interval_us,
+        measured_basis=measured.basis,
+        measured_verdict=measured.verdict,
+    )
 
 
 def _health(profile: Profile) -> document.Health:
