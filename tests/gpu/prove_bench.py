@@ -32,7 +32,7 @@ MIXNET = {
     "forward": (
         "triton_poi_fused_cat_12",
         "triton_red_fused__native_batch_norm_legit_functional_82",
-        "triton_poi_fused__native_batch_norm_legit_functional_silu_78",
+        "triton_poi_fused__native_batch_norm_legit_functional_relu_17",
         "triton_poi_fused_convolution_silu_split_with_sizes_105",
         "triton_per_fused__native_batch_norm_legit_functional_copy__84",
     ),

@@ -85,7 +85,7 @@ def costed(trace: Trace) -> pl.DataFrame:
             pl.lit(trace.rank, pl.Int32).alias("rank"),
             pl.when(rounded).then(pl.lit("tf32")).otherwise("dtype").alias("dtype"),
         )
-        .join(_peaks(trace), on=["device", "dtype"], how="left", maintain_order="left")
+        .join(peaks(trace), on=["device", "dtype"], how="left", maintain_order="left")
         .with_columns(pl.when(~by_bus).then(pl.col("peak_flops", "peak_bandwidth")))
         .select(pl.col(name).cast(dtype) for name, dtype in COSTED.items())
     )
@@ -128,7 +128,7 @@ def device_spec(trace: Trace, device: int) -> DeviceSpec | None:
     return find(entry.name, entry.total_memory_bytes)
 
 
-def _peaks(trace: Trace) -> pl.DataFrame:
+def peaks(trace: Trace) -> pl.DataFrame:
     """``peak_flops`` by device and dtype, and ``peak_bandwidth``. A dtype without a unit is computed in fp32."""
     rows: list[tuple[int, str, float | None, float]] = []
     for device in trace.device_events["device"].unique():

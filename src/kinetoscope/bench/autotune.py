@@ -21,6 +21,8 @@ Configuration = Mapping[str, int]
 # What coordinate descent changes, by halving and doubling, and how far.
 LIMITS = {"num_warps": (1, 32), "num_stages": (1, 6)}
 LARGEST_BLOCK = 8192
+# Sets of buffers for each configuration: many configurations share the device's memory.
+SETS = 4
 # A neighbour must be this much faster in its trial for the descent to move there; a final A/B decides in the end.
 STEP_GAIN = 0.005
 
@@ -179,7 +181,7 @@ class Tuner:
                 shared_memory_bytes=launcher.shared_memory_bytes,
             )
             if replica.agree(found, self._expected):
-                self._calls[key] = launches(self._subject, built, self._bench.device)
+                self._calls[key] = launches(self._subject, built, self._bench.device, SETS)
             else:
                 trial = msgspec.structs.replace(trial, error="its results differ from the default's")
         except Exception as error:  # too many resources, a compiler's refusal: this configuration is out

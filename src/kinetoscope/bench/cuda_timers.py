@@ -82,8 +82,7 @@ class ActivityTimer:
     def time(self, calls: Sequence[Call], mode: Mode, during: Callable[[], None]) -> list[float]:
         def run() -> None:
             for call in calls:
-                if mode == "cold":
-                    self._flush()
+                self._flush() if mode == "cold" else call()
                 self._mark()
                 call()
                 self._mark()
@@ -125,8 +124,7 @@ class EventTimer:
         for _ in range(1 + len(calls) // SAMPLES_PER_FLUSH):
             self._flush()
         for call, (start, end) in zip(calls, pairs, strict=True):
-            if mode == "cold":
-                self._flush()
+            self._flush() if mode == "cold" else call()
             start.record()
             call()
             end.record()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from kinetoscope.bench import follow, generated, replica
+from kinetoscope.bench import agreement, follow, generated, replica
+from kinetoscope.bench.agreement import Agreement
 from kinetoscope.bench.device import Bench
 from kinetoscope.bench.generated import Argument, Kernel, KernelCall, Module, ReplayError
 from kinetoscope.bench.harness import measure
@@ -45,6 +46,8 @@ class KernelResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     spills: int | None = None
     shared_memory_bytes: int | None = None
     sessions: dict[Mode, Session] = {}
+    reference: Agreement | None = None
+    """Whether it computes what its graph says; a kernel that differs is timed, and never recommended."""
     notes: tuple[str, ...] = ()
     error: str | None = None
 
@@ -95,12 +98,36 @@ def _subjects(module: Module, calls: Sequence[KernelCall], pattern: str) -> list
     return found
 
 
-def launches(subject: Subject, built: replica.Replica, device: str) -> list[Call]:
+def launches(
+    subject: Subject, built: replica.Replica, device: str, most: int = replica.MOST_SETS
+) -> list[Call]:
     """The kernel bound to as many sets of buffers as are rotated."""
     return [
         built.bind(replica.arguments(subject.arguments, device, seed, subject.facts.index_bound))
-        for seed in range(replica.sets(subject.bytes))
+        for seed in range(replica.sets(subject.bytes, device, most))
     ]
+
+
+def compare(subject: Subject, built: replica.Replica, device: str) -> Agreement:
+    """Launch a kernel once, on the inputs of its first set of buffers, and compare with its graph fragment."""
+    import torch
+
+    def made() -> list[Any]:
+        tensors = replica.arguments(subject.arguments, device, 0, subject.facts.index_bound)
+        if "atomic_add" in subject.kernel.source:  # adds to what an earlier kernel set to zero
+            for name, tensor in zip(subject.facts.parameters, tensors, strict=False):
+                if name.startswith("out_ptr"):
+                    tensor.zero_()
+        return tensors
+
+    try:
+        before, after = made(), made()
+        built.bind(after)()
+        return agreement.check(
+            subject.kernel.comment, subject.facts.parameters, subject.facts.mutated, before, after, device
+        )
+    except torch.OutOfMemoryError:
+        return agreement.not_checked("the reference in float64 needs more memory than the device has free")
 
 
 def time_kernel(
@@ -123,10 +150,11 @@ def time_kernel(
         calls[0]()  # compiles, and tunes where Inductor would
     except Exception as error:  # a compiler's or a driver's: the kernel cannot be had, the others can
         return msgspec.structs.replace(known, error=f"{type(error).__name__}: {error}")
+    known = msgspec.structs.replace(known, reference=compare(subject, built, bench.device))
     sessions: dict[Mode, Session] = {}
     for mode in modes:
-        # A hot cache is one set of buffers, used again.
-        chosen = calls if mode == "cold" else calls[:1]
+        # The host's clock repeats a call until it is long enough; devices' timers make each set hot themselves.
+        chosen = calls[:1] if mode == "hot" and bench.device == "cpu" else calls
         sessions[mode] = measure(
             {known.name: chosen},
             timer=bench.timer,

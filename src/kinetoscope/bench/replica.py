@@ -13,9 +13,10 @@ from kinetoscope.bench import torch_names
 from kinetoscope.bench.generated import Argument, Kernel, ReplayError, ScalarArgument, TensorArgument
 from kinetoscope.bench.timers import Call
 
-# Buffers are rotated as long as all sets together stay below this.
-ROTATION_BYTES = 2 << 30
-MOST_SETS = 4
+# Buffers are rotated as long as all sets together stay below this. Where a set lies moves some kernels by 2 %, so
+# a kernel's time is that of many sets.
+ROTATION_BYTES = {"cuda": 8 << 30, "cpu": 2 << 30}
+MOST_SETS = 16
 
 
 def cache_folder() -> Path:
@@ -138,9 +139,10 @@ def notes(recorded: Sequence[Argument], index_bound: int | None) -> tuple[str, .
     return (f"integer arguments are random below {index_bound}, not the program's own indices",)
 
 
-def sets(bytes_each: int) -> int:
+def sets(bytes_each: int, device: str, most: int = MOST_SETS) -> int:
     """How many sets of buffers to rotate."""
-    return max(1, min(MOST_SETS, ROTATION_BYTES // max(1, bytes_each)))
+    room = ROTATION_BYTES["cpu" if device == "cpu" else "cuda"]
+    return max(1, min(most, room // max(1, bytes_each)))
 
 
 def device_of(recorded: Sequence[Argument]) -> str:

@@ -27,7 +27,7 @@ class Timer(Protocol):
 
         Args:
             calls: what to time; the same callable may come more than once.
-            mode: cold flushes the caches before each call; hot does not.
+            mode: cold flushes the caches before each call; hot makes the same call just before.
             during: called once while the device still works on what was queued (to read its clocks).
 
         Returns:

@@ -38,6 +38,13 @@ def _raw_stream() -> Callable[[int], int]:
     return getattr(core, "_cuda_getCurrentRawStream")  # noqa: B009
 
 
+def empty_kernel() -> Callable[[], object]:
+    """Launches a kernel that does nothing (its name is ``spin_kernel``)."""
+    import torch
+
+    return lambda: getattr(torch.cuda, "_sleep")(0)  # noqa: B009
+
+
 def load_cpp(types: Sequence[str], source: str) -> Callable[..., object]:
     """Compile a C++ kernel with its Python binding."""
     from torch._inductor.codecache import CppPythonBindingsCodeCache

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kinetoscope.report import headline, names
+from kinetoscope.report import headline, names, numbers
 from kinetoscope.report.document import Report
 
 
@@ -28,6 +28,11 @@ def next_commands(report: Report, inputs: Sequence[str]) -> list[NextCommand]:
     for finding in headline.worth_doing(report)[:1]:
         command = f"kinetoscope explain {shlex.quote(finding.rule)}"
         commands.append(NextCommand(command, "why the first one is slow"))
+    if (unproved := headline.unproved(report)) and unproved.proof:
+        saving = numbers.time(unproved.saving_us)
+        commands.append(
+            NextCommand(unproved.proof, f"measure the {saving} that {names.plain(unproved.rule)} promises")
+        )
     if report.categories:
         category = report.categories[0].category
         commands.append(
