@@ -46,7 +46,7 @@ def build(profile: Profile) -> document.Report:
         idle=_idle(profile),
         timings=timings(profile),
         compilation=as_contract(profile.compilation, join(profile)) if profile.compilation else None,
-        unread=list(proven.unread),
+        unread=[*profile.unread, *proven.unread],
     )
 
 

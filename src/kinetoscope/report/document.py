@@ -217,4 +217,4 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     graphs: list[GraphRow] = []
     compilation: dict[str, Any] | None = None
     unread: list[str] = []
-    """Measurements in the recording that cannot be read, and why."""
+    """What stands in the folder or recording and cannot be read, and why."""
