@@ -299,6 +299,7 @@ def _idle(profile: Profile) -> list[document.IdleRow]:
             share_of_window=row["share_of_window"],
             gaps=row["gaps"],
             busy_inside_collectives_us=_us(row["inside_collectives_ns"]),
+            text=row["text"],
         )
         for row in idle(profile).iter_rows(named=True)
     ]
