@@ -150,6 +150,11 @@ def test_kernels_of_one_name_are_told_apart_by_their_graphs(
     assert result.compilation.frames[0].device_time_us == 108
     assert [e.device_time_us for g in result.compilation.graphs for e in g.extern] == [100, 50]
     assert result.coverage["compiled_share_of_device_time"] == 1
+    # From the first call's start to the last kernel's end is 262 µs.
+    assert first.share_of_window == pytest.approx(8 / 262)
+    assert result.compilation.graphs[0].share_of_window == pytest.approx(108 / 262)
+    shares = {line.line: line.share_of_window for line in result.source_lines}
+    assert shares[10] == pytest.approx(8 / 262)
     assert result.matched["basis_us"] == {"graph hash": 12}
 
 
