@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from kinetoscope.compilation.model import Compilation, ExternCall, Graph, Row, SourceLine
+from kinetoscope.compilation.model import Compilation, ExternCall, Frame, Graph, Row, SourceLine
 
 GENERATED = r"^triton_"
 SUMS = (
@@ -79,7 +79,15 @@ def fill(compilation: Compilation, owned: pl.DataFrame, window_ns: int) -> Compi
         schema={"graph": pl.UInt32, "frame": pl.UInt32},
         orient="row",
     )
-    frames = owned.join(frame_of, on="graph").group_by("frame").agg(*SUMS, INSIDE)
+    silent = pl.DataFrame(
+        [(f.compile_id, f.index) for f in silent_frames(compilation)],
+        schema={"region": pl.String, "frame": pl.UInt32},
+        orient="row",
+    ).unique("region", keep="last")
+    unclaimed = owned.filter(pl.col("graph").is_null() & pl.col("hash").is_null())
+    parts = [owned.join(frame_of, on="graph"), unclaimed.join(silent, on="region")]
+    frames = pl.concat([part.select("frame", "duration_ns", "inside_ns") for part in parts])
+    frames = frames.group_by("frame").agg(*SUMS, INSIDE)
     externs = owned.filter(pl.col("kernel").is_null() & pl.col("graph").is_not_null()).group_by("graph", "op")
     of_op = {(row["graph"], row["op"]): row for row in externs.agg(*SUMS).iter_rows(named=True)}
     of_kernel, of_graph, of_frame = _rows(kernels, "kernel"), _rows(graphs, "graph"), _rows(frames, "frame")
@@ -93,6 +101,13 @@ def fill(compilation: Compilation, owned: pl.DataFrame, window_ns: int) -> Compi
         ),
         frames=tuple(_with(f, of_frame.get(f.index), total, window_ns) for f in compilation.frames),
     )
+
+
+def silent_frames(compilation: Compilation) -> list[Frame]:
+    """Frames of backends whose graphs run without saying so in the trace: the region around the launch is all that
+    tells of them, and it encloses what Python runs behind a break as well."""
+    announced = {graph.frame for graph in compilation.graphs}
+    return [f for f in compilation.frames if f.dynamo_ops and f.index not in announced]
 
 
 def _rows(table: pl.DataFrame, key: str) -> dict[int, dict[str, Any]]:
