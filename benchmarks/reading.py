@@ -1,11 +1,12 @@
 """How long reading a trace takes, as ratios to reading its bytes, in one run.
 
-    python benchmarks/reading.py TRACE.json [--copies 10] [--rounds 3] [--hta-python PY]
+    python benchmarks/reading.py TRACE.json [--copies 10] [--rounds 3] [--hta-python PY] [--tracelens-python PY]
 
 TRACE is unpacked into a temporary folder and, where that is asked for, packed again and copied ten times over, each copy
 later in time. Every row is a process of its own, the best of the rounds; CPU is that of the process and its children,
 RSS the largest sum over all of them (sampled; needs psutil). For HolisticTraceAnalysis name an interpreter that has it: `pip install
-HolisticTraceAnalysis "pandas<3"` in an environment of its own. TraceLens is on no package index.
+HolisticTraceAnalysis "pandas<3"` in an environment of its own. The same for TraceLens: `pip install
+git+https://github.com/AMD-AGI/TraceLens`; the package index has something else under that name.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ HTA = (
     "import sys; from hta.common.trace_parser import parse_trace_dataframe as parse; "
     "from hta.configs.parser_config import ParserConfig; parse(sys.argv[1], ParserConfig.get_default_cfg())"
 )
+TRACELENS = "import sys; from TraceLens import TreePerfAnalyzer; TreePerfAnalyzer.from_file(sys.argv[1])"
+TRACELENS_REPORT = (
+    "import sys; from TraceLens.Reporting.generate_perf_report_pytorch import generate_perf_report_pytorch as report; "
+    "report(sys.argv[1], output_csvs_dir=sys.argv[1] + '.tracelens')"
+)
 _TS = re.compile(rb'("ts": )(\d+)')
 
 
@@ -56,6 +62,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--hta-python", help="an interpreter with HolisticTraceAnalysis")
+    parser.add_argument("--tracelens-python", help="an interpreter with TraceLens")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         run(arguments, Path(folder))
@@ -100,6 +107,9 @@ def run(arguments: argparse.Namespace, folder: Path) -> None:
             packed.unlink()
     if arguments.hta_python:
         row("HolisticTraceAnalysis, parse", cost(HTA, plain, arguments.hta_python, rounds=1))
+    if arguments.tracelens_python:
+        row("TraceLens, parse and tree", cost(TRACELENS, plain, arguments.tracelens_python, rounds=1))
+        row("TraceLens, to a report", cost(TRACELENS_REPORT, plain, arguments.tracelens_python, rounds=1))
     if arguments.copies:
         long = repeated(plain, arguments.copies)
         row(f"kinetoscope, {arguments.copies} copies", cost(OURS, long, rounds=1, **off))

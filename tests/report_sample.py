@@ -271,10 +271,15 @@ def hostile() -> Report:
                 source=name,
                 saving_basis=name,
                 snippet=name,
+                proof=f"kinetoscope tune -- {name}",
+                measured_saving_us=1.0,
+                measured_basis=name if number % 2 else None,
+                measured_verdict=name if number % 2 else None,
                 evidence=[EvidenceRow(text=name, start_us=0.0, end_us=1.0, events=[])],
             )
-            for name in HOSTILE
+            for number, name in enumerate(HOSTILE)
         ],
+        unread=HOSTILE,
         health=Health(
             verdict="degraded",
             notes=[HealthNote(code=name, text=name, share_of_device_time=0.1) for name in HOSTILE],

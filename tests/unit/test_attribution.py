@@ -11,7 +11,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kinetoscope.analysis.attribution import attribution, chain
+from kinetoscope.analysis.attribution import attribution
+from kinetoscope.analysis.dispatch import chain
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 

@@ -16,10 +16,11 @@ from kinetoscope.bench.kernels import KernelResult
 from kinetoscope.bench.ncu import NcuRow
 from kinetoscope.bench.settings import Setting
 from kinetoscope.bench.timers import HostTimer
-from kinetoscope.bench.tuning import Row, Tuning
+from kinetoscope.bench.tuning_rows import Row, Tuning
 from kinetoscope.bench.worker import Result
 from kinetoscope.hardware.spec import find
-from kinetoscope.report import measured
+from kinetoscope.report import autotuned, measured
+from kinetoscope.report import tuning as tuning_table
 
 HOSTILE = "triton_poi_[red]x[/red]_\x1b[31m_<script>"
 
@@ -124,8 +125,8 @@ def test_names_do_not_run_in_the_terminal() -> None:
     )
     text = (
         printed(lambda c: measured.print_kernels(result, {}, None, c))
-        + printed(lambda c: measured.print_tuned(result, {}, c))
-        + printed(lambda c: measured.print_tuning(tuning, c))
+        + printed(lambda c: autotuned.print_tuned(result, {}, c))
+        + printed(lambda c: tuning_table.print_tuning(tuning, c))
     )
     assert "\x1b" not in text
     assert "[red]x[/red]" in text

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kinetoscope.bench import inject, settings, tuning
+from kinetoscope.bench import inject, settings, tuning, tuning_rows
 from kinetoscope.bench.settings import Setting
 from kinetoscope.bench.trial import Order, Report
 from kinetoscope.errors import ProgramError
@@ -127,8 +127,8 @@ def test_no_winner_no_advice() -> None:
 
 def test_of_two_that_cannot_be_told_apart_the_cheaper_is_chosen() -> None:
     rows = [
-        tuning.Row(setting=Setting(), label="eager", step_s=1.0),
-        tuning.Row(
+        tuning_rows.Row(setting=Setting(), label="eager", step_s=1.0),
+        tuning_rows.Row(
             setting=Setting(mode="default"),
             label="default",
             step_s=0.81,
@@ -138,7 +138,7 @@ def test_of_two_that_cannot_be_told_apart_the_cheaper_is_chosen() -> None:
             verdict="faster",
             compile_s=5.0,
         ),
-        tuning.Row(
+        tuning_rows.Row(
             setting=Setting(mode="max-autotune"),
             label="max-autotune",
             step_s=0.80,
@@ -149,14 +149,14 @@ def test_of_two_that_cannot_be_told_apart_the_cheaper_is_chosen() -> None:
             compile_s=65.0,
         ),
     ]
-    text, lines = tuning.recommend(rows, None)
+    text, lines = tuning_rows.recommend(rows, None)
     assert text.startswith("default: 1.23×")
     assert "max-autotune cannot be told from it and costs 60 s more" in text
     assert lines == ("torch.compile(…)",)
 
 
 def test_a_faster_setting_with_other_output_is_left_out() -> None:
-    row = tuning.Row(
+    row = tuning_rows.Row(
         setting=Setting(mode="default"),
         label="default",
         step_s=0.5,
@@ -166,7 +166,7 @@ def test_a_faster_setting_with_other_output_is_left_out() -> None:
         verdict="faster",
         agrees=False,
     )
-    text, _ = tuning.recommend([row], None)
+    text, _ = tuning_rows.recommend([row], None)
     assert "its output differs" in text
     assert text.startswith("Stay with eager")
 
@@ -200,8 +200,15 @@ def test_a_setting_that_fails_is_a_row_and_is_not_run_again() -> None:
 
 
 def test_warm_up_is_what_comes_before_the_last_slow_step_of_the_first_half() -> None:
-    assert tuning.steady([9.0, 1.0, 1.0, 5.0, 1.0, 1.1, 1.0, 1.2, 1.0, 1.0]) == [1.0, 1.1, 1.0, 1.2, 1.0, 1.0]
-    assert tuning.steady([1.0, 1.0, 1.0, 1.0]) == [1.0, 1.0, 1.0]
+    assert tuning_rows.steady([9.0, 1.0, 1.0, 5.0, 1.0, 1.1, 1.0, 1.2, 1.0, 1.0]) == [
+        1.0,
+        1.1,
+        1.0,
+        1.2,
+        1.0,
+        1.0,
+    ]
+    assert tuning_rows.steady([1.0, 1.0, 1.0, 1.0]) == [1.0, 1.0, 1.0]
 
 
 PROGRAM = """

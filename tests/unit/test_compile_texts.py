@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import io
+import re
 
 import pytest
 from hypothesis import given
@@ -282,7 +283,10 @@ def test_a_recordings_fusion_text_names_no_compilation() -> None:
 
 
 def test_the_glossary_knows_overloads() -> None:
-    assert aten.meaning("aten.mul.Tensor") == aten.meaning("aten.mul") == "elementwise product"
+    assert aten.meaning("aten.mul.Tensor") == aten.meaning("aten.mul") == "Multiplies input by other"
+    assert aten.in_short("aten.mul.Tensor") == "elementwise product"
+    # Torch has no docstring of it.
+    assert aten.meaning("aten.native_layer_norm") == "layer normalisation"
     assert aten.meaning("aten.nothing_like_it") is None
 
 
@@ -335,3 +339,13 @@ def test_phases_are_exclusive_and_complete() -> None:
         "cudagraphs": 0,
         "backward": 3,
     }
+
+
+def test_the_glossary_says_what_torchs_docstrings_say() -> None:
+    torch = pytest.importorskip("torch")
+    for op in ("mul", "mm", "exp", "topk", "cat", "where", "cumsum", "permute", "var_mean"):
+        words = aten.meaning(f"aten.{op}")
+        assert words
+        prose = " ".join(re.sub(r":\w+:`~?([^`]*)`|`|\*", r"\1", getattr(torch, op).__doc__).split())
+        assert words in prose
+    assert aten.meaning("aten.relu") == torch.nn.functional.relu.__doc__.split("\n\n")[1].split(". ")[0]

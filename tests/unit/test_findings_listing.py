@@ -79,7 +79,7 @@ def test_it_fits_its_width(width: int) -> None:
 
 
 def test_json_has_the_contracts_keys() -> None:
-    row = json.loads(render_json([finding()]))["findings"][0]
+    row = json.loads(render_json([finding()], []))["findings"][0]
     contract = {"rule", "severity", "title", "saving_us", "saving_basis", "evidence", "advice", "source"}
     assert contract <= set(row)
     assert set(row["evidence"][0]) == {"text", "start_us", "end_us", "events"}

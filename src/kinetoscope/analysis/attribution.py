@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import polars as pl
 
@@ -188,55 +187,3 @@ def _texts(names: pl.Series, rewrite: Callable[[str], str | None]) -> pl.Series:
         {"name": distinct, "text": pl.Series(rewritten, dtype=pl.String).cast(pl.Categorical)}
     )
     return names.to_frame("name").join(table, on="name", how="left", maintain_order="left")["text"]
-
-
-@dataclass(frozen=True)
-class Link:
-    """One event of a chain; ``kind`` is its category (``step`` for a step), ``event`` its position in the file."""
-
-    kind: str
-    name: str
-    start_ns: int
-    duration_ns: int
-    event: int
-
-
-@dataclass(frozen=True)
-class Chain:
-    """How one piece of device work came about.
-
-    Args:
-        links: from the outermost host event around the launch to the launch, then the work itself.
-        forward: for backward work, the same from the outermost event around its forward op to that op.
-    """
-
-    links: tuple[Link, ...]
-    forward: tuple[Link, ...]
-
-
-def chain(trace: Trace, device_id: int) -> Chain:
-    """The dispatch chain of one row of ``device_events``: ProfilerStep#2, matmul_add, aten::matmul, aten::mm,
-    cuLaunchKernelEx, the kernel. Python frames stand in it where they were recorded. Work without a launch in the
-    recording has itself alone."""
-    row = attribution(trace).row(device_id, named=True)
-    work = trace.device_events.row(device_id, named=True)
-    itself = Link(work["kind"], work["name"], work["start_ns"], work["duration_ns"], work["event"])
-    return Chain(
-        (*_ancestors(trace.host_events, row["op"] if row["launch"] is None else row["launch"]), itself),
-        _ancestors(trace.host_events, row["forward_op"]),
-    )
-
-
-def _ancestors(host: pl.DataFrame, row: int | None) -> tuple[Link, ...]:
-    """A host event and everything that is open around its start, outermost first."""
-    links: list[Link] = []
-    at: int | None = None
-    while row is not None:
-        event = host.row(row, named=True)
-        row, at = event["parent"], event["start_ns"] if at is None else at
-        # A frame that ends inside of what it encloses (the profiler's own, around a step) is not open any more.
-        if links and event["start_ns"] + event["duration_ns"] <= at:
-            continue
-        kind = "step" if re.match(STEP, event["name"]) else event["category"]
-        links.insert(0, Link(kind, event["name"], event["start_ns"], event["duration_ns"], event["event"]))
-    return tuple(links)

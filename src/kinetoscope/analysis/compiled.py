@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
 import polars as pl
 
 from kinetoscope.analysis import compiled_rows
-from kinetoscope.analysis.break_gaps import idle_at_breaks
+from kinetoscope.analysis.break_costs import break_costs
 from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.compiled_rows import LineTime
+from kinetoscope.analysis.compiled_speed import with_speed
 from kinetoscope.analysis.enclosing import caller, nearest
 from kinetoscope.analysis.graphs import CALL, REGION, graph_calls
 from kinetoscope.analysis.memo import remembered
@@ -54,13 +54,12 @@ def join(profile: Profile) -> Joined | None:
     events = pl.concat([launched(trace) for trace in profile.traces])
     owned = _own(events, compilation)
     filled = compiled_rows.fill(compilation, owned)
-    gaps = idle_at_breaks(profile.traces, compilation)
-    breaks = (msgspec.structs.replace(row, idle_us=gaps.get(i)) for i, row in enumerate(filled.graph_breaks))
-    filled = replace(filled, graph_breaks=tuple(breaks))
+    filled = replace(filled, graph_breaks=break_costs(profile.traces, filled))
+    filled, lines = with_speed(filled, compiled_rows.source_lines(filled, owned), owned, profile)
     return Joined(
         filled,
         compiled_rows.coverage(owned),
-        compiled_rows.source_lines(filled, owned),
+        lines,
         compiled_rows.matched(owned, filled),
     )
 
@@ -84,7 +83,7 @@ def source_of(profile: Profile) -> dict[str, str]:
 def launched(trace: Trace) -> pl.DataFrame:
     """Every piece of device work with the compiled graph that launched it.
 
-    ``rank``, ``kind``, ``name``, ``duration_ns``, ``registers``, ``shared_memory_bytes``, ``call`` (row of the graph's
+    ``rank``, ``device``, ``kind``, ``name``, ``duration_ns``, ``registers``, ``shared_memory_bytes``, ``call`` (row of the graph's
     call in ``host_events``), ``hash``, ``compile_id`` (both null outside of compiled graphs), ``region`` (compile id
     of the region around the launch), ``op`` and ``nth``: the op that the graph called to launch it, and which of its
     like in that call it is (from 0), ``cudagraph``.
@@ -97,6 +96,7 @@ def launched(trace: Trace) -> pl.DataFrame:
     of_call = graph_calls(trace).select(pl.col("id").alias("call"), "hash", "compile_id")
     table = trace.device_events.select(
         pl.lit(trace.rank, pl.Int32).alias("rank"),
+        "device",
         pl.col("kind").cast(pl.String),
         pl.col("name").cast(pl.String),
         "duration_ns",

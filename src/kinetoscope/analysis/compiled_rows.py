@@ -32,6 +32,8 @@ class LineTime(Row, frozen=True, kw_only=True):
     own_us: float
     kernels: int
     share_of_device_time: float
+    speed_of_light: float | None = None  # of the part that costed_us of its device time is
+    costed_us: float | None = None
 
 
 def coverage(events: pl.DataFrame) -> dict[str, float | None]:
@@ -88,7 +90,8 @@ def _rows(table: pl.DataFrame, key: str) -> dict[int, dict[str, Any]]:
 
 
 def _with(row: Any, found: dict[str, Any] | None, total: float) -> Any:
-    found = found or {"device_time_us": 0.0, "launches": 0}
+    # What the trace does not say (registers of a kernel that AMD's runs, say) stays as it was.
+    found = {k: v for k, v in (found or {"device_time_us": 0.0, "launches": 0}).items() if v is not None}
     return msgspec.structs.replace(row, **found, share_of_device_time=found["device_time_us"] * 1000 / total)
 
 

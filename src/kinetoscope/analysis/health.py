@@ -15,6 +15,7 @@ import polars as pl
 from kinetoscope.analysis import intervals
 from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.names import short_name
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.unanswered import unanswered_launches
 from kinetoscope.analysis.waiting import waiting
@@ -118,9 +119,10 @@ def _unlaunched(trace: Trace) -> list[Note]:
         else (f"{len(before):,} of them launched before the recording began")
     )
     share = _share(trace, rows)
+    events = "1 device event" if len(rows) == 1 else f"{len(rows):,} device events"
     text = (
-        f"{len(rows):,} device events ({share:.1%} of device time) have no launch in the recording, {origin}: "
-        "they count as busy, but belong to no op or module"
+        f"{events} ({share:.1%} of device time) without a launch in the recording, {origin}: counted as busy, but "
+        "of no op or module"
     )
     # A hundredth is what a table of ops rounds to; beyond a half, the tables by op speak of the lesser part.
     return [Note("device-work-without-launch", _gravity(share, 0.01, 0.5), text, share)]
@@ -170,6 +172,30 @@ def _early(trace: Trace) -> list[Note]:
         "clocks of host and device disagree, so launch latencies and causes of idle time are off by as much"
     )
     return [Note("early-kernels", _gravity(share, 0.001, 0.05), text, _share(trace, rows))]
+
+
+def _unseen_before(trace: Trace) -> list[Note]:
+    """Streams whose first recorded work, long launched, did not start though the device seems idle."""
+    host, device, within = trace.host_events, trace.device_events, window(trace)
+    firsts = device.unique(["device", "stream"], keep="first", maintain_order=True)
+    returned = (host["start_ns"] + host["duration_ns"]).gather(firsts["launch"])
+    waits = firsts.select("device", "name", pl.Series("from_ns", returned), to_ns="start_ns").drop_nulls()
+    notes: list[Note] = []
+    for number, name, start, end in waits.iter_rows():
+        wait = pl.DataFrame({"start_ns": [start], "end_ns": [max(start, end)]})
+        busy = intervals.union(work(trace).filter(pl.col("device") == number))
+        idle = intervals.total(intervals.clip(intervals.subtract(wait, busy), within.start_ns, within.end_ns))
+        share = idle / max(within.length_ns, 1)
+        if share < 0.05:
+            continue
+        text = (
+            f"device {number} started {short_name(name)}, the first work of its stream, {(end - start) / 1e6:,.1f} ms "
+            f"after its launch and did nothing else that is recorded ({share:.1%} of the window): work from before the "
+            "recording, or the profiler's own start, most probably kept it; busy time misses that"
+        )
+        # Kernels and ops stand; a twentieth of the window is more than busy time is read to.
+        notes.append(Note("unseen-work-before", DEGRADED, text))
+    return notes
 
 
 def _impossible(trace: Trace) -> list[Note]:
@@ -273,6 +299,7 @@ CHECKS: tuple[Callable[[Trace], list[Note]], ...] = (
     _unlaunched,
     _unanswered,
     _early,
+    _unseen_before,
     _impossible,
     _empty_steps,
     _profiler_overhead,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kinetoscope.bench.settings import Setting
+from kinetoscope.bench.settings import Setting, written
+from kinetoscope.capture import backends
 
 
 class Injection:
@@ -26,6 +28,7 @@ class Injection:
     ) -> None:
         self._setting, self._called, self._first_output = setting, called, first_output
         self.calls = 0
+        self.own: dict[Setting, None] = {}
         self.notes: list[str] = []
 
     def install(self) -> None:
@@ -43,6 +46,7 @@ class Injection:
         import torch
 
         self.calls += 1
+        self.own[written(given)] = None
         made = self.made(model, **given)
         if isinstance(made, torch.nn.Module):
             self.watch_output(f"compiled {self.calls}", made)
@@ -51,11 +55,19 @@ class Injection:
 
     def made(self, model: Any, **given: Any) -> Any:
         """The model or function under the setting."""
-        if self._setting.mode is None:
+        if self._setting.is_eager:
             return model
+        if self._setting.as_written:
+            return self._compile(model, **given)
         wanted = self._setting.arguments()
         if "mode" in wanted and given.pop("options", None):
             self.notes.append("the program's own options= of torch.compile are replaced by the mode")
+        if "mode" not in wanted:  # Inductor's modes and options mean nothing to others
+            given.pop("mode", None)
+            given.pop("options", None)
+        backend = backends.known(self._setting.backend or "")
+        if backend is not None and backend.imported:
+            importlib.import_module(str(backend.module))
         return self._compile(model, **{**given, **wanted})
 
     def watch_output(self, name: str, module: Any) -> None:

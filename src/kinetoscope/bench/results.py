@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -42,7 +43,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     p90_ns: float
     min_ns: float
     max_ns: float
-    relative_standard_error: float
+    relative_standard_error: float | None = None
+    """Of the median; null of fewer than five samples."""
     samples_ns: tuple[float, ...]
 
 
@@ -81,6 +83,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def summarize(name: str, mode: Mode, basis: str, samples_ns: list[float]) -> Measurement:
     """The samples of one subject with their median, quantiles and standard error."""
+    error = statistics.relative_standard_error(samples_ns)
     return Measurement(
         name=name,
         mode=mode,
@@ -91,7 +94,7 @@ def summarize(name: str, mode: Mode, basis: str, samples_ns: list[float]) -> Mea
         p90_ns=statistics.quantile(samples_ns, 0.9),
         min_ns=min(samples_ns),
         max_ns=max(samples_ns),
-        relative_standard_error=statistics.relative_standard_error(samples_ns),
+        relative_standard_error=error if math.isfinite(error) else None,
         samples_ns=tuple(round(x, 3) for x in samples_ns),
     )
 

@@ -57,6 +57,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     steps_s: tuple[float, ...] = ()
     """Each step's duration, by the device's own clock where there is one."""
     compile_calls: int = 0
+    own: tuple[Setting, ...] = ()
+    """What the program's own calls of torch.compile say, each different one once."""
     graph_breaks: int = 0
     graphs: int = 0
     peak_memory_bytes: int | None = None
@@ -191,6 +193,7 @@ def run(order: Order, words: list[str]) -> Report:
         report,
         module=modules.most_common(1)[0][0] if modules else None,
         compile_calls=injection.calls,
+        own=tuple(injection.own),
         graph_breaks=breaks,
         graphs=graphs,
         peak_memory_bytes=int(torch.cuda.max_memory_allocated()) if on_gpu else _resident_bytes(),

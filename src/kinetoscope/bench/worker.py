@@ -12,31 +12,38 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 import kinetoscope
-from kinetoscope.bench import ncu, replica, torch_names
-from kinetoscope.bench.apply import Applied, winners, write
-from kinetoscope.bench.autotune import Tuned, tune_kernel
+from kinetoscope.bench import campaign, ncu, replica, torch_names
+from kinetoscope.bench.apply import Applied
+from kinetoscope.bench.autotune import Tuned
 from kinetoscope.bench.device import Bench, bench, import_torch
 from kinetoscope.bench.harness import measure
 from kinetoscope.bench.kernels import KernelResult, Subject, find, modules, time_kernels
 from kinetoscope.bench.modules import ModuleResult, time_module
+from kinetoscope.bench.modules import load as replay
 from kinetoscope.bench.ncu import NcuRow
+from kinetoscope.bench.promise import Promise
+from kinetoscope.bench.worth import Copy, Worth, copies, worth
 from kinetoscope.errors import KinetoscopeError, ProgramError
+from kinetoscope.hardware import spec
 
 # Launches of each kernel that Nsight Compute sees: the first warms up.
 LAUNCHES_UNDER_NCU = 4
 
 
+Task = Literal["kernels", "autotune", "module", "launch", "replay"]
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What to measure."""
 
-    task: Literal["kernels", "autotune", "module", "launch"]
+    task: Task
     input: str
     pattern: str = "*"
     graph: str = ""
@@ -60,7 +67,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kernels: tuple[KernelResult, ...] = ()
     tuned: tuple[Tuned, ...] = ()
     modules: tuple[ModuleResult, ...] = ()
+    worth: tuple[Worth, ...] = ()
+    """Every kernel's time beside its least, those that could win most first where they were ranked."""
+    copies: tuple[Copy, ...] = ()
+    """What the least times are taken from."""
     applied: Applied | None = None
+    promises: tuple[Promise, ...] = ()
     ncu: tuple[NcuRow, ...] = ()
     problems: tuple[str, ...] = ()
     error: tuple[str, str | None, str | None] | None = None
@@ -106,60 +118,65 @@ def answer(request: Request) -> Result:
     """Measure what is asked for, in this process."""
     benches = Benches(request.timer)
     path = Path(request.input)
+    if request.task == "replay":
+        for module in modules(path, request.graph):
+            replay(module)
+        return _result(benches)
     if request.task == "module":
         replayed = [
             time_module(module, benches(_device(module.source)), seconds=request.seconds)
             for module in modules(path, request.graph)
         ]
-        return _result(benches, modules=tuple(replayed))
+        if not replayed:
+            raise KinetoscopeError(
+                f"no generated module's hash or AOT id begins with {request.graph!r}",
+                where=str(path),
+                mend="list them with `kinetoscope graphs`",
+            )
+        return _result(
+            benches,
+            modules=tuple(replayed),
+            ncu=_with_ncu(request, "replay", _kernels(replayed, request.limit)) if request.with_ncu else (),
+        )
     subjects, problems = find(path, request.pattern, request.graph)
-    subjects = _ordered(subjects, request)
     if not subjects:
         raise KinetoscopeError(
             f"no kernel matches {request.pattern!r}",
             where=str(path),
             mend="; ".join(problems) or "list them with `kinetoscope kernels`",
         )
+    if request.task == "autotune":
+        done = campaign.run(
+            subjects,
+            benches,
+            configurations=request.configurations,
+            seconds=request.seconds,
+            limit=request.limit,
+            apply_in=Path(request.apply_in) if request.apply_in is not None else None,
+            say=_say,
+        )
+        return _result(benches, **{**done._asdict(), "problems": (*problems, *done.problems)})
+    subjects = _ordered(subjects, request)
     if request.task == "launch":
         launch(subjects, benches)
         return _result(benches)
-    if request.task == "autotune":
-        return _autotune(request, subjects, problems, benches)
     timed = time_kernels(subjects, benches, seconds=request.seconds, progress=_say)
-    measured = _with_ncu(request, timed) if request.with_ncu else ()
-    notes = _empty_kernel(measured, benches("cuda")) if measured else ()
-    return _result(benches, kernels=tuple(timed), ncu=measured, problems=tuple(problems), notes=notes)
-
-
-def _autotune(request: Request, subjects: list[Subject], problems: list[str], benches: Benches) -> Result:
-    tuned: list[Tuned] = []
-    for number, subject in enumerate(subjects, 1):
-        _say(f"{number}/{len(subjects)} {subject.kernel.name}")
-        if subject.kernel.kind != "triton":
-            problems.append(f"{subject.kernel.name}: a C++ kernel has no configurations to choose from")
-            continue
-        bed = benches(replica.device_of(subject.arguments))
-        try:
-            tuned.append(tune_kernel(subject, bed, given=request.configurations, seconds=request.seconds))
-        except KinetoscopeError as error:
-            problems.append(str(error))
-    result = _result(benches, tuned=tuple(tuned), problems=tuple(problems))
-    if request.apply_in is None:
-        return result
-    homes = {subject.module.hash: subject.module for subject in subjects}
-    chosen = winners(tuned)
-    replayed = [
-        time_module(
-            module,
-            benches("cuda"),
-            seconds=max(5.0, request.seconds),
-            exchange={name: chosen[name] for name in chosen if name in module.kernels},
-        )
-        for module in homes.values()
-        if any(name in module.kernels for name in chosen)
-    ]
-    return msgspec.structs.replace(
-        result, applied=write(Path(request.apply_in), tuned, homes), modules=tuple(replayed)
+    names = tuple(result.name for result in timed if result.error is None)
+    measured = _with_ncu(request, "launch", names) if request.with_ncu else ()
+    bed = benches(replica.device_of(subjects[0].arguments))
+    copied, peak = copies(bed), spec.find(bed.name)
+    return _result(
+        benches,
+        kernels=tuple(timed),
+        worth=tuple(
+            worth(subject, cold.median_ns, copied, peak)
+            for subject, kernel in zip(subjects, timed, strict=True)
+            if (cold := kernel.timing("cold")) is not None
+        ),
+        copies=copied,
+        ncu=measured,
+        problems=tuple(problems),
+        notes=_empty_kernel(measured, benches("cuda")) if measured else (),
     )
 
 
@@ -179,12 +196,12 @@ def launch(subjects: list[Subject], benches: Benches) -> None:
         torch.cuda.synchronize()
 
 
-def _with_ncu(request: Request, timed: list[KernelResult]) -> tuple[NcuRow, ...]:
-    names = tuple(result.name for result in timed if result.error is None)
+def _with_ncu(request: Request, task: Task, names: tuple[str, ...]) -> tuple[NcuRow, ...]:
+    """Nsight Compute's numbers of these kernels, launched alone or by a replay of their graph."""
     _say(f"Nsight Compute: {len(names)} kernels")
     with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
         question = Path(folder, "request.json")
-        asked = msgspec.structs.replace(request, task="launch", order=names, limit=len(names), with_ncu=False)
+        asked = msgspec.structs.replace(request, task=task, order=names, limit=len(names), with_ncu=False)
         question.write_bytes(msgspec.json.encode(asked))
         return tuple(ncu.run((*names, ncu.EMPTY), command(question, Path(folder, "result.json"))))
 
@@ -200,6 +217,13 @@ def _empty_kernel(rows: Sequence[NcuRow], bed: Bench) -> tuple[str, ...]:
         f"an empty kernel takes {there / 1e3:.2f} µs in Nsight Compute and {here / 1e3:.2f} µs here "
         f"({bed.timer.basis}): every duration of ncu's holds that difference",
     )
+
+
+def _kernels(replayed: Iterable[ModuleResult], limit: int) -> tuple[str, ...]:
+    """The generated kernels that take most time of these replays."""
+    rows = [row for module in replayed for row in module.work if row.name.startswith("triton_")]
+    names = dict.fromkeys(row.name for row in sorted(rows, key=lambda row: -row.device_time_ns))
+    return tuple(names)[: limit or None]
 
 
 def _ordered(subjects: list[Subject], request: Request) -> list[Subject]:

@@ -1,7 +1,8 @@
 """What torch.compile says of itself while it works, streamed to disk in the format of TORCH_TRACE.
 
-Three streams: the structured log; the messages on fusion and CUDA graphs that are not in it; bytecode before and
-after, where the structured log lacks it. Beside them, at the end, Dynamo's counters and every generated file.
+Four streams: the structured log, to which the backend of each graph is added; the messages on fusion and CUDA graphs
+that are not in it; bytecode before and after, where the structured log lacks it; what Triton made of each kernel.
+Beside them, at the end, Dynamo's counters and every generated file.
 """
 
 from __future__ import annotations
@@ -13,13 +14,19 @@ import logging
 import os
 import re
 import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
 from typing import Any, TextIO
 
 from kinetoscope.capture import torch_private
+from kinetoscope.capture.hooks import hook
 from kinetoscope.capture.imports import ImportWatch
+from kinetoscope.capture.launchers import Launchers
 
+# The artifact, of our own, that names the backend of the frame it is logged in.
+BACKEND = "kinetoscope_backend"
 KERNEL_PATH = re.compile(r"^# kernel path: (\S+\.py)\s*$", re.MULTILINE)
 
 
@@ -89,8 +96,12 @@ class CompileLog:
         self.scheduler: TextIO | None = None
         self.bytecode: TextIO | None = None
         self.bytecode_hook: Any = None
+        self.launchers: Launchers | None = None
+        self.unhook: Callable[[], None] | None = None
         logging.getLogger(torch_private.STRUCTURED_LOGGER).addHandler(self.handler)
         imports.when_imported(torch_private.CONVERT_FRAME, self._compiler_loaded)
+        imports.when_imported(torch_private.OUTPUT_GRAPH, self._graphs_loaded)
+        imports.when_imported(torch_private.TRITON_HEURISTICS, self._triton_loaded)
 
     @property
     def records(self) -> int:
@@ -114,6 +125,21 @@ class CompileLog:
         self.bytecode = (self.home / f"rank{self.rank}.bytecode.jsonl").open("w", 1, encoding="utf-8")
         self.bytecode_hook = register_bytecode_hook(self._keep_bytecode)
 
+    def _graphs_loaded(self) -> None:
+        """Dynamo hands a graph over to its backend, whose name it logs nowhere."""
+        graph = getattr(sys.modules[torch_private.OUTPUT_GRAPH], "OutputGraph", None)
+        if hasattr(graph, "call_user_compiler"):
+            self.unhook = hook(graph, "call_user_compiler", before=self._keep_backend)
+
+    def _keep_backend(self, graph: Any) -> None:
+        text = json.dumps(torch_private.backend_of(graph.compiler_fn))
+        self.handler.emit(torch_private.structured_artifact(BACKEND, text))
+
+    def _triton_loaded(self) -> None:
+        autotuner = getattr(sys.modules[torch_private.TRITON_HEURISTICS], "CachingAutotuner", None)
+        if hasattr(autotuner, "_make_launchers"):
+            self.launchers = Launchers(autotuner, self.home / f"rank{self.rank}.kernels.jsonl")
+
     def _keep_bytecode(self, code: CodeType, new_code: CodeType) -> None:
         assert self.bytecode is not None
         record = {
@@ -133,6 +159,10 @@ class CompileLog:
             logger.setLevel(level)
         if self.bytecode_hook is not None:
             self.bytecode_hook.remove()
+        if self.unhook is not None:
+            self.unhook()
+        if self.launchers is not None:
+            self.launchers.close()
         for stream in (self.handler.stream, self.scheduler, self.bytecode):
             if stream is not None:
                 stream.close()
@@ -144,6 +174,7 @@ class CompileLog:
             "compile_log": f"compile/rank{self.rank}.log",
             "scheduler_log": f"compile/rank{self.rank}.scheduler.log",
             "bytecode": f"compile/rank{self.rank}.bytecode.jsonl",
+            "kernels": f"compile/rank{self.rank}.kernels.jsonl",
             "counters": f"compile/rank{self.rank}.counters.json",
         }
         for name in names.values():

@@ -1,12 +1,13 @@
 """Every private PyTorch name that capture depends on, in one place.
 
-Checked on PyTorch 2.9.1, 2.11.0 and 2.13.0. Each is looked up when needed; where one is missing the feature that
+Checked on PyTorch 2.9.1, 2.11.0, 2.13.0 and 2.15.0. Each is looked up when needed; where one is missing the feature that
 needs it is off, and the caller says so in the recording's notes.
 """
 
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
+import hashlib
 import logging
 import sys
 from collections.abc import Callable
@@ -27,6 +28,8 @@ STRUCTURED_LOGGER = "torch.__trace"
 EVAL_FRAME = "torch._dynamo.eval_frame"
 CONVERT_FRAME = "torch._dynamo.convert_frame"
 COMPILE_CALLBACKS = "torch._dynamo.callback"
+OUTPUT_GRAPH = "torch._dynamo.output_graph"
+TRITON_HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 
 
 def structured_formatter() -> logging.Formatter:
@@ -43,6 +46,44 @@ def log_version() -> None:
     write = getattr(internal, "_log_torch_version", None)
     if write is not None:
         write()
+
+
+def structured_artifact(name: str, payload: str) -> logging.LogRecord:
+    """A record of the compilation that is going on, as torch's own code would log it."""
+    from torch._guards import CompileContext
+
+    trace_id: Any = CompileContext.current_trace_id()
+    context = {
+        "compiled_autograd_id": trace_id.compile_id.compiled_autograd_id,
+        "frame_id": trace_id.compile_id.frame_id,
+        "frame_compile_id": trace_id.compile_id.frame_compile_id,
+        "attempt": trace_id.attempt,
+    }
+    header: dict[str, Any] = {"artifact": {"name": name, "encoding": "json"}}
+    header |= {what: value for what, value in context.items() if value is not None}
+    header["has_payload"] = hashlib.md5(payload.encode(), usedforsecurity=False).hexdigest()
+    values = {"name": STRUCTURED_LOGGER, "pathname": __file__, "metadata": header, "payload": payload}
+    return logging.makeLogRecord({"levelno": logging.DEBUG, "levelname": "DEBUG", **values})
+
+
+def backend_of(compiler: Any) -> dict[str, Any]:
+    """The backend that a frame is handed to: its name, where it is from, and the mode and options it is called with."""
+    around = compiler
+    compiler = getattr(compiler, "_torchdynamo_orig_backend", compiler)
+    if (split := getattr(getattr(compiler, "__self__", None), "backend_compile_fn", None)) is not None:
+        return backend_of(split)  # DistributedDataParallel cuts the graph first
+    name = getattr(compiler, "compiler_name", None) or getattr(around, "_compiler_name", None)
+    function = getattr(compiler, "compiler_fn", compiler)
+    given = getattr(compiler, "kwargs", {})
+    options = getattr(compiler, "config", None) or given.get("options") or {}
+    return {
+        "backend": str(name or getattr(function, "__qualname__", None) or type(function).__qualname__),
+        "module": str(getattr(function, "__module__", "")),
+        "mode": given.get("mode"),
+        "options": {
+            str(key): value if isinstance(value, bool) else str(value) for key, value in options.items()
+        },
+    }
 
 
 def hide_from_dynamo(*functions: Callable[..., Any]) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kinetoscope.analysis.profile import Profile
 
 SUMMARY = "time generated kernels and modules alone, honestly"
-KERNELS = 20
+KERNELS, TUNED = 20, 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,9 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--limit",
         type=int,
-        default=KERNELS,
         metavar="N",
-        help=f"kernels, most time first (default {KERNELS}; 0: all)",
+        help=f"kernels, most time first (default {KERNELS}; 0: all); with --max-autotune those that could win most "
+        f"(default {TUNED})",
     )
     add("--json", action="store_true", help="print one JSON document, with every sample")
 
@@ -95,7 +95,11 @@ def main(arguments: argparse.Namespace) -> int:
             pattern=arguments.kernel,
             graph=arguments.graph or "",
             order=tuple(in_model),
-            limit=arguments.limit,
+            limit=arguments.limit
+            if arguments.limit is not None
+            else TUNED
+            if arguments.max_autotune
+            else KERNELS,
             seconds=max(arguments.seconds, 5.0) if replay else arguments.seconds,
             timer=arguments.timer,
             configurations=tuple(map(parse_configuration, given)),
@@ -115,15 +119,15 @@ def main(arguments: argparse.Namespace) -> int:
         )
         return 0
     from kinetoscope.hardware.spec import find
-    from kinetoscope.report import measured
+    from kinetoscope.report import autotuned, measured
     from kinetoscope.report.console import standard_output
 
     console = standard_output(widest=None)
     if arguments.max_autotune:
-        measured.print_tuned(result, in_model, console)
+        autotuned.print_tuned(result, in_model, console)
     elif replay:
         for module in result.modules:
-            measured.print_module(module, _categories([row.name for row in module.work]), console)
+            measured.print_module(module, _categories([row.name for row in module.work]), result.ncu, console)
     else:
         measured.print_kernels(result, in_model, find(result.device), console)
     return 0

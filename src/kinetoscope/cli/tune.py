@@ -18,14 +18,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--modes",
         type=_words,
         metavar="M,…",
-        help="modes of torch.compile (default: all four); eager is the base",
+        help="modes of torch.compile (default: all four); eager, the base, always runs",
     )
     add(
         "--backends",
         type=_words,
         default=[],
         metavar="B,…",
-        help="backends of torch.compile (default: inductor)",
+        help="backends of torch.compile (default: inductor); `kinetoscope doctor` says which are here",
     )
     add("--dynamic", type=_words, default=[], metavar="B,…", help="true, false: what dynamic= is set to")
     add(
@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N,…",
         help="values for {batch} among the program's arguments",
     )
+    add("--tokens", type=int, metavar="N", help="tokens of a sample: also show tokens a second")
     add("--rounds", type=int, default=3, metavar="N", help="runs of each setting (default 3)")
     add("--steps", type=int, default=40, metavar="N", help="steps of each run (default 40)")
     add(
@@ -70,6 +71,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.bench import results, settings
     from kinetoscope.bench.device import import_torch
     from kinetoscope.bench.tuning import tune_program
+    from kinetoscope.capture import backends
     from kinetoscope.errors import InputError, UsageError
 
     words: list[str] = arguments.program[1:] if arguments.program[:1] == ["--"] else list(arguments.program)
@@ -79,7 +81,7 @@ def main(arguments: argparse.Namespace) -> int:
         raise InputError("the script does not exist", where=words[0], mend="check the path")
     modes: list[str] = arguments.modes or list(settings.MODES)
     for given, known, option in (
-        (modes, settings.MODES, "--modes"),
+        (modes, ("eager", *settings.MODES), "--modes"),
         (arguments.matmul_precision, settings.PRECISIONS, "--matmul-precision"),
         (arguments.dynamic, ("true", "false"), "--dynamic"),
     ):
@@ -90,10 +92,21 @@ def main(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--batch has nowhere to go", mend="write {batch} where the program takes its batch size"
         )
+    for name in arguments.backends:
+        backend = backends.known(name)
+        if backend is not None and backend.needs:
+            raise UsageError(
+                f"--backends: {name} cannot be used here",
+                mend=f"{backend.needs} (`kinetoscope doctor` lists every backend)",
+            )
+    if arguments.tokens is not None and not (arguments.batch and all(map(str.isdecimal, arguments.batch))):
+        raise UsageError(
+            "--tokens are of a sample", mend="give batch sizes: --batch 8,16, and {batch} where they go"
+        )
     import_torch()
     found = tune_program(
         settings.grid(
-            modes,
+            [mode for mode in modes if mode != "eager"],
             backends=arguments.backends,
             dynamic=[word == "true" for word in arguments.dynamic],
             precisions=arguments.matmul_precision,
@@ -106,13 +119,14 @@ def main(arguments: argparse.Namespace) -> int:
         seconds=arguments.seconds,
         progress=lambda text: print(f"kinetoscope: {text}", file=sys.stderr, flush=True),
     )
+    found = msgspec.structs.replace(found, tokens_per_sample=arguments.tokens)
     if arguments.out:
         results.save(Path(arguments.out), f"tune-{time.strftime('%Y%m%d-%H%M%S')}", found)
     if arguments.json:
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return 0
     from kinetoscope.report.console import standard_output
-    from kinetoscope.report.measured import print_tuning
+    from kinetoscope.report.tuning import print_tuning
 
     print_tuning(found, standard_output(widest=None))
     return 0

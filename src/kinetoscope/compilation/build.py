@@ -8,11 +8,12 @@ from types import MappingProxyType
 
 import msgspec
 
-from kinetoscope.compilation import breaks, frames, recompiles, records
+from kinetoscope.compilation import breaks, frames, launchers, recompiles, records
 from kinetoscope.compilation.breaks import Occurrence, Place
 from kinetoscope.compilation.draft import FrameDraft, LogDraft, gather
 from kinetoscope.compilation.fusion import SchedulerLog
 from kinetoscope.compilation.graphs import graph_rows
+from kinetoscope.compilation.launchers import Loaded
 from kinetoscope.compilation.log import Log
 from kinetoscope.compilation.model import (
     Autotune,
@@ -49,6 +50,7 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: SchedulerLog = NO_SCHEDULER
     counters: dict[str, dict[str, int]] = {}
     bytecode: tuple[Bytecode, ...] = ()
+    loaded: tuple[Loaded, ...] = ()
 
 
 def build(logs: Iterable[tuple[Log, int | None, Beside]]) -> Compilation:
@@ -108,10 +110,12 @@ class _Made:
             self.notes.append(
                 f"{log.path}: the fusion log does not have one entry a graph; fusion is not attributed"
             )
+        first = len(self.kernels)
         for frame_draft in draft.frames:
             if not frame_draft.started and frame_draft.metrics is None and not frame_draft.graphs:
                 continue  # only events of a compilation whose records were cut off
             self._take_frame(frame_draft, draft, function_of, skips, fusions)
+        self.kernels[first:] = launchers.fill(self.kernels[first:], beside.loaded)
 
     def _take_frame(
         self,

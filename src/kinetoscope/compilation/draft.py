@@ -75,6 +75,7 @@ class FrameDraft:
     fx_cache: Counter[str] = field(default_factory=Counter[str])
     aot_cache: Counter[str] = field(default_factory=Counter[str])
     aot_record: Record | None = None
+    backend: records.Backend | None = None
     graphs: list[GraphDraft] = field(default_factory=list[GraphDraft])
     texts: dict[str, Record] = field(default_factory=dict[str, Record])
     # texts that were found outside of the log
@@ -119,7 +120,18 @@ def gather(log: Log, rank: int | None) -> LogDraft:
             draft.torch = version.pytorch_version if version else draft.torch
         elif record.kind.endswith("metrics_runtime"):
             _runtime(record, draft, current)
+    _name_cached_modules(draft)
     return draft
+
+
+def _name_cached_modules(draft: LogDraft) -> None:
+    """A module out of AOTAutograd's cache comes without a record of its key: the same file had it before."""
+    known: dict[str | None, str] = {}
+    for graph in (graph for frame in draft.frames for graph in frame.graphs):
+        if graph.key is not None:
+            known.setdefault(graph.module, graph.key)
+        elif graph.module and graph.module in known:
+            graph.key, graph.cache = known[graph.module], "hit"
 
 
 def _intern(record: Record, draft: LogDraft) -> None:
@@ -238,6 +250,10 @@ def _take_kernel_info(record: Record, frame: FrameDraft) -> None:
         frame.graphs[-1].kernels.update(frame.log.json(record, records.kernel_infos) or {})
 
 
+def _take_backend(record: Record, frame: FrameDraft) -> None:
+    frame.backend = frame.log.json(record, records.backend) or frame.backend
+
+
 def _take_symbol(record: Record, frame: FrameDraft) -> None:
     if decoded := frame.header(record, records.create_symbol):
         frame.symbols.append(decoded.create_symbol)
@@ -261,6 +277,7 @@ TAKERS: dict[str, Callable[[Record, FrameDraft], None]] = {
     "bwd_compilation_metrics_runtime": _take_metrics,
     "inductor_output_code": _take_output,
     "triton_kernel_info": _take_kernel_info,
+    "kinetoscope_backend": _take_backend,
     "create_symbol": _take_symbol,
     "guard_added_fast": _take_guard,
     "symbolic_shape_specialization": _take_specialization,

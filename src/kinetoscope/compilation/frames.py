@@ -178,12 +178,19 @@ def inductor_config(draft: FrameDraft) -> dict[str, bool] | None:
 
 
 def _mode(draft: FrameDraft, config: dict[str, bool] | None) -> str:
-    if config is None or not draft.graphs:
+    told = draft.backend
+    if told is not None and told.backend != "inductor":
+        return told.mode or "none"
+    if config is None and told is not None:
+        config = {name: value is True for name, value in told.options.items()}
+    if config is None or not (draft.graphs or told):
         return "unknown" if draft.graphs else "none"
     return MODES[config.get("max_autotune", False), config.get("triton.cudagraphs", False)]
 
 
 def _backend(draft: FrameDraft) -> str:
+    if draft.backend is not None:
+        return draft.backend.backend
     if draft.graphs or "runnable" in draft.texts:
         return "inductor"
     failed = BACKEND_FAILED.search((draft.metrics and draft.metrics.fail_reason) or "")

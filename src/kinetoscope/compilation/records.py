@@ -127,6 +127,15 @@ class TorchVersion(Known, frozen=True):
     pytorch_version: str | None = None
 
 
+class Backend(Known, frozen=True):
+    """Our own record of who compiles a frame: ``capture.torch_private.backend_of``."""
+
+    backend: str = ""
+    module: str = ""
+    mode: str | None = None
+    options: dict[str, bool | str] = {}
+
+
 class KernelInfo(Known, frozen=True):
     """One kernel of ``triton_kernel_info``; configs are lists of (name, value)."""
 
@@ -157,6 +166,7 @@ specialization = msgspec.json.Decoder(Specialization)
 cache_event = msgspec.json.Decoder(CacheEvent)
 cache_components = msgspec.json.Decoder(CacheComponents)
 torch_version = msgspec.json.Decoder(TorchVersion)
+backend = msgspec.json.Decoder(Backend)
 kernel_infos = msgspec.json.Decoder(dict[str, KernelInfo])
 autotune_stats = msgspec.json.Decoder(AutotuneStats)
 reason_list = msgspec.json.Decoder(list[str])

@@ -8,10 +8,11 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
-from kinetoscope.compilation import build, fusion, log
+from kinetoscope.compilation import build, fusion, launchers, log
 from kinetoscope.compilation.build import Beside, Bytecode
 from kinetoscope.compilation.debug_folder import debug_log, is_debug_folder
 from kinetoscope.compilation.log import Log
@@ -19,6 +20,7 @@ from kinetoscope.compilation.model import Compilation
 from kinetoscope.errors import InputError
 from kinetoscope.recording import manifest as manifests
 
+Line = TypeVar("Line")
 RANK = re.compile(r"rank[_-]?(\d+)")
 BYTECODE = msgspec.json.Decoder(Bytecode)
 COUNTERS = msgspec.json.Decoder(dict[str, dict[str, int]])
@@ -94,15 +96,16 @@ def _beside(path: Path) -> Beside:
     return Beside(
         scheduler=fusion.parse(_lines(scheduler)) if scheduler.is_file() else build.NO_SCHEDULER,
         counters=_counters(counters) if counters.is_file() else {},
-        bytecode=tuple(_bytecode(path.with_name(f"{_stem(path)}.bytecode.jsonl"))),
+        bytecode=tuple(_lines_of(path.with_name(f"{_stem(path)}.bytecode.jsonl"), BYTECODE)),
+        loaded=tuple(_lines_of(path.with_name(f"{_stem(path)}.kernels.jsonl"), launchers.decoder)),
     )
 
 
-def _bytecode(path: Path) -> Iterator[Bytecode]:
+def _lines_of(path: Path, decoder: msgspec.json.Decoder[Line]) -> Iterator[Line]:
     if path.is_file():
         for line in path.read_bytes().split(b"\n"):
             with suppress(msgspec.MsgspecError):  # the last line of a program that was killed
-                yield BYTECODE.decode(line)
+                yield decoder.decode(line)
 
 
 def _counters(path: Path) -> dict[str, dict[str, int]]:

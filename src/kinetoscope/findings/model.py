@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kinetoscope.bench.settings import Setting
+
 Severity = Literal["high", "medium", "low", "info"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 
@@ -42,6 +44,25 @@ class Saving:
     freed_share: float = 0.0
 
 
+@dataclass(frozen=True)
+class Proof:
+    """The command that tries what is advised, and what its result is told by.
+
+    Args:
+        setting: of `tune`: the one that the advice names. With ``mode`` None and ``as_written`` it changes what is
+            set beside the program's own calls of ``torch.compile``.
+        kernel: of `bench`: the kernel whose configurations are tried.
+        kernel_us: that kernel's device time per step in the recording, all launches together.
+        launches: that kernel's launches per step in the recording.
+    """
+
+    command: str
+    setting: Setting | None = None
+    kernel: str | None = None
+    kernel_us: float = 0.0
+    launches: float = 0.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One thing found. Rules leave ``rule`` and ``rank`` empty: the registry fills them in.
@@ -52,7 +73,7 @@ class Finding:
         title: one line with its numbers.
         snippet: the change as code, where there is one.
         source: ``file.py:12`` of the user's line, where stacks or the compile log tell it.
-        proof: the exact command that confirms the saving, or None where none can.
+        proof: the command that tries the advice; None where only an edit of the program can.
     """
 
     title: str
@@ -62,7 +83,7 @@ class Finding:
     advice: str
     snippet: str | None = None
     source: str | None = None
-    proof: str | None = None
+    proof: Proof | None = None
     subject: str = ""
     rule: str = ""
     rank: int = 0

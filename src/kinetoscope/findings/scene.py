@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import PurePath
 from typing import Any
 
 import polars as pl
@@ -287,19 +285,6 @@ class Scene:
                 if line := user_line(frame):
                     return line
         return None
-
-    def tune(self) -> str | None:
-        """The command that tries modes on the profiled program; None where a launcher started it."""
-        words = self.profile.manifest.command if self.profile.manifest else ()
-        if len(words) < 2 or not PurePath(words[0]).name.startswith("python"):
-            return None
-        return f"kinetoscope tune {'' if words[1] == '-m' else '-- '}{shlex.join(words[1:])}"
-
-    def bench(self, kernel: str) -> str | None:
-        folder = self.profile.folder
-        return (
-            f"kinetoscope bench {shlex.quote(str(folder))} --kernel {shlex.quote(kernel)}" if folder else None
-        )
 
 
 def severity(saving: Saving, at_most: Severity = "high") -> Severity | None:

@@ -30,6 +30,7 @@ def chain(trace: Trace) -> pl.DataFrame:
     ``id`` (row of ``device_events``), ``device``, ``end_ns`` (when everything up to here had ended), ``adds_ns`` (by
     how much it moved that end), ``gap_ns`` (the device's own pause before it, launch long arrived), ``ready_ns`` (when
     it could start at the earliest, had nothing been before it) and ``part`` (number of host waits before its launch).
+    Ends and readiness count from the first start: a double holds no nanoseconds of an epoch's.
     """
     host = trace.host_events
     waits = waits_of(trace)
@@ -73,6 +74,7 @@ def chain(trace: Trace) -> pl.DataFrame:
             pl.when(first).then("start_ns").otherwise("ready_ns").alias("ready_ns"),
             pl.when(first).then(0).otherwise("gap_ns").alias("gap_ns"),
         )
+        .with_columns(pl.col("end_ns", "ready_ns") - pl.col("start_ns").min())
         .select("id", "device", "end_ns", "duration_ns", "adds_ns", "gap_ns", "ready_ns", "at", "part")
     )
 

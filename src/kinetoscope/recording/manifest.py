@@ -8,6 +8,7 @@ A recording is a folder:
     compile/rank0.log             torch's structured compile log of each rank (TORCH_TRACE format)
     compile/rank0.scheduler.log   fusion rounds and cudagraph messages, as Inductor logs them
     compile/rank0.bytecode.jsonl  bytecode before and after, where the compile log lacks it
+    compile/rank0.kernels.jsonl   registers, spills and shared memory of each Triton kernel's configurations
     compile/rank0.counters.json   torch._dynamo counters at exit
     generated/                    every module and kernel file that Inductor wrote
     output/                       what the program's failure left behind: its traceback
@@ -100,6 +101,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     traceback: str | None = None
     scheduler_log: str | None = None
     bytecode: str | None = None
+    kernels: str | None = None
     counters: str | None = None
     wall_s: float | None = None  # from the import of torch to the end
     peak_memory_bytes: int | None = None  # of the device's allocator; of the process where there is no device

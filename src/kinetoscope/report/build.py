@@ -21,13 +21,16 @@ from kinetoscope.analysis.steps import steps
 from kinetoscope.analysis.window import window
 from kinetoscope.analysis.work import work_of_all
 from kinetoscope.compilation import as_contract
+from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
 from kinetoscope.report import document
+from kinetoscope.report.proof import Measured, Proofs, proofs
 from kinetoscope.report.timings import timings
 
 
 def build(profile: Profile) -> document.Report:
     """Run every analysis and put the results together. Times become microseconds here and nowhere else."""
+    proven = proofs(profile)
     return document.Report(
         kinetoscope=__version__,
         sources=_sources(profile),
@@ -38,11 +41,12 @@ def build(profile: Profile) -> document.Report:
         steps=_steps(profile),
         ops=_ops(profile),
         graphs=_graphs(profile),
-        findings=finding_rows(profile),
+        findings=finding_rows(profile, proven),
         health=_health(profile),
         idle=_idle(profile),
         timings=timings(profile),
         compilation=as_contract(profile.compilation, join(profile)) if profile.compilation else None,
+        unread=list(proven.unread),
     )
 
 
@@ -231,31 +235,41 @@ def _graphs(profile: Profile) -> list[document.GraphRow]:
     ]
 
 
-def finding_rows(profile: Profile) -> list[document.FindingRow]:
-    """All findings, as the contract's rows: those that save most first."""
-    return [
-        document.FindingRow(
-            rule=finding.rule,
-            severity=finding.severity,
-            title=finding.title,
-            saving_us=finding.saving.us,
-            saving_basis=finding.saving.basis,
-            evidence=[
-                document.EvidenceRow(
-                    text=seen.text, start_us=seen.start_us, end_us=seen.end_us, events=list(seen.events)
-                )
-                for seen in finding.evidence
-            ],
-            advice=finding.advice,
-            source=finding.source,
-            saving_on_critical_path=finding.saving.on_critical_path,
-            share_of_step=finding.saving.share,
-            snippet=finding.snippet,
-            proof=finding.proof,
-            ranks=list(finding.ranks) or [finding.rank],
-        )
-        for finding in find(profile)
-    ]
+def finding_rows(profile: Profile, proven: Proofs) -> list[document.FindingRow]:
+    """All findings, as the contract's rows: those that save most first, with what was measured of them."""
+    return [_finding(finding, proven.of(finding.proof)) for finding in find(profile)]
+
+
+def _finding(finding: Finding, measured: Measured | None) -> document.FindingRow:
+    row = document.FindingRow(
+        rule=finding.rule,
+        severity=finding.severity,
+        title=finding.title,
+        saving_us=finding.saving.us,
+        saving_basis=finding.saving.basis,
+        evidence=[
+            document.EvidenceRow(
+                text=seen.text, start_us=seen.start_us, end_us=seen.end_us, events=list(seen.events)
+            )
+            for seen in finding.evidence
+        ],
+        advice=finding.advice,
+        source=finding.source,
+        saving_on_critical_path=finding.saving.on_critical_path,
+        share_of_step=finding.saving.share,
+        snippet=finding.snippet,
+        proof=finding.proof.command if finding.proof else None,
+        ranks=list(finding.ranks) or [finding.rank],
+    )
+    if measured is None:
+        return row
+    return msgspec.structs.replace(
+        row,
+        measured_saving_us=measured.saving_us,
+        measured_interval_us=measured.interval_us,
+        measured_basis=measured.basis,
+        measured_verdict=measured.verdict,
+    )
 
 
 def _health(profile: Profile) -> document.Health:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from kinetoscope.compilation.cache_keys import GraphChange
 from kinetoscope.report import names, numbers
-from kinetoscope.report.compiled import aside
+from kinetoscope.report.compiled_parts import aside
 
 COMPONENTS = 12
 LONGEST = 160

@@ -6,20 +6,21 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from kinetoscope.analysis.compiled import Joined
+from kinetoscope.analysis.compiled_rows import LineTime
 from kinetoscope.compilation.model import Compilation, Frame, Graph, Kernel
 from kinetoscope.report import names, numbers, palette
+from kinetoscope.report.compiled_parts import frame_name, heading, place
+from kinetoscope.report.compiled_trouble import breaks, failures, limits, recompilations
 from kinetoscope.report.table import Name, columns, heads, rest
 
 FRAMES = 12
-BREAKS = 6
-RECOMPILATIONS = 6
-FAILURES = 4
 GRAPHS = 10
 KERNELS = 12
+# Values that a thread may keep in local memory before it is worth a word: sine and cosine have room of their own there.
+SCRATCH = 16
 LINES = 8
 CHOICES = 5
 
@@ -43,31 +44,17 @@ def _sections(
         yield Text(f"⚠ {names.plain(note)}", style="yellow")
     if joined:
         yield from _coverage(joined)
-    yield from _limits(compilation)
-    yield from _failures(compilation)
+    yield from limits(compilation)
+    yield from failures(compilation)
     yield from _frames(compilation)
-    yield from _breaks(compilation)
-    yield from _recompilations(compilation)
+    yield from breaks(compilation)
+    yield from recompilations(compilation)
     yield from _graphs(compilation)
     yield from _kernels(compilation)
     if joined:
         yield from _lines(joined)
     yield from _autotune(compilation)
     yield from _next(compilation, inputs, joined)
-
-
-def place(file: str | None, line: int | None, function: str | None = None) -> str:
-    """``compile_cases.py:14 in forward``; only the file's last part, which is what a reader looks for."""
-    if file is None:
-        return names.plain(function or "unknown place")
-    where = names.plain(file.replace("\\", "/").rpartition("/")[2]) + (f":{line}" if line else "")
-    return f"{where} in {names.plain(function)}" if function else where
-
-
-def frame_name(frame: Frame) -> str:
-    """``0/0``, and what tells it apart from others of that id."""
-    after = f"·{frame.generation + 1}" if frame.generation else ""
-    return f"{frame.compile_id}{after}" + (f" rank {frame.rank}" if frame.rank else "")
 
 
 def _title(compilation: Compilation) -> str:
@@ -81,15 +68,6 @@ def _title(compilation: Compilation) -> str:
         f"{numbers.time(sum(f.compile_s for f in compilation.frames) * 1e6)} compiling",
     ]
     return " · ".join(facts)
-
-
-def heading(title: str, basis: str = "") -> Iterable[RenderableType]:
-    yield Text()
-    yield Text.assemble((title, "bold"), (f"  {basis}" if basis else "", "dim"))
-
-
-def aside(text: str, style: str = "dim", indent: int = 4) -> RenderableType:
-    return Padding(Text(names.plain(text), style=style), (0, 0, 0, indent))
 
 
 def _coverage(joined: Joined) -> Iterable[RenderableType]:
@@ -107,39 +85,13 @@ def _coverage(joined: Joined) -> Iterable[RenderableType]:
     made = joined.matched["generated_us"]
     if made:
         yield Text(
-            f"Of {numbers.time(made)} in generated kernels, {numbers.percent(joined.matched['to_source_us'] / made)} "
-            "is traced to graph, ops and source lines.",
+            f"Of {numbers.time(made)} in generated kernels, {numbers.percent(joined.matched['to_aten_ops_us'] / made)} "
+            f"is traced to graph and ops, {numbers.percent(joined.matched['to_source_us'] / made)} to source lines.",
             style="dim",
         )
     for row in joined.matched["unknown_graphs"][:3]:
         text = f"graph {row['hash'][:12]}… ran {numbers.time(row['device_time_us'])} and is not in the compile log"
         yield Text(f"⚠ {text}", style="yellow")
-
-
-def _limits(compilation: Compilation) -> Iterable[RenderableType]:
-    for row in compilation.recompilations:
-        if row.limit_hit:
-            yield Text()
-            yield Text(
-                f"RECOMPILE LIMIT: {place(row.file, row.line, row.function)} runs eagerly from now on",
-                style="bold red",
-            )
-            yield aside(row.advice)
-
-
-def _failures(compilation: Compilation) -> Iterable[RenderableType]:
-    if not compilation.failures:
-        return
-    yield from heading("Failures")
-    for row in compilation.failures[:FAILURES]:
-        line = Text(f"{row.compile_id}  ")
-        line.append(names.plain(row.type), style="bold red")
-        line.append(f"  {names.plain(row.reason)}")
-        yield line
-        code = f"  {row.code}" if row.code else ""
-        yield aside(f"{place(row.file, row.line, row.function)}{code}  → {row.effect}")
-        yield from (aside(f"→ {hint}", "cyan") for hint in row.hints[:2])
-    yield from rest(len(compilation.failures) - FAILURES, "failure")
 
 
 def _frames(compilation: Compilation) -> Iterable[RenderableType]:
@@ -161,11 +113,20 @@ def _frames(compilation: Compilation) -> Iterable[RenderableType]:
         )
     yield table
     yield from rest(len(compilation.frames) - FRAMES, "compilation")
-    for line in dict.fromkeys(_how(frame) for frame in frames if frame.backend != "none"):
-        yield Text(line, style="dim")
+    yield from _backends(frames)
     cache = compilation.fx_cache
     if cache.hit or cache.miss or cache.bypass:
         yield Text(f"graph cache: {cache.hit} hit, {cache.miss} missed, {cache.bypass} bypassed", style="dim")
+
+
+def _backends(frames: Sequence[Frame]) -> Iterable[RenderableType]:
+    """Who compiled, and in which mode; with the ids where it was not always the same."""
+    ids: dict[str, list[str]] = {}
+    for frame in sorted(frames, key=lambda f: f.index):
+        if frame.backend != "none":
+            ids.setdefault(_how(frame), []).append(frame_name(frame))
+    for how, compiled in ids.items():
+        yield Text(how + (f": {', '.join(compiled)}" if len(ids) > 1 else ""), style="dim")
 
 
 def _seconds(value: float) -> str:
@@ -178,53 +139,13 @@ def _how(frame: Frame) -> str:
     return names.plain(f"backend {frame.backend}{mode}{graphs}")
 
 
-def _breaks(compilation: Compilation) -> Iterable[RenderableType]:
-    if not compilation.graph_breaks:
-        return
-    yield from heading("Graph breaks", "by compile time lost")
-    for row in compilation.graph_breaks[:BREAKS]:
-        line = Text.assemble(
-            (place(row.file, row.line, row.function), "bold"), f"  {names.plain(row.reason)}"
-        )
-        line.append(f"  ×{row.count}" if row.count > 1 else "", style="bold")
-        line.append(f"  {row.cost_s:.2f} s retraced", style="dim")
-        if row.idle_us is not None:
-            line.append(f"  {numbers.time(row.idle_us)} idle", style="red")
-        if row.skipped_frame:
-            line.append("  the whole function runs eagerly", style="red")
-        yield line
-        if row.code:
-            yield aside(row.code, "")
-        yield aside(row.explanation)
-        yield from (aside(f"→ {hint}", "cyan") for hint in row.hints[:1])
-        if row.url:
-            yield aside(row.url)
-    yield from rest(len(compilation.graph_breaks) - BREAKS, "graph break")
-
-
-def _recompilations(compilation: Compilation) -> Iterable[RenderableType]:
-    if not compilation.recompilations:
-        return
-    yield from heading("Recompilations", "the guard that failed, newest first")
-    for row in compilation.recompilations[:RECOMPILATIONS]:
-        first = row.reasons[0]
-        line = Text.assemble((f"{row.compile_id} ", "bold"), f"{place(row.file, row.line, row.function)}")
-        line.append(f"  {row.cost_s:.2f} s", style="dim")
-        yield line
-        yield aside(f"{first.of} failed: {first.guard}", "")
-        if len(row.reasons) > 1:
-            yield aside(f"and so did {', '.join(r.of for r in row.reasons[1:])}")
-        yield aside(f"→ {row.advice}", "cyan")
-    yield from rest(len(compilation.recompilations) - RECOMPILATIONS, "recompilation")
-
-
 def _graphs(compilation: Compilation) -> Iterable[RenderableType]:
     if not compilation.graphs:
         return
     timed = any(graph.launches for graph in compilation.graphs)
     yield from heading("Graphs", "share of device time" if timed else "")
-    table = columns("left*", *("right",) * 5, *(("right", "right", "right") if timed else ()))
-    times = ("device time", "share", "calls") if timed else ()
+    table = columns("left*", *("right",) * 5, *(("right",) * 4 if timed else ()))
+    times = ("device time", "share", "of peak", "calls") if timed else ()
     heads(table, "graph", "ops", "kernels", "library", "saved", "fusion", *times)
     order = sorted(compilation.graphs, key=lambda g: (-(g.device_time_us or 0.0), g.index))
     for graph in order[:GRAPHS]:
@@ -250,6 +171,7 @@ def _fused(graph: Graph) -> str:
 def _time_cells(graph: Graph) -> Iterable[Text]:
     yield Text(numbers.time(graph.device_time_us or 0.0))
     yield Text(numbers.percent(graph.share_of_device_time or 0.0))
+    yield Text(_of_peak(graph))
     yield Text(numbers.count(graph.calls or 0))
 
 
@@ -258,23 +180,52 @@ def _kernels(compilation: Compilation) -> Iterable[RenderableType]:
         return
     timed = any(kernel.launches for kernel in compilation.kernels)
     yield from heading("Generated kernels", "by device time" if timed else "in the order they were written")
-    table = columns("left*", "left", "left", "left*", *(("right", "right") if timed else ()))
-    heads(table, "kernel", "category", "graph", "source", *(("device time", "share") if timed else ()))
+    # A kernel's name begins with its category: where there is more to say, that is enough.
+    table = columns("left*", "left", "left*", *(("right",) * 3 if timed else ("left",)))
+    heads(
+        table, "kernel", "graph", "source", *(("device time", "share", "of peak") if timed else ("category",))
+    )
     order = sorted(compilation.kernels, key=lambda k: -(k.device_time_us or 0.0))
     for kernel in order[:KERNELS]:
-        times = (
-            Text(numbers.time(kernel.device_time_us or 0.0)),
-            Text(numbers.percent(kernel.share_of_device_time or 0.0)),
-        )
         table.add_row(
             Name(kernel.name),
-            Text(kernel.category, style=palette.category(kernel.category)),
             Text(f"{kernel.compile_id} {kernel.direction}"),
             Name(source(kernel)),
-            *(times if timed else ()),
+            *(
+                _kernel_times(kernel)
+                if timed
+                else (Text(kernel.category, style=palette.category(kernel.category)),)
+            ),
         )
     yield table
     yield from rest(len(order) - KERNELS, "kernel")
+    if any(kernel.refused for kernel in order[:KERNELS]):
+        yield Text(
+            "refused: more than the device can do, so the bytes or FLOPs do not hold for it", style="dim"
+        )
+    for kernel in order:
+        if (spills := kernel.spills or 0) > SCRATCH:
+            kept = numbers.count(spills, "value")
+            text = f"⚠ {kernel.name} keeps {kept} a thread in memory: its registers do not suffice"
+            yield Text(names.plain(text), style="yellow")
+
+
+def _kernel_times(kernel: Kernel) -> Iterable[Text]:
+    yield Text(numbers.time(kernel.device_time_us or 0.0))
+    yield Text(numbers.percent(kernel.share_of_device_time or 0.0))
+    yield Text("refused" if kernel.refused else _percent(kernel.speed_of_light))
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else numbers.percent(share)
+
+
+def _of_peak(row: Graph | LineTime) -> str:
+    """The share of the device's peak, with ``~`` where a tenth or more of the row's device time has no known cost."""
+    if row.speed_of_light is None or not row.costed_us:
+        return "–"
+    part = "" if row.costed_us > 0.9 * (row.device_time_us or 0.0) else "~"
+    return f"{part}{numbers.percent(row.speed_of_light)}"
 
 
 def source(kernel: Kernel) -> str:
@@ -291,14 +242,15 @@ def _lines(joined: Joined) -> Iterable[RenderableType]:
     yield from heading(
         "Source lines", "device time of the kernels that compute the line; fused ones count for each"
     )
-    table = columns("left", "left*", "right", "right", "right")
-    heads(table, "line", "code", "device time", "share", "kernels")
+    table = columns("left", "left*", "right", "right", "right", "right")
+    heads(table, "line", "code", "device time", "share", "of peak", "kernels")
     for row in joined.source_lines[:LINES]:
         table.add_row(
             Text(place(row.file, row.line)),
             Name(row.code),
             Text(numbers.time(row.device_time_us)),
             Text(numbers.percent(row.share_of_device_time)),
+            Text(_of_peak(row)),
             Text(str(row.kernels)),
         )
     yield table

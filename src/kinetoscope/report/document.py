@@ -149,6 +149,9 @@ class EvidenceRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """``proof`` is the command that tries the advice; the ``measured`` keys are what it found, null until it has run.
+    ``measured_verdict`` is faster, slower, cannot tell, fails or differs (in its output)."""
+
     rule: str
     severity: str
     title: str
@@ -162,6 +165,14 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     snippet: str | None = None
     proof: str | None = None
     ranks: list[int] = []
+    measured_saving_us: float | None = None
+    measured_interval_us: tuple[float, float] | None = None
+    measured_basis: str | None = None
+    measured_verdict: str | None = None
+
+    @property
+    def is_measured(self) -> bool:
+        return self.measured_verdict is not None
 
 
 class HealthNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,3 +216,5 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     timings: list[TimingRow] = []
     graphs: list[GraphRow] = []
     compilation: dict[str, Any] | None = None
+    unread: list[str] = []
+    """Measurements in the recording that cannot be read, and why."""

@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from kinetoscope.report import names, numbers
+from kinetoscope.report import headline, names, numbers, palette
 from kinetoscope.report.document import FindingRow
 from kinetoscope.report.table import columns
 
@@ -19,18 +19,29 @@ INDENT = (0, 0, 0, 3)
 EVENTS = 4  # event numbers that a line of evidence shows
 
 
-def render_json(findings: Sequence[FindingRow]) -> str:
-    """One document with the contract's rows under ``findings``."""
-    return msgspec.json.format(msgspec.json.encode({"findings": list(findings)}), indent=2).decode()
+def render_json(findings: Sequence[FindingRow], unread: Sequence[str]) -> str:
+    """One document with the contract's rows under ``findings``, and the measurements that cannot be read."""
+    document = {"findings": list(findings), "unread": list(unread)}
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
-def print_findings(findings: Sequence[FindingRow], console: Console, *, start_us: float, unit: str) -> None:
+def print_findings(
+    findings: Sequence[FindingRow],
+    console: Console,
+    *,
+    start_us: float,
+    unit: str,
+    unread: Sequence[str] = (),
+) -> None:
     """Every finding: title, saving and its basis, advice, code, evidence, and the command that proves it.
 
     Args:
         start_us: the recording's begin on the trace's clock; times of evidence are shown from there.
         unit: what savings are per: "step" or "recording".
+        unread: measurements that cannot be read, and why.
     """
+    for problem in unread:
+        console.print(Text(names.plain(problem), style="yellow"))
     if not findings:
         console.print(Text("Nothing found: no rule has anything to say about this recording.", style="green"))
         return
@@ -88,7 +99,13 @@ def _lines(row: FindingRow, start_us: float, unit: str) -> Iterable[tuple[str, T
         at = numbers.time(max(seen.start_us - start_us, 0.0))
         line.append(f"  at {at}" + (f", events {events}" if events else ""), style="dim")
         yield "" if i else "see", line
-    if row.proof:
+    if measured := headline.measured(row):
+        said = Text(
+            measured.removeprefix("measured").lstrip(": "), style=palette.verdict(row.measured_verdict)
+        )
+        said.append(f"  ({names.plain(row.measured_basis or '')})", style="not bold dim")
+        yield "measured", said
+    elif row.proof:
         yield "prove", Text(names.plain(row.proof), style="cyan")
 
 

@@ -138,6 +138,33 @@ def saving(report: Report, row: FindingRow) -> str:
     return f"frees about {numbers.time(row.saving_us)} of device time{of}"
 
 
+def measured(row: FindingRow) -> str:
+    """What `tune` or `bench` measured of a finding's saving, beside what was predicted; empty where nothing was."""
+    if row.measured_verdict is None:
+        return ""
+    saved = row.measured_saving_us
+    if saved is None:
+        return "measured: it cannot be had"
+    amount = f"measured {'' if saved >= 0 else 'a loss of '}{numbers.time(abs(saved))}"
+    if row.measured_interval_us is not None:
+        low, high = row.measured_interval_us
+        amount += f" ({numbers.time(low)} to {numbers.time(high)})"
+    told = {"faster": "", "differs": ", but its output differs"}.get(
+        row.measured_verdict, f", {names.plain(row.measured_verdict)}"
+    )
+    if row.measured_verdict == "faster" and saved > 0 and row.saving_us > 0:
+        told = f"; predicted/measured {row.saving_us / saved:.2f}"
+    return amount + told
+
+
+def unproved(report: Report) -> FindingRow | None:
+    """The finding that promises most and whose command has not been run; None where there is none."""
+    open_ones = [
+        row for row in worth_doing(report) if row.proof and not row.is_measured and row.saving_us > 0
+    ]
+    return open_ones[0] if open_ones else None
+
+
 def host_ops(report: Report) -> list[OpRow]:
     """What ran on the host, most time of its own first: ops and runtime calls, without annotations around them."""
     rows = [row for row in report.ops if row.kind not in NOT_HOST_WORK]
@@ -242,7 +269,7 @@ def _host_headline(report: Report) -> str:
     top = [
         f"{numbers.percent(row.host_self_us / total)} in {names.shorten(row.name, 48)}" for row in rows[:3]
     ]
-    return f"No device work was recorded. On the host, {span}{numbers.time(total)} in ops, {_listing(top)}."
+    return f"No device work was recorded. On the host, {span}{numbers.time(total)} in ops and runtime calls, {_listing(top)}."
 
 
 def _range(sorted_shares: list[float]) -> str:

@@ -33,6 +33,7 @@ def render(report: Report, inputs: Sequence[str]) -> str:
         compilation=numbers.together(headline.compilation(report) or ""),
         window=numbers.together(headline.window(report)),
         savings=[headline.saving(report, row) if row.saving_us > 0 else "" for row in report.findings],
+        measured=[headline.measured(row) for row in report.findings],
         graph_labels=headline.graph_labels(report),
         idle_causes=headline.idle_causes(report),
         device_bars=bars.device_bars(report),

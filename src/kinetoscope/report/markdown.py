@@ -76,7 +76,10 @@ def _findings(report: Report) -> Iterable[str]:
         where = f" ({code(row.source)})" if row.source else ""
         yield f"{number}. **{escape(row.title)}** ({escape(row.severity)}{saving}){where}"
         yield f"   {escape(row.advice)}"
+        if measured := headline.measured(row):
+            yield f"   **{escape('M' + measured[1:])}** ({escape(row.measured_basis or '')})."
         yield from (f"   - {escape(item.text)}" for item in row.evidence)
+    yield from (f"- {escape(problem)}" for problem in report.unread)
 
 
 def _busy(report: Report) -> Iterable[str]:

@@ -2,80 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
 from kinetoscope.analysis.names import short_name
-from kinetoscope.bench.autotune import Tuned
 from kinetoscope.bench.kernels import KernelResult
 from kinetoscope.bench.modules import ModuleResult
 from kinetoscope.bench.ncu import NcuRow
 from kinetoscope.bench.results import Comparison
-from kinetoscope.bench.tuning import Row, Tuning
 from kinetoscope.bench.worker import Result
+from kinetoscope.bench.worth import NEAR, Worth
 from kinetoscope.hardware.spec import DeviceSpec
 from kinetoscope.report import names, numbers, palette
 from kinetoscope.report.table import Name, columns, heads
-
-_VERDICTS = {"faster": "green", "slower": "red", "cannot tell": "dim"}
-
-
-def print_tuning(found: Tuning, console: Console) -> None:
-    """The settings side by side, and what to do."""
-    head = f"Step time of {' '.join(found.command) or found.step_name} on {found.device}"
-    basis = f"  steps by {found.steps_by} ({found.step_name}); {found.rounds} rounds; speed-up over eager, 95 % interval"
-    console.print(Text.assemble((names.plain(head), "bold"), (names.plain(basis), "dim")))
-    table = columns("left*", *["right"] * 8, "left")
-    heads(
-        table,
-        "setting",
-        "step",
-        "speed-up",
-        "interval",
-        "compile",
-        "breaks even after",
-        "memory",
-        "breaks",
-        "output",
-        "",
-    )
-    for row in found.rows:
-        if row.error is not None:
-            table.add_row(Text(row.label), *[""] * 8, Text(names.plain(row.error)[:80], style="red"))
-            continue
-        table.add_row(
-            Text(row.label),
-            Text(numbers.time((row.step_s or 0) * 1e6)),
-            Text(f"{1 / row.ratio:.3f}×" if row.ratio else ""),
-            Text(_interval(row)),
-            Text(numbers.time(row.compile_s * 1e6) if row.compile_s is not None else ""),
-            Text(f"{row.break_even_steps:,} steps" if row.break_even_steps is not None else ""),
-            Text(numbers.size(row.peak_memory_bytes) if row.peak_memory_bytes else ""),
-            Text(str(row.graph_breaks)),
-            Text(_agreement(row)),
-            Text(row.verdict or "", style=_VERDICTS.get(row.verdict or "", "")),
-        )
-    console.print(table)
-    console.print()
-    console.print(Text(names.plain(found.recommendation), style="bold"))
-    for line in found.lines:
-        console.print(Text("    " + names.plain(line)))
-
-
-def _interval(row: Row) -> str:
-    if row.low is None or row.high is None or row.low <= 0:
-        return "one round" if row.ratio else ""
-    low, high = 1 / row.high, 1 / row.low
-    return f"{low:.3f}–{high:.3f}" if high < 100 else "too few rounds"
-
-
-def _agreement(row: Row) -> str:
-    if row.agrees is None:
-        return "–"
-    return "agrees" if row.agrees else "DIFFERS"
 
 
 def print_kernels(
@@ -90,6 +31,7 @@ def print_kernels(
         )
     )
     seen = {row.name: row for row in result.ncu}
+    worth = {(row.module, row.name): row for row in result.worth}
     for kernel in result.kernels:
         share = in_model[kernel.name][1] if kernel.name in in_model else None
         said = f"  {kernel.category}" + (
@@ -105,11 +47,13 @@ def print_kernels(
             continue
         for line in _figures(kernel, in_model, peak, seen.get(kernel.name)):
             console.print(Text("  " + line))
+        if (kernel.module, kernel.name) in worth:
+            console.print(Text("  " + _could_win(worth[kernel.module, kernel.name])))
     console.print()
     notes = [*result.notes, *(note for kernel in result.kernels for note in kernel.notes)]
     for line in dict.fromkeys(notes):
         console.print(Text(f"note: {names.plain(line)}", style="dim"))
-    _problems(result, console)
+    print_problems(result, console)
 
 
 def _figures(
@@ -146,8 +90,16 @@ def _figures(
     if kernel.registers is not None:
         yield (
             f"{kernel.registers} registers, {kernel.spills} spills, {numbers.size(kernel.shared_memory_bytes or 0)} "
-            f"shared memory · {_configuration(kernel.configuration)}"
+            f"shared memory · {configuration(kernel.configuration)}"
         )
+
+
+def _could_win(worth: Worth) -> str:
+    least = f"a copy of as many bytes takes {numbers.time(worth.least_ns / 1e3)}"
+    if worth.speed >= NEAR:
+        return f"could win nothing: {least}"
+    runs = "in a run of its graph" if worth.launches_per_run > 1 else "a run"
+    return f"could win {numbers.time(worth.could_win_ns / 1e3)} {runs}: {least}"
 
 
 def _of_peak(rate: float, peak: DeviceSpec | None) -> str:
@@ -158,71 +110,21 @@ def _of_peak(rate: float, peak: DeviceSpec | None) -> str:
     return f", {numbers.percent(fraction)} of peak" if fraction <= 1 else " — refused: over the device's peak"
 
 
-def _configuration(configuration: Mapping[str, int] | None) -> str:
+def configuration(configuration: Mapping[str, int] | None) -> str:
     return " ".join(f"{name}={value}" for name, value in (configuration or {}).items())
 
 
-def print_tuned(result: Result, in_model: Mapping[str, tuple[float, float]], console: Console) -> None:
-    """For each kernel the best configurations, the winner against the default, and what that would save."""
-    for kernel in result.tuned:
-        usable = sorted((t for t in kernel.trials if t.median_ns), key=lambda t: t.median_ns or math.inf)
-        unusable = len(kernel.trials) - len(usable)
-        console.print(
-            Text.assemble(
-                (names.plain(kernel.name), "bold"),
-                (f"  {len(usable)} configurations timed cold, side by side; {unusable} unusable", "dim"),
-            )
-        )
-        table = columns("left*", *["right"] * 3, "left")
-        heads(table, "configuration", "median", "registers", "spills", "from")
-        for trial in usable[:5] + [t for t in usable[5:] if t.configuration == kernel.default]:
-            table.add_row(
-                Text(_configuration(trial.configuration)),
-                Text(numbers.time((trial.median_ns or 0) / 1e3)),
-                Text(str(trial.registers)),
-                Text(str(trial.spills)),
-                Text(trial.origin, style="dim"),
-            )
-        console.print(table)
-        console.print(Text(_saving(kernel, in_model)))
-        console.print()
-    for module in result.modules:
-        print_module(module, None, console)
-    if result.applied is not None:
-        applied = result.applied
-        console.print(
-            Text(
-                f"Written: {applied.table}; Inductor picks up {len(applied.picked_up)} of {len(applied.kernels)}"
-            )
-        )
-        for line in applied.lines:
-            console.print(Text("    " + names.plain(line)))
-    _problems(result, console)
-
-
-def _saving(kernel: Tuned, in_model: Mapping[str, tuple[float, float]]) -> str:
-    told = kernel.comparison
-    if told is None:
-        return "The default is the fastest."
-    text = f"winner {_compared(told)}"
-    median, _ = in_model.get(kernel.name, (0.0, 0.0))
-    if told.verdict == "faster" and median:
-        saved = median * (1 - told.ratio) * kernel.launches_per_run / 1e3
-        text += (
-            f"; would save {numbers.time(saved)} of each run of its graph (its time in the model × launches)"
-        )
-    return text
-
-
-def _compared(told: Comparison) -> str:
+def compared(told: Comparison) -> str:
     return (
         f"takes {told.ratio:.3f} of the default's time ({told.low:.3f}–{told.high:.3f}, noise floor "
         f"{100 * told.noise_floor:.2f} %): {told.verdict}"
     )
 
 
-def print_module(module: ModuleResult, categories: Mapping[str, str] | None, console: Console) -> None:
-    """A module replayed: wall, busy, its work by category or kernel, and the exchange's effect where there was one."""
+def print_module(
+    module: ModuleResult, categories: Mapping[str, str], ncu: Sequence[NcuRow], console: Console
+) -> None:
+    """A module replayed: wall, busy, its work by category and by kernel, Nsight Compute's numbers where there are."""
     wall = module.wall.subjects[0]
     parts = [f"wall {numbers.time(wall.median_ns / 1e3)} (n={wall.n})"]
     if module.busy_ns is not None and module.span_ns:
@@ -236,18 +138,13 @@ def print_module(module: ModuleResult, categories: Mapping[str, str] | None, con
             (names.plain(f"{module.aot_id} {module.module}"), "bold"), ("  " + "; ".join(parts), "dim")
         )
     )
-    for told in module.wall.comparisons:
-        if told.name == "applied":
-            console.print(
-                Text(
-                    "with the winners, the whole graph " + _compared(told).replace("default", "recorded one")
-                )
-            )
-    if categories is not None and module.work:
-        _work(module, categories, console)
+    if module.work:
+        _work(module, categories, ncu, console)
 
 
-def _work(module: ModuleResult, categories: Mapping[str, str], console: Console) -> None:
+def _work(
+    module: ModuleResult, categories: Mapping[str, str], ncu: Sequence[NcuRow], console: Console
+) -> None:
     total = sum(row.device_time_ns for row in module.work)
     sums: dict[str, list[float]] = {}
     for row in module.work:
@@ -264,20 +161,36 @@ def _work(module: ModuleResult, categories: Mapping[str, str], console: Console)
             Text(f"{launches:g}"),
         )
     console.print(table)
-    rows = columns("left*", "left", *["right"] * 3)
-    heads(rows, "kernel", "category", "share", "time a run", "launches")
+    seen = {row.name: row for row in ncu}
+    rows = columns("left*", "left", *["right"] * (7 if ncu else 4))
+    heads(
+        rows,
+        *("kernel", "category", "share", "time a run", "launches", "mean"),
+        *(("ncu", "memory", "compute") if ncu else ()),
+    )
     for row in module.work[:15]:
         category = categories.get(row.name, "other")
+        told = seen.get(row.name)
         rows.add_row(
             Name(names.plain(short_name(row.name))),
             Text(category, style=palette.category(category)),
             Text(numbers.percent(row.device_time_ns / total)),
             Text(numbers.time(row.device_time_ns / 1e3)),
             Text(f"{row.launches:g}"),
+            Text(numbers.time(row.device_time_ns / row.launches / 1e3)),
+            *([Text(numbers.time(told.duration_ns / 1e3) if told else "")] if ncu else []),
+            *([Text(_speed(p)) for p in (told.memory_percent, told.compute_percent)] if told else []),
         )
     console.print(rows)
+    if ncu:
+        basis = "ncu: median duration of a launch; memory and compute: share of the device's speed of light"
+        console.print(Text(basis, style="dim"))
 
 
-def _problems(result: Result, console: Console) -> None:
+def _speed(percent: float | None) -> str:
+    return f"{percent:.0f} %" if percent is not None else ""
+
+
+def print_problems(result: Result, console: Console) -> None:
     for problem in result.problems:
         console.print(Text(names.plain(problem), style="red"))

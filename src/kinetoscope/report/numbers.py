@@ -44,6 +44,11 @@ def count(number: int, noun: str = "") -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {_plural(noun)}"
 
 
+def rate(per_second: float) -> str:
+    """So many a second, without a unit: ``12,345``, ``3.21``."""
+    return _digits(per_second)
+
+
 def together(sentence: str) -> str:
     """The sentence with no-break spaces between numbers and their units."""
     return re.sub(r"(?<=\d) (?=(?:s|ms|µs|ns)\b|%)", "\N{NO-BREAK SPACE}", sentence)

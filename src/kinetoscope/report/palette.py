@@ -37,3 +37,21 @@ OTHER = "#8b93a1"
 def category(name: str) -> str:
     """The colour of a kernel category; categories without one of their own share a grey."""
     return CATEGORIES.get(name, OTHER)
+
+
+VERDICTS = {
+    "faster": "green",
+    "slower": "red",
+    "fails": "red",
+    "differs": "red",
+    "cannot tell": "dim",
+    "confirmed": "bold green",
+    "more than promised": "bold green",
+    "in part": "yellow",
+    "refuted": "bold red",
+}
+
+
+def verdict(name: str | None) -> str:
+    """The terminal's style for what a comparison says."""
+    return VERDICTS.get(name or "", "")

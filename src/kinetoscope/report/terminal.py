@@ -82,15 +82,23 @@ def _findings(report: Report) -> Iterable[RenderableType]:
     for row in shown:
         where = f" ({names.plain(row.source)})" if row.source else ""
         saving = f"{headline.saving(report, row)}. ".capitalize() if row.saving_us > 0 else ""
+        measured = headline.measured(row)
         table.add_row(
             Text(names.plain(row.severity), style=_SEVERITY_STYLES.get(row.severity, "")),
             Group(
                 Prose(names.shorten(row.title, 240)),
                 Prose(f"{saving}{names.shorten(row.advice, 300)}{where}", style="dim"),
+                *(
+                    [Prose(f"M{measured[1:]}.", style=palette.verdict(row.measured_verdict))]
+                    if measured
+                    else []
+                ),
             ),
         )
     yield table
     yield from rest(len(report.findings) - len(shown), "finding")
+    for problem in report.unread:
+        yield Text(names.shorten(problem, 300), style="yellow")
 
 
 def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:

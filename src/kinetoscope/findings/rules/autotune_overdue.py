@@ -32,6 +32,8 @@ import polars as pl
 
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.roofline import costed
+from kinetoscope.bench.settings import Setting
+from kinetoscope.findings import proofs
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.regions import compiled, regions
 from kinetoscope.findings.scene import MEDIUM, Scene, heaviest, scenes, severity
@@ -40,6 +42,7 @@ SHARE = 0.5
 POSSIBLE = 0.6
 LONG_NS = 20_000
 ADVICE = "Try max-autotune and measure."
+SETTING = Setting(mode="max-autotune-no-cudagraphs")
 SNIPPET = 'torch.compile(model, mode="max-autotune-no-cudagraphs")'
 
 
@@ -101,7 +104,7 @@ def _slow(scene: Scene) -> Iterator[Finding]:
             advice=ADVICE,
             snippet=SNIPPET,
             source=scene.source(shown["op"]),
-            proof=scene.tune(),
+            proof=proofs.tune(scene, SETTING),
             rank=scene.rank,
         )
 
@@ -133,6 +136,6 @@ def _followed(scene: Scene) -> Iterator[Finding]:
         ],
         advice=ADVICE,
         snippet=SNIPPET,
-        proof=scene.tune(),
+        proof=proofs.tune(scene, SETTING),
         rank=scene.rank,
     )

@@ -68,6 +68,5 @@ def find(profile: Profile) -> Iterable[Finding]:
             advice="Compile what calls these functions, so that one entry does all of it.",
             snippet="model = torch.compile(model)  # not each of its helpers",
             source=scene.source(small["id"]),
-            proof=scene.tune(),
             rank=scene.rank,
         )

@@ -28,6 +28,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis.profile import Profile
+from kinetoscope.bench.settings import Setting
+from kinetoscope.findings import proofs
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
 
@@ -66,6 +68,6 @@ def find(profile: Profile) -> Iterable[Finding]:
             advice="Keep the inputs at fixed addresses, or use the default mode where launches are not the limit.",
             snippet="torch._dynamo.mark_static_address(x)  # or torch.compile(fn) without a mode",
             source=scene.source(copying["id"]),
-            proof=scene.tune(),
+            proof=proofs.tune(scene, Setting(mode="default")),
             rank=scene.rank,
         )

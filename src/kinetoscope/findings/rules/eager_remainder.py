@@ -67,6 +67,5 @@ def find(profile: Profile) -> Iterable[Finding]:
             advice="Take the eager part into the compiled function.",
             snippet="step = torch.compile(lambda x, y: loss_fn(model(x), y))",
             source=scene.source(chains["op"]),
-            proof=scene.tune(),
             rank=scene.rank,
         )

@@ -27,6 +27,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope.analysis.compiled import join
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.compilation.model import Compilation, GraphBreak
 from kinetoscope.findings.model import Finding, Saving
@@ -35,9 +36,10 @@ from kinetoscope.findings.scene import Scene, at_line, scenes, severity
 
 
 def find(profile: Profile) -> Iterable[Finding]:
-    compilation = profile.compilation
-    if compilation is None:
+    joined = join(profile)
+    if joined is None:
         return
+    compilation = joined.compilation
     for scene in scenes(profile)[:1]:  # every rank compiles the same; the first speaks for all
         for number, row in enumerate(compilation.graph_breaks):
             saving, resumed = _saving(scene, compilation, row)
@@ -51,8 +53,13 @@ def find(profile: Profile) -> Iterable[Finding]:
                 saving=saving,
                 evidence=[
                     scene.evidence(
-                        f"{row.explanation or row.reason}"
-                        + (f"; {len(resumed)} entries of what follows" if len(resumed) else ""),
+                        "; ".join(
+                            [
+                                row.explanation or row.reason,
+                                *([f"{len(resumed)} entries of what follows"] if len(resumed) else []),
+                                *_launches(row),
+                            ]
+                        ),
                         resumed,
                     )
                 ],
@@ -61,6 +68,18 @@ def find(profile: Profile) -> Iterable[Finding]:
                 source=place,
                 rank=scene.rank,
             )
+
+
+def _launches(row: GraphBreak) -> Iterable[str]:
+    """The launches that the break adds, over the recording."""
+    kinds = (
+        (row.eager_launches, "launched by Python between the pieces"),
+        (row.graph_launches, "of one CUDA graph more"),
+        (row.fusable_launches, "of kernels on either side that could have been one"),
+    )
+    told = [f"{number} {what}" for number, what in kinds if number]
+    if told:
+        yield f"{row.extra_launches} extra launches: {', '.join(told)}"
 
 
 def _saving(scene: Scene, compilation: Compilation, row: GraphBreak) -> tuple[Saving, pl.DataFrame]:

@@ -28,6 +28,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis.profile import Profile
+from kinetoscope.bench.settings import Setting
+from kinetoscope.findings import proofs
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
 
@@ -65,6 +67,6 @@ def find(profile: Profile) -> Iterable[Finding]:
             advice="A bias of one row needs no copy; for a full matrix let max-autotune fold the addition into a template.",
             snippet='torch.compile(fn, mode="max-autotune")',
             source=scene.source(hidden["op"]),
-            proof=scene.tune(),
+            proof=proofs.tune(scene, Setting(mode="max-autotune")),
             rank=scene.rank,
         )

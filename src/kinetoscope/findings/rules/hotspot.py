@@ -24,6 +24,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis.profile import Profile
+from kinetoscope.findings import proofs
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import LOW, scenes
 
@@ -60,6 +61,6 @@ def find(profile: Profile) -> Iterable[Finding]:
             evidence=[scene.evidence(f"{len(hot)} launches", hot.sort("duration_ns", descending=True))],
             advice="Start here: see what limits it, before anything else.",
             source=scene.source(hot["op"]),
-            proof=scene.bench(name),
+            proof=proofs.bench(scene, name),
             rank=scene.rank,
         )

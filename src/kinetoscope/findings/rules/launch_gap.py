@@ -26,6 +26,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis.profile import Profile
+from kinetoscope.bench.settings import Setting
+from kinetoscope.findings import proofs
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rules.overhead_bound import BUSY
 from kinetoscope.findings.scene import MEDIUM, scenes, severity
@@ -53,6 +55,6 @@ def find(profile: Profile) -> Iterable[Finding]:
             evidence=[scene.gap_evidence(row) for row in longest.iter_rows(named=True)],
             advice="Compile, batch or graph-capture the run of short ops around these gaps.",
             source=scene.source(longest["host_event"]),
-            proof=scene.tune(),
+            proof=proofs.tune(scene, Setting(mode="reduce-overhead")),
             rank=scene.rank,
         )

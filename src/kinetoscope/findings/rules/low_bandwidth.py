@@ -29,6 +29,7 @@ import polars as pl
 
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.roofline import costed
+from kinetoscope.findings import proofs
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rules.autotune_overdue import slow_products, untuned
 from kinetoscope.findings.scene import heaviest, scenes, severity
@@ -69,6 +70,6 @@ def find(profile: Profile) -> Iterable[Finding]:
                 advice="Look at the strides of its inputs: contiguous memory is read several times as fast.",
                 snippet="column = x[:, 3].contiguous()  # once, outside of the loop",
                 source=scene.source(shown["op"]),
-                proof=scene.bench(name),
+                proof=proofs.bench(scene, name),
                 rank=scene.rank,
             )

@@ -27,6 +27,7 @@ import polars as pl
 
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.roofline import costed
+from kinetoscope.findings import proofs
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rules.misaligned_shapes import MISALIGNED
 from kinetoscope.findings.scene import heaviest, scenes, severity
@@ -69,6 +70,6 @@ def find(profile: Profile) -> Iterable[Finding]:
                 advice="Batch the products or concatenate their rows; the device has room for more tiles.",
                 snippet="torch.cat(parts) @ w",
                 source=scene.source(shown["op"]),
-                proof=scene.bench(name),
+                proof=proofs.bench(scene, name),
                 rank=scene.rank,
             )

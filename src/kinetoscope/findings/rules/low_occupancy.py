@@ -27,6 +27,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis.profile import Profile
+from kinetoscope.findings import proofs
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import heaviest, scenes, severity
 
@@ -73,6 +74,6 @@ def find(profile: Profile) -> Iterable[Finding]:
                 advice="Smaller blocks, more warps, or fewer values held at a time.",
                 snippet="kernel[grid](…, BLOCK=1024, num_warps=4)",
                 source=scene.source(group["op"]),
-                proof=scene.bench(name),
+                proof=proofs.bench(scene, name),
                 rank=scene.rank,
             )

@@ -26,6 +26,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis.profile import Profile
+from kinetoscope.bench.settings import Setting
+from kinetoscope.findings import proofs
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
 
@@ -60,5 +62,6 @@ def find(profile: Profile) -> Iterable[Finding]:
             advice="Allow TF32, or use bfloat16.",
             snippet='torch.set_float32_matmul_precision("high")',
             source=scene.source(longest["op"]),
+            proof=proofs.tune(scene, Setting(as_written=True, matmul_precision="high")),
             rank=scene.rank,
         )

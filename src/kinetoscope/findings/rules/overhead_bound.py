@@ -30,6 +30,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis.profile import Profile
+from kinetoscope.bench.settings import Setting
+from kinetoscope.findings import proofs
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
 
@@ -72,6 +74,6 @@ def find(profile: Profile) -> Iterable[Finding]:
             advice="Put more work behind each launch (larger batches, torch.compile), or replay the whole step as a "
             "CUDA graph if its shapes are fixed.",
             snippet='model = torch.compile(model, mode="reduce-overhead")',
-            proof=scene.tune(),
+            proof=proofs.tune(scene, Setting(mode="reduce-overhead")),
             rank=scene.rank,
         )

@@ -24,6 +24,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis.profile import Profile
+from kinetoscope.findings import proofs
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import heaviest, scenes, severity
 
@@ -59,6 +60,6 @@ def find(profile: Profile) -> Iterable[Finding]:
                 evidence=[scene.evidence(f"{len(group)} launches", longest)],
                 advice="Cut the work along another dimension, so that every multiprocessor has some.",
                 source=scene.source(longest["op"]),
-                proof=scene.bench(name),
+                proof=proofs.bench(scene, name),
                 rank=scene.rank,
             )

@@ -26,6 +26,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis.profile import Profile
+from kinetoscope.bench.settings import Setting
+from kinetoscope.findings import proofs
 from kinetoscope.findings.chains import elementwise_chains
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.regions import regions
@@ -60,6 +62,6 @@ def find(profile: Profile) -> Iterable[Finding]:
             advice="Compile the function that holds the chain: one kernel then reads once and writes once.",
             snippet="@torch.compile\ndef activation(x): …",
             source=scene.source(shown["op"]),
-            proof=scene.tune(),
+            proof=proofs.tune(scene, Setting(mode="default")),
             rank=scene.rank,
         )
