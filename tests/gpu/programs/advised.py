@@ -1,6 +1,6 @@
 """Small programs, each of which a finding has advice for that one of our commands can try.
 
-    python advised.py CASE
+python advised.py CASE
 """
 
 from __future__ import annotations
