@@ -45,9 +45,7 @@ def build(profile: Profile) -> document.Report:
         return _report(profile, proven, found)
 
 
-def _report(
-    profile: Profile, proven: Proofs, findings: Future[list[document.FindingRow]]
-) -> document.Report:
+def _report(profile: Profile, proven: Proofs, findings: Future[list[document.FindingRow]]) -> document.Report:
     return document.Report(
         kinetoscope=__version__,
         sources=_sources(profile),
