@@ -311,8 +311,11 @@ CHECKS: tuple[Callable[[Trace], list[Note]], ...] = (
 
 def _ranks_absent(profile: Profile) -> list[Note]:
     def world(trace: Trace) -> int:
-        size = (trace.metadata.get("distributedInfo") or {}).get("world_size")
-        return size if isinstance(size, int) else 1
+        match trace.metadata.get("distributedInfo"):
+            case {"world_size": int(size)}:
+                return size
+            case _:
+                return 1
 
     size = max((world(trace) for trace in profile.traces), default=1)
     if size <= len(profile.traces):

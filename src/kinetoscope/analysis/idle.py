@@ -63,18 +63,18 @@ def idle(profile: Profile) -> pl.DataFrame:
         ``rank``, ``device``, ``cause``, ``idle_ns`` (over all causes it sums to the device's idle time),
         ``share_of_window``, ``gaps`` (that it has a part in), and ``inside_collectives_ns``: beside the idle time, the *busy* time
         in which nothing but a collective ran on the device and that one only waited for another rank. It stands
-        in the row ``waiting-for-rank``, which is there for it even where no time was idle for that cause.
+        in the row ``waiting-for-rank``, which is there for it even where no time was idle for that cause. ``text``
+        is what explains most of the row's idle time; null where none was idle.
     """
     lengths = {trace.rank: window(trace).length_ns for trace in profile.traces}
     length = pl.col("rank").replace_strict(lengths, return_dtype=pl.Int64)
-    causes = (
-        gaps(profile)
-        .group_by("rank", "device", "cause")
-        .agg(
-            (pl.col("end_ns") - pl.col("start_ns")).sum().alias("idle_ns"),
-            pl.col("next").n_unique().alias("gaps"),
-        )
+    key = ["rank", "device", "cause"]
+    pieces = gaps(profile).with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
+    causes = pieces.group_by(key).agg(pl.col("idle_ns").sum(), pl.col("next").n_unique().alias("gaps"))
+    texts = (
+        pieces.group_by(*key, "text").agg(pl.col("idle_ns").sum()).sort("idle_ns", "text", descending=True)
     )
+    causes = causes.join(texts.unique(key, keep="first").drop("idle_ns"), on=key, how="left")
     waited = exposed_waiting(profile).select(
         "rank",
         "device",
@@ -82,7 +82,7 @@ def idle(profile: Profile) -> pl.DataFrame:
         pl.col("exposed_waiting_ns").alias("inside_collectives_ns"),
     )
     return (
-        causes.join(waited, on=["rank", "device", "cause"], how="full", coalesce=True)
+        causes.join(waited, on=key, how="full", coalesce=True)
         .with_columns(pl.col("idle_ns", "gaps", "inside_collectives_ns").fill_null(0))
         .with_columns((pl.col("idle_ns") / length).alias("share_of_window"))
         .sort("rank", "device", "idle_ns", descending=[False, False, True])

@@ -164,7 +164,10 @@ def _place_overhead(table: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     around = _climb(pairs["around"], pairs["end_ns"], reach["end_ns"], table["parent"])
     found = (
         pairs.with_columns(around.alias("around"), reach["start_ns"].gather(around).alias("began_ns"))
-        .drop_nulls("around")
+        # What the overhead itself encloses did not get interrupted by it, even if it starts and ends with it.
+        .filter(
+            (pl.col("began_ns") < pl.col("start_ns")) | (reach["end_ns"].gather(around) > pl.col("end_ns"))
+        )
         .sort("began_ns", "around", descending=True)
         .unique("id", keep="first")
         .select("id", "around")

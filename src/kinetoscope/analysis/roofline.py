@@ -94,7 +94,8 @@ def _known_costs(distinct: pl.DataFrame) -> pl.DataFrame:
     """The cost of each distinct call that a formula knows; a trace has hundreds of them."""
 
     def decoded(text: str | None) -> list[Any]:
-        return msgspec.json.decode(text) if text else []
+        found = msgspec.json.decode(text) if text else []
+        return found if isinstance(found, list) else []
 
     costs: list[Cost | None] = []
     columns = ["name", "kernel", *ARGUMENTS, *COUNTED]

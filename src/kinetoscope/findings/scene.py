@@ -179,7 +179,8 @@ class Scene:
         return self.trace.devices[0].multiprocessors if self.trace.devices else None
 
     def _property(self, name: str, otherwise: int) -> int:
-        return int(self.trace.devices[0].properties.get(name, otherwise)) if self.trace.devices else otherwise
+        value = self.trace.devices[0].properties.get(name) if self.trace.devices else None
+        return value if isinstance(value, int) and 0 < value < 1 << 31 else otherwise
 
     @property
     def threads_per_multiprocessor(self) -> int:
@@ -355,5 +356,5 @@ def _frames(host: pl.DataFrame, row: int | None) -> Iterable[str]:
 
 def _product(triple: pl.Expr) -> pl.Expr:
     """The product of a JSON list of three numbers."""
-    numbers = triple.str.extract_all(r"\d+").list.eval(pl.element().cast(pl.Int64))
-    return numbers.list.eval(pl.element().product()).list.first()
+    numbers = triple.str.extract_all(r"\d+").list.eval(pl.element().cast(pl.Float64))
+    return numbers.list.eval(pl.element().product()).list.first().cast(pl.Int64, strict=False)

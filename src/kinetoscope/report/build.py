@@ -61,7 +61,7 @@ def _report(profile: Profile, proven: Proofs, findings: Future[list[document.Fin
         idle=_idle(profile),
         timings=timings(profile),
         compilation=as_contract(profile.compilation, join(profile)) if profile.compilation else None,
-        unread=list(proven.unread),
+        unread=[*profile.unread, *proven.unread],
     )
 
 
@@ -314,6 +314,7 @@ def _idle(profile: Profile) -> list[document.IdleRow]:
             share_of_window=row["share_of_window"],
             gaps=row["gaps"],
             busy_inside_collectives_us=_us(row["inside_collectives_ns"]),
+            text=row["text"],
         )
         for row in idle(profile).iter_rows(named=True)
     ]

@@ -119,7 +119,7 @@ def _refuse_empty(path: Path, start: bytes, metadata: Mapping[str, Any]) -> NoRe
 def _rank(metadata: Mapping[str, Any]) -> int:
     distributed = metadata.get("distributedInfo")
     rank: Any = distributed.get("rank") if isinstance(distributed, dict) else None
-    return rank if isinstance(rank, int) else 0
+    return rank if type(rank) is int and 0 <= rank < 1 << 31 else 0
 
 
 def _devices(metadata: Mapping[str, Any]) -> tuple[DeviceProperties, ...]:
@@ -138,8 +138,13 @@ def _properties(entry: dict[str, Any]) -> DeviceProperties:
     return DeviceProperties(
         entry["id"],
         str(entry.get("name", "")),
-        entry.get("totalGlobalMem"),
+        _count(entry.get("totalGlobalMem"), 1 << 53),
         (major, minor) if isinstance(major, int) and isinstance(minor, int) else None,
-        entry.get("numSms"),
+        _count(entry.get("numSms"), 1 << 31),
         MappingProxyType(entry),
     )
+
+
+def _count(value: Any, below: int) -> int | None:
+    """A number above 0, or null: files say absurd things."""
+    return value if type(value) is int and 0 < value < below else None

@@ -184,7 +184,10 @@ def _on_device(frame: pl.DataFrame | None, meaning: Meaning, order: list[str]) -
     pid, tid = (part.cast(pl.Int64, strict=False).gather(lane) for part in (meaning.pid, meaning.tid))
     absent = pl.lit(ABSENT)
     placed = frame.with_columns(
-        pl.coalesce(pl.col("device").replace(absent, None), pid, 0).cast(pl.Int32, strict=False),
+        pl.coalesce(
+            part.cast(pl.Int32, strict=False)
+            for part in (pl.col("device").replace(absent, None), pl.lit(pid), pl.lit(0))
+        ),
         pl.coalesce(pl.col("stream").replace(absent, None), tid, 0).alias("stream"),
     )
     del frame
