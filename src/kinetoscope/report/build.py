@@ -126,7 +126,7 @@ def _devices(profile: Profile) -> list[document.DeviceRow]:
 
 
 def _categories(profile: Profile) -> list[document.CategoryRow]:
-    table = work_of_all(profile)
+    table = work_of_all(profile).select("rank", "category", "name", "start_ns", "end_ns")
     windows = {trace.rank: window(trace) for trace in profile.traces}
     limits = pl.DataFrame(
         [(rank, w.start_ns, w.end_ns) for rank, w in windows.items()],
