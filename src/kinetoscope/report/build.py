@@ -36,11 +36,13 @@ def build(profile: Profile) -> document.Report:
 
     The findings take as long as all the rest: they are looked for beside it, where memory is no matter.
     """
-    events = sum(trace.source.events for trace in profile.traces)
+    one_by_one = sum(trace.source.events for trace in profile.traces) > ONE_BY_ONE
     proven = proofs(profile)
+    if one_by_one:
+        ops(profile)  # takes most memory: it comes while little else is remembered
     with ThreadPoolExecutor(1) as beside:
         found = beside.submit(finding_rows, profile, proven)
-        if events > ONE_BY_ONE:
+        if one_by_one:
             wait([found])
         return _report(profile, proven, found)
 
