@@ -13,21 +13,8 @@ from kinetoscope.analysis import kernels as analysis
 from kinetoscope.analysis.names import short_name
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.report import names, numbers, palette
+from kinetoscope.report.document import ListingRow
 from kinetoscope.report.table import Name, columns, heads, rest
-
-
-class ListingRow(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    short_name: str
-    category: str
-    launches: int
-    device_time_us: float
-    share_of_device_time: float
-    mean_us: float
-    median_us: float
-    min_us: float
-    max_us: float
-    p90_us: float
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
