@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import polars as pl
 
 from kinetoscope.analysis.ranks import distinct
 from kinetoscope.errors import NotATraceError
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest
-from kinetoscope.trace import schema
 from kinetoscope.trace.model import Source, Trace
 
 if TYPE_CHECKING:
@@ -133,8 +131,8 @@ def _recordings_in(item: Path) -> list[Path]:
 
 def _no_events(compilation: Compilation) -> Trace:
     """What stands for the trace where there are compile logs only."""
+    from kinetoscope.trace import schema
+
     first = compilation.sources[0]
-    tables: dict[str, Any] = {
-        name: pl.DataFrame(schema=schema.dtypes(columns)) for name, columns in schema.TABLES.items()
-    }
+    tables: dict[str, Any] = {name: schema.empty(columns) for name, columns in schema.TABLES.items()}
     return Trace(Source(first.path, first.bytes, 0, first.rank), **tables)

@@ -28,8 +28,8 @@ COSTED = {
     "id": pl.UInt32,
     "name": pl.Categorical,
     "op_name": pl.Categorical,
-    "shapes": pl.String,
-    "dtype": pl.String,
+    "shapes": pl.Categorical,
+    "dtype": pl.Categorical,
     "flops": pl.Int64,
     "bytes": pl.Int64,
     "time_ns": pl.Int64,
@@ -51,21 +51,20 @@ def costed(trace: Trace) -> pl.DataFrame:
         in the table).
     """
     host = trace.host_events
-    work = trace.device_events.filter(pl.col("op").is_not_null()).select("id", "duration_ns", "op")
-    calls = host.select("name", *ARGUMENTS, *COUNTED, op="id").filter(pl.col("input_dims").is_not_null())
+    work = trace.device_events.select("id", "duration_ns", "op").drop_nulls("op")
     of_longest = pl.col("duration_ns").arg_max()
     calls = (
         work.group_by("op")
         .agg(pl.col("id").get(of_longest), pl.col("duration_ns").sum().alias("time_ns"))
         .filter(pl.col("time_ns") > 0)
-        .join(calls, on="op")
     )
+    calls = calls.hstack(host.select("name", *ARGUMENTS, *COUNTED)[calls["op"]]).drop_nulls("input_dims")
     if calls.is_empty():
         return pl.DataFrame(schema=COSTED)
     calls = calls.with_columns(
         trace.device_events["name"].gather(calls["id"]).alias("kernel"), listed_elements(trace, calls)
     )
-    # Calls are many and distinct ones few: rows are told apart by a 64-bit hash, strings are not compared again.
+    # Calls are many and distinct ones few: rows are told apart by a 64-bit hash.
     calls = calls.with_columns(calls.select("name", *ARGUMENTS, *COUNTED, *BESIDE).hash_rows().alias("hash"))
     known = _known_costs(calls.unique("hash", maintain_order=True))
     longest = (

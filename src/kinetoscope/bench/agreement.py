@@ -49,7 +49,7 @@ def not_checked(why: str) -> Agreement:
 def check(
     comment: str,
     parameters: Sequence[str],
-    mutated: Sequence[str],
+    written: Sequence[str],
     before: Sequence[Any],
     after: Sequence[Any],
     device: str,
@@ -58,8 +58,8 @@ def check(
 
     Args:
         comment: the comment block above the kernel, with the graph fragment.
-        parameters: the kernel's parameter names, in order; ``in_…`` are read, ``out_…`` and ``in_out_…`` written.
-        mutated: those of them that it updates, whatever they are called.
+        parameters: the kernel's parameter names, in order: ``in_ptr0``, ``in_out_ptr0``, ``out_ptr0``, …
+        written: those of them that it writes.
         before: its arguments before the launch (copies), same order.
         after: the same after the launch.
     """
@@ -72,48 +72,85 @@ def check(
         for name, old, new in zip(parameters, before, after, strict=False)
         if hasattr(old, "untyped_storage")
     ]
-    read = [(name, old) for name, old, _ in tensors if not name.startswith("out_ptr")]
-    written = [new for name, _, new in tensors if "out_ptr" in name or name in mutated]
-    if not written:
+    outputs = [new for name, _, new in tensors if name in written]
+    if not outputs:
         return not_checked("the kernel writes nothing that could be compared")
-    orders = list(itertools.islice(_orders(fragment, read), MOST_ORDERS))
+    fixed = [old for name, old, _ in tensors if name.startswith("in_ptr")]
+    # What an output held may count as well (a scatter adds to it), but rarely does.
+    moving = [old for name, old, _ in tensors if name.startswith("in_out")]
+    moving += [old for name, old, _ in tensors if name.startswith("out_ptr")]
+    orders = list(itertools.islice(_orders(fragment, fixed, moving), MOST_ORDERS + 1))
     if not orders:
         return not_checked("its arguments do not fit the fragment's placeholders")
-    best: Agreement | None = None
-    for inputs in orders:
+    tried: list[Agreement] = []
+    for inputs in orders[:MOST_ORDERS]:
         try:
-            found = _compare(fragment, inputs, written, device)
+            found = _compare(fragment, inputs, outputs, device)
         except reference.UnknownOperationError as error:
             return not_checked(str(error))
-        if found.status != "differs":
+        if found.status == "agrees" and found.checked == found.outputs:
             return found
-        best = best or found
-    assert best is not None
+        tried.append(found)
+    best = max(tried, key=lambda found: (found.status == "agrees", found.checked))
+    if best.status == "differs" and len(orders) > MOST_ORDERS:
+        return not_checked(
+            f"the order of its like arguments is not told, and none of {MOST_ORDERS} tried agrees"
+        )
     return best
 
 
-def _orders(fragment: Fragment, read: Sequence[tuple[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Ways to give each placeholder that comes from outside the kernel an argument of its size and type."""
-    outside = {name: kind for name, kind in fragment.placeholders.items() if name not in fragment.returns}
-    aliases = reference.stand_ins(fragment, list(outside))
+def _orders(fragment: Fragment, fixed: Sequence[Any], moving: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """Ways to give each placeholder that comes from outside the kernel an argument of its size and type.
 
-    def place(names: Sequence[str], free: Sequence[tuple[str, Any]]) -> Iterator[dict[str, Any]]:
+    Args:
+        fixed: arguments that are only read: almost always in the placeholders' order.
+        moving: arguments that are written, some of which are read first: their place in that order is not told.
+    """
+    outside = {name: kind for name, kind in fragment.placeholders.items() if name not in fragment.returns}
+    stand_ins = reference.stand_ins(fragment, list(outside))
+
+    def place(names: Sequence[str], free: Sequence[Any]) -> Iterator[dict[str, Any]]:
         if not names:
             yield {}
             return
         name, *others = names
-        for at, (_, tensor) in sorted(enumerate(free), key=lambda item: _misfit(outside[name], item[1][1])):
-            if _misfit(outside[name], tensor) > 1:
-                continue
+        fits = sorted((misfit, at) for at, x in enumerate(free) if (misfit := _misfit(outside[name], x)) < 2)
+        for _, at in fits:
             for rest in place(others, [*free[:at], *free[at + 1 :]]):
-                yield {name: _as_placed(outside[name], tensor), **rest}
+                yield {name: _as_placed(outside[name], free[at]), **rest}
 
-    # Updated in place comes first in a signature, wherever it was read first.
-    ordered = sorted(read, key=lambda item: item[0].startswith("in_out"))
-    for inputs in place(list(outside), ordered):
-        for missing, stand_in in aliases.items():
+    def mix(names: Sequence[str], chosen: Sequence[Any]) -> Iterator[dict[str, Any]]:
+        if not chosen:
+            yield {}
+            return
+        tensor, *others = chosen
+        fits = sorted(
+            (misfit, at) for at, n in enumerate(names) if (misfit := _misfit(outside[n], tensor)) < 2
+        )
+        for _, at in fits:
+            for rest in mix([*names[:at], *names[at + 1 :]], others):
+                yield {names[at]: _as_placed(outside[names[at]], tensor), **rest}
+
+    def finished(inputs: dict[str, Any]) -> dict[str, Any]:
+        for missing, stand_in in stand_ins.items():
             inputs[missing] = inputs[stand_in]
-        yield inputs
+            if stand_in in fragment.nodes:  # updated in place: the name itself is the result
+                del inputs[stand_in]
+        return inputs
+
+    # Each argument that is only read is one placeholder's: so many of the others are read as well.
+    also_read = itertools.combinations(moving, max(0, len(outside) - len(fixed)))
+    mixes = itertools.chain.from_iterable(mix(list(outside), chosen) for chosen in also_read)
+    chosen = list(itertools.islice(mixes, MOST_ORDERS))
+    ways = [(taken, place([name for name in outside if name not in taken], fixed)) for taken in chosen]
+    # First every choice with the others in order, then the others in other orders.
+    while ways:
+        for way in list(ways):
+            rest = next(way[1], None)
+            if rest is None:
+                ways.remove(way)
+            else:
+                yield finished({**way[0], **rest})
 
 
 _DTYPES = {
