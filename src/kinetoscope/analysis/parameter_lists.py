@@ -32,7 +32,7 @@ def listed_elements(trace: Trace, ops: pl.DataFrame) -> pl.Series:
         blocks = (
             trace.device_events.filter(pl.col("op").is_in(of_lists.implode()))
             .group_by("op")
-            .agg(pl.col("grid").str.extract(r"^\[(\d+)").cast(pl.Int64, strict=False).sum())
+            .agg(pl.col("grid").cast(pl.String).str.extract(r"^\[(\d+)").cast(pl.Int64, strict=False).sum())
         )
         known = {count: _elements(gradients, count) for count in blocks["grid"].unique()}
         found = {op: elements for op, count in blocks.iter_rows() if (elements := known[count]) is not None}
