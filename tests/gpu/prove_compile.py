@@ -1,9 +1,10 @@
 """Prove on a GPU that one `kinetoscope run` holds what torch.compile did under every mode.
 
-    PYTHONPATH=src python tests/gpu/prove_compile.py OUT
+    PYTHONPATH=src python tests/gpu/prove_compile.py OUT [NAME…]
 
-The article's attention (dim 4096, 1 × 1024 tokens) under the four modes, trained, broken, recompiled and refused, and a
-function that no CUDA graph can hold. Writes each recording to OUT/recordings as a .tar.gz. About two minutes.
+The article's attention (dim 4096, 1 × 1024 tokens) under the four modes, trained, broken, recompiled and refused; a
+function that no CUDA graph can hold; breaks with launches of their own; a kernel that spills; torch's own backends.
+Writes each recording (those named, or all) to OUT/recordings as a .tar.gz. About three minutes.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ PROGRAMS = {
     "attention-recompile": f"{ATTENTION} --variant recompile",
     "attention-fullgraph-error": f"{ATTENTION} --variant fullgraph-error",
     "cudagraph-skipped": "tests/gpu/programs/cudagraph_skipped.py",
+    "breaks": "tests/gpu/programs/breaks.py",
+    "breaks-graphs": "tests/gpu/programs/breaks.py --mode reduce-overhead",
+    "breaks-none": "tests/gpu/programs/breaks.py --whole",
+    "spills": "tests/gpu/programs/spills.py",
+    "backends": "tests/gpu/programs/backends.py",
 }
 
 
@@ -51,11 +57,11 @@ def record(name: str, out: Path) -> str:
 
 
 def main() -> None:
-    out = Path(sys.argv[1])
+    out, names = Path(sys.argv[1]), sys.argv[2:] or [*PROGRAMS]
     (out / "recordings").mkdir(parents=True, exist_ok=True)
     # Side by side: what is proved is the record of compiling, not times.
     with ThreadPoolExecutor(5) as pool:
-        for line in pool.map(lambda name: record(name, out), PROGRAMS):
+        for line in pool.map(lambda name: record(name, out), names):
             print(line, flush=True)
 
 

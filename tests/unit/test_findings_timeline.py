@@ -47,16 +47,18 @@ def replay(launches: list[Launch], kernels: list[int], host: list[int]) -> tuple
     return rows, device
 
 
-def trace_of(launches: list[Launch]) -> Trace:
+def trace_of(launches: list[Launch], began_us: int = 0) -> Trace:
     rows, _ = replay(launches, [x.kernel_ns for x in launches], [x.host_ns for x in launches])
     events: list[traces.Event] = []
     for i, ((at, start, end, called, done), launch) in enumerate(zip(rows, launches, strict=True), 1):
-        events.append(traces.call("cudaLaunchKernel", at / 1000, 0.4, i))
+        events.append(traces.call("cudaLaunchKernel", began_us + at / 1000, 0.4, i))
         if launch.waits:
             events.append(
-                traces.call("cudaStreamSynchronize", called / 1000, (done - called) / 1000, 1000 + i)
+                traces.call(
+                    "cudaStreamSynchronize", began_us + called / 1000, (done - called) / 1000, 1000 + i
+                )
             )
-        events.append(traces.kernel("k", start / 1000, (end - start) / 1000, i))
+        events.append(traces.kernel("k", began_us + start / 1000, (end - start) / 1000, i))
     return traces.trace(*events)
 
 
@@ -112,3 +114,14 @@ def test_shorter_host_work_gains_in_a_launch_bound_chain() -> None:
     trace = trace_of([Launch(20_000, 2_000, False)] * 10)
     spared = trace.host_events.select((pl.col("start_ns") - 10).alias("at"), pl.lit(4_000).alias("saved_ns"))
     assert timeline.sooner_launched(trace, spared) == 40_000
+
+
+def test_times_since_1970_are_as_exact() -> None:
+    """A double tells apart only every 256th nanosecond of today's."""
+    trace = trace_of([Launch(2_000, 20_001_000, False)] * 10, began_us=1_780_000_000_000_000)
+    ids = trace.device_events.select("id", pl.lit(1_000).alias("saved_ns"))
+    assert timeline.sooner(trace, ids) == 10_000
+    assert timeline.sooner(trace, ids.with_columns(saved_ns=pl.lit(0))) == 0
+    launch_bound = trace_of([Launch(20_000, 2_000, False)] * 10, began_us=1_780_000_000_000_000)
+    ids = launch_bound.device_events.select("id", pl.lit(1_000).alias("saved_ns"))
+    assert timeline.sooner(launch_bound, ids.head(9)) == 0

@@ -89,6 +89,19 @@ def test_kernels_before_their_launch(trace_of: Make) -> None:
     assert (found.gravity, "80.0 µs" in found.text) == ("degraded", True)
 
 
+def test_the_first_work_starts_long_after_its_launch(trace_of: Make) -> None:
+    """The device seems idle for 600 of 1000 µs, though its first work had been launched: it was not idle."""
+    late = [step(1, 0, 1000), launch(1, 1), kernel(603.5, 300, 1), launch(2, 10), kernel(910, 5, 2)]
+    note = notes(trace_of(*late))["unseen-work-before"]
+    assert note.gravity == "degraded"
+    assert "60.0% of the window" in note.text
+    # While another stream works, the device is not idle; nor while the launching call itself takes long.
+    other = [launch(3, 1), kernel(3.5, 600, 3, stream=8)]
+    assert "unseen-work-before" not in notes(trace_of(*late, *other))
+    slow = event("cuda_runtime", "cudaLaunchKernel", 1, 602, correlation=1)
+    assert "unseen-work-before" not in notes(trace_of(late[0], slow, *late[2:]))
+
+
 def test_impossible_duration(trace_of: Make) -> None:
     found = notes(trace_of(*sound(), launch(1000, 990), kernel(995, 1e9, 1000, stream=8)))[
         "impossible-duration"

@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
+from kinetoscope.analysis.compiled import join
+from kinetoscope.analysis.profile import load as load_profile
 from kinetoscope.capture.launchers import Launchers
 from kinetoscope.compilation.launchers import Launcher, Loaded, decoder, fill
 from kinetoscope.compilation.model import Kernel
+from kinetoscope.compilation.sources import load
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "h200_breaks"
 
 
 class Autotuner:
@@ -158,9 +163,25 @@ def test_kernels_find_theirs_by_file_then_by_a_name_that_is_unique() -> None:
     assert nobody.configs is None
 
 
-def test_a_line_cut_short_is_left_out(tmp_path: Path) -> None:
-    from kinetoscope.compilation.sources import load
+def test_a_kernel_that_spilled_on_an_h200(tmp_path: Path) -> None:
+    """Its 256 × 256 sums on 128 threads do not fit: ptxas keeps 828 values a thread in local memory."""
+    for suffix in (".log.gz", ".kernels.jsonl"):
+        (tmp_path / f"spills{suffix}").write_bytes((FIXTURES / f"spills{suffix}").read_bytes())
+    tiled, softmax = load(tmp_path / "spills.log.gz").kernels
+    assert (tiled.name, tiled.registers, tiled.spills, tiled.shared_memory_bytes) == (
+        "tiled_0",
+        255,
+        828,
+        131072,
+    )
+    assert (softmax.registers, softmax.spills) == (24, 0)
+    # What the trace says of the same kernels agrees.
+    joined = join(load_profile(str(tmp_path / "spills.log.gz"), str(FIXTURES / "spills.json.gz")))
+    assert joined is not None
+    assert [(k.registers, k.spills) for k in joined.compilation.kernels] == [(255, 828), (24, 0)]
 
+
+def test_a_line_cut_short_is_left_out(tmp_path: Path) -> None:
     log = tmp_path / "rank0.log"
     log.write_bytes(
         b'V1121 01:48:43.1 1 a.py:1] {"artifact": {"name": "torch_version", "encoding": "json"}}\n'

@@ -105,7 +105,7 @@ def test_compiled_graphs_are_told_apart():
 
 def test_without_a_device_the_ops_lead():
     assert headline.headline(host_only()) == (
-        "No device work was recorded. On the host, 3 steps (10.0 ms each): 3.00 ms in ops, "
+        "No device work was recorded. On the host, 3 steps (10.0 ms each): 3.00 ms in ops and runtime calls, "
         "70.0 % in aten::mm and 30.0 % in aten::add."
     )
     nothing = msgspec.structs.replace(host_only(), ops=[])

@@ -102,6 +102,13 @@ def test_next_commands_are_exact_and_quoted():
     ]
 
 
+def test_what_only_informs_is_not_called_slow():
+    only = [msgspec.structs.replace(row, severity="info") for row in report().findings]
+    page = shown(report(findings=only))
+    assert "kinetoscope findings" in page
+    assert "why the first one is slow" not in page
+
+
 def test_without_a_device_the_op_table_leads():
     page = shown(host_only())
     assert "Top kernels" not in page

@@ -66,6 +66,9 @@ def test_elementwise_by_hand() -> None:
         == 6 * 8 + 2 * 6 * 16 * 4
     )
     assert known(call("aten::mul", ([8], "double"), ([8], "double"))).dtype == "fp64"
+    assert known(call("aten::gather", ([9, 9], FP32), ([], "Scalar"), ([2, 3], "long int"))).bytes == 6 * (
+        8 + 8
+    )
 
 
 def test_what_cannot_be_known_is_null() -> None:
@@ -143,6 +146,28 @@ def test_convolutions_as_torch_runs_and_counts_them(
         )
     )  # fmt: skip
     assert backward.flops == 2 * found.flops
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(1, 2), st.integers(1, 3), st.integers(4, 9), st.integers(4, 9), st.integers(1, 3),
+    st.integers(0, 3), st.integers(0, 1), st.integers(1, 2), st.booleans(),
+)  # fmt: skip
+def test_max_pooling_writes_what_torch_writes(
+    n: int, c: int, h: int, w: int, kernel: int, stride: int, padding: int, dilation: int, up: bool
+) -> None:
+    torch = pytest.importorskip("torch")
+    assume(2 * padding <= kernel and dilation * (kernel - 1) < min(h, w) + 2 * padding)
+    step = [stride] * 2 if stride else []  # none: as far as the kernel is wide
+    with torch.device("meta"):
+        out, _ = torch.ops.aten.max_pool2d_with_indices(
+            torch.empty(n, c, h, w), [kernel] * 2, step, [padding] * 2, [dilation] * 2, up
+        )
+    values = {
+        "v1": str([kernel] * 2), "v2": str(step), "v3": str([padding] * 2), "v4": str([dilation] * 2), "v5": str(up),
+    }  # fmt: skip
+    found = known(call("aten::max_pool2d_with_indices", ([n, c, h, w], FP32), **values))
+    assert found.bytes == 4 * n * c * h * w + (4 + 8) * out.numel()
 
 
 @settings(deadline=None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 import msgspec
@@ -11,10 +10,10 @@ import polars as pl
 from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.enclosing import nearest
 from kinetoscope.analysis.graphs import CALL, REGION
+from kinetoscope.compilation.breaks import RESUMED
 from kinetoscope.compilation.model import Compilation, GraphBreak
 from kinetoscope.trace.model import Trace
 
-RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)$")
 REPLAY = r"GraphLaunch"
 # What Inductor's scheduler could have fused; templates (matmuls) take no neighbour in from behind.
 FUSABLE = r"^triton_(poi|per|red|for|spl)_"
@@ -40,9 +39,10 @@ def break_costs(traces: Iterable[Trace], compilation: Compilation) -> tuple[Grap
     - ``eager_launches``: device work that Python launched between the compiled piece before the break and the rest;
       null where the piece before announces no calls (backends other than Inductor), so that its own work cannot be told
       from Python's.
-    - ``graph_launches``: crossings where a CUDA graph is launched on both sides; whole, it could be one.
-    - ``fusable_launches``: crossings with generated kernels as last work before and first work after: candidates
-      for one kernel. What else might have been fused is not known.
+    - ``graph_launches``: where both sides replay CUDA graphs, the rest's own launch and its copies into the graph's
+      inputs: whole, one graph would hold both sides.
+    - ``fusable_launches``: crossings, not between CUDA graphs, with generated kernels as the last work before and the
+      first after: candidates for one kernel. What else might have been fused is not known.
     - ``extra_launches``: the three together. Of the backward pass nothing is counted.
     """
     resumed = _resumed(compilation)
@@ -134,22 +134,30 @@ def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:
         .group_by("piece")
         .agg(pl.len().cast(pl.Int64).alias("eager"))
     )
-    last = pl.col("generated", "replayed", "launched_ns").shift(1).over("lane").name.prefix("last_")
-    first = (
-        work.with_columns(last)
-        .filter(pl.col("region").is_in(entries["piece"].implode()))
-        .unique("region", keep="first", maintain_order=True)
-        .rename({"region": "piece"})
+    first_replay = pl.col("replayed").arg_max()
+    last = pl.col("last_replayed", "last_generated", "last_launched_ns").first()
+    rest = (
+        work.filter(pl.col("region").is_in(entries["piece"].implode()))
+        .group_by(pl.col("region").alias("piece"), maintain_order=True)
+        .agg(
+            pl.col("idle_ns").first(),
+            pl.col("replayed").any(),
+            first_replay.alias("copies"),
+            pl.col("generated").get(first_replay),
+            last,
+        )
     )
     within = (pl.col("last_launched_ns") >= pl.col("before_ns")).fill_null(False)
+    replays = within & pl.col("replayed") & pl.col("last_replayed")
+    fusable = within & pl.col("generated") & pl.col("last_generated") & ~replays
     begin, end = _steps(trace)
     return (
-        entries.join(first, on="piece")
+        entries.join(rest, on="piece")
         .join(eager, on="piece", how="left")
         .with_columns(
             pl.col("eager").fill_null(0),
-            (within & pl.col("replayed") & pl.col("last_replayed")).alias("graphs"),
-            (within & pl.col("generated") & pl.col("last_generated")).alias("fusable"),
+            pl.when(replays).then(1 + pl.col("copies")).otherwise(0).alias("graphs"),
+            fusable.alias("fusable"),
             pl.col("start_ns").is_between(begin, end, closed="left").alias("in_step"),
         )
         .select(pl.col(name).cast(dtype) for name, dtype in CROSSINGS.items())
@@ -158,11 +166,14 @@ def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:
 
 def _work(trace: Trace, region: pl.Series, call: pl.Series) -> pl.DataFrame:
     """Device work in the order in which each thread launched it: ``lane``, ``launched_ns``, ``region`` and ``call``
-    around the launch, ``idle_ns`` of its device before it, ``generated`` (by a graph, and fusable), ``replayed``."""
+    around the launch, ``idle_ns`` of its device before it, ``generated`` (by a graph, and fusable), ``replayed``; and of
+    the last work of a graph before it ``last_generated``, ``last_replayed``, ``last_launched_ns``."""
     host = trace.host_events
     device = trace.device_events.filter(pl.col("launch").is_not_null()).sort("device", "start_ns")
     launch = device["launch"]
     end = pl.col("start_ns") + pl.col("duration_ns")
+    of_graph = pl.col("call").is_not_null() | pl.col("replayed")
+    last = pl.when(of_graph).then(pl.col("generated", "replayed", "launched_ns"))
     return (
         device.with_columns(end.cum_max().shift(1).over("device").alias("busy_until"))
         .select(
@@ -177,6 +188,7 @@ def _work(trace: Trace, region: pl.Series, call: pl.Series) -> pl.DataFrame:
         )
         .sort("lane", "launched_ns", "start_ns")
         .drop("start_ns")
+        .with_columns(last.forward_fill().shift(1).over("lane").name.prefix("last_"))
     )
 
 

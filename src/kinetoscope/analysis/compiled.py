@@ -18,6 +18,7 @@ from kinetoscope.analysis import compiled_rows
 from kinetoscope.analysis.break_costs import break_costs
 from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.compiled_rows import LineTime
+from kinetoscope.analysis.compiled_speed import with_speed
 from kinetoscope.analysis.enclosing import caller, nearest
 from kinetoscope.analysis.graphs import CALL, REGION, graph_calls
 from kinetoscope.analysis.memo import remembered
@@ -54,10 +55,11 @@ def join(profile: Profile) -> Joined | None:
     owned = _own(events, compilation)
     filled = compiled_rows.fill(compilation, owned)
     filled = replace(filled, graph_breaks=break_costs(profile.traces, filled))
+    filled, lines = with_speed(filled, compiled_rows.source_lines(filled, owned), owned, profile)
     return Joined(
         filled,
         compiled_rows.coverage(owned),
-        compiled_rows.source_lines(filled, owned),
+        lines,
         compiled_rows.matched(owned, filled),
     )
 
@@ -81,7 +83,7 @@ def source_of(profile: Profile) -> dict[str, str]:
 def launched(trace: Trace) -> pl.DataFrame:
     """Every piece of device work with the compiled graph that launched it.
 
-    ``rank``, ``kind``, ``name``, ``duration_ns``, ``registers``, ``shared_memory_bytes``, ``call`` (row of the graph's
+    ``rank``, ``device``, ``kind``, ``name``, ``duration_ns``, ``registers``, ``shared_memory_bytes``, ``call`` (row of the graph's
     call in ``host_events``), ``hash``, ``compile_id`` (both null outside of compiled graphs), ``region`` (compile id
     of the region around the launch), ``op`` and ``nth``: the op that the graph called to launch it, and which of its
     like in that call it is (from 0), ``cudagraph``.
@@ -94,6 +96,7 @@ def launched(trace: Trace) -> pl.DataFrame:
     of_call = graph_calls(trace).select(pl.col("id").alias("call"), "hash", "compile_id")
     table = trace.device_events.select(
         pl.lit(trace.rank, pl.Int32).alias("rank"),
+        "device",
         pl.col("kind").cast(pl.String),
         pl.col("name").cast(pl.String),
         "duration_ns",

@@ -32,6 +32,8 @@ class LineTime(Row, frozen=True, kw_only=True):
     own_us: float
     kernels: int
     share_of_device_time: float
+    speed_of_light: float | None = None  # of the part that costed_us of its device time is
+    costed_us: float | None = None
 
 
 def coverage(events: pl.DataFrame) -> dict[str, float | None]:

@@ -15,6 +15,7 @@ import polars as pl
 from kinetoscope.analysis import intervals
 from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.names import short_name
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.unanswered import unanswered_launches
 from kinetoscope.analysis.waiting import waiting
@@ -118,9 +119,10 @@ def _unlaunched(trace: Trace) -> list[Note]:
         else (f"{len(before):,} of them launched before the recording began")
     )
     share = _share(trace, rows)
+    events = "1 device event" if len(rows) == 1 else f"{len(rows):,} device events"
     text = (
-        f"{len(rows):,} device events ({share:.1%} of device time) have no launch in the recording, {origin}: "
-        "they count as busy, but belong to no op or module"
+        f"{events} ({share:.1%} of device time) without a launch in the recording, {origin}: counted as busy, but "
+        "of no op or module"
     )
     # A hundredth is what a table of ops rounds to; beyond a half, the tables by op speak of the lesser part.
     return [Note("device-work-without-launch", _gravity(share, 0.01, 0.5), text, share)]
@@ -172,6 +174,30 @@ def _early(trace: Trace) -> list[Note]:
     return [Note("early-kernels", _gravity(share, 0.001, 0.05), text, _share(trace, rows))]
 
 
+def _unseen_before(trace: Trace) -> list[Note]:
+    """Streams whose first recorded work, long launched, did not start though the device seems idle."""
+    host, device, within = trace.host_events, trace.device_events, window(trace)
+    firsts = device.unique(["device", "stream"], keep="first", maintain_order=True)
+    returned = (host["start_ns"] + host["duration_ns"]).gather(firsts["launch"])
+    waits = firsts.select("device", "name", pl.Series("from_ns", returned), to_ns="start_ns").drop_nulls()
+    notes: list[Note] = []
+    for number, name, start, end in waits.iter_rows():
+        wait = pl.DataFrame({"start_ns": [start], "end_ns": [max(start, end)]})
+        busy = intervals.union(work(trace).filter(pl.col("device") == number))
+        idle = intervals.total(intervals.clip(intervals.subtract(wait, busy), within.start_ns, within.end_ns))
+        share = idle / max(within.length_ns, 1)
+        if share < 0.05:
+            continue
+        text = (
+            f"device {number} started {short_name(name)}, the first work of its stream, {(end - start) / 1e6:,.1f} ms "
+            f"after its launch and did nothing else that is recorded ({share:.1%} of the window): work from before the "
+            "recording, or the profiler's own start, most probably kept it; busy time misses that"
+        )
+        # Kernels and ops stand; a twentieth of the window is more than busy time is read to.
+        notes.append(Note("unseen-work-before", DEGRADED, text))
+    return notes
+
+
 def _impossible(trace: Trace) -> list[Note]:
     """Device events that last longer than everything else that was recorded, host and device together."""
     host = trace.host_events
@@ -208,10 +234,10 @@ def _empty_steps(trace: Trace) -> list[Note]:
 def _profiler_overhead(trace: Trace) -> list[Note]:
     within = window(trace)
     # "Lazy Function Loading" is filed under overhead as well, but it is CUDA's and comes without a profiler too.
-    events = trace.host_events.filter(
-        (pl.col("category").cast(pl.String) == "overhead") & ~matching(trace.host_events["name"], "Lazy")
+    host = trace.host_events
+    events = host.select("name", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")).filter(
+        matching(host["category"], "^overhead$") & ~matching(host["name"], "Lazy")
     )
-    events = events.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
     inside = intervals.clip(events, within.start_ns, within.end_ns)
     if inside.is_empty() or within.length_ns == 0:
         return []
@@ -229,7 +255,7 @@ def _profiler_overhead(trace: Trace) -> list[Note]:
 
 def _overlap(trace: Trace) -> list[Note]:
     by = ["device", "stream"]
-    table = work(trace)
+    table = work(trace).select(*by, "start_ns", "end_ns", "duration_ns")
     if table.is_empty():
         return []
     reached = pl.col("end_ns").cum_max().shift(1).over(by)
@@ -273,6 +299,7 @@ CHECKS: tuple[Callable[[Trace], list[Note]], ...] = (
     _unlaunched,
     _unanswered,
     _early,
+    _unseen_before,
     _impossible,
     _empty_steps,
     _profiler_overhead,
@@ -284,8 +311,11 @@ CHECKS: tuple[Callable[[Trace], list[Note]], ...] = (
 
 def _ranks_absent(profile: Profile) -> list[Note]:
     def world(trace: Trace) -> int:
-        size = (trace.metadata.get("distributedInfo") or {}).get("world_size")
-        return size if isinstance(size, int) else 1
+        match trace.metadata.get("distributedInfo"):
+            case {"world_size": int(size)}:
+                return size
+            case _:
+                return 1
 
     size = max((world(trace) for trace in profile.traces), default=1)
     if size <= len(profile.traces):

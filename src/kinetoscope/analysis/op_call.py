@@ -51,13 +51,15 @@ class Cost(NamedTuple):
 @dataclass(frozen=True)
 class Call:
     """``shapes``, ``types``, ``strides`` and ``values`` (scalars and lists as text) by position of the argument.
-    An argument that is no tensor has an empty shape; a list of tensors has a list of shapes and no type."""
+    An argument that is no tensor has an empty shape; a list of tensors has a list of shapes and no type of its own.
+    ``kernel`` is the name of the longest kernel that the call launched."""
 
     name: str
     shapes: list[Any]
     types: list[str]
     strides: list[Any]
     values: list[str]
+    kernel: str = ""
 
     def is_tensor(self, at: int) -> bool:
         return (

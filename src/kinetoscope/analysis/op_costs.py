@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 
+from kinetoscope.analysis import op_costs_lists as lists
 from kinetoscope.analysis import op_costs_matrix as matrix
 from kinetoscope.analysis.op_call import DTYPES, Call, Cost, broadcast, numel
 
@@ -118,6 +119,31 @@ def pooling(call: Call, result: int) -> Cost:
     return Cost(0, sum(call.footprint(at) for at in _tensors(call)) + written, _computes_in(call))
 
 
+def max_pooling(call: Call) -> Cost | None:
+    """(input, kernel, stride, padding, dilation, rounded up): reads the input, writes the maxima and their 64-bit
+    indices. Null where the kernel's size was not recorded."""
+    kernel, stride, padding, dilation = (call.integers(at) for at in range(1, 5))
+    up = call.is_true(5)
+    if not kernel or padding is None or dilation is None or up is None:
+        return None
+    shape, written = call.shape(0), 1
+    for i, side in enumerate(shape[-2:]):
+        window, step, pad, spread = (
+            (sizes or kernel)[i % len(sizes or kernel)] for sizes in (kernel, stride, padding, dilation)
+        )
+        reach = side + 2 * pad - spread * (window - 1) - 1
+        places = (reach + step - 1) // step + 1 if up else reach // step + 1
+        # The last window has to start inside of the input or its padding on the left.
+        written *= places - (up and (places - 1) * step >= side + pad)
+    written *= numel(shape[:-2])
+    return Cost(0, call.footprint(0) + written * (call.size(0) + 8), _computes_in(call))
+
+
+def gather(call: Call) -> Cost:
+    """(source, dimension, indices): reads the indices and as many elements, writes them."""
+    return Cost(0, call.footprint(2) + 2 * numel(call.shape(2)) * call.size(0), _computes_in(call))
+
+
 def generated(call: Call) -> Cost | None:
     """A kernel that Inductor generated: its op records all of the kernel's tensors, read or written, once each.
     Where it may touch only a part of one (rows of a table, a slice), that says nothing: null."""
@@ -151,7 +177,7 @@ _TESTS = {
 _OTHERS = {
     "where": (3, 0), "masked_fill": (2, 0), "addcmul": (3, 3), "addcdiv": (3, 3), "lerp": (2, 3),
     "threshold_backward": (2, 1), "silu_backward": (2, 5), "gelu_backward": (2, 8), "sigmoid_backward": (2, 3),
-    "tanh_backward": (2, 3),
+    "tanh_backward": (2, 3), "mse_loss": (2, 2), "mse_loss_backward": (3, 3),
 }  # fmt: skip
 
 FORMULAS: dict[str, Formula] = {
@@ -198,6 +224,13 @@ FORMULAS: dict[str, Formula] = {
     "aten::copy_": copy,
     "aten::fill_": fill,
     "aten::zero_": fill,
+    # Lists of tensors.
+    "aten::cat": lists.concatenation,
+    "aten::_chunk_cat": lists.chunk_concatenation,
+    "aten::split_with_sizes_copy": lists.split_copy,
+    "aten::_fused_adam_": lists.fused_adam,
+    "aten::_fused_adamw_": lists.fused_adam,
+    "aten::_fused_sgd_": lists.fused_sgd,
     # Along rows.
     **{f"aten::{name}": reduction for name in _REDUCTIONS.split()},
     "aten::_softmax": softmax,
@@ -219,9 +252,12 @@ FORMULAS: dict[str, Formula] = {
     "aten::embedding": lookup,
     "aten::index_select": partial(lookup, index=2),
     "aten::embedding_dense_backward": embedding_gradient,
+    "aten::gather": gather,
+    "aten::max_pool2d_with_indices": max_pooling,
     "aten::max_pool2d_with_indices_backward": partial(pooling, result=1),
 }
 
 PATTERNS: tuple[tuple[re.Pattern[str], Formula], ...] = (
     (re.compile(r"^triton_(poi|per|red|for)_fused"), generated),
+    (lists.FOREACH, lists.foreach),
 )

@@ -26,8 +26,8 @@ COSTED = {
     "id": pl.UInt32,
     "name": pl.Categorical,
     "op_name": pl.Categorical,
-    "shapes": pl.String,
-    "dtype": pl.String,
+    "shapes": pl.Categorical,
+    "dtype": pl.Categorical,
     "flops": pl.Int64,
     "bytes": pl.Int64,
     "time_ns": pl.Int64,
@@ -49,27 +49,23 @@ def costed(trace: Trace) -> pl.DataFrame:
         in the table).
     """
     host = trace.host_events
-    work = trace.device_events.filter(pl.col("op").is_not_null()).select(
-        "id", "device", "name", "duration_ns", "op"
+    work = trace.device_events.select("id", "duration_ns", "op").drop_nulls("op")
+    of_longest = pl.col("duration_ns").arg_max()
+    calls = (
+        work.group_by("op")
+        .agg(pl.col("id").get(of_longest), pl.col("duration_ns").sum().alias("time_ns"))
+        .filter(pl.col("time_ns") > 0)
     )
-    calls = host.select("name", *ARGUMENTS, *COUNTED, op="id").filter(pl.col("input_dims").is_not_null())
-    calls = work.select("op").unique().join(calls, on="op")
+    calls = calls.hstack(host.select("name", *ARGUMENTS, *COUNTED)[calls["op"]]).drop_nulls("input_dims")
     if calls.is_empty():
         return pl.DataFrame(schema=COSTED)
-    # Calls are many and distinct ones few: rows are told apart by a 64-bit hash, strings are not compared again.
-    calls = calls.with_columns(calls.select("name", *ARGUMENTS, *COUNTED).hash_rows().alias("hash"))
+    calls = calls.with_columns(trace.device_events["name"].gather(calls["id"]).alias("kernel"))
+    # Calls are many and distinct ones few: rows are told apart by a 64-bit hash.
+    calls = calls.with_columns(calls.select("name", *ARGUMENTS, *COUNTED, "kernel").hash_rows().alias("hash"))
     known = _known_costs(calls.unique("hash", maintain_order=True))
-    calls = calls.select("op", "hash").join(known.select("hash").with_row_index("known"), on="hash")
-    of_longest = pl.col("duration_ns").arg_max()
     longest = (
-        work.join(calls, on="op")
-        .group_by("op")
-        .agg(
-            pl.col("id").get(of_longest),
-            pl.col("known").first(),
-            pl.col("duration_ns").sum().alias("time_ns"),
-        )
-        .filter(pl.col("time_ns") > 0)
+        calls.select("id", "time_ns", "hash")
+        .join(known.select("hash").with_row_index("known"), on="hash")
         .sort("id")
     )
     longest = pl.concat(
@@ -88,7 +84,7 @@ def costed(trace: Trace) -> pl.DataFrame:
             pl.lit(trace.rank, pl.Int32).alias("rank"),
             pl.when(rounded).then(pl.lit("tf32")).otherwise("dtype").alias("dtype"),
         )
-        .join(_peaks(trace), on=["device", "dtype"], how="left", maintain_order="left")
+        .join(peaks(trace), on=["device", "dtype"], how="left", maintain_order="left")
         .with_columns(pl.when(~by_bus).then(pl.col("peak_flops", "peak_bandwidth")))
         .select(pl.col(name).cast(dtype) for name, dtype in COSTED.items())
     )
@@ -98,12 +94,14 @@ def _known_costs(distinct: pl.DataFrame) -> pl.DataFrame:
     """The cost of each distinct call that a formula knows; a trace has hundreds of them."""
 
     def decoded(text: str | None) -> list[Any]:
-        return msgspec.json.decode(text) if text else []
+        found = msgspec.json.decode(text) if text else []
+        return found if isinstance(found, list) else []
 
     costs: list[Cost | None] = []
-    for name, *arguments, flops, gigabytes in distinct.select("name", *ARGUMENTS, *COUNTED).iter_rows():
+    columns = ["name", "kernel", *ARGUMENTS, *COUNTED]
+    for name, kernel, *arguments, flops, gigabytes in distinct.select(columns).iter_rows():
         shapes, types, strides, values = (decoded(text) for text in arguments)
-        found = cost(Call(name, shapes, types, strides, [str(value) for value in values]))
+        found = cost(Call(name, shapes, types, strides, [str(value) for value in values], kernel))
         if found is not None and gigabytes:  # Inductor knows which of its tensors are both read and written
             found = found._replace(bytes=round(gigabytes * 1e9), flops=flops or found.flops)
         costs.append(found)
@@ -129,7 +127,7 @@ def device_spec(trace: Trace, device: int) -> DeviceSpec | None:
     return find(entry.name, entry.total_memory_bytes)
 
 
-def _peaks(trace: Trace) -> pl.DataFrame:
+def peaks(trace: Trace) -> pl.DataFrame:
     """``peak_flops`` by device and dtype, and ``peak_bandwidth``. A dtype without a unit is computed in fp32."""
     rows: list[tuple[int, str, float | None, float]] = []
     for device in trace.device_events["device"].unique():

@@ -60,6 +60,8 @@ class Kernel(NamedTuple):
     kind: str
     signature: tuple[str, ...]
     """C types of the parameters (``cpp`` kernels; Triton sources carry their own)."""
+    comment: str = ""
+    """What Inductor wrote above it: the graph fragment that it computes (PyTorch 2.10 and later, Triton)."""
 
 
 class KernelCall(NamedTuple):
@@ -123,11 +125,11 @@ def read(path: Path) -> Module | None:
     except SyntaxError:
         return None
     aot = re.search(r"^# AOT ID: \['([^']+)'\]", source, re.MULTILINE)
-    kernels = {kernel.name: kernel for kernel in _kernels(tree)}
+    kernels = {kernel.name: kernel for kernel in _kernels(tree, source.splitlines())}
     return Module(path, source, aot[1] if aot else "", kernels)
 
 
-def _kernels(tree: ast.Module) -> Iterator[Kernel]:
+def _kernels(tree: ast.Module, lines: Sequence[str]) -> Iterator[Kernel]:
     for statement in tree.body:
         match statement:
             case ast.Assign(
@@ -139,6 +141,16 @@ def _kernels(tree: ast.Module) -> Iterator[Kernel]:
                 # triton(name, source, …) and cpp_pybinding(types, source, …): the source is the second.
                 types: object = ast.literal_eval(arguments[0])
                 signature = tuple(map(str, types)) if isinstance(types, list) else ()
-                yield Kernel(name, str(ast.literal_eval(arguments[1])), _COMPILERS[compiler], signature)
+                text = str(ast.literal_eval(arguments[1]))
+                comment = _comment_above(lines, statement.lineno)
+                yield Kernel(name, text, _COMPILERS[compiler], signature, comment)
             case _:
                 pass
+
+
+def _comment_above(lines: Sequence[str], number: int) -> str:
+    """The comment lines directly above line ``number`` (counted from 1)."""
+    first = number - 1
+    while first > 0 and lines[first - 1].startswith("#"):
+        first -= 1
+    return "\n".join(lines[first : number - 1])

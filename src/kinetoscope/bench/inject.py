@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from kinetoscope.bench.settings import Setting, written
+from kinetoscope.capture import backends
 
 
 class Injection:
@@ -60,6 +62,12 @@ class Injection:
         wanted = self._setting.arguments()
         if "mode" in wanted and given.pop("options", None):
             self.notes.append("the program's own options= of torch.compile are replaced by the mode")
+        if "mode" not in wanted:  # Inductor's modes and options mean nothing to others
+            given.pop("mode", None)
+            given.pop("options", None)
+        backend = backends.known(self._setting.backend or "")
+        if backend is not None and backend.imported:
+            importlib.import_module(str(backend.module))
         return self._compile(model, **{**given, **wanted})
 
     def watch_output(self, name: str, module: Any) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from kinetoscope.bench import follow, generated, replica
+from kinetoscope.bench import agreement, follow, generated, replica
+from kinetoscope.bench.agreement import Agreement
 from kinetoscope.bench.device import Bench
 from kinetoscope.bench.generated import Argument, Kernel, KernelCall, Module, ReplayError
 from kinetoscope.bench.harness import measure
@@ -45,6 +47,8 @@ class KernelResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     spills: int | None = None
     shared_memory_bytes: int | None = None
     sessions: dict[Mode, Session] = {}
+    reference: Agreement | None = None
+    """Whether it computes what its graph says; a kernel that differs is timed, and never recommended."""
     notes: tuple[str, ...] = ()
     error: str | None = None
 
@@ -105,6 +109,37 @@ def launches(
     ]
 
 
+def written(subject: Subject) -> list[str]:
+    """The parameters that a kernel writes. Triton may only read what it could have updated in place."""
+    kernel, facts = subject.kernel, subject.facts
+    named = [p for p in facts.parameters if "out_ptr" in p or p in facts.mutated]
+    if kernel.kind == "cpp":
+        return named
+    return [p for p in named if re.search(rf"\b(store|atomic_\w+)\({p}\b", kernel.source)]
+
+
+def compare(subject: Subject, built: replica.Replica, device: str) -> Agreement:
+    """Launch a kernel once, on the inputs of its first set of buffers, and compare with its graph fragment."""
+    import torch
+
+    def made() -> list[Any]:
+        tensors = replica.arguments(subject.arguments, device, 0, subject.facts.index_bound)
+        if "atomic_add" in subject.kernel.source:  # adds to what an earlier kernel set to zero
+            for name, tensor in zip(subject.facts.parameters, tensors, strict=False):
+                if name.startswith("out_ptr"):
+                    tensor.zero_()
+        return tensors
+
+    try:
+        before, after = made(), made()
+        built.bind(after)()
+        return agreement.check(
+            subject.kernel.comment, subject.facts.parameters, written(subject), before, after, device
+        )
+    except torch.OutOfMemoryError:
+        return agreement.not_checked("the reference in float64 needs more memory than the device has free")
+
+
 def time_kernel(
     subject: Subject, bench: Bench, modes: Sequence[Mode] = ("cold", "hot"), *, seconds: float, seed: int = 0
 ) -> KernelResult:
@@ -125,6 +160,7 @@ def time_kernel(
         calls[0]()  # compiles, and tunes where Inductor would
     except Exception as error:  # a compiler's or a driver's: the kernel cannot be had, the others can
         return msgspec.structs.replace(known, error=f"{type(error).__name__}: {error}")
+    known = msgspec.structs.replace(known, reference=compare(subject, built, bench.device))
     sessions: dict[Mode, Session] = {}
     for mode in modes:
         # The host's clock repeats a call until it is long enough; devices' timers make each set hot themselves.

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from kinetoscope.capture import backends
+
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 PRECISIONS = ("highest", "high", "medium")
 
@@ -72,6 +74,9 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.matmul_precision is not None:
             written.append(f'torch.set_float32_matmul_precision("{self.matmul_precision}")')
         if self.mode is not None:
+            backend = backends.known(self.backend or "")
+            if backend is not None and backend.imported:
+                written.append(f"import {backend.module}  # registers the backend")
             words = ", ".join(
                 f'{k}="{v}"' if isinstance(v, str) else f"{k}={v}"
                 for k, v in self.arguments().items()

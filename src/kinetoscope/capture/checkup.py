@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kinetoscope import __version__
-from kinetoscope.capture import clocks
+from kinetoscope.capture import backends, clocks
 
 OLDEST_TORCH = (2, 9)
 FREE_BYTES = 2 * 10**9
@@ -40,7 +40,7 @@ def checkup() -> list[Check]:
     torch, broken = _import_torch()
     checks = [_python(), *_packages(), _torch(torch, broken)]
     if torch is not None:
-        checks += [_kineto(torch), *_devices(torch), *_compiler(torch)]
+        checks += [_kineto(torch), *_devices(torch), *_compiler(torch), *_backends(torch)]
     checks += [_nvml(), _counters(), _perf(), _disk(), *_variables()]
     return checks
 
@@ -151,6 +151,20 @@ def _compiler(torch: Any) -> Iterator[Check]:
         yield Check("c++", "ok", compiler)
     else:
         yield Check("c++", "missing", "torch.compile needs a C++ compiler for CPU code", "apt install g++")
+
+
+def _backends(torch: Any) -> Iterator[Check]:
+    """The backends of torch.compile: those that can be named here, and what the others need."""
+    nvidia = torch.cuda.is_available() and bool(torch.version.cuda)
+    for backend in backends.BACKENDS:
+        name = f"backend {backend.name}"
+        if not backend.installed:
+            yield Check(name, "note", f"not here: {backend.does}; {backend.hardware}", backend.needs)
+        elif backend.hardware == "NVIDIA GPUs" and not nvidia:
+            yield Check(name, "note", f"installed, but no NVIDIA GPU is here: {backend.does}")
+        else:
+            how = f"; the program must import {backend.module}" if backend.imported else ""
+            yield Check(name, "ok", f"{backend.does}; {backend.hardware}{how}")
 
 
 def _nvml() -> Check:

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_words,
         default=[],
         metavar="B,…",
-        help="backends of torch.compile (default: inductor)",
+        help="backends of torch.compile (default: inductor); `kinetoscope doctor` says which are here",
     )
     add("--dynamic", type=_words, default=[], metavar="B,…", help="true, false: what dynamic= is set to")
     add(
@@ -71,6 +71,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.bench import results, settings
     from kinetoscope.bench.device import import_torch
     from kinetoscope.bench.tuning import tune_program
+    from kinetoscope.capture import backends
     from kinetoscope.errors import InputError, UsageError
 
     words: list[str] = arguments.program[1:] if arguments.program[:1] == ["--"] else list(arguments.program)
@@ -91,6 +92,13 @@ def main(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--batch has nowhere to go", mend="write {batch} where the program takes its batch size"
         )
+    for name in arguments.backends:
+        backend = backends.known(name)
+        if backend is not None and backend.needs:
+            raise UsageError(
+                f"--backends: {name} cannot be used here",
+                mend=f"{backend.needs} (`kinetoscope doctor` lists every backend)",
+            )
     if arguments.tokens is not None and not (arguments.batch and all(map(str.isdecimal, arguments.batch))):
         raise UsageError(
             "--tokens are of a sample", mend="give batch sizes: --batch 8,16, and {batch} where they go"

@@ -1,9 +1,13 @@
-"""What the ops of a graph do, in a few words (ATen's own names; ``prims`` are Inductor's decompositions)."""
+"""What the ops of a graph do: in torch's words, or in a few of ours (``prims`` are Inductor's decompositions)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
+from importlib import resources
+
+import msgspec
 
 FUSED = re.compile(r"^(?:triton_[a-z]{3}|cpp)_fused_(?P<ops>.+?)(?:_\d+)?$")
 
@@ -198,10 +202,34 @@ GLOSSARY = {
 }
 
 
+class _Docs(msgspec.Struct, frozen=True):
+    """``aten_docs.json``: torch's own words, made by ``scripts/aten_docs.py``."""
+
+    source: str
+    ops: dict[str, str]
+
+
+@cache
+def _docs() -> _Docs:
+    text = resources.files("kinetoscope.compilation").joinpath("aten_docs.json").read_bytes()
+    return msgspec.json.decode(text, type=_Docs)
+
+
 def meaning(op: str) -> str | None:
-    """What ``aten.mul``, ``aten.mul.Tensor`` or ``prims.fma`` does; None for an op that is not in the glossary."""
+    """What ``aten.mul``, ``aten.mul.Tensor`` or ``prims.fma`` does: the first sentence of torch's docstring, our own
+    words for what torch does not describe; None for an op that neither knows."""
+    name = _name(op)
+    return _docs().ops.get(name) or GLOSSARY.get(name)
+
+
+def in_short(op: str) -> str | None:
+    """The same in a few words."""
+    return GLOSSARY.get(_name(op)) or meaning(op)
+
+
+def _name(op: str) -> str:
     parts = op.split(".")
-    return GLOSSARY.get(parts[1] if len(parts) > 1 else parts[0])
+    return parts[1] if len(parts) > 1 else parts[0]
 
 
 def ops_in_name(kernel: str, known: Iterable[str]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from math import prod
 
 from kinetoscope.compilation.model import Row, SavedTensor, SourceLine
 
@@ -17,6 +18,10 @@ ANY_CALL = re.compile(r"^\s+\w+(?:: \"[^\"]*\")? = (?!fx_pytree)(?:[\w.]+\(|.+ [
 INPUT = re.compile(r'\b(?P<name>\w+): "(?P<type>[^"]*)"')
 SAVED = re.compile(r"^\s+(\w+),\s+# SavedForBackwards", re.M)
 TENSOR = re.compile(r"^(?P<dtype>\w+)\[(?P<shape>[^\]]*)\](?:\[[^\]]*\])?(?P<device>\w*(?::\d+)?)")
+PRODUCT = re.compile(
+    r"^\s+(?P<name>\w+)(?:: \"(?P<type>[^\"]*)\")? = torch\.ops\.aten\.(?P<op>mm|bmm|addmm|baddbmm)\.default\((?P<arguments>[^)]*)",
+    re.M,
+)
 BITS = re.compile(r"\d+")
 ITEM_BYTES = {"b8": 1, "c64": 8, "c128": 16}
 
@@ -50,6 +55,24 @@ def nodes(text: str) -> Iterator[Node]:
 def op_counts(text: str) -> dict[str, int]:
     """How often each op is called, most often first: ``aten.mul``, ``prims.fma``, …"""
     return dict(Counter(OP.findall(text)).most_common())
+
+
+def matrix_products(text: str) -> dict[str, int | None]:
+    """FLOPs (a multiply-add is two) of each matrix product by its node's name; None where a size is a symbol."""
+    types, found = _types(text), dict[str, int | None]()
+    for match in PRODUCT.finditer(text):
+        arguments = [part.strip() for part in match["arguments"].split(",")]
+        left = arguments[1 if match["op"].startswith(("add", "badd")) else 0]
+        out, inner = _extents(match["type"]), _extents(types.get(left))
+        found[match["name"]] = 2 * prod(out) * inner[-1] if out and inner else None
+    return found
+
+
+def _extents(type_: str | None) -> tuple[int, ...]:
+    """``(4, 256)`` of ``f32[4, 256][256, 1]cuda:0``; nothing where it is not made of numbers."""
+    match = TENSOR.match(type_ or "")
+    parts = [part.strip() for part in match["shape"].split(",")] if match else []
+    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
 
 
 def call_count(text: str) -> int:

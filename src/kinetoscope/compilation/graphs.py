@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from kinetoscope.compilation import aten, fx, module, records
+from kinetoscope.compilation.breaks import RESUMED
 from kinetoscope.compilation.draft import FrameDraft, GraphDraft
 from kinetoscope.compilation.fx import Node
 from kinetoscope.compilation.model import ExternCall, Fusion, Graph, Kernel, SourceLine
@@ -14,6 +15,7 @@ from kinetoscope.compilation.records import KernelInfo
 TRACE_LINE = re.compile(
     r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)\n\s*(?P<code>[^\n]*)'
 )
+MATMULS = (".mm.", ".bmm.", ".addmm.", ".baddbmm.")
 TARGET = re.compile(r"^torch\.ops\.(\w+\.\w+)")
 
 
@@ -78,6 +80,9 @@ class Provenance:
         self.calls: dict[str, Call] = {call.name: call for call in parsed.calls}
         self.kernel_names = {definition.name for definition in parsed.kernels}
         self.backward = module.direction(parsed.aot_id) == "backward"
+        self.post_grad = post_grad
+        resumed = RESUMED.match((frame.metrics and frame.metrics.co_name) or "")
+        self.resumed_at = (resumed["function"], int(resumed["line"])) if resumed else None
         self.nodes: dict[str, Node] = {node.name: node for node in fx.nodes(post_grad)}
         dynamo = frame.texts.get("dynamo")
         self.dynamo: dict[str, Node] = {n.name: n for n in fx.nodes(log.text(dynamo))} if dynamo else {}
@@ -121,18 +126,27 @@ class Provenance:
             size_hints=definition.size_hints,
             bytes=definition.bytes if definition.bytes is not None else (call.bytes if call else None),
             bytes_basis=(
-                "Inductor's count"
+                "Inductor's estimate, too high for cat"
                 if definition.bytes is not None
                 else "every argument whole, once: an upper bound"
                 if call and call.bytes is not None
                 else None
             ),
-            flops=definition.flops,
+            flops=definition.flops or self._flops(names),
+            dtype=definition.dtype,
             configs=info.num_configs if info.num_configs is not None else (1 if info.only_config else None),
             config=", ".join(f"{name}={value}" for name, value in tuned) if tuned else None,
             autotune=info.autotune_cache_state,
             compile_us=info.compile_time_us,
         )
+
+    def _flops(self, names: tuple[str, ...]) -> int | None:
+        """FLOPs of the matrix products that the kernel computes."""
+        if not any(target in self.nodes[n].target for n in names if n in self.nodes for target in MATMULS):
+            return None
+        products = fx.matrix_products(self.post_grad)
+        found = [products.get(name) for name in names if name in products]
+        return sum(f for f in found if f is not None) if found and None not in found else None
 
     def _ops_of(
         self, definition: Definition, call: Call | None, names: tuple[str, ...]
@@ -166,6 +180,7 @@ class Provenance:
                     or self._ops(self._mapped(call)),
                     source=tuple(dict.fromkeys(line for lines in places for line in lines)),
                     places=places,
+                    costs=tuple(comment.cost for comment in call.comments),
                 )
             )
         return rows
@@ -183,6 +198,8 @@ class Provenance:
     ) -> tuple[tuple[SourceLine, ...], str | None]:
         """The user's lines, in the order of the graph, and what says so."""
         lines, basis = self._lines(names, call)
+        # Torch gives nodes that its passes make the place that the rest of a broken function was called from.
+        lines = tuple(line for line in lines if (line.function, line.line) != self.resumed_at) or lines
         if basis and self.files and not any(line.file in self.files for line in lines):
             # Code out of the cache carries the lines of whoever compiled it first.
             basis = f"{basis} of the program that filled the cache"

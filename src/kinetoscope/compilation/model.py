@@ -93,6 +93,8 @@ class Frame(Row, frozen=True, kw_only=True):
     device_time_us: float | None = None
     launches: int | None = None
     share_of_device_time: float | None = None
+    speed_of_light: float | None = None  # of the part that costed_us of its device time is
+    costed_us: float | None = None
 
 
 class GraphBreak(Row, frozen=True, kw_only=True):
@@ -201,11 +203,20 @@ class Fusion(Row, frozen=True, kw_only=True):
     partitions: Partitions | None = None
 
 
+class CallCost(Row, frozen=True, kw_only=True):
+    """The least that one call takes: ``dtype`` names the peak that bounds its FLOPs (``fp32`` is ``tf32`` where the
+    kernel that runs rounds first)."""
+
+    flops: int
+    bytes: int
+    dtype: str
+
+
 class ExternCall(Row, frozen=True, kw_only=True):
     """Calls of a library's kernels (cuBLAS, cuDNN, ATen fallback) in a generated module.
 
     ``op`` is the name that the trace has for them (``aten::mm``); ``source`` holds the lines of all calls,
-    ``places`` those of each call in order.
+    ``places`` those of each call in order, ``costs`` what each takes at least (matrix products of known shapes).
     """
 
     name: str
@@ -214,6 +225,7 @@ class ExternCall(Row, frozen=True, kw_only=True):
     aten_ops: tuple[str, ...]
     source: tuple[SourceLine, ...]
     places: tuple[tuple[SourceLine, ...], ...]
+    costs: tuple[CallCost | None, ...] = ()
     device_time_us: float | None = None
     launches: int | None = None
 
@@ -241,6 +253,8 @@ class Graph(Row, frozen=True, kw_only=True):
     device_time_us: float | None = None
     launches: int | None = None
     share_of_device_time: float | None = None
+    speed_of_light: float | None = None  # of the part that costed_us of its device time is
+    costed_us: float | None = None
 
 
 class Kernel(Row, frozen=True, kw_only=True):
@@ -279,6 +293,14 @@ class Kernel(Row, frozen=True, kw_only=True):
     device_time_us: float | None = None
     launches: int | None = None
     share_of_device_time: float | None = None
+    # analysis.compiled_speed
+    dtype: str | None = None
+    median_us: float | None = None
+    bytes_per_s: float | None = None
+    flops_per_s: float | None = None
+    speed_of_light: float | None = None
+    bound: str | None = None  # memory | compute
+    refused: bool = False
 
 
 class Autotune(Row, frozen=True, kw_only=True):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from math import prod
 
-from kinetoscope.compilation.fx import item_bytes
-from kinetoscope.compilation.model import Row
+from kinetoscope.compilation.buffers import Buffers
+from kinetoscope.compilation.model import CallCost, Row
 
 AOT_ID = re.compile(r"# AOT ID: \['([^']*)'\]")
 KERNEL = re.compile(r"^(?P<name>\w+) = async_compile\.(?P<language>\w+)\((?:'(?P<symbol>\w+)', )?", re.M)
@@ -25,13 +24,16 @@ POINTER = re.compile(r"'(\w+)': '\*(\w+)'")
 KERNEL_GB = re.compile(r"'kernel_num_gb': ([\d.e+-]+)")
 KERNEL_FLOP = re.compile(r"'kernel_flop': (\d+)")
 HINT = re.compile(r"'?(\w+)'?: (\d+)")
-EMPTY = re.compile(r"^\s+(\w+) = empty_strided_\w+\(\((.*?)\), ")
-ASSERTED = re.compile(r"^\s+assert_size_stride\((\w+), \((.*?)\), ")
-REUSED = re.compile(r"^\s+(\w+) = (\w+); del ")
-RESHAPED = re.compile(r"^\s+(\w+) = reinterpret_tensor\((\w+), \((.*?)\), ")
-VIEW = re.compile(r"reinterpret_tensor\(\w+, \((.*?)\), ")
 CODE_START = re.compile(r"\n(?:async_compile\.wait\(|def partition_\d+\()")
 PARTITIONS = re.compile(r"^runner = Runner\(partitions=\[(.*?)\]\)", re.M)
+
+TF32 = "ALLOW_TF32 : tl.constexpr = True"
+# Triton's dtypes, by the unit that multiplies them.
+PEAKS = {
+    **{name: name for name in ("fp64", "fp32", "fp16", "bf16")},
+    **dict.fromkeys(("fp8e4nv", "fp8e5", "fp8e4b8", "fp8e5b16"), "fp8"),
+    "i8": "int8",
+}
 
 LIBRARIES = ("extern_kernels.", "torch.ops.", "aten.", "prims.")
 
@@ -70,6 +72,7 @@ class Definition(Row, frozen=True, kw_only=True):
     targets: tuple[str, ...]
     size_hints: dict[str, int] | None
     pointers: tuple[tuple[str, str], ...]
+    dtype: str | None
     bytes: int | None
     flops: int | None
     start: int
@@ -77,11 +80,12 @@ class Definition(Row, frozen=True, kw_only=True):
 
 
 class Comment(Row, frozen=True, kw_only=True):
-    """What Inductor writes above one call."""
+    """What Inductor writes above one call and, of a library's matrix product, what its arguments tell."""
 
     aten_ops: tuple[str, ...] = ()
     source_nodes: tuple[str, ...] = ()
     handles: tuple[str, ...] = ()
+    cost: CallCost | None = None
 
 
 class Call(Row, frozen=True, kw_only=True):
@@ -179,11 +183,19 @@ def _definition(match: re.Match[str], header: str, body: str, end: int) -> Defin
         targets=tuple(dict.fromkeys(target for _, target in fragment)),
         size_hints={k: int(v) for k, v in HINT.findall(hints[1])} if hints else None,
         pointers=tuple(POINTER.findall(signature[1])) if signature else (),
+        dtype=_dtype(signature[1] if signature else "", body),
         bytes=round(float(gigabytes[1]) * 1e9) if gigabytes else None,
         flops=int(flop[1]) if flop else None,
         start=match.start() - len(header),
         end=end,
     )
+
+
+def _dtype(signature: str, body: str) -> str | None:
+    """What a kernel's first argument is made of, as a device's peaks name it."""
+    first = POINTER.search(signature)
+    dtype = PEAKS.get(first[2]) if first else None
+    return "tf32" if dtype == "fp32" and TF32 in body else dtype
 
 
 def _names(listed: str) -> tuple[str, ...]:
@@ -194,7 +206,7 @@ def _calls(body: str, kernels: dict[str, Definition]) -> tuple[Call, ...]:
     """Calls of kernels and library functions, with the comments that Inductor puts above each."""
     comments: dict[str, list[Comment]] = {}
     moved: dict[str, int | None] = {}
-    sizes: dict[str, int | None] = {}
+    buffers = Buffers()
     above: re.Match[str] | None = None
     handles: tuple[str, ...] = ()
     for line in body.split("\n"):
@@ -204,7 +216,7 @@ def _calls(body: str, kernels: dict[str, Definition]) -> tuple[Call, ...]:
         if "# [Prov" in line and (listed := HANDLES.search(line)):
             handles = _names(listed[1])
             continue
-        _remember_size(line, sizes)
+        buffers.take(line)
         call = CALL.match(line)
         if call is None:
             continue
@@ -215,10 +227,11 @@ def _calls(body: str, kernels: dict[str, Definition]) -> tuple[Call, ...]:
             aten_ops=_names(above["aten"]) if above else (),
             source_nodes=_names(above["source"]) if above else (),
             handles=handles,
+            cost=None if name in kernels else buffers.matrix_product(name, call["arguments"]),
         )
         comments.setdefault(name, []).append(comment)
         if name in kernels:
-            size = _bytes(kernels[name], call["arguments"], sizes)
+            size = buffers.bytes(kernels[name].pointers, call["arguments"])
             before = moved.get(name, 0)
             moved[name] = None if size is None or before is None else before + size
         above, handles = None, ()
@@ -230,46 +243,3 @@ def _calls(body: str, kernels: dict[str, Definition]) -> tuple[Call, ...]:
         )
         for name, listed in comments.items()
     )
-
-
-def _remember_size(line: str, sizes: dict[str, int | None]) -> None:
-    """Number of elements of each buffer; None where a dimension is a symbol."""
-    if ("empty_strided" in line and (m := EMPTY.match(line))) or (
-        "assert_size_stride" in line and (m := ASSERTED.match(line))
-    ):
-        sizes[m[1]] = _elements(m[2])
-    elif "; del " in line and (m := REUSED.match(line)):
-        sizes[m[1]] = sizes.get(m[2])
-    elif "reinterpret_tensor" in line and (m := RESHAPED.match(line)):
-        sizes[m[1]] = _elements(m[3])
-
-
-def _elements(shape: str) -> int | None:
-    extents = [part.strip() for part in shape.split(",") if part.strip()]
-    return prod(map(int, extents)) if all(e.isdecimal() for e in extents) else None
-
-
-def _bytes(kernel: Definition, arguments: str, sizes: dict[str, int | None]) -> int | None:
-    """Bytes one call reads and writes if it touches every buffer whole, once (in-place ones twice)."""
-    total = 0
-    given = _split(arguments)
-    if not kernel.pointers or len(given) < len(kernel.pointers):
-        return None
-    for (name, dtype), argument in zip(kernel.pointers, given, strict=False):
-        view = VIEW.match(argument)
-        elements = _elements(view[1]) if view else sizes.get(argument)
-        item = item_bytes(dtype)
-        if elements is None or item is None:
-            return None
-        total += elements * item * (2 if name.startswith("in_out") else 1)
-    return total
-
-
-def _split(arguments: str) -> list[str]:
-    parts, depth, start = [], 0, 0
-    for i, character in enumerate(arguments):
-        depth += (character in "([") - (character in ")]")
-        if character == "," and depth == 0:
-            parts.append(arguments[start:i].strip())
-            start = i + 1
-    return [*parts, arguments[start:].strip()]

@@ -61,6 +61,8 @@ def _kind(guard: str) -> tuple[str, dict[str, str | None]]:
         return "range", {**match.groupdict(), "expected": guard}
     if match := IDENTITY.search(guard):
         return "identity", match.groupdict()
+    if guard.startswith("BACKEND_MATCH"):
+        return "backend", {}
     if "_dynamo_dynamic_indices" in guard:
         return "marked-late", {}
     if guard.startswith("GLOBAL_STATE") or "global_state" in guard.lower():
@@ -136,6 +138,11 @@ def _advice(reason: Reason) -> str:
             return (
                 "A global switch changed (grad mode, autocast, deterministic algorithms, default dtype or threads): "
                 "call the function always under the same ones."
+            )
+        case "backend":
+            return (
+                "The same code was compiled with another backend object: call torch.compile once and keep what it "
+                "returns, with one backend (a backend function that is made anew at each call is another one)."
             )
         case "marked-late":
             return "mark_dynamic was called after the first compilation: call it before the first call."

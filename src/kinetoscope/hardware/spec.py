@@ -24,7 +24,6 @@ class DeviceSpec:
             in fp32. A dtype without an entry has no unit of its own.
         bandwidth: bytes/s of device memory.
         memory: bytes of device memory as sold (10^9 bytes a gigabyte).
-        cache: bytes of the largest cache in front of memory (NVIDIA: L2; AMD: Infinity Cache, before CDNA 3 L2).
         multiprocessors: SMs or compute units.
         source: the datasheet or white paper that the rates are from.
     """
@@ -34,7 +33,6 @@ class DeviceSpec:
     peaks: Mapping[str, float]
     bandwidth: float
     memory: float
-    cache: int
     multiprocessors: int
     source: str
 

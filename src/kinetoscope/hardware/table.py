@@ -1,14 +1,14 @@
 """The device table. To add a device, add a row; every row names where its rates stand.
 
-Rates are dense: where a datasheet prints the rate with structured sparsity only, half of it stands here.
-Where two rows fit a name, the first is taken, unless the device's memory says otherwise.
+Rates are dense: where a datasheet prints the rate with structured sparsity only, half of it stands here. Every row is
+checked against what its multiprocessors can do in a clock, and its memory's width and data rate
+(tests/unit/test_hardware_arithmetic.py): a factor of two cannot hide. Where two rows fit a name, the first is taken,
+unless the device's memory says otherwise.
 """
 
 from __future__ import annotations
 
 from kinetoscope.hardware.spec import DeviceSpec
-
-MIB = 1 << 20
 
 
 def _row(
@@ -17,13 +17,12 @@ def _row(
     *,
     gb_per_s: float,
     gb: float,
-    cache_mib: int,
     units: int,
     source: str,
     **teraflops: float,
 ) -> DeviceSpec:
     peaks = {dtype: rate * 1e12 for dtype, rate in teraflops.items()}
-    return DeviceSpec(name, matches, peaks, gb_per_s * 1e9, gb * 1e9, cache_mib * MIB, units, source)
+    return DeviceSpec(name, matches, peaks, gb_per_s * 1e9, gb * 1e9, units, source)
 
 
 _HOPPER = {"fp64": 67, "fp32": 67, "tf32": 494.7, "fp16": 989.4, "bf16": 989.4, "fp8": 1978.9, "int8": 1978.9}
@@ -45,104 +44,105 @@ _CDNA3 = {
 
 DEVICES: tuple[DeviceSpec, ...] = (
     # NVIDIA Blackwell, data center.
-    _row("NVIDIA GB300", r"\bGB300\b", **_GRACE_BLACKWELL, fp64=1.4, int8=167, fp4=15_000,
-         gb_per_s=8000, gb=288, cache_mib=126, units=152, source="NVIDIA GB300 NVL72 datasheet, one of 72 GPUs"),
+    _row("NVIDIA GB300", r"\bGB300\b", **_GRACE_BLACKWELL, fp64=1.4, int8=165, fp4=15_000,
+         gb_per_s=8000, gb=288, units=152, source="NVIDIA GB300 NVL72 datasheet (2025), one of 72 GPUs"),
     _row("NVIDIA GB200", r"\bGB200\b", **_GRACE_BLACKWELL, fp64=40, int8=5000, fp4=10_000,
-         gb_per_s=8000, gb=186, cache_mib=126, units=152, source="NVIDIA GB200 NVL72 datasheet, one of 72 GPUs"),
-    _row("NVIDIA B300", r"\bB300\b", **_BLACKWELL, fp64=1.25, int8=187.5, fp4=13_500,
-         gb_per_s=8000, gb=288, cache_mib=126, units=148, source="NVIDIA HGX B300 datasheet, one of 8 GPUs"),
+         gb_per_s=8000, gb=186, units=152, source="NVIDIA GB200 NVL72 and HGX B200 datasheet (2025)"),
+    _row("NVIDIA B300", r"\bB300\b", **_BLACKWELL, fp64=1.25, int8=150, fp4=13_500,
+         gb_per_s=8000, gb=288, units=148, source="NVIDIA HGX B300 datasheet (2025), one of 8 GPUs"),
     _row("NVIDIA B200", r"\bB200\b", **_BLACKWELL, fp64=37, int8=4500, fp4=9000,
-         gb_per_s=7700, gb=180, cache_mib=126, units=148, source="NVIDIA HGX B200 datasheet, one of 8 GPUs"),
+         gb_per_s=7700, gb=180, units=148, source="NVIDIA GB200 NVL72 and HGX B200 datasheet (2025)"),
     # NVIDIA Hopper.
     _row("NVIDIA GH200 96GB", r"\bGH200\b", **_HOPPER,
-         gb_per_s=4000, gb=96, cache_mib=50, units=132, source="NVIDIA GH200 Grace Hopper datasheet"),
+         gb_per_s=4000, gb=96, units=132, source="NVIDIA GH200 Grace Hopper Superchip datasheet"),
     _row("NVIDIA GH200 144GB", r"\bGH200\b", **_HOPPER,
-         gb_per_s=4900, gb=144, cache_mib=50, units=132, source="NVIDIA GH200 Grace Hopper datasheet"),
+         gb_per_s=4900, gb=144, units=132, source="NVIDIA GH200 Grace Hopper Superchip datasheet"),
     _row("NVIDIA H200 NVL", r"\bH200 NVL\b", **_HOPPER_NVL,
-         gb_per_s=4800, gb=141, cache_mib=50, units=132, source="NVIDIA H200 datasheet, NVL"),
+         gb_per_s=4800, gb=141, units=132, source="NVIDIA H200 Tensor Core GPU datasheet (2024), NVL"),
     _row("NVIDIA H200", r"\bH200\b(?! NVL)", **_HOPPER,
-         gb_per_s=4800, gb=141, cache_mib=50, units=132, source="NVIDIA H200 datasheet, SXM"),
+         gb_per_s=4800, gb=141, units=132, source="NVIDIA H200 Tensor Core GPU datasheet (2024), SXM"),
     _row("NVIDIA H100 NVL", r"\bH100 NVL\b", **_HOPPER_NVL,
-         gb_per_s=3938, gb=94, cache_mib=50, units=132, source="NVIDIA H100 NVL product brief PB-11773"),
+         gb_per_s=3938, gb=94, units=132, source="NVIDIA H100 NVL GPU product brief, PB-11773-001"),
     _row("NVIDIA H100 PCIe", r"\bH100[ -](PCIe|80GB HBM2e)",
          fp64=51.2, fp32=51.2, tf32=378, fp16=756, bf16=756, fp8=1513, int8=1513,
-         gb_per_s=2039, gb=80, cache_mib=50, units=114, source="NVIDIA H100 Tensor Core GPU architecture white paper"),
+         gb_per_s=2039, gb=80, units=114, source="NVIDIA H100 Tensor Core GPU architecture white paper, PCIe"),
     _row("NVIDIA H100 SXM", r"\bH100\b(?![ -](NVL|PCIe|80GB HBM2e))", **_HOPPER,
-         gb_per_s=3352, gb=80, cache_mib=50, units=132, source="NVIDIA H100 Tensor Core GPU datasheet, SXM"),
+         gb_per_s=3352, gb=80, units=132, source="NVIDIA H100 Tensor Core GPU architecture white paper, SXM5"),
     _row("NVIDIA H800 SXM", r"\bH800\b(?! PCIe)", **{**_HOPPER, "fp64": 1},
-         gb_per_s=3352, gb=80, cache_mib=50, units=132, source="NVIDIA H800 datasheet, SXM"),
+         gb_per_s=3352, gb=80, units=132, source="NVIDIA H800 datasheet, SXM"),
     _row("NVIDIA H20", r"\bH20\b",
          fp64=1, fp32=44, tf32=74, fp16=148, bf16=148, fp8=296, int8=296,
-         gb_per_s=4000, gb=96, cache_mib=60, units=78, source="NVIDIA H20 datasheet"),
+         gb_per_s=4000, gb=96, units=78, source="NVIDIA H20 datasheet"),
     # NVIDIA Ampere, data center. Where only "A100" is said, it is the SXM4 module with 40 GB.
     _row("NVIDIA A100 PCIe 80GB", r"\bA[18]00\b(?=.*80 ?GB)(?=.*PCIe)", **_AMPERE,
-         gb_per_s=1935, gb=80, cache_mib=40, units=108, source="NVIDIA A100 datasheet, 80GB PCIe"),
+         gb_per_s=1935, gb=80, units=108, source="NVIDIA A100 Tensor Core GPU datasheet, 1758950 r4, 80GB PCIe"),
     _row("NVIDIA A100 PCIe 40GB", r"\bA100\b(?!.*80 ?GB)(?=.*PCIe)", **_AMPERE,
-         gb_per_s=1555, gb=40, cache_mib=40, units=108, source="NVIDIA A100 datasheet, 40GB"),
+         gb_per_s=1555, gb=40, units=108, source="NVIDIA A100 Tensor Core GPU architecture white paper (2020)"),
     _row("NVIDIA A100 SXM4 40GB", r"\bA100\b(?!.*80 ?GB)(?!.*PCIe)", **_AMPERE,
-         gb_per_s=1555, gb=40, cache_mib=40, units=108, source="NVIDIA A100 datasheet, 40GB"),
+         gb_per_s=1555, gb=40, units=108, source="NVIDIA A100 Tensor Core GPU architecture white paper (2020)"),
     _row("NVIDIA A100 SXM4 80GB", r"\bA[18]00\b(?!.*(PCIe|40 ?GB))", **_AMPERE,
-         gb_per_s=2039, gb=80, cache_mib=40, units=108, source="NVIDIA A100 datasheet, 80GB SXM"),
+         gb_per_s=2039, gb=80, units=108, source="NVIDIA A100 Tensor Core GPU datasheet, 1758950 r4, 80GB SXM"),
     _row("NVIDIA A30", r"\bA30\b", fp64=10.3, fp32=10.3, tf32=82, fp16=165, bf16=165, int8=330,
-         gb_per_s=933, gb=24, cache_mib=24, units=56, source="NVIDIA A30 datasheet"),
+         gb_per_s=933, gb=24, units=56, source="NVIDIA A30 Tensor Core GPU datasheet (2021)"),
     _row("NVIDIA A10G", r"\bA10G\b", fp64=0.55, fp32=35, tf32=35, fp16=70, bf16=70, int8=140,
-         gb_per_s=600, gb=24, cache_mib=6, units=80, source="NVIDIA A10G datasheet (AWS EC2 G5)"),
+         gb_per_s=600, gb=24, units=80, source="NVIDIA A10G datasheet (AWS EC2 G5)"),
     _row("NVIDIA A10", r"\bA10\b", fp64=0.49, fp32=31.2, tf32=62.5, fp16=125, bf16=125, int8=250,
-         gb_per_s=600, gb=24, cache_mib=6, units=72, source="NVIDIA A10 datasheet"),
+         gb_per_s=600, gb=24, units=72, source="NVIDIA A10 Tensor Core GPU datasheet (2021)"),
     _row("NVIDIA A40", r"\bA40\b", fp64=0.58, fp32=37.4, tf32=74.8, fp16=149.7, bf16=149.7, int8=299.3,
-         gb_per_s=696, gb=48, cache_mib=6, units=84, source="NVIDIA A40 datasheet"),
+         gb_per_s=696, gb=48, units=84, source="NVIDIA A40 datasheet (2020)"),
     _row("NVIDIA RTX A6000", r"\bRTX A6000\b", fp64=0.6, fp32=38.7, tf32=77.4, fp16=154.8, bf16=154.8, int8=309.7,
-         gb_per_s=768, gb=48, cache_mib=6, units=84, source="NVIDIA Ampere GA102 GPU architecture white paper"),
+         gb_per_s=768, gb=48, units=84, source="NVIDIA Ampere GA102 GPU architecture white paper (2020)"),
     # NVIDIA Ada.
     _row("NVIDIA L4", r"\bL4\b", fp64=0.47, fp32=30.3, tf32=60, fp16=121, bf16=121, fp8=242.5, int8=242.5,
-         gb_per_s=300, gb=24, cache_mib=48, units=58, source="NVIDIA L4 datasheet"),
+         gb_per_s=300, gb=24, units=58, source="NVIDIA L4 Tensor Core GPU datasheet (2023)"),
     _row("NVIDIA L40S", r"\bL40S\b", fp64=1.43, fp32=91.6, tf32=183, fp16=362.05, bf16=362.05, fp8=733, int8=733,
-         gb_per_s=864, gb=48, cache_mib=96, units=142, source="NVIDIA L40S datasheet"),
+         gb_per_s=864, gb=48, units=142, source="NVIDIA L40S datasheet (2023)"),
+    # NVIDIA states half of the L40S's rates for the L40, though both are the same chip at nearly the same clock.
     _row("NVIDIA L40", r"\bL40\b", fp64=1.41, fp32=90.5, tf32=90.5, fp16=181.05, bf16=181.05, fp8=362, int8=362,
-         gb_per_s=864, gb=48, cache_mib=96, units=142, source="NVIDIA L40 datasheet"),
+         gb_per_s=864, gb=48, units=142, source="NVIDIA L40 datasheet (2022)"),
     _row("NVIDIA RTX 6000 Ada", r"\bRTX 6000 Ada\b",
          fp64=1.42, fp32=91.1, tf32=182.1, fp16=364.2, bf16=364.2, fp8=728.5, int8=728.5,
-         gb_per_s=960, gb=48, cache_mib=96, units=142, source="NVIDIA Ada GPU architecture white paper"),
+         gb_per_s=960, gb=48, units=142, source="NVIDIA Ada GPU architecture white paper (2022)"),
     # GeForce: tensor cores run at half rate when they accumulate in fp32, as PyTorch has them do.
     _row("NVIDIA GeForce RTX 3090", r"\bRTX 3090\b(?! Ti)", fp64=0.56, fp32=35.6, tf32=35.6, fp16=71, bf16=71, int8=284,
-         gb_per_s=936, gb=24, cache_mib=6, units=82, source="NVIDIA Ampere GA102 GPU architecture white paper"),
+         gb_per_s=936, gb=24, units=82, source="NVIDIA Ampere GA102 GPU architecture white paper (2020)"),
     _row("NVIDIA GeForce RTX 4090", r"\bRTX 4090\b(?! (Laptop|D\b))",
          fp64=1.29, fp32=82.6, tf32=82.6, fp16=165.2, bf16=165.2, fp8=330.3, int8=660.6,
-         gb_per_s=1008, gb=24, cache_mib=72, units=128, source="NVIDIA Ada GPU architecture white paper"),
+         gb_per_s=1008, gb=24, units=128, source="NVIDIA Ada GPU architecture white paper (2022)"),
     _row("NVIDIA GeForce RTX 5090", r"\bRTX 5090\b(?! (Laptop|D\b))",
          fp64=1.64, fp32=104.8, tf32=104.8, fp16=209.5, bf16=209.5, fp8=419, int8=838, fp4=1676,
-         gb_per_s=1792, gb=32, cache_mib=96, units=170, source="NVIDIA RTX Blackwell GPU architecture white paper"),
+         gb_per_s=1792, gb=32, units=170, source="NVIDIA RTX Blackwell GPU architecture white paper (2025)"),
     _row("NVIDIA RTX PRO 6000 Blackwell", r"\bRTX PRO 6000 Blackwell\b(?!.*Max-Q)",
          fp64=1.97, fp32=126, tf32=251.9, fp16=503.8, bf16=503.8, fp8=1007.6, int8=1007.6, fp4=2015.2,
-         gb_per_s=1792, gb=96, cache_mib=128, units=188, source="NVIDIA RTX Blackwell PRO GPU architecture white paper"),
+         gb_per_s=1792, gb=96, units=188, source="NVIDIA RTX Blackwell PRO GPU architecture white paper (2025)"),
     # NVIDIA Volta and Turing: no bf16 units.
     _row("NVIDIA V100S PCIe", r"\bV100S\b", fp64=8.2, fp32=16.4, fp16=130,
-         gb_per_s=1134, gb=32, cache_mib=6, units=80, source="NVIDIA V100 datasheet, V100S PCIe"),
+         gb_per_s=1134, gb=32, units=80, source="NVIDIA V100 datasheet, V100S PCIe"),
     _row("NVIDIA V100 PCIe", r"\bV100-PCIe", fp64=7, fp32=14, fp16=112,
-         gb_per_s=900, gb=16, cache_mib=6, units=80, source="NVIDIA V100 datasheet, PCIe"),
+         gb_per_s=900, gb=16, units=80, source="NVIDIA V100 datasheet, PCIe"),
     _row("NVIDIA V100 SXM2", r"\bV100\b(?!-PCIe)", fp64=7.8, fp32=15.7, fp16=125,
-         gb_per_s=900, gb=32, cache_mib=6, units=80, source="NVIDIA V100 datasheet, SXM2"),
+         gb_per_s=900, gb=32, units=80, source="NVIDIA V100 datasheet, SXM2"),
     _row("NVIDIA T4", r"\bT4\b", fp64=0.25, fp32=8.1, fp16=65, int8=130,
-         gb_per_s=320, gb=16, cache_mib=4, units=40, source="NVIDIA T4 datasheet"),
+         gb_per_s=320, gb=16, units=40, source="NVIDIA T4 Tensor Core GPU datasheet (2019)"),
     # AMD CDNA 2: torch sees each of the two dies of a MI250(X) as a device, so a row is half the card.
     _row("AMD Instinct MI210", r"\bMI210\b", fp64=45.3, fp32=45.3, fp16=181, bf16=181, int8=181,
-         gb_per_s=1638.4, gb=64, cache_mib=8, units=104, source="AMD Instinct MI210 datasheet"),
+         gb_per_s=1638.4, gb=64, units=104, source="AMD Instinct MI210 accelerator brochure"),
     _row("AMD Instinct MI250X (one die)", r"\bMI250X\b", fp64=47.9, fp32=47.9, fp16=191.5, bf16=191.5, int8=191.5,
-         gb_per_s=1638.4, gb=64, cache_mib=8, units=110, source="AMD Instinct MI250X datasheet, half"),
+         gb_per_s=1638.4, gb=64, units=110, source="AMD Instinct MI250X datasheet, half"),
     _row("AMD Instinct MI250 (one die)", r"\bMI250\b", fp64=45.3, fp32=45.3, fp16=181, bf16=181, int8=181,
-         gb_per_s=1638.4, gb=64, cache_mib=8, units=104, source="AMD Instinct MI250 datasheet, half"),
+         gb_per_s=1638.4, gb=64, units=104, source="AMD Instinct MI250 datasheet, half"),
     # AMD CDNA 3 and 4. The fp32 and fp64 rates are the matrix cores'; CDNA 4 has no tf32.
     _row("AMD Instinct MI300X", r"\bMI300X\b", **_CDNA3,
-         gb_per_s=5300, gb=192, cache_mib=256, units=304, source="AMD Instinct MI300X datasheet"),
+         gb_per_s=5300, gb=192, units=304, source="AMD Instinct MI300X accelerator data sheet (2023)"),
     _row("AMD Instinct MI300A", r"\bMI300A\b",
          fp64=122.6, fp32=122.6, tf32=490.3, fp16=980.6, bf16=980.6, fp8=1961.2, int8=1961.2,
-         gb_per_s=5300, gb=128, cache_mib=256, units=228, source="AMD Instinct MI300A datasheet"),
+         gb_per_s=5300, gb=128, units=228, source="AMD Instinct MI300A APU data sheet (2023)"),
     _row("AMD Instinct MI325X", r"\bMI325X\b", **_CDNA3,
-         gb_per_s=6000, gb=256, cache_mib=256, units=304, source="AMD Instinct MI325X datasheet"),
+         gb_per_s=6000, gb=256, units=304, source="AMD Instinct MI325X accelerator data sheet (2024)"),
     _row("AMD Instinct MI350X", r"\bMI350X?\b",
          fp64=72.1, fp32=144.2, fp16=2306.9, bf16=2306.9, fp8=4613.7, int8=4613.7, fp4=9227.5,
-         gb_per_s=8000, gb=288, cache_mib=256, units=256, source="AMD Instinct MI350X datasheet"),
+         gb_per_s=8000, gb=288, units=256, source="AMD Instinct MI350X GPU brochure (2025)"),
     _row("AMD Instinct MI355X", r"\bMI355X?\b",
          fp64=78.6, fp32=157.3, fp16=2516.6, bf16=2516.6, fp8=5033.2, int8=5033.2, fp4=10066.3,
-         gb_per_s=8000, gb=288, cache_mib=256, units=256, source="AMD Instinct MI355X datasheet"),
+         gb_per_s=8000, gb=288, units=256, source="AMD Instinct MI355X GPU brochure (2025)"),
 )  # fmt: skip

@@ -9,6 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from kinetoscope.analysis.compiled import Joined
+from kinetoscope.analysis.compiled_rows import LineTime
 from kinetoscope.compilation.model import Compilation, Frame, Graph, Kernel
 from kinetoscope.report import names, numbers, palette
 from kinetoscope.report.compiled_parts import frame_name, heading, place
@@ -18,6 +19,8 @@ from kinetoscope.report.table import Name, columns, heads, rest
 FRAMES = 12
 GRAPHS = 10
 KERNELS = 12
+# Values that a thread may keep in local memory before it is worth a word: sine and cosine have room of their own there.
+SCRATCH = 16
 LINES = 8
 CHOICES = 5
 
@@ -62,8 +65,9 @@ def _title(compilation: Compilation) -> str:
         numbers.count(len(compilation.recompilations), "recompilation"),
         numbers.count(len(compilation.graphs), "graph"),
         numbers.count(len(compilation.kernels), "generated kernel"),
-        f"{numbers.time(sum(f.compile_s for f in compilation.frames) * 1e6)} compiling",
     ]
+    if seconds := sum(frame.compile_s for frame in compilation.frames):
+        facts.append(f"{numbers.time(seconds * 1e6)} compiling")
     return " · ".join(facts)
 
 
@@ -82,8 +86,8 @@ def _coverage(joined: Joined) -> Iterable[RenderableType]:
     made = joined.matched["generated_us"]
     if made:
         yield Text(
-            f"Of {numbers.time(made)} in generated kernels, {numbers.percent(joined.matched['to_source_us'] / made)} "
-            "is traced to graph, ops and source lines.",
+            f"Of {numbers.time(made)} in generated kernels, {numbers.percent(joined.matched['to_aten_ops_us'] / made)} "
+            f"is traced to graph and ops, {numbers.percent(joined.matched['to_source_us'] / made)} to source lines.",
             style="dim",
         )
     for row in joined.matched["unknown_graphs"][:3]:
@@ -110,11 +114,20 @@ def _frames(compilation: Compilation) -> Iterable[RenderableType]:
         )
     yield table
     yield from rest(len(compilation.frames) - FRAMES, "compilation")
-    for line in dict.fromkeys(_how(frame) for frame in frames if frame.backend != "none"):
-        yield Text(line, style="dim")
+    yield from _backends(frames)
     cache = compilation.fx_cache
     if cache.hit or cache.miss or cache.bypass:
         yield Text(f"graph cache: {cache.hit} hit, {cache.miss} missed, {cache.bypass} bypassed", style="dim")
+
+
+def _backends(frames: Sequence[Frame]) -> Iterable[RenderableType]:
+    """Who compiled, and in which mode; with the ids where it was not always the same."""
+    ids: dict[str, list[str]] = {}
+    for frame in sorted(frames, key=lambda f: f.index):
+        if frame.backend != "none":
+            ids.setdefault(_how(frame), []).append(frame_name(frame))
+    for how, compiled in ids.items():
+        yield Text(how + (f": {', '.join(compiled)}" if len(ids) > 1 else ""), style="dim")
 
 
 def _seconds(value: float) -> str:
@@ -132,12 +145,13 @@ def _graphs(compilation: Compilation) -> Iterable[RenderableType]:
         return
     timed = any(graph.launches for graph in compilation.graphs)
     yield from heading("Graphs", "share of device time" if timed else "")
-    table = columns("left*", *("right",) * 5, *(("right", "right", "right") if timed else ()))
-    times = ("device time", "share", "calls") if timed else ()
+    rated = any(graph.costed_us for graph in compilation.graphs)
+    table = columns("left*", *("right",) * 5, *(("right",) * (3 + rated) if timed else ()))
+    times = ("device time", "share", *(["of peak"] if rated else []), "calls") if timed else ()
     heads(table, "graph", "ops", "kernels", "library", "saved", "fusion", *times)
     order = sorted(compilation.graphs, key=lambda g: (-(g.device_time_us or 0.0), g.index))
     for graph in order[:GRAPHS]:
-        table.add_row(*_graph_cells(graph), *(_time_cells(graph) if timed else ()))
+        table.add_row(*_graph_cells(graph), *(_time_cells(graph, rated=rated) if timed else ()))
     yield table
     yield from rest(len(order) - GRAPHS, "graph")
 
@@ -156,9 +170,11 @@ def _fused(graph: Graph) -> str:
     return f"{nodes[0]} → {nodes[-1]}" if nodes else "–"
 
 
-def _time_cells(graph: Graph) -> Iterable[Text]:
+def _time_cells(graph: Graph, *, rated: bool) -> Iterable[Text]:
     yield Text(numbers.time(graph.device_time_us or 0.0))
     yield Text(numbers.percent(graph.share_of_device_time or 0.0))
+    if rated:
+        yield Text(_of_peak(graph))
     yield Text(numbers.count(graph.calls or 0))
 
 
@@ -167,23 +183,53 @@ def _kernels(compilation: Compilation) -> Iterable[RenderableType]:
         return
     timed = any(kernel.launches for kernel in compilation.kernels)
     yield from heading("Generated kernels", "by device time" if timed else "in the order they were written")
-    table = columns("left*", "left", "left", "left*", *(("right", "right") if timed else ()))
-    heads(table, "kernel", "category", "graph", "source", *(("device time", "share") if timed else ()))
+    # A kernel's name begins with its category: where there is more to say, that is enough.
+    rated = any(kernel.median_us for kernel in compilation.kernels)
+    table = columns("left*", "left", "left*", *(("right",) * (2 + rated) if timed else ("left",)))
+    times = ("device time", "share", *(["of peak"] if rated else []))
+    heads(table, "kernel", "graph", "source", *(times if timed else ("category",)))
     order = sorted(compilation.kernels, key=lambda k: -(k.device_time_us or 0.0))
     for kernel in order[:KERNELS]:
-        times = (
-            Text(numbers.time(kernel.device_time_us or 0.0)),
-            Text(numbers.percent(kernel.share_of_device_time or 0.0)),
-        )
         table.add_row(
             Name(kernel.name),
-            Text(kernel.category, style=palette.category(kernel.category)),
             Text(f"{kernel.compile_id} {kernel.direction}"),
             Name(source(kernel)),
-            *(times if timed else ()),
+            *(
+                _kernel_times(kernel, rated=rated)
+                if timed
+                else (Text(kernel.category, style=palette.category(kernel.category)),)
+            ),
         )
     yield table
     yield from rest(len(order) - KERNELS, "kernel")
+    if any(kernel.refused for kernel in order[:KERNELS]):
+        yield Text(
+            "refused: more than the device can do, so the bytes or FLOPs do not hold for it", style="dim"
+        )
+    for kernel in order:
+        if (spills := kernel.spills or 0) > SCRATCH:
+            kept = numbers.count(spills, "value")
+            text = f"⚠ {kernel.name} keeps {kept} a thread in memory: its registers do not suffice"
+            yield Text(names.plain(text), style="yellow")
+
+
+def _kernel_times(kernel: Kernel, *, rated: bool) -> Iterable[Text]:
+    yield Text(numbers.time(kernel.device_time_us or 0.0))
+    yield Text(numbers.percent(kernel.share_of_device_time or 0.0))
+    if rated:
+        yield Text("refused" if kernel.refused else _percent(kernel.speed_of_light))
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else numbers.percent(share)
+
+
+def _of_peak(row: Graph | LineTime) -> str:
+    """The share of the device's peak, with ``~`` where a tenth or more of the row's device time has no known cost."""
+    if row.speed_of_light is None or not row.costed_us:
+        return "–"
+    part = "" if row.costed_us > 0.9 * (row.device_time_us or 0.0) else "~"
+    return f"{part}{numbers.percent(row.speed_of_light)}"
 
 
 def source(kernel: Kernel) -> str:
@@ -200,14 +246,16 @@ def _lines(joined: Joined) -> Iterable[RenderableType]:
     yield from heading(
         "Source lines", "device time of the kernels that compute the line; fused ones count for each"
     )
-    table = columns("left", "left*", "right", "right", "right")
-    heads(table, "line", "code", "device time", "share", "kernels")
+    rated = any(row.costed_us for row in joined.source_lines)
+    table = columns("left", "left*", *("right",) * (3 + rated))
+    heads(table, "line", "code", "device time", "share", *(["of peak"] if rated else []), "kernels")
     for row in joined.source_lines[:LINES]:
         table.add_row(
             Text(place(row.file, row.line)),
             Name(row.code),
             Text(numbers.time(row.device_time_us)),
             Text(numbers.percent(row.share_of_device_time)),
+            *([Text(_of_peak(row))] if rated else []),
             Text(str(row.kernels)),
         )
     yield table

@@ -169,6 +169,10 @@ def _instruction(instruction: Instruction | None) -> Iterable[Text | Name]:
 
 def _graph(graph: Graph, *, fusion: bool) -> Iterable[RenderableType]:
     cost = f", {numbers.time(graph.device_time_us)} on the device" if graph.device_time_us else ""
+    if graph.speed_of_light is not None and graph.costed_us and graph.device_time_us:
+        part = graph.costed_us / graph.device_time_us
+        of = "" if part > 0.99 else f" in {numbers.percent(part)} of that time"
+        cost += f", {numbers.percent(graph.speed_of_light)} of the device's peak{of}"
     yield from heading(f"{graph.direction} graph", f"{numbers.count(graph.ops, 'op')}{cost}")
     table = columns("right", "left", "left*")
     for op, count in list(graph.op_counts.items())[:12]:
@@ -224,6 +228,20 @@ def _code(compilation: Compilation, frame: Frame, name: str) -> Iterable[Rendera
         yield Syntax(names.printable(text.read()), "python", background_color="default", word_wrap=True)
 
 
+def _speed(kernel: Kernel) -> str:
+    """At the median launch: bytes and FLOPs a second, and the share of the device's peak that bounds it."""
+    rates = [f"{kernel.bytes_per_s / 1e9:,.0f} GB/s"] if kernel.bytes_per_s else []
+    rates += [f"{kernel.flops_per_s / 1e12:,.1f} TFLOP/s"] if kernel.flops_per_s else []
+    if not rates or kernel.median_us is None:
+        return ""
+    told = f"{', '.join(rates)} in {numbers.time(kernel.median_us)}, the median"
+    if kernel.refused:
+        return f"{told}; refused: over the device's peak, so the count does not hold ({kernel.bytes_basis})"
+    if kernel.speed_of_light is None:
+        return told
+    return f"{told}: {numbers.percent(kernel.speed_of_light)} of the device's {kernel.bound} peak"
+
+
 def _spills(kernel: Kernel) -> str:
     if kernel.spills is None:
         return ""
@@ -244,13 +262,12 @@ def _kernel(compilation: Compilation, kernel: Kernel) -> Iterable[RenderableType
             f"{numbers.time(kernel.device_time_us or 0.0)} in {numbers.count(kernel.launches, 'launch')}, "
             f"{numbers.percent(kernel.share_of_device_time or 0.0)} of device time, {numbers.time(mean)} each"
         )
-        if kernel.bytes:
-            times += f", {kernel.bytes / mean / 1e3:,.0f} GB/s"
     facts = {
         "graph": f"{kernel.compile_id} {kernel.direction}, {kernel.category}, {numbers.count(kernel.calls, 'call')}",
         "on the device": times,
+        "speed": _speed(kernel),
         "computes": ", ".join(
-            f"{op} ({words})" if (words := aten.meaning(op)) else op for op in kernel.aten_ops
+            f"{op} ({words})" if (words := aten.in_short(op)) else op for op in kernel.aten_ops
         ),
         "fused nodes": ", ".join(kernel.nodes),
         "moves": f"{numbers.size(kernel.bytes)} a launch ({kernel.bytes_basis})" if kernel.bytes else "",

@@ -47,6 +47,9 @@ def print_kernels(
             continue
         for line in _figures(kernel, in_model, peak, seen.get(kernel.name)):
             console.print(Text("  " + line))
+        if kernel.reference is not None:
+            style = {"differs": "bold red", "agrees": "green"}.get(kernel.reference.status, "dim")
+            console.print(Text("  " + names.plain(kernel.reference.text), style=style))
         if (kernel.module, kernel.name) in worth:
             console.print(Text("  " + _could_win(worth[kernel.module, kernel.name])))
     console.print()

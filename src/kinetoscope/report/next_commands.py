@@ -24,16 +24,15 @@ def next_commands(report: Report, inputs: Sequence[str]) -> list[NextCommand]:
     first = shlex.quote(inputs[0])
     commands: list[NextCommand] = []
     if report.findings:
-        rule = (headline.worth_doing(report) or report.findings)[0].rule
         commands.append(NextCommand(f"kinetoscope findings {quoted}", "all findings, with their evidence"))
-        commands.append(NextCommand(f"kinetoscope explain {shlex.quote(rule)}", "why the first one is slow"))
-        if (unproved := headline.unproved(report)) and unproved.proof:
-            saving = numbers.time(unproved.saving_us)
-            commands.append(
-                NextCommand(
-                    unproved.proof, f"measure the {saving} that {names.plain(unproved.rule)} promises"
-                )
-            )
+    for finding in headline.worth_doing(report)[:1]:
+        command = f"kinetoscope explain {shlex.quote(finding.rule)}"
+        commands.append(NextCommand(command, "why the first one is slow"))
+    if (unproved := headline.unproved(report)) and unproved.proof:
+        saving = numbers.time(unproved.saving_us)
+        commands.append(
+            NextCommand(unproved.proof, f"measure the {saving} that {names.plain(unproved.rule)} promises")
+        )
     if report.categories:
         category = report.categories[0].category
         commands.append(

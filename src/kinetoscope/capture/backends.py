@@ -1,0 +1,102 @@
+"""The backends of torch.compile by name: what each needs, and which are here. No package is imported to find out."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A backend that programs name.
+
+    Attributes:
+        does: what it is for.
+        package: what pip installs it with; None: it comes with torch.
+        module: what must be there; a submodule of it where older or newer releases lack that.
+        imported: importing the module registers the name; otherwise torch, or the package's entry point, does.
+        hardware: what it runs on.
+        gone: why no installation makes it work with a torch that is supported here.
+    """
+
+    name: str
+    does: str
+    package: str | None = None
+    module: str | None = None
+    imported: bool = False
+    hardware: str = "any device"
+    gone: str | None = None
+
+    @property
+    def installed(self) -> bool:
+        return self.gone is None and (self.module is None or _there(self.module))
+
+    @property
+    def needs(self) -> str:
+        """What to do to try it; empty where nothing is missing."""
+        if self.gone or self.installed:
+            return self.gone or ""
+        return f"pip install {self.package}"
+
+
+BACKENDS = (
+    Backend("inductor", "generates Triton or C++, the default"),
+    Backend("eager", "runs Dynamo's graph as it is: shows graph breaks and guards alone"),
+    Backend("aot_eager", "runs AOTAutograd's graphs as they are"),
+    Backend(
+        "cudagraphs",
+        "replays AOTAutograd's graphs as CUDA graphs, no kernel generated",
+        hardware="NVIDIA GPUs",
+    ),
+    Backend(
+        "tensorrt",
+        "TensorRT engines, inference only",
+        "torch-tensorrt",
+        "torch_tensorrt",
+        imported=True,
+        hardware="NVIDIA GPUs",
+    ),
+    Backend(
+        "openvino",
+        "OpenVINO, inference only",
+        "openvino",
+        "openvino",
+        hardware="x86-64 and ARM CPUs, Intel GPUs and NPUs",
+    ),
+    Backend(
+        "ipex",
+        "Intel's extension, which goes with one release of torch",
+        "intel-extension-for-pytorch",
+        "intel_extension_for_pytorch",
+        imported=True,
+        hardware="Intel CPUs and GPUs",
+    ),
+    Backend(
+        "tvm",
+        "Apache TVM through its Relay compiler",
+        "'apache-tvm<0.20' (later releases have no Relay)",
+        "tvm.relay",
+    ),
+    Backend("openxla", "XLA", "torch-xla", "torch_xla", hardware="TPUs, CPUs"),
+    Backend(
+        "onnxrt",
+        "ONNX Runtime",
+        gone="torch registers it no more (since 2.9 at the latest): export with torch.onnx and run onnxruntime itself",
+    ),
+)
+
+
+def known(name: str) -> Backend | None:
+    """The backend of that name, if it is one of ``BACKENDS``."""
+    name = "tensorrt" if name == "torch_tensorrt" else name
+    return next((backend for backend in BACKENDS if backend.name == name), None)
+
+
+def _there(module: str) -> bool:
+    """Whether the module could be imported, by looking at files alone (a find_spec of a submodule imports its package)."""
+    package, _, inner = module.partition(".")
+    spec = importlib.util.find_spec(package)
+    if spec is None or not inner:
+        return spec is not None
+    return any((Path(place) / inner).exists() for place in spec.submodule_search_locations or ())

@@ -1,0 +1,196 @@
+"""Kernels that Inductor compiles here, for the CPU, against the graph fragments of which they were made.
+
+C++ kernels carry no fragment; the tests have Inductor write the one that Triton kernels get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn import functional  # noqa: E402
+
+from kinetoscope.bench import agreement, generated, kernels, replica  # noqa: E402
+from kinetoscope.bench.agreement import Agreement, measure_gap  # noqa: E402
+from kinetoscope.bench.kernels import Subject  # noqa: E402
+
+
+def write_fragments(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.codegen.cpp import CppScheduling
+    from torch._inductor.utils import get_kernel_metadata
+    from torch._inductor.virtualized import V
+
+    define_kernel = CppScheduling.define_kernel
+
+    def with_fragment(self: Any, source: str, nodes: Any, *rest: Any) -> str:
+        wrapper = V.graph.wrapper_code
+        comment = "\n".join(get_kernel_metadata(nodes, wrapper))
+
+        def define(name: str, body: str, metadata: str | None = None, **keywords: Any) -> None:
+            type(wrapper).define_kernel(wrapper, name, body, comment, **keywords)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(wrapper, "define_kernel", define)
+            return define_kernel(self, source, nodes, *rest)
+
+    monkeypatch.setattr(CppScheduling, "define_kernel", with_fragment)
+
+
+@pytest.fixture
+def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Subject]]:
+    """A function's kernels, forward and (where a floating input can have one) backward."""
+    from torch._inductor import config
+
+    def compile_and_find(function: Callable[..., Any], *inputs: Any, backward: bool = False) -> list[Subject]:
+        write_fragments(monkeypatch)
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+        torch._dynamo.reset()
+        given = [x.requires_grad_() if backward and x.is_floating_point() else x for x in inputs]
+        with config.patch(force_disable_caches=True):
+            out = torch.compile(function, dynamic=False)(*given)
+            if backward:
+                out.float().sum().backward()
+        subjects, problems = kernels.find(tmp_path)
+        assert not problems
+        return subjects
+
+    return compile_and_find
+
+
+def judged(subject: Subject) -> Agreement:
+    return kernels.compare(subject, replica.Replica(subject.kernel), "cpu")
+
+
+NORM = torch.nn.LayerNorm(64)
+BATCH_NORM = torch.nn.BatchNorm2d(8)
+TABLE = torch.nn.Embedding(50, 16)
+CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], bool]] = {
+    "pointwise": (lambda x, y: torch.sin(x) * y + 1, lambda: (torch.randn(30, 40), torch.randn(40)), True),
+    "softmax": (lambda x: torch.softmax(x, -1), lambda: (torch.randn(12, 40),), True),
+    "layer norm": (lambda x: NORM(x) + x, lambda: (torch.randn(4, 10, 64),), True),
+    "batch norm": (lambda x: torch.relu(BATCH_NORM(x)), lambda: (torch.randn(4, 8, 6, 6),), True),
+    "cat": (
+        lambda x, y: torch.cat([x.relu(), y * 2], 1),
+        lambda: (torch.randn(4, 8), torch.randn(4, 5)),
+        True,
+    ),
+    "embedding": (lambda i: TABLE(i) * 2, lambda: (torch.randint(0, 50, (7, 9)),), True),
+    "gather": (
+        lambda x, i: (x.gather(1, i) + 1, x[i[:, 0]]),
+        lambda: (torch.randn(6, 9), torch.randint(0, 6, (6, 3))),
+        False,
+    ),
+    "reductions": (
+        lambda x: (x.sum(0), x.amax(1), x.mean(), x.var(1), x.argmax(-1)),
+        lambda: (torch.randn(20, 30),),
+        False,
+    ),
+    "a large sum": (lambda x: x.sum(), lambda: (torch.randn(1 << 20),), False),
+    "bfloat16": (
+        lambda x, y: functional.gelu(x, approximate="tanh") * (x * y).sum(-1, keepdim=True),
+        lambda: (torch.randn(16, 200).bfloat16(), torch.randn(16, 200).bfloat16()),
+        False,
+    ),
+    "in place": (lambda x: x.add_(1) * 2, lambda: (torch.randn(8, 8),), False),
+    "cross entropy": (
+        functional.cross_entropy,
+        lambda: (torch.randn(8, 10), torch.randint(0, 10, (8,))),
+        True,
+    ),
+}
+# Sums before a mean's division, and a variance before its own, are no node of the graph.
+PARTLY = {"layer norm", "batch norm"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_inductor_compiles_agrees_with_its_graph(
+    name: str, compiled: Callable[..., list[Subject]]
+) -> None:
+    function, inputs, backward = CASES[name]
+    torch.manual_seed(0)
+    subjects = compiled(function, *inputs(), backward=backward)
+    assert len(subjects) >= 1 + backward
+    for subject in subjects:
+        found = judged(subject)
+        assert found.status == "agrees", (subject.kernel.name, found)
+        assert found.checked == found.outputs or (name in PARTLY and found.checked >= found.outputs - 1)
+        assert found.largest_error is not None
+
+
+def test_a_wrong_kernel_is_convicted(compiled: Callable[..., list[Subject]]) -> None:
+    [subject] = compiled(lambda x, y: (x * 3.0 + y, (x - y).sum(1)), torch.randn(40, 32), torch.randn(40, 32))
+    assert judged(subject).status == "agrees"
+    for right, wrong in (("3.0", "3.01"), (" - ", " + ")):
+        source = subject.kernel.source.replace(right, wrong)
+        assert source != subject.kernel.source
+        found = judged(subject._replace(kernel=subject.kernel._replace(source=source)))
+        assert found.status == "differs"
+        assert found.text.startswith("DIFFERS from its graph")
+        assert found.largest_error is not None
+        assert found.eager_error is not None
+        assert found.largest_error > 100 * found.eager_error
+
+
+def test_random_numbers_are_not_checked(compiled: Callable[..., list[Subject]]) -> None:
+    [subject] = compiled(lambda x: functional.dropout(x, 0.5, True), torch.randn(10, 10))
+    found = judged(subject)
+    assert found.status == "not checked"
+    assert "random" in found.text
+
+
+def test_a_kernel_without_a_fragment_is_not_checked(compiled: Callable[..., list[Subject]]) -> None:
+    [subject] = compiled(torch.sin, torch.randn(10))
+    found = judged(subject._replace(kernel=subject.kernel._replace(comment="")))
+    assert (found.status, found.text) == ("not checked", "not checked: the kernel has no graph fragment")
+    strange = subject.kernel.comment.replace("torch.ops.aten.sin.default", "torch.ops.mine.sin.default")
+    found = judged(subject._replace(kernel=subject.kernel._replace(comment=strange)))
+    assert found.text == "not checked: torch.ops.mine.sin.default is no operation of ATen"
+
+
+def test_a_fragment_calls_nothing_but_operators() -> None:
+    comment = """# Graph fragment:
+#   %x : Tensor "f32[3][1]cpu" = PlaceHolder[target=x]
+#   %y : Tensor "f32[3][1]cpu"[num_users=1] = call_function[target=operator.attrgetter](args = (%x,), kwargs = {})
+#   return %y"""
+    x = torch.ones(3)
+    found = agreement.check(comment, ("in_ptr0", "out_ptr0"), ["out_ptr0"], [x, x], [x, x], "cpu")
+    assert found.status == "not checked"
+
+
+def test_rounding_is_excused_and_no_more() -> None:
+    torch.manual_seed(1)
+    exact = torch.randn(100_000, dtype=torch.float64)
+    eager = exact.float()
+    assert measure_gap(eager.clone(), eager, exact).agrees
+    assert measure_gap(eager * (1 + 2e-6), eager, exact).agrees
+    assert not measure_gap(eager * (1 + 1e-3), eager, exact).agrees
+    one_wrong = eager.clone()
+    one_wrong[7] += 1  # a share of 1e-5 may lie beyond: of 100,000 elements one, no more
+    two_wrong = one_wrong.clone()
+    two_wrong[8] += 1
+    assert not measure_gap(two_wrong, eager, exact).agrees
+    broken = eager.clone()
+    broken[3] = float("nan")
+    assert not measure_gap(broken, eager, exact).agrees
+    # bfloat16 has three digits; the same deviation is rounding there.
+    assert measure_gap((exact * (1 + 1e-3)).bfloat16(), exact.bfloat16(), exact).agrees
+    assert not measure_gap((exact * 1.05).bfloat16(), exact.bfloat16(), exact).agrees
+    whole = torch.arange(1000)
+    assert measure_gap(whole, whole, whole).agrees
+    assert not measure_gap(whole + (whole == 5), whole, whole).agrees
+
+
+def test_a_module_that_is_here_keeps_the_comment_of_each_kernel(tmp_path: Path) -> None:
+    (tmp_path / "cabc.py").write_text(
+        "from torch._inductor.async_compile import AsyncCompile\nasync_compile = AsyncCompile()\n\n"
+        "# Graph fragment:\n#   return %a\na = async_compile.triton('a', '''x''')\n"
+        "b = async_compile.triton('b', '''x''')\n"
+    )
+    [module] = generated.find(tmp_path)
+    assert module.kernels["a"].comment == "# Graph fragment:\n#   return %a"
+    assert module.kernels["b"].comment == ""
