@@ -101,3 +101,16 @@ def test_export_into_a_missing_folder(tmp_path):
     refused(
         kinetoscope("export", SMALL, "--to", "parquet", "-o", tmp_path / "file"), 2, "a file stands there"
     )
+
+
+def test_what_is_no_trace_in_a_folder_is_left_out_and_said(tmp_path):
+    (tmp_path / "trace.json.gz").write_bytes(SMALL.read_bytes())
+    (tmp_path / "config.json").write_text('{"layers": 8}')
+    done = kinetoscope("kernels", tmp_path, "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["kernels"]
+    assert done.stderr.startswith(f"kinetoscope: {tmp_path / 'config.json'} was left out: ")
+    report = tmp_path / "r.json"
+    assert kinetoscope("report", tmp_path, "-o", report).returncode == 0
+    (unread,) = json.loads(report.read_text())["unread"]
+    assert "config.json" in unread

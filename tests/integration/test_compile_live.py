@@ -1,4 +1,10 @@
-"""The compile log of this machine's torch, on the CPU: by `run`, by `with kinetoscope.profile()`, by TORCH_TRACE."""
+"""The compile log of this machine's torch, on the CPU: by `run`, by `with kinetoscope.profile()`, by TORCH_TRACE.
+
+KINETOSCOPE_OTHER_PYTHONS names interpreters with other versions of torch (and msgspec), as PATH names folders; theirs
+are recorded too, read here, where `-m slow` or `-m ""` asks for it:
+
+    KINETOSCOPE_OTHER_PYTHONS=/envs/torch29/bin/python:/envs/torch215/bin/python pytest -m "" tests/integration/test_compile_live.py
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +22,45 @@ from kinetoscope.compilation import Compilation, as_contract, load
 
 pytest.importorskip("torch")
 PROGRAM = Path(__file__).parent / "compile_cases.py"
+SOURCE = Path(__file__).parents[2] / "src"
 
 
-def execute(folder: Path, *words: str, **variables: str) -> None:
+OTHERS = [python for python in os.environ.get("KINETOSCOPE_OTHER_PYTHONS", "").split(os.pathsep) if python]
+
+
+def execute(python: str, folder: Path, *words: str, **variables: str) -> None:
     # A cache of one's own: a hit would bring the source lines of whichever program filled it.
-    own = {"PYTHONPATH": os.pathsep.join(sys.path), "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
+    own = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
+    # Another interpreter has its own packages, but for the one under test.
+    own["PYTHONPATH"] = os.pathsep.join(sys.path) if python == sys.executable else str(SOURCE)
     environment = os.environ | own | variables
     done = subprocess.run(
-        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=110
+        [python, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=110
     )
     assert done.returncode == 0, done.stderr
 
 
-# Compiling takes half a minute: torch's own way only by hand.
-@pytest.fixture(scope="module", params=["run", "with", pytest.param("TORCH_TRACE", marks=pytest.mark.slow)])
+def ways() -> Iterator[Any]:
+    """How it is recorded, and by which interpreter; compiling takes half a minute, so most only by hand."""
+    yield pytest.param(("run", sys.executable), id="run")
+    yield pytest.param(("with", sys.executable), id="with")
+    yield pytest.param(("TORCH_TRACE", sys.executable), id="TORCH_TRACE", marks=pytest.mark.slow)
+    for python in OTHERS:
+        for way in ("run", "with"):
+            yield pytest.param((way, python), id=f"{way} {python}", marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module", params=ways())
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("live")
-    if request.param == "run":
+    way, python = request.param
+    if way == "run":
         arguments = ["run", "--whole", "--no-report", "--out", "recording", str(PROGRAM)]
-        execute(folder, "-m", "kinetoscope", *arguments)
-    elif request.param == "with":
-        execute(folder, str(PROGRAM), "--with", "recording", INDUCTOR_PROVENANCE="1")
+        execute(python, folder, "-m", "kinetoscope", *arguments)
+    elif way == "with":
+        execute(python, folder, str(PROGRAM), "--with", "recording", INDUCTOR_PROVENANCE="1")
     else:
-        execute(folder, str(PROGRAM), TORCH_TRACE=str(folder / "recording"), INDUCTOR_PROVENANCE="1")
+        execute(python, folder, str(PROGRAM), TORCH_TRACE=str(folder / "recording"), INDUCTOR_PROVENANCE="1")
     return folder / "recording"
 
 
@@ -66,6 +89,18 @@ def test_attention_forward_and_backward(compilation: Compilation) -> None:
         for line in kernel.source:
             assert line.file == str(PROGRAM)
             assert line.code == code[line.line - 1].strip()
+
+
+def test_each_frame_names_its_backend(recorded: Path, compilation: Compilation) -> None:
+    names = {frame.function: frame.backend for frame in compilation.frames}
+    if not (recorded / "manifest.json").is_file():
+        assert names["double"].startswith("a Dynamo backend (eager, or another")
+        return
+    assert names["forward"] == "inductor"
+    assert names["double"] == "eager"
+    assert {names[n] for n in names if n and n.endswith(("talk", "talk_at_27"))} == {"aot_eager"}
+    assert names["branch"] == "none"  # refused before any backend saw it
+    assert {frame.mode for frame in compilation.frames if frame.backend != "inductor"} == {"none"}
 
 
 def test_the_recompilation_and_its_remedy(compilation: Compilation) -> None:

@@ -52,6 +52,16 @@ def test_the_founding_cases(shared_data: Path, name: str, there: set[str], absen
     assert not absent & found
 
 
+def test_a_straggler_is_shown_with_what_the_late_rank_did(shared_data: Path) -> None:
+    """Rank 1 slept 20 ms a step."""
+    found = find(load(*files(shared_data, "h200-dist/ddp_straggler_rank0+1")))
+    (finding,) = [finding for finding in found if finding.rule == "straggler"]
+    shown = finding.evidence[-1]
+    assert shown.text.startswith("rank 1 was idle 20")
+    assert "the launching thread recorded nothing" in shown.text
+    assert 20_000 < shown.end_us - shown.start_us < 21_000
+
+
 @pytest.mark.parametrize("name", [name for name in REVIEWED if "backward_module" not in name])
 def test_every_alarm_was_looked_at(shared_data: Path, name: str) -> None:
     assert rules_of(shared_data, name) == set(REVIEWED[name])

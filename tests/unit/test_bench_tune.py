@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kinetoscope.bench import inject, settings, tuning, tuning_rows
+from kinetoscope.bench import inject, settings, trial, tuning, tuning_rows
 from kinetoscope.bench.settings import Setting
 from kinetoscope.bench.trial import Order, Report
 from kinetoscope.errors import ProgramError
@@ -200,15 +200,33 @@ def test_a_setting_that_fails_is_a_row_and_is_not_run_again() -> None:
 
 
 def test_warm_up_is_what_comes_before_the_last_slow_step_of_the_first_half() -> None:
-    assert tuning_rows.steady([9.0, 1.0, 1.0, 5.0, 1.0, 1.1, 1.0, 1.2, 1.0, 1.0]) == [
-        1.0,
-        1.1,
-        1.0,
-        1.2,
-        1.0,
-        1.0,
-    ]
-    assert tuning_rows.steady([1.0, 1.0, 1.0, 1.0]) == [1.0, 1.0, 1.0]
+    slow = (9.0, 1.0, 1.0, 5.0, 1.0, 1.1, 1.0, 1.2, 1.0, 1.0)
+    assert tuning_rows.steady(Report(steps_s=slow)) == [1.0, 1.1, 1.0, 1.2, 1.0, 1.0]
+    assert tuning_rows.steady(Report(steps_s=(1.0, 1.0, 1.0, 1.0))) == [1.0, 1.0, 1.0]
+
+
+def test_steps_of_which_every_module_was_watched_do_not_count() -> None:
+    slowed = (1.9, 1.9, 1.9, 1.0, 1.0, 1.0, 1.0, 1.0)
+    assert tuning_rows.steady(Report(steps_s=slowed, watched=3)) == [1.0] * 5
+    assert tuning_rows.steady(Report(steps_s=slowed[:4], watched=3)) == [1.9, 1.0]
+
+
+def test_only_the_steps_are_watched_once_they_are_known() -> None:
+    followed: list[tuple[str, object]] = []
+    steps = trial.Steps(6, 60.0, lambda kind, key: followed.append((kind, key)))
+    for _ in range(2):
+        steps.tick("training module", 1, "Net")
+        steps.tick("optimizer", 9, "SGD")
+    for _ in range(3):
+        steps.tick("training module", 1, "Net")
+    assert followed == [("module", 1)]
+    for _ in range(4):
+        steps.tick("optimizer", 9, "SGD")
+    with pytest.raises(trial.Enough):
+        steps.tick("optimizer", 9, "SGD")
+    assert followed == [("module", 1), ("optimizer", 9)]
+    report = steps.report()
+    assert (report.steps_by, len(report.steps_s), report.watched) == ("optimizer", 6, 3)
 
 
 PROGRAM = """

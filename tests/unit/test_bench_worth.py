@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinetoscope.bench import autotune, campaign, promise, worth
+from kinetoscope.bench.device import Bench
 from kinetoscope.bench.generated import Kernel, Module, TensorArgument
 from kinetoscope.bench.harness import measure
 from kinetoscope.bench.kernel_source import Facts
@@ -172,6 +173,21 @@ def test_kernels_without_configurations_are_refused_with_what_is_needed() -> Non
             say=lambda _: None,
         )
     assert "record on a GPU" in str(caught.value)
+
+
+def test_a_kernel_that_cannot_be_timed_does_not_cost_the_others_their_time() -> None:
+    class Refuses(HostTimer):
+        def time(self, calls: Any, mode: Any, during: Any) -> list[float]:
+            if nothing in calls:
+                raise KinetoscopeError("no work was seen")
+            return [5.0 for _ in calls]
+
+    def nothing() -> None: ...
+
+    bed = Bench("cpu", "", Refuses(), Refuses(), None)
+    medians, lost = worth._medians({"a": lambda: None, "none": nothing, "b": lambda: 1}, bed, 0.01)
+    assert medians == {"a": 5.0, "b": 5.0}
+    assert list(lost) == ["none"]
 
 
 def test_copies_are_measured_on_this_device() -> None:

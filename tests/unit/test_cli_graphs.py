@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,57 @@ def test_the_report_carries_the_compilation(
     assert cli.main(["report", str(log), "-o", str(target)]) == 0
     compilation = json.loads(target.read_text())["compilation"]
     assert len(compilation["frames"]) == 1
+
+
+PRE_FUSION = """\
+op0: SchedulerNode(ComputedBuffer)
+op0.writes = [MemoryDep('buf0', c0, {c0: 8})]
+op0.met_dependencies = []
+
+
+op1: SchedulerNode(ComputedBuffer)
+
+
+op2: ExternKernelSchedulerNode(ExternKernelOut)
+"""
+POST_FUSION = """\
+op0_op1: FusedSchedulerNode(SchedulerNode,SchedulerNode)
+op0_op1.snodes[0] =
+op0: SchedulerNode(ComputedBuffer)
+op0_op1.snodes[1] =
+op1: SchedulerNode(ComputedBuffer)
+
+
+op2: ExternKernelSchedulerNode(ExternKernelOut)
+"""
+
+
+def test_a_debug_folder_tells_fusion_and_newer_ones_hold_a_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    top = tmp_path / "torch_compile_debug"
+    model = top / "run_2026_11_21-pid_17" / "torchinductor" / "model__0_inference_1.0"
+    model.mkdir(parents=True)
+    (model / "output_code.py").write_text(MODULE)
+    (model / "ir_pre_fusion.txt").write_text(PRE_FUSION)
+    (model / "ir_post_fusion.txt").write_text(POST_FUSION)
+
+    def compilation(folder: Path) -> Any:
+        assert cli.main(["graphs", str(folder), "--json"]) == 0
+        return json.loads(capsys.readouterr().out)["compilation"]
+
+    (graph,) = compilation(top)["graphs"]
+    assert graph["fusion"]["rounds"] == [{"before": 3, "after": 2}]
+    assert graph["fusion"]["fused"] == ["op0 with op1"]
+    assert [f["status"] for f in compilation(top)["frames"]] == ["ok"]
+    (top / "tlparse").mkdir()
+    for pid in (17, 18):  # two processes wrote here
+        at: dict[str, Any] = {"frame_id": pid, "frame_compile_id": 0, "attempt": 0}
+        text = record({"dynamo_start": {"stack": []}, **at}).decode()
+        text = re.sub(r"^(V\d{4} \S+) \d+ ", rf"\g<1> {pid} ", text)
+        (top / "tlparse" / f"dedicated_log_torch_trace_{pid}.log").write_text(text)
+    assert [f["compile_id"] for f in compilation(top)["frames"]] == ["17/0", "18/0"]
+    assert [f["compile_id"] for f in compilation(top / "run_2026_11_21-pid_17")["frames"]] == ["17/0"]
 
 
 def test_a_debug_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

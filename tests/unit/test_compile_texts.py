@@ -93,6 +93,10 @@ def test_three_sources_are_one_row() -> None:
         ("L['c'] == 2.5", "constant", "c", None, "2.5", None, "torch.tensor(c)"),
         ("___stack0 == 21.8", "constant", "___stack0", None, "21.8", None, "capture_scalar_outputs"),
         ("2 <= a.size()[2] <= 32  # z=(a@v)  # own/demo.py:14 in f (x.py:1 in g)", "range", "a", 2, "2 <= a.size()[2] <= 32", None, "min=…"),
+        (
+            "BACKEND_MATCH failure: torch.compile detected different backend callables.",
+            *("backend", None, None, None, None, "call torch.compile once"),
+        ),
         ("___check_obj_id(L['f'], 140)", "identity", "f", None, None, None, "create it once"),
         ("len(L['xs']) == 3", "length", "len(xs)", None, "3", None, "fixed number of items"),
         ("GLOBAL_STATE changed: grad_mode ", "global-state", None, None, None, None, "grad mode"),
@@ -348,4 +352,4 @@ def test_the_glossary_says_what_torchs_docstrings_say() -> None:
         assert words
         prose = " ".join(re.sub(r":\w+:`~?([^`]*)`|`|\*", r"\1", getattr(torch, op).__doc__).split())
         assert words in prose
-    assert aten.meaning("aten.relu") == torch.nn.functional.relu.__doc__.split("\n\n")[1].split(". ")[0]
+    assert (aten.meaning("aten.relu") or "?") in torch.nn.functional.relu.__doc__

@@ -271,6 +271,19 @@ def test_idle_at_a_break_is_the_gap_before_the_resumed_work(
     assert row.idle_us == pytest.approx(140)
 
 
+def test_the_place_that_the_rest_of_a_function_was_called_from_is_none_of_its_lines(
+    compilation: Callable[..., Compilation],
+) -> None:
+    """Torch gives it to nodes that its passes make; a kernel that has nothing else keeps it."""
+    rest = compiled("fone", 0, line=12, function="torch_dynamo_resume_in_forward_at_12")
+    assert [line.line for line in compilation(rest).kernels[0].source] == [12]
+    one = b"call_function[target=torch.ops.aten.mul.Tensor](args = (%a, 2))"
+    more = one + b"\n\t#   %mm : Tensor = call_function[target=torch.ops.aten.mm.default](args = (%mul, %a))"
+    assert [line.line for line in compilation(rest.replace(one, more)).kernels[0].source] == [20]
+    whole = compiled("fone", 0, line=12).replace(one, more)
+    assert [line.line for line in compilation(whole).kernels[0].source] == [12, 20]
+
+
 def test_joining_does_not_change_the_compilation(
     compilation: Callable[..., Compilation], trace_of: TraceOf
 ) -> None:

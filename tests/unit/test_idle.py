@@ -137,6 +137,21 @@ def test_a_thread_that_records_nothing_is_unexplained(trace_of: Make) -> None:
     assert causes(trace) == {"unexplained": 20_000, "launch-bound": 20}
 
 
+def test_the_text_is_that_of_most_of_the_time(trace_of: Make) -> None:
+    """Two gaps that the device made of its own, 2 and 3 µs, and one silence of 5 ms."""
+    trace = trace_of(
+        step(1, 0, 10_000),
+        launch(1, 1), launch(2, 12), launch(3, 23),
+        kernel("k", 10, 90, 1), kernel("k", 102, 98, 2), kernel("k", 203, 97, 3),
+        host("aten::mm", 5300, 30), launch(4, 5310), kernel("k", 5320, 4680, 4),
+    )  # fmt: skip
+    texts = dict(idle(Profile((trace,))).select("cause", "text").rows())
+    assert (
+        texts["unexplained"]
+        == "the launching thread recorded nothing: Python, or a library that is not profiled"
+    )
+
+
 def test_where_the_launching_thread_is_silent_the_one_before_it_says_why(trace_of: Make) -> None:
     trace = trace_of(
         launch(1, 0), kernel("k", 10, 90, 1),

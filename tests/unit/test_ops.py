@@ -78,6 +78,17 @@ def test_the_profilers_overhead_belongs_to_what_it_interrupted() -> None:
     assert times(table["Buffer Flush", "overhead"]) == (1, 5, 5, 0, 0)
 
 
+def test_an_op_as_long_as_the_overhead_around_it_is_inside_of_it() -> None:
+    """Each inside of the other would be a ring, and summing up the tree would never end."""
+    table = rows(
+        host("Buffer Flush", 10, 5, "overhead"),
+        op("aten::mm", 10, 5, 1),
+        kernel("gemm", 200, 30, 0, **{"External id": 1}),
+    )
+    assert times(table["aten::mm", "cpu_op"]) == (1, 5, 5, 30, 30)
+    assert times(table["Buffer Flush", "overhead"]) == (1, 0, 5, 0, 30)
+
+
 def test_an_annotation_has_a_row_on_the_host_and_one_on_the_device() -> None:
     on_device = kernel("block", 200, 50) | {"cat": "gpu_user_annotation"}
     table = rows(

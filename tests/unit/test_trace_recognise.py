@@ -40,6 +40,7 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "empty list": ("l.json", b"[]", "nothing in it"),
     "other JSON": ("o.json", b'{"a": {"b": [1, {"c": 2}]}}', "nothing in it"),
     "objects that are no events": ("o.json", b'[{"name": "x"}, {"name": "y"}]', "nothing in it"),
+    "other JSON in no UTF-8": ("o.json", b'{"a\xff\xfe": [1, {"c": 2}]}', "nothing in it"),
     "execution trace": (
         "et.json",
         b'{"schema": "1.1.1-chakra.0.0.4", "nodes": [{"id": 1}]}',

@@ -113,9 +113,7 @@ def _forward_op(host: pl.DataFrame, is_backward: pl.Series, launch: pl.Series) -
     """For each launch inside a backward op, the forward op of the same sequence number."""
     if not is_backward.any():
         return _nothing(len(launch))
-    numbered = host.filter(host["sequence"].is_not_null() & (host["sequence"] >= 0)).select(
-        "id", "start_ns", "sequence", "forward_thread"
-    )
+    numbered = host.select("id", "start_ns", "sequence", "forward_thread").filter(pl.col("sequence") >= 0)
     is_forward = pl.col("forward_thread").fill_null(0) == 0
     forward = numbered.filter(is_forward).sort("start_ns").select("sequence", "start_ns", forward_op="id")
     backward = numbered.filter(~is_forward).sort("start_ns").select("sequence", "start_ns", around="id")
@@ -128,9 +126,9 @@ def _forward_op(host: pl.DataFrame, is_backward: pl.Series, launch: pl.Series) -
 
 def _open_elsewhere(host: pl.DataFrame, is_annotation: pl.Series, launch: pl.Series) -> pl.Series:
     """The innermost annotation that is open on the thread with most of them when each launch is made."""
-    marks = host.filter(is_annotation).select(
+    marks = host.select(
         "id", "lane", "start_ns", "parent", end_ns=pl.col("start_ns") + pl.col("duration_ns")
-    )
+    ).filter(is_annotation)
     if marks.is_empty() or launch.null_count() == len(launch):
         return _nothing(len(launch))
     main = marks["lane"].mode().min()
@@ -168,7 +166,7 @@ def _frames(host: pl.DataFrame, table: pl.DataFrame) -> pl.Series:
             table["forward_op"].is_null(), stacked.gather(table["forward_op"])
         )
     )
-    first = _texts(stack.cast(pl.Categorical), _first_of_user)
+    first = _texts(stack, _first_of_user)
     return names.zip_with(names.is_not_null(), first)
 
 

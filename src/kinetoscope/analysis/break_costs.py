@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 import msgspec
@@ -11,10 +10,10 @@ import polars as pl
 from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.enclosing import nearest
 from kinetoscope.analysis.graphs import CALL, REGION
+from kinetoscope.compilation.breaks import RESUMED
 from kinetoscope.compilation.model import Compilation, GraphBreak
 from kinetoscope.trace.model import Trace
 
-RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)$")
 REPLAY = r"GraphLaunch"
 # What Inductor's scheduler could have fused; templates (matmuls) take no neighbour in from behind.
 FUSABLE = r"^triton_(poi|per|red|for|spl)_"

@@ -44,7 +44,8 @@ def busy_of(trace: Trace) -> pl.DataFrame:
         pl.col("launch").is_null().sum().cast(pl.Int64).alias("unattributed"),
     )
     whole = busy_intervals(trace)
-    parts = {part: _part(table, part) for part in ("compute", "copy", "communication")}
+    bounds = table.select(*DEVICE, "part", "start_ns", "end_ns")
+    parts = {part: _part(bounds, part) for part in ("compute", "copy", "communication")}
     lengths = {
         "busy_ns": whole,
         "busy_in_window_ns": intervals.clip(whole, span.start_ns, span.end_ns),

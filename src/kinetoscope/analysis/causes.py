@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.layers import overlay
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.window import Window, window
@@ -67,9 +68,17 @@ def host_causes(trace: Trace) -> pl.DataFrame:
         more without anything recorded inside it, or the profiler's own overhead, which stops every thread.
         ``unexplained``: a silence with no event, or only a step's annotation, around it.
     """
-    host = trace.host_events.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    host = trace.host_events.select(
+        "id",
+        "category",
+        "name",
+        "lane",
+        "parent",
+        "start_ns",
+        end_ns=pl.col("start_ns") + pl.col("duration_ns"),
+    )
     lanes = host["lane"].gather(trace.device_events["launch"].drop_nulls()).unique()
-    overhead = host.filter(pl.col("category").cast(pl.String) == "overhead")
+    overhead = host.filter(matching(host["category"], "^overhead$"))
     host = host.filter(pl.col("lane").is_in(lanes.implode()))
     found = pl.concat(
         [
@@ -141,7 +150,7 @@ def _silences(host: pl.DataFrame, within: Window) -> pl.DataFrame:
         .unique("stretch", keep="first")
         .select("stretch", host_event="event")
     )
-    steps = host.filter(pl.col("name").cast(pl.String).str.contains(STEP))["id"]
+    steps = host["id"].filter(matching(host["name"], STEP))
     nameless = pl.col("host_event").is_null() | pl.col("host_event").is_in(steps.implode())
     return stretches.join(still_open, on="stretch", how="left").select(
         "lane",

@@ -31,7 +31,8 @@ def graph_calls(trace: Trace) -> pl.DataFrame:
     """
     host = trace.host_events
     is_call = matching(host["name"], CALL)
-    calls = host.filter(is_call).select("id", "start_ns", "duration_ns", pl.col("name").cast(pl.String))
+    calls = host.select("id", "start_ns", "duration_ns", "name").filter(is_call)
+    calls = calls.with_columns(pl.col("name").cast(pl.String))
     regions = _around(host, calls["id"], REGION)
     backward, forward = _around(host, calls["id"], BACKWARD), _around(host, calls["id"], FORWARD)
     names = host["name"].gather(regions).cast(pl.String)
@@ -134,4 +135,6 @@ def graph_categories(profile: Profile) -> pl.DataFrame:
 
 def _around(host: pl.DataFrame, rows: pl.Series, pattern: str) -> pl.Series:
     """The innermost event that the pattern fits around each of some host events."""
+    if rows.is_empty():
+        return rows
     return nearest(host, matching(host["name"], pattern)).gather(rows)

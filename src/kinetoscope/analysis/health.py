@@ -234,10 +234,10 @@ def _empty_steps(trace: Trace) -> list[Note]:
 def _profiler_overhead(trace: Trace) -> list[Note]:
     within = window(trace)
     # "Lazy Function Loading" is filed under overhead as well, but it is CUDA's and comes without a profiler too.
-    events = trace.host_events.filter(
-        (pl.col("category").cast(pl.String) == "overhead") & ~matching(trace.host_events["name"], "Lazy")
+    host = trace.host_events
+    events = host.select("name", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")).filter(
+        matching(host["category"], "^overhead$") & ~matching(host["name"], "Lazy")
     )
-    events = events.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
     inside = intervals.clip(events, within.start_ns, within.end_ns)
     if inside.is_empty() or within.length_ns == 0:
         return []
@@ -255,7 +255,7 @@ def _profiler_overhead(trace: Trace) -> list[Note]:
 
 def _overlap(trace: Trace) -> list[Note]:
     by = ["device", "stream"]
-    table = work(trace)
+    table = work(trace).select(*by, "start_ns", "end_ns", "duration_ns")
     if table.is_empty():
         return []
     reached = pl.col("end_ns").cum_max().shift(1).over(by)
@@ -311,8 +311,11 @@ CHECKS: tuple[Callable[[Trace], list[Note]], ...] = (
 
 def _ranks_absent(profile: Profile) -> list[Note]:
     def world(trace: Trace) -> int:
-        size = (trace.metadata.get("distributedInfo") or {}).get("world_size")
-        return size if isinstance(size, int) else 1
+        match trace.metadata.get("distributedInfo"):
+            case {"world_size": int(size)}:
+                return size
+            case _:
+                return 1
 
     size = max((world(trace) for trace in profile.traces), default=1)
     if size <= len(profile.traces):

@@ -18,6 +18,7 @@ QUEUED = "queued"  # launched in time: the device took its own time to start it
 EARLY = "early"  # launched before the recording began
 UNLAUNCHED = "unlaunched"  # no launch was recorded
 TAIL = "tail"  # none came any more
+CAME = pl.Enum([LATE, QUEUED, EARLY, UNLAUNCHED, TAIL])
 
 # A launch that has not arrived after this many of the trace's quick latencies is held up on the device.
 LONG_LATENCIES = 20
@@ -30,7 +31,7 @@ GAPS = {
     "cause": CAUSE,
     "next": pl.UInt32,
     "host_event": pl.UInt32,
-    "text": pl.String,
+    "text": pl.Categorical,
 }
 
 
@@ -62,18 +63,18 @@ def idle(profile: Profile) -> pl.DataFrame:
         ``rank``, ``device``, ``cause``, ``idle_ns`` (over all causes it sums to the device's idle time),
         ``share_of_window``, ``gaps`` (that it has a part in), and ``inside_collectives_ns``: beside the idle time, the *busy* time
         in which nothing but a collective ran on the device and that one only waited for another rank. It stands
-        in the row ``waiting-for-rank``, which is there for it even where no time was idle for that cause.
+        in the row ``waiting-for-rank``, which is there for it even where no time was idle for that cause. ``text``
+        is what explains most of the row's idle time; null where none was idle.
     """
     lengths = {trace.rank: window(trace).length_ns for trace in profile.traces}
     length = pl.col("rank").replace_strict(lengths, return_dtype=pl.Int64)
-    causes = (
-        gaps(profile)
-        .group_by("rank", "device", "cause")
-        .agg(
-            (pl.col("end_ns") - pl.col("start_ns")).sum().alias("idle_ns"),
-            pl.col("next").n_unique().alias("gaps"),
-        )
+    key = ["rank", "device", "cause"]
+    pieces = gaps(profile).with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
+    causes = pieces.group_by(key).agg(pl.col("idle_ns").sum(), pl.col("next").n_unique().alias("gaps"))
+    texts = (
+        pieces.group_by(*key, "text").agg(pl.col("idle_ns").sum()).sort("idle_ns", "text", descending=True)
     )
+    causes = causes.join(texts.unique(key, keep="first").drop("idle_ns"), on=key, how="left")
     waited = exposed_waiting(profile).select(
         "rank",
         "device",
@@ -81,7 +82,7 @@ def idle(profile: Profile) -> pl.DataFrame:
         pl.col("exposed_waiting_ns").alias("inside_collectives_ns"),
     )
     return (
-        causes.join(waited, on=["rank", "device", "cause"], how="full", coalesce=True)
+        causes.join(waited, on=key, how="full", coalesce=True)
         .with_columns(pl.col("idle_ns", "gaps", "inside_collectives_ns").fill_null(0))
         .with_columns((pl.col("idle_ns") / length).alias("share_of_window"))
         .sort("rank", "device", "idle_ns", descending=[False, False, True])
@@ -94,7 +95,7 @@ def _gaps(trace: Trace, collectives: pl.DataFrame) -> pl.DataFrame:
         return pl.DataFrame(schema=GAPS)
     queued = whole.filter(pl.col("came") == QUEUED)
     behind = _behind(trace, whole.filter(pl.col("came") != QUEUED), collectives)
-    queued = queued.with_columns(cause=pl.lit("unexplained"), host_event=pl.lit(None, pl.UInt32))
+    queued = queued.with_columns(cause=pl.lit("unexplained", CAUSE), host_event=pl.lit(None, pl.UInt32))
     columns = ["gap", "device", "start_ns", "end_ns", "cause", "next", "host_event", "came"]
     pieces = pl.concat([queued.select(columns), behind.select(columns)]).sort("gap", "start_ns")
     return _explained(trace, pieces)
@@ -130,35 +131,39 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
     work = device.select(
         "device",
         pl.col("id").alias("next"),
-        pl.coalesce("op", "launch").alias("op"),
         "start_ns",
         (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
-    ).with_columns(
-        pl.col("end_ns").cum_max().over("device").alias("reached"),
         host["start_ns"].gather(device["launch"]).alias("launched"),
-        host["lane"].gather(device["launch"]).alias("lane"),
-        (host["start_ns"] + host["duration_ns"]).gather(device["launch"]).alias("returned"),
-    )
+    ).with_columns(pl.col("end_ns").cum_max().over("device").alias("reached"))
     latency = (work["start_ns"] - work["launched"]).drop_nulls()
     arrival = int(latency.filter(latency > 0).quantile(0.1) or 0)
     latest = pl.when(pl.col("end_ns") == pl.col("reached")).then("next").forward_fill()
     work = work.with_columns(
         pl.col("reached").shift(1).over("device").alias("dry_ns"),
         latest.over("device").shift(1).over("device").alias("before"),
-        pl.col("next").filter(pl.col("launched").is_not_null()).min().over("device").alias("first_launched"),
+    )
+    first_launched = work.drop_nulls("launched").group_by("device").agg(first_launched=pl.col("next").min())
+    ended = work.filter((pl.col("start_ns") > pl.col("dry_ns")).fill_null(True)).join(
+        first_launched, on="device", how="left", maintain_order="left"
+    )
+    of_gap = device.select("op", "launch")[ended["next"]]
+    ended = ended.with_columns(
+        of_gap.select(pl.coalesce("op", "launch").alias("op")).to_series(),
+        host["lane"].gather(of_gap["launch"]),
+        (host["start_ns"] + host["duration_ns"]).gather(of_gap["launch"]).alias("returned"),
     )
     came = (
         pl.when(pl.col("launched").is_null())
         .then(
             pl.when((pl.col("next") < pl.col("first_launched")).fill_null(False))
-            .then(pl.lit(EARLY))
-            .otherwise(pl.lit(UNLAUNCHED))
+            .then(pl.lit(EARLY, CAME))
+            .otherwise(pl.lit(UNLAUNCHED, CAME))
         )
         .when(pl.max_horizontal(pl.col("launched") + arrival, "returned") <= pl.col("dry_ns"))
-        .then(pl.lit(QUEUED))
-        .otherwise(pl.lit(LATE))
+        .then(pl.lit(QUEUED, CAME))
+        .otherwise(pl.lit(LATE, CAME))
     )
-    ended = work.filter((pl.col("start_ns") > pl.col("dry_ns")).fill_null(True)).select(
+    ended = ended.select(
         "device",
         pl.col("dry_ns").fill_null(within.start_ns).alias("start_ns"),
         pl.col("start_ns").alias("end_ns"),
@@ -174,15 +179,16 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
         pl.col("reached").max().alias("start_ns"),
         pl.lit(within.end_ns, pl.Int64).alias("end_ns"),
         pl.col("next").sort_by("end_ns").last().alias("before"),
-        pl.lit(TAIL).alias("came"),
+        pl.lit(TAIL, CAME).alias("came"),
     )
     # A launch that takes very long to arrive has: the device did not start what it had.
     stuck = ended.filter(pl.col("came") == LATE, pl.col("end_ns") > pl.col("due")).with_columns(
-        pl.max_horizontal("start_ns", "due").alias("start_ns"), pl.lit(QUEUED).alias("came")
+        pl.max_horizontal("start_ns", "due").alias("start_ns"), pl.lit(QUEUED, CAME).alias("came")
     )
     on_time = pl.when(pl.col("came") == LATE).then(pl.min_horizontal("end_ns", "due")).otherwise("end_ns")
     ended = ended.with_columns(on_time.alias("end_ns"))
-    launches = work.select("launched", pl.col("lane").alias("elsewhere")).drop_nulls().sort("launched")
+    elsewhere = host["lane"].gather(device["launch"]).alias("elsewhere")
+    launches = work.select("launched", elsewhere).drop_nulls().sort("launched")
     return (
         pl.concat([ended, stuck, tails], how="diagonal")
         .with_columns(
@@ -225,8 +231,8 @@ def _decided(trace: Trace, pieces: pl.DataFrame, collectives: pl.DataFrame) -> p
     )
     pieces = pieces.with_columns(
         pl.when((cause == "synchronization") & for_a_rank)
-        .then(pl.lit("waiting-for-rank"))
-        .otherwise(cause.cast(pl.String))
+        .then(pl.lit("waiting-for-rank", CAUSE))
+        .otherwise(cause)
         .alias("cause")
     )
     entered_dry = blocked & (pl.col("start_ns") == pl.col("dry_ns")) & (came == LATE)
@@ -236,14 +242,14 @@ def _decided(trace: Trace, pieces: pl.DataFrame, collectives: pl.DataFrame) -> p
     )
     decided = (
         pl.when(came == LATE)
-        .then(pl.coalesce("cause", "dry_cause", pl.lit("launch-bound")))
+        .then(pl.coalesce("cause", "dry_cause", pl.lit("launch-bound", CAUSE)))
         .when(came == UNLAUNCHED)
-        .then(cause.fill_null("unexplained"))
+        .then(cause.fill_null(pl.lit("unexplained", CAUSE)))
         .when((came == EARLY) & (cause == "waiting-for-rank"))
         .then(cause)
         .when((came == TAIL) & cause.is_in(["compilation", "data-loading", "allocator", "host-op"]))
         .then(cause)
-        .otherwise(pl.lit("start-or-end"))
+        .otherwise(pl.lit("start-or-end", CAUSE))
     )
     shown = (
         pl.when(came == LATE)

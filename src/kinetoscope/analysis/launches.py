@@ -141,7 +141,8 @@ def launch_calls(trace: Trace) -> pl.DataFrame:
     """The launching calls by ``name``, answered or not: ``calls``, ``host_ns``, ``median_ns``; most time first."""
     host = trace.host_events
     return (
-        host.filter(matching(host["name"], LAUNCH))
+        host.select("name", "duration_ns")
+        .filter(matching(host["name"], LAUNCH))
         .group_by("name")
         .agg(
             pl.len().alias("calls"),

@@ -23,6 +23,8 @@ torch gives them to none.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import polars as pl
 
 from kinetoscope.analysis.categories import matching
@@ -68,30 +70,29 @@ def ops_of(trace: Trace) -> pl.DataFrame:
 
 
 def _host_rows(trace: Trace) -> pl.DataFrame:
-    host = trace.host_events
-    tree = _tree(host)
-    device_self = _device_self(trace, tree)
-    children = (
-        tree.filter("counted", pl.col("parent").is_not_null())
-        .group_by("parent")
-        .agg(pl.col("duration_ns").sum().alias("children_ns"))
+    tree = _tree(trace.host_events)
+    counted = tree.select("name", "category", "duration_ns", "parent").filter(tree["counted"])
+    # Sums of sums: every time goes to the row of the table that its event belongs to, never to the event itself.
+    calls = counted.group_by("name", "category").agg(
+        calls=pl.len().cast(pl.Int64), host_total_ns=pl.col("duration_ns").sum()
     )
-    events = (
-        tree.filter("counted")
-        .join(children, left_on="id", right_on="parent", how="left")
-        .join(device_self, on="id", how="left")
-        .join(_device_total(tree, device_self), on="id", how="left")
-        .with_columns(pl.col("children_ns", "device_self_ns", "device_total_ns").fill_null(0))
-    )
+    children = _by_row(tree, counted["parent"], -counted["duration_ns"], "host_self_ns")
+    device = _device_self(trace, tree)
+    device_self = _by_row(tree, device["id"], device["ns"], "device_self_ns")
     return (
-        events.group_by("name", "category")
-        .agg(
-            pl.len().cast(pl.Int64).alias("calls"),
-            (pl.col("duration_ns") - pl.col("children_ns")).sum().alias("host_self_ns"),
-            pl.col("duration_ns").sum().alias("host_total_ns"),
-            pl.col("device_self_ns").sum(),
-            pl.col("device_total_ns").sum(),
+        pl.concat(
+            [
+                calls.with_columns(host_self_ns="host_total_ns"),
+                children,
+                device_self,
+                *(
+                    _by_row(tree, level["id"], level["ns"], "device_total_ns")
+                    for level in _levels(tree, device)
+                ),
+            ],
+            how="diagonal",
         )
+        .with_columns(pl.exclude("name", "category").fill_null(0))
         .with_columns(pl.col("name").cast(pl.String).str.replace(f"{STEP}.*", ANY_STEP))
         .rename({"category": "kind"})
         .with_columns(pl.col("kind").cast(pl.String))
@@ -163,7 +164,10 @@ def _place_overhead(table: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     around = _climb(pairs["around"], pairs["end_ns"], reach["end_ns"], table["parent"])
     found = (
         pairs.with_columns(around.alias("around"), reach["start_ns"].gather(around).alias("began_ns"))
-        .drop_nulls("around")
+        # What the overhead itself encloses did not get interrupted by it, even if it starts and ends with it.
+        .filter(
+            (pl.col("began_ns") < pl.col("start_ns")) | (reach["end_ns"].gather(around) > pl.col("end_ns"))
+        )
         .sort("began_ns", "around", descending=True)
         .unique("id", keep="first")
         .select("id", "around")
@@ -175,50 +179,61 @@ def _place_overhead(table: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _device_self(trace: Trace, tree: pl.DataFrame) -> pl.DataFrame:
-    """(id, device_self_ns): device time of each host event itself; by External id, else by the launch."""
-    frontend = tree.filter(
-        pl.col("category").cast(pl.String).is_in(FRONTEND) & pl.col("external_id").is_not_null()
+def _by_row(tree: pl.DataFrame, ids: pl.Series, ns: pl.Series, column: str) -> pl.DataFrame:
+    """(name, category, ``column``): times of host events, those that are counted, summed by what they are called."""
+    names = tree.select("name", "category", "counted")[ids]
+    return (
+        names.select("name", "category", ns.alias(column))
+        .filter(names["counted"])
+        .group_by("name", "category")
+        .sum()
     )
-    owner = frontend.select("external_id", "stands_for").unique("external_id", keep="first")
+
+
+def _device_self(trace: Trace, tree: pl.DataFrame) -> pl.DataFrame:
+    """(id, ns): device time of each host event itself; by External id, else by the launch."""
+    frontend = matching(tree["category"], f"^({'|'.join(FRONTEND)})$") & tree["external_id"].is_not_null()
+    owner = tree.select("external_id", "stands_for").filter(frontend).unique("external_id", keep="first")
     device = trace.device_events.select("external_id", "op", "duration_ns").join(
-        owner, on="external_id", how="left"
+        owner, on="external_id", how="left", maintain_order="left"
     )
     by_launch = tree["stands_for"].gather(device["op"])
     return (
-        device.select(pl.coalesce("stands_for", by_launch).alias("id"), "duration_ns")
+        device.select(pl.coalesce("stands_for", by_launch).alias("id"), ns="duration_ns")
         .drop_nulls("id")
         .group_by("id")
-        .agg(pl.col("duration_ns").sum().alias("device_self_ns"))
+        .agg(pl.col("ns").sum())
     )
 
 
-def _device_total(tree: pl.DataFrame, device_self: pl.DataFrame) -> pl.DataFrame:
-    """(id, device_total_ns): each event's own device time and that of everything below it, one level a pass."""
-    level = device_self.rename({"device_self_ns": "ns"})
-    levels: list[pl.DataFrame] = []
+def _levels(tree: pl.DataFrame, level: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """(id, ns): device time of events themselves, then the same handed to their parents, and so on to the top."""
+    yield level
     while len(level):
-        levels.append(level)
         level = (
             pl.DataFrame({"id": tree["parent"].gather(level["id"]), "ns": level["ns"]})
             .drop_nulls("id")
             .group_by("id")
             .agg(pl.col("ns").sum())
         )
-    empty = pl.DataFrame(schema={"id": pl.UInt32, "ns": pl.Int64})
-    return pl.concat([empty, *levels]).group_by("id").agg(pl.col("ns").sum().alias("device_total_ns"))
+        yield level
 
 
 def _device_rows(trace: Trace) -> pl.DataFrame:
-    work = trace.device_events.select("name", pl.col("kind").cast(pl.String), "duration_ns")
-    ranges = trace.device_annotations.filter(
-        pl.col("category").cast(pl.String) == "gpu_user_annotation"
-    ).select("name", pl.lit("device annotation").alias("kind"), "duration_ns")
+    is_range = matching(trace.device_annotations["category"], "^gpu_user_annotation$")
+    ranges = trace.device_annotations.select("name", "duration_ns").filter(is_range)
+    sums = (
+        table.group_by("name", kind).agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration_ns").sum())
+        for table, kind in (
+            (trace.device_events, pl.col("kind").cast(pl.String)),
+            (ranges, pl.lit("device annotation").alias("kind")),
+        )
+    )
     return (
-        pl.concat([work, ranges])
+        pl.concat(sums)
         .group_by(pl.col("name").cast(pl.String).str.replace(f"{STEP}.*", ANY_STEP), "kind")
         .agg(
-            pl.len().cast(pl.Int64).alias("calls"),
+            pl.col("calls").sum(),
             pl.lit(0, pl.Int64).alias("host_self_ns"),
             pl.lit(0, pl.Int64).alias("host_total_ns"),
             pl.col("duration_ns").sum().alias("device_self_ns"),

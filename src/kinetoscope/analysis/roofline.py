@@ -26,8 +26,8 @@ COSTED = {
     "id": pl.UInt32,
     "name": pl.Categorical,
     "op_name": pl.Categorical,
-    "shapes": pl.String,
-    "dtype": pl.String,
+    "shapes": pl.Categorical,
+    "dtype": pl.Categorical,
     "flops": pl.Int64,
     "bytes": pl.Int64,
     "time_ns": pl.Int64,
@@ -49,19 +49,18 @@ def costed(trace: Trace) -> pl.DataFrame:
         in the table).
     """
     host = trace.host_events
-    work = trace.device_events.filter(pl.col("op").is_not_null()).select("id", "duration_ns", "op")
-    calls = host.select("name", *ARGUMENTS, *COUNTED, op="id").filter(pl.col("input_dims").is_not_null())
+    work = trace.device_events.select("id", "duration_ns", "op").drop_nulls("op")
     of_longest = pl.col("duration_ns").arg_max()
     calls = (
         work.group_by("op")
         .agg(pl.col("id").get(of_longest), pl.col("duration_ns").sum().alias("time_ns"))
         .filter(pl.col("time_ns") > 0)
-        .join(calls, on="op")
     )
+    calls = calls.hstack(host.select("name", *ARGUMENTS, *COUNTED)[calls["op"]]).drop_nulls("input_dims")
     if calls.is_empty():
         return pl.DataFrame(schema=COSTED)
     calls = calls.with_columns(trace.device_events["name"].gather(calls["id"]).alias("kernel"))
-    # Calls are many and distinct ones few: rows are told apart by a 64-bit hash, strings are not compared again.
+    # Calls are many and distinct ones few: rows are told apart by a 64-bit hash.
     calls = calls.with_columns(calls.select("name", *ARGUMENTS, *COUNTED, "kernel").hash_rows().alias("hash"))
     known = _known_costs(calls.unique("hash", maintain_order=True))
     longest = (
@@ -95,7 +94,8 @@ def _known_costs(distinct: pl.DataFrame) -> pl.DataFrame:
     """The cost of each distinct call that a formula knows; a trace has hundreds of them."""
 
     def decoded(text: str | None) -> list[Any]:
-        return msgspec.json.decode(text) if text else []
+        found = msgspec.json.decode(text) if text else []
+        return found if isinstance(found, list) else []
 
     costs: list[Cost | None] = []
     columns = ["name", "kernel", *ARGUMENTS, *COUNTED]

@@ -22,18 +22,19 @@ def unanswered_launches(trace: Trace) -> pl.DataFrame:
     counted in a recording without any device event, for it has no device to count it on.
     """
     host, device = trace.host_events, trace.device_events
-    calls = host.filter(matching(host["name"], LAUNCH) & host["correlation"].is_not_null())
+    is_call = matching(host["name"], LAUNCH) & host["correlation"].is_not_null()
+    calls = host.select("id", "lane").filter(is_call)
     answered = device.select(pl.col("launch").alias("id"), "device").drop_nulls("id").unique("id")
-    calls = calls.join(answered, on="id", how="left").sort("id")
+    calls = calls.join(answered, on="id", how="left", maintain_order="left")
     elsewhere = device["device"].min() if len(device) else None
     guessed = pl.coalesce(
         pl.col("device").forward_fill().over("lane"),
         pl.col("device").backward_fill().over("lane"),
         pl.lit(elsewhere, pl.Int32),
     )
-    return (
-        calls.with_columns(pl.col("device").is_null().alias("unanswered"), guessed.alias("device"))
-        .filter(pl.col("unanswered") & pl.col("device").is_not_null())
-        .drop("unanswered")
-        .with_columns(pl.lit(trace.rank, pl.Int32).alias("rank"))
+    unanswered = calls.select("id", guessed.alias("device")).filter(
+        calls["device"].is_null() & pl.col("device").is_not_null()
+    )
+    return host[unanswered["id"]].with_columns(
+        unanswered["device"], pl.lit(trace.rank, pl.Int32).alias("rank")
     )

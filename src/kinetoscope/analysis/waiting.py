@@ -91,7 +91,10 @@ def _collectives(trace: Trace) -> pl.DataFrame:
     collectives are numbered, since the other ranks may have finished them before.
     """
     table = work(trace).filter(pl.col("part") == "communication").sort("device", "start_ns")
-    recorded = [pl.col("collective").str.json_path_match(f"$['{key}']").fill_null("") for key in SIGNATURE]
+    recorded = [
+        pl.col("collective").cast(pl.String).str.json_path_match(f"$['{key}']").fill_null("")
+        for key in SIGNATURE
+    ]
     steps = trace.steps.select(pl.col("id").alias("step"), pl.col("name").alias("step_name"))
     before = (pl.col("launch").is_null() & pl.col("launch").is_not_null().any()).alias("before")
     return (
@@ -106,7 +109,7 @@ def _collectives(trace: Trace) -> pl.DataFrame:
             pl.concat_str(pl.col("name").cast(pl.String), *recorded, separator="|").alias("signature"),
             pl.col("collective").is_not_null().alias("collective_recorded"),
             pl.coalesce(
-                pl.col("collective").str.json_path_match("$['Collective name']"),
+                pl.col("collective").cast(pl.String).str.json_path_match("$['Collective name']"),
                 pl.col("name").cast(pl.String),
             ).alias("collective"),
             pl.col("step_name").fill_null("").alias("step"),

@@ -97,13 +97,13 @@ def run(
 def _rank(
     subjects: Sequence[Subject], benches: Callable[[str], Bench], limit: int, say: Say
 ) -> tuple[tuple[Copy, ...], list[Worth], list[str]]:
+    bed = benches(replica.device_of(subjects[0].arguments))
     for module in {subject.module.hash: subject.module for subject in subjects}.values():
         say(f"compiling the kernels of {module.aot_id} {module.hash}")
         # Together and in parallel, as the model does it; what cannot be had says so when its turn comes.
         with contextlib.suppress(ReplayError):
             load(module)
     cold, unusable = time_cold(subjects, benches, say)
-    bed = benches(replica.device_of(subjects[0].arguments))
     copied, peak = copies(bed), spec.find(bed.name)
     return copied, choose((worth(kernel, time_ns, copied, peak) for kernel, time_ns in cold), limit), unusable
 

@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from kinetoscope.capture.sources import Sources
 
 # The surest sign of a step first.
 STEP_SOURCES = ("optimizer", "module", "call", "range")
+# Watching every module slows a program of small steps: once its steps are known, only they are watched.
+KNOWN_AFTER = 3
 # First outputs are kept for comparison: of so many things, so many elements of a tensor.
 MOST_OUTPUTS = 16
 MOST_ELEMENTS = 1 << 22
@@ -56,6 +58,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     before_first_step_s: float = 0.0
     steps_s: tuple[float, ...] = ()
     """Each step's duration, by the device's own clock where there is one."""
+    watched: int = 0
+    """Steps at the start that ran slower because all of the program was watched."""
     compile_calls: int = 0
     own: tuple[Setting, ...] = ()
     """What the program's own calls of torch.compile say, each different one once."""
@@ -72,10 +76,17 @@ class Enough(BaseException):
 
 
 class Steps:
-    """Boundaries of steps, by every source, with the host's time and, on a GPU, an event in its queue."""
+    """Boundaries of steps, by every source, with the host's time and, on a GPU, an event in its queue.
 
-    def __init__(self, wanted: int, seconds: float) -> None:
-        self._wanted, self._seconds = wanted, seconds
+    Args:
+        wanted: steps after which the program is ended.
+        seconds: time after the first step after which it is.
+        follow: told the source of the steps once it is known.
+    """
+
+    def __init__(self, wanted: int, seconds: float, follow: Callable[[str, Hashable], None]) -> None:
+        self._wanted, self._seconds, self._follow = wanted, seconds, follow
+        self._known: dict[tuple[str, Hashable], int] = {}
         self._marks: dict[tuple[str, Hashable], list[tuple[float, Any]]] = {}
         self._names: dict[tuple[str, Hashable], str] = {}
         self.began = time.perf_counter()
@@ -90,9 +101,11 @@ class Steps:
         self._names[source] = name
         marks.append((time.perf_counter(), _event()))
         spent = marks[-1][0] - marks[0][0]
-        if source == self._leader() and (
-            len(marks) > self._wanted or (spent > self._seconds and len(marks) > 4)
-        ):
+        leads = source == self._leader()
+        if leads and source not in self._known and len(marks) > KNOWN_AFTER:
+            self._known[source] = len(marks) - 1
+            self._follow(kind, key)
+        if leads and (len(marks) > self._wanted or (spent > self._seconds and len(marks) > 4)):
             self.stopped = True
             raise Enough
 
@@ -116,6 +129,7 @@ class Steps:
             step_name=self._names[leader],
             before_first_step_s=marks[0][0] - self.began,
             steps_s=tuple(durations),
+            watched=self._known.get(leader, 0),
         )
 
 
@@ -146,7 +160,7 @@ def run(order: Order, words: list[str]) -> Report:
         if len(outputs) < MOST_OUTPUTS:
             outputs[name] = [t.detach().flatten()[:MOST_ELEMENTS].cpu() for t in tensors(output)]
 
-    steps = Steps(order.steps, order.seconds)
+    steps = Steps(order.steps, order.seconds, lambda kind, key: sources.follow(kind, key))
     injection = Injection(order.setting, lambda number, name: steps.tick("call", number, name), keep)
     injection.install()
     modules: Counter[str] = Counter()

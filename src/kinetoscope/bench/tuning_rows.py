@@ -70,14 +70,16 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reports: dict[str, tuple[Report, ...]] = {}
 
 
-def steady(durations: Sequence[float]) -> list[float]:
-    """The steps after warm-up: those after the last one, within the first half, that took over twice the usual."""
+def steady(report: Report) -> list[float]:
+    """The steps after warm-up: those after the last one, within the first half, that took over twice the usual, and
+    after those that were slowed by being watched, as long as as many are left."""
+    durations = report.steps_s
     half = len(durations) // 2
     usual = statistics.median(durations[half:])
-    start = 1
+    start = max(1, min(report.watched, half))
     for index in range(half):
         if durations[index] > 2 * usual:
-            start = index + 1
+            start = max(start, index + 1)
     return list(durations[start:])
 
 
@@ -126,7 +128,7 @@ def _timed(setting: Setting, mine: Sequence[Report], own: Sequence[Setting]) -> 
     error = next((report.error for report in mine if report.error), None)
     if error is not None or not mine or any(len(report.steps_s) < 3 for report in mine):
         return Row(setting=setting, label=setting.label, error=error or "no steps were found")
-    medians = [statistics.median(steady(report.steps_s)) for report in mine]
+    medians = [statistics.median(steady(report)) for report in mine]
     step_s = statistics.median(medians)
     return Row(
         setting=setting,
@@ -134,7 +136,7 @@ def _timed(setting: Setting, mine: Sequence[Report], own: Sequence[Setting]) -> 
         as_written=is_program(setting, own),
         step_s=step_s,
         rounds_s=tuple(medians),
-        steps=sum(len(steady(report.steps_s)) for report in mine),
+        steps=sum(len(steady(report)) for report in mine),
         samples_per_s=None if setting.samples is None else setting.samples / step_s,
         startup_s=_startup(mine[0]),
         peak_memory_bytes=mine[0].peak_memory_bytes,
@@ -182,7 +184,7 @@ def _started(row: Row, eager: Row, output_difference: float | None) -> Row:
 
 
 def _startup(report: Report) -> float:
-    durations = steady(report.steps_s)
+    durations = steady(report)
     warm = report.steps_s[: len(report.steps_s) - len(durations)]
     return report.before_first_step_s + sum(warm) - len(warm) * statistics.median(durations)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -14,6 +14,7 @@ from kinetoscope.bench.generated import TensorArgument
 from kinetoscope.bench.harness import measure
 from kinetoscope.bench.kernels import Subject, arguments
 from kinetoscope.bench.timers import Call
+from kinetoscope.errors import KinetoscopeError
 from kinetoscope.hardware.spec import DeviceSpec
 
 # A kernel this near to its least time has nothing to win that would be told apart.
@@ -155,13 +156,30 @@ def time_cold(
                 problems.append(ready)
             else:
                 calls[str(place)] = ready
-        if not calls:
-            continue
+        medians, lost = _medians(calls, bed, seconds)
+        problems += [f"{group[int(place)].kernel.name}: {why}" for place, why in lost.items()]
+        timed += [(group[int(place)], median_ns) for place, median_ns in medians.items()]
+    return timed, problems
+
+
+def _medians(
+    calls: Mapping[str, Call], bed: Bench, seconds: float
+) -> tuple[dict[str, float], dict[str, str]]:
+    """The cold median of each call, and what is wrong with those that have none."""
+    try:
         session = measure(
             calls, timer=bed.timer, mode="cold", seconds=seconds, warmup_seconds=0.0, precision=0.02
         )
-        timed += [(group[int(place)], session[place].median_ns) for place in calls]
-    return timed, problems
+    except KinetoscopeError as error:
+        if len(calls) == 1:
+            return {}, dict.fromkeys(calls, str(error))
+        # One of them does what cannot be timed, such as no work at all: each for itself then.
+        alone = [_medians({name: call}, bed, seconds / len(calls)) for name, call in calls.items()]
+        return (
+            {name: ns for medians, _ in alone for name, ns in medians.items()},
+            {name: why for _, lost in alone for name, why in lost.items()},
+        )
+    return {name: session[name].median_ns for name in calls}, {}
 
 
 def _ready(subject: Subject, bed: Bench) -> Call | str:

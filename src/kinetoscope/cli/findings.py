@@ -15,21 +15,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.analysis.profile import load
     from kinetoscope.report.build import finding_rows
     from kinetoscope.report.finding_listing import print_findings, render_json
+    from kinetoscope.report.progress import load_shown
     from kinetoscope.report.proof import proofs
 
-    profile = load(*arguments.inputs)
+    profile = load_shown(arguments.inputs)
     proven = proofs(profile)
     rows = finding_rows(profile, proven)
     if arguments.json:
-        print(render_json(rows, proven.unread))
+        print(render_json(rows, (*profile.unread, *proven.unread)))
         return 0
     from kinetoscope.analysis.window import window
     from kinetoscope.report.console import standard_output
 
     start = min((window(trace).start_ns for trace in profile.traces), default=0) / 1000
     unit = "step" if any(len(trace.steps) for trace in profile.traces) else "recording"
-    print_findings(rows, standard_output(), start_us=start, unit=unit, unread=proven.unread)
+    print_findings(
+        rows, standard_output(), start_us=start, unit=unit, unread=(*profile.unread, *proven.unread)
+    )
     return 0

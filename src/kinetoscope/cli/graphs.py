@@ -36,12 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.analysis.compiled import join
-    from kinetoscope.analysis.profile import load
     from kinetoscope.compilation import as_contract
     from kinetoscope.errors import InputError
     from kinetoscope.report.console import standard_output
+    from kinetoscope.report.progress import load_shown
 
-    profile = load(*arguments.inputs)
+    profile = load_shown(arguments.inputs)
     compilation = profile.compilation
     if compilation is None:
         raise InputError(

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kinetoscope.report.document import Report
 
 SUMMARY = "show where the time went: terminal, .html, .json, .md, .txt"
 
@@ -27,20 +33,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.report import destination
-    from kinetoscope.report.build import build
     from kinetoscope.report.formats import renderer
-    from kinetoscope.report.progress import load_shown
 
     output: Path | None = arguments.output
     if output is None:
         from kinetoscope.report.console import standard_output
         from kinetoscope.report.terminal import print_report
 
-        print_report(build(load_shown(arguments.inputs)), arguments.inputs, standard_output())
+        print_report(_report(arguments.inputs), arguments.inputs, standard_output())
         return 0
     render = renderer(output)
     destination.check(output, arguments.inputs)
-    page = render(build(load_shown(arguments.inputs)), arguments.inputs).encode()
+    page = render(_report(arguments.inputs), arguments.inputs).encode()
     destination.write(output, page)
     print(f"wrote {output} ({len(page):,} bytes)", file=sys.stderr)
     return 0
+
+
+def _report(inputs: list[str]) -> Report:
+    """The analyses are loaded while the trace is read."""
+    Thread(target=import_module, args=("kinetoscope.report.build",)).start()
+    from kinetoscope.report.progress import load_shown
+
+    profile = load_shown(inputs)
+    from kinetoscope.report.build import build
+
+    return build(profile)

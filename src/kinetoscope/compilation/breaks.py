@@ -17,6 +17,8 @@ from kinetoscope.compilation.model import GraphBreak, Row
 PLACE = re.compile(r"^Graph break in user code at (.+):(\d+)$", re.M)
 USER_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (.+)\n\s+(.*)$', re.M)
 URL = re.compile(r"please visit:?\s+(\S+)")
+# What Dynamo calls the rest of a function, which begins after the line that it broke at.
+RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)$")
 WRAPPERS = ("Encountered graph break when attempting to", "Failed to handle graph break gracefully")
 RECOMPILE_LIMIT = re.compile(r"(?:recompile_limit|cache_size_limit|[Rr]ecompile limit|cache size limit)")
 

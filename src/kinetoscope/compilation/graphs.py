@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from kinetoscope.compilation import aten, fx, module, records
+from kinetoscope.compilation.breaks import RESUMED
 from kinetoscope.compilation.draft import FrameDraft, GraphDraft
 from kinetoscope.compilation.fx import Node
 from kinetoscope.compilation.model import ExternCall, Fusion, Graph, Kernel, SourceLine
@@ -80,6 +81,8 @@ class Provenance:
         self.kernel_names = {definition.name for definition in parsed.kernels}
         self.backward = module.direction(parsed.aot_id) == "backward"
         self.post_grad = post_grad
+        resumed = RESUMED.match((frame.metrics and frame.metrics.co_name) or "")
+        self.resumed_at = (resumed["function"], int(resumed["line"])) if resumed else None
         self.nodes: dict[str, Node] = {node.name: node for node in fx.nodes(post_grad)}
         dynamo = frame.texts.get("dynamo")
         self.dynamo: dict[str, Node] = {n.name: n for n in fx.nodes(log.text(dynamo))} if dynamo else {}
@@ -195,6 +198,8 @@ class Provenance:
     ) -> tuple[tuple[SourceLine, ...], str | None]:
         """The user's lines, in the order of the graph, and what says so."""
         lines, basis = self._lines(names, call)
+        # Torch gives nodes that its passes make the place that the rest of a broken function was called from.
+        lines = tuple(line for line in lines if (line.function, line.line) != self.resumed_at) or lines
         if basis and self.files and not any(line.file in self.files for line in lines):
             # Code out of the cache carries the lines of whoever compiled it first.
             basis = f"{basis} of the program that filled the cache"

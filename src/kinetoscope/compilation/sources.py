@@ -14,7 +14,7 @@ import msgspec
 
 from kinetoscope.compilation import build, fusion, launchers, log
 from kinetoscope.compilation.build import Beside, Bytecode
-from kinetoscope.compilation.debug_folder import debug_log, is_debug_folder
+from kinetoscope.compilation.debug_folder import debug_fusion, debug_log, dedicated_logs, is_debug_folder
 from kinetoscope.compilation.log import Log
 from kinetoscope.compilation.model import Compilation
 from kinetoscope.errors import InputError
@@ -76,7 +76,9 @@ def _find(item: Path) -> tuple[list[tuple[Log, int | None, Beside]], list[Path]]
         paths = [(item / r.compile_log, r.rank) for r in manifests.read(item).ranks if r.compile_log]
         return [(log.read(path), rank, _beside(path)) for path, rank in paths if path.is_file()], []
     if is_debug_folder(item):
-        return [(debug_log(item), None, Beside())], []
+        logs = [log.read(path) for path in dedicated_logs(item)] or [debug_log(item)]
+        beside = Beside(scheduler=debug_fusion(item) if len(logs) == 1 else build.NO_SCHEDULER)
+        return [(read, None, beside) for read in logs], []
     candidates = list(_candidates(item))
     logs = [path for path in candidates if log.looks_like_compile_log(path)]
     own = {_scheduler_path(path) for path in logs}

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 import polars as pl
 
+from kinetoscope.analysis.categories import matching
 from kinetoscope.findings.scene import Scene
 
+COLUMNS = [
+    "id",
+    "event",
+    "kind",
+    "name",
+    "device",
+    "stream",
+    "start_ns",
+    "duration_ns",
+    "op",
+    "op_name",
+    "step",
+]
 FUSIBLE = ("elementwise", "copy", "random")
 LENGTH = 3  # of two, a compiler saves less than the noise
 MEAN_NS = (
@@ -20,20 +34,20 @@ def elementwise_chains(scene: Scene, work: pl.DataFrame) -> pl.DataFrame:
     A chain is broken by any other work of its stream, also by work that is not in ``work``, by a new step, and where
     its ops begin again (three calls of ``a * b + c`` are three chains).
     """
-    category = pl.col("category").cast(pl.String)
-    fusible = work.filter(
-        category.is_in(FUSIBLE)
-        & (pl.col("kind") == "kernel")
-        & ~pl.col("name")
-        .cast(pl.String)
-        .str.contains("FillFunctor")  # reads nothing: nothing to fuse it with
-        & pl.col("op_name").cast(pl.String).str.starts_with("aten::").fill_null(False)
-    )["id"]
+    fusible = work["id"].filter(
+        matching(work["category"], f"^({'|'.join(FUSIBLE)})$")
+        & (work["kind"] == "kernel")
+        & ~matching(work["name"], "FillFunctor")  # reads nothing: nothing to fuse it with
+        & matching(work["op_name"], "^aten::")
+    )
     if len(fusible) < LENGTH:
-        return work.clear().with_columns(pl.lit(0).alias("chain"), pl.lit(0.0).alias("saved_ns"))
+        return (
+            work.select(COLUMNS).clear().with_columns(pl.lit(0).alias("chain"), pl.lit(0.0).alias("saved_ns"))
+        )
     key = ["device", "stream"]
     ordered = (
-        scene.work.filter(pl.col("kind") != "memset")
+        scene.work.select(COLUMNS)
+        .filter(pl.col("kind") != "memset")
         .sort(*key, "start_ns")
         .with_columns(pl.col("id").is_in(fusible.implode()).alias("fusible"))
     )

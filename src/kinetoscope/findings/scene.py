@@ -29,6 +29,18 @@ HIGH, MEDIUM, LOW = 0.10, 0.03, 0.005
 # A step that takes hardly longer than its device work waits for nothing else.
 DEVICE_BOUND = 1.1
 
+UNASKED = [
+    "rank",
+    "context",
+    "lane",
+    "external_id",
+    "blocks_per_sm",
+    "warps_per_sm",
+    "occupancy_percent",
+    "graph_node",
+    "graph",
+]
+
 SHOWN_GROUPS = 4  # findings of one rule on one rank: kernels beyond the worst few are noise
 SHOWN_EVENTS = 12  # evidence lists the first few events; their number is in the text
 
@@ -56,8 +68,9 @@ class Scene:
 
     @cached_property
     def work(self) -> pl.DataFrame:
-        """Device work that the recorded steps launched (all of it, without steps): ``analysis.work`` with ``op_name``."""
-        table = work(self.trace)
+        """Device work that the recorded steps launched (all of it, without steps): ``analysis.work`` with ``op_name``,
+        without the columns that no rule asks for."""
+        table = work(self.trace).drop(UNASKED)
         if len(self.trace.steps):
             # Work whose launch is not in the file, before any whose launch is, was launched before the recording.
             first = table.filter(pl.col("launch").is_not_null())["start_ns"].min()
@@ -75,8 +88,8 @@ class Scene:
         start, end = within.start_ns, max(within.end_ns, int(self.work["end_ns"].max() or 0))  # type: ignore[arg-type]
         if len(self.trace.steps):
             # What was launched before the first step and runs into it is not the steps' time.
-            earlier = work(self.trace).filter(pl.col("start_ns") < self.first_work_ns)
-            left_over = int(earlier["end_ns"].max() or 0)  # type: ignore[arg-type]
+            ends = work(self.trace).select("start_ns", "end_ns")
+            left_over = int(ends.filter(pl.col("start_ns") < self.first_work_ns)["end_ns"].max() or 0)  # type: ignore[arg-type]
             start = min(max(start, left_over), self.first_work_ns) if left_over > start else start
         return start, end
 
@@ -123,8 +136,8 @@ class Scene:
         return self.busy_ns / self.length_ns
 
     @cached_property
-    def _work_names(self) -> pl.DataFrame:
-        return named.index(self.work.with_row_index("row"), "row")
+    def _work_names(self) -> named.Index:
+        return named.Index(self.work["name"])
 
     def host(self, pattern: str) -> pl.DataFrame:
         """The host events whose name contains the regular expression, in order of ``id``."""
@@ -132,7 +145,7 @@ class Scene:
 
     def kernels(self, pattern: str) -> pl.DataFrame:
         """The device work of the recorded steps whose name contains the regular expression."""
-        return self.work[named.rows(self._work_names, pattern, "row")]
+        return self.work[self._work_names.rows(pattern)]
 
     def inside(self, table: pl.DataFrame) -> pl.DataFrame:
         """The rows of a table of events that begin between the bounds."""
@@ -166,7 +179,8 @@ class Scene:
         return self.trace.devices[0].multiprocessors if self.trace.devices else None
 
     def _property(self, name: str, otherwise: int) -> int:
-        return int(self.trace.devices[0].properties.get(name, otherwise)) if self.trace.devices else otherwise
+        value = self.trace.devices[0].properties.get(name) if self.trace.devices else None
+        return value if isinstance(value, int) and 0 < value < 1 << 31 else otherwise
 
     @property
     def threads_per_multiprocessor(self) -> int:
@@ -189,7 +203,7 @@ class Scene:
         # Shapes are few, launches are many: the texts are read once each.
         for triple, name in (("grid", "blocks"), ("block", "threads")):
             sizes = launches.select(pl.col(triple).unique()).with_columns(
-                _product(pl.col(triple)).alias(name)
+                _product(pl.col(triple).cast(pl.String)).alias(name)
             )
             launches = launches.join(sizes, on=triple, how="left", maintain_order="left")
         return launches.with_columns(resident.alias("resident"))
@@ -308,8 +322,8 @@ def scenes(profile: Profile) -> tuple[Scene, ...]:
 
 def heaviest(events: pl.DataFrame, *by: str) -> list[pl.DataFrame]:
     """The groups of events that would save most (column ``saved_ns``), ``SHOWN_GROUPS`` of them at most."""
-    top = events.group_by(*by).agg(pl.col("saved_ns").sum().alias("together_ns"))
-    top = top.sort("together_ns", descending=True).head(SHOWN_GROUPS)
+    top = events.group_by(*by, maintain_order=True).agg(pl.col("saved_ns").sum().alias("together_ns"))
+    top = top.sort("together_ns", descending=True, maintain_order=True).head(SHOWN_GROUPS)
     kept = events.join(top, on=list(by), maintain_order="left").sort(
         "together_ns", descending=True, maintain_order=True
     )
@@ -342,5 +356,5 @@ def _frames(host: pl.DataFrame, row: int | None) -> Iterable[str]:
 
 def _product(triple: pl.Expr) -> pl.Expr:
     """The product of a JSON list of three numbers."""
-    numbers = triple.str.extract_all(r"\d+").list.eval(pl.element().cast(pl.Int64))
-    return numbers.list.eval(pl.element().product()).list.first()
+    numbers = triple.str.extract_all(r"\d+").list.eval(pl.element().cast(pl.Float64))
+    return numbers.list.eval(pl.element().product()).list.first().cast(pl.Int64, strict=False)

@@ -34,7 +34,8 @@ def chain(trace: Trace) -> pl.DataFrame:
     """
     host = trace.host_events
     waits = waits_of(trace)
-    table = work(trace).filter(pl.col("duration_ns") > 0)
+    table = work(trace).select("id", "device", "start_ns", "duration_ns", "end_ns", "launch")
+    table = table.filter(pl.col("duration_ns") > 0)
     launched = host["start_ns"].gather(table["launch"])
     latency = (table["start_ns"] - launched).drop_nulls()
     # What a launch takes to arrive at an empty queue: nearly the least of all, since most find others before them.
@@ -61,15 +62,12 @@ def chain(trace: Trace) -> pl.DataFrame:
         pl.when(queued.fill_null(False)).then("arrived").otherwise("start_ns").alias("ready_ns"),
         # What has no launch was launched before the recording, or by the launch that the work before it came from.
         pl.col("launched").forward_fill().over("device").fill_null(0).alias("at"),
-    )
-    ended = waits.select("at", pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).alias("part"))
+    ).drop("launched", "arrived", "before", "idle_ns", "own_end_ns")
+    part = waits["at"].search_sorted(table["at"], side="right").cast(pl.UInt32)
     # A part's first piece cannot move by what happens inside the part.
     first = pl.int_range(0, pl.len()).over("device", "part") == 0
     return (
-        table.sort("at")
-        .join_asof(ended, on="at")
-        .with_columns(pl.col("part").fill_null(0))
-        .sort("device", "start_ns", "id")
+        table.with_columns(part.alias("part"))
         .with_columns(
             pl.when(first).then("start_ns").otherwise("ready_ns").alias("ready_ns"),
             pl.when(first).then(0).otherwise("gap_ns").alias("gap_ns"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import msgspec
@@ -27,10 +28,24 @@ from kinetoscope.report import document
 from kinetoscope.report.proof import Measured, Proofs, proofs
 from kinetoscope.report.timings import timings
 
+ONE_BY_ONE = 2_000_000  # events; from here on two analyses at a time would take half a gigabyte more
+
 
 def build(profile: Profile) -> document.Report:
-    """Run every analysis and put the results together. Times become microseconds here and nowhere else."""
+    """Run every analysis and put the results together. Times become microseconds here and nowhere else.
+
+    The findings take as long as all the rest: they are looked for beside it, where memory is no matter.
+    """
+    events = sum(trace.source.events for trace in profile.traces)
     proven = proofs(profile)
+    with ThreadPoolExecutor(1) as beside:
+        found = beside.submit(finding_rows, profile, proven)
+        if events > ONE_BY_ONE:
+            wait([found])
+        return _report(profile, proven, found)
+
+
+def _report(profile: Profile, proven: Proofs, findings: Future[list[document.FindingRow]]) -> document.Report:
     return document.Report(
         kinetoscope=__version__,
         sources=_sources(profile),
@@ -41,12 +56,12 @@ def build(profile: Profile) -> document.Report:
         steps=_steps(profile),
         ops=_ops(profile),
         graphs=_graphs(profile),
-        findings=finding_rows(profile, proven),
+        findings=findings.result(),
         health=_health(profile),
         idle=_idle(profile),
         timings=timings(profile),
         compilation=as_contract(profile.compilation, join(profile)) if profile.compilation else None,
-        unread=list(proven.unread),
+        unread=[*profile.unread, *proven.unread],
     )
 
 
@@ -299,6 +314,7 @@ def _idle(profile: Profile) -> list[document.IdleRow]:
             share_of_window=row["share_of_window"],
             gaps=row["gaps"],
             busy_inside_collectives_us=_us(row["inside_collectives_ns"]),
+            text=row["text"],
         )
         for row in idle(profile).iter_rows(named=True)
     ]

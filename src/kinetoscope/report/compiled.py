@@ -65,8 +65,9 @@ def _title(compilation: Compilation) -> str:
         numbers.count(len(compilation.recompilations), "recompilation"),
         numbers.count(len(compilation.graphs), "graph"),
         numbers.count(len(compilation.kernels), "generated kernel"),
-        f"{numbers.time(sum(f.compile_s for f in compilation.frames) * 1e6)} compiling",
     ]
+    if seconds := sum(frame.compile_s for frame in compilation.frames):
+        facts.append(f"{numbers.time(seconds * 1e6)} compiling")
     return " · ".join(facts)
 
 
@@ -144,12 +145,13 @@ def _graphs(compilation: Compilation) -> Iterable[RenderableType]:
         return
     timed = any(graph.launches for graph in compilation.graphs)
     yield from heading("Graphs", "share of device time" if timed else "")
-    table = columns("left*", *("right",) * 5, *(("right",) * 4 if timed else ()))
-    times = ("device time", "share", "of peak", "calls") if timed else ()
+    rated = any(graph.costed_us for graph in compilation.graphs)
+    table = columns("left*", *("right",) * 5, *(("right",) * (3 + rated) if timed else ()))
+    times = ("device time", "share", *(["of peak"] if rated else []), "calls") if timed else ()
     heads(table, "graph", "ops", "kernels", "library", "saved", "fusion", *times)
     order = sorted(compilation.graphs, key=lambda g: (-(g.device_time_us or 0.0), g.index))
     for graph in order[:GRAPHS]:
-        table.add_row(*_graph_cells(graph), *(_time_cells(graph) if timed else ()))
+        table.add_row(*_graph_cells(graph), *(_time_cells(graph, rated=rated) if timed else ()))
     yield table
     yield from rest(len(order) - GRAPHS, "graph")
 
@@ -168,10 +170,11 @@ def _fused(graph: Graph) -> str:
     return f"{nodes[0]} → {nodes[-1]}" if nodes else "–"
 
 
-def _time_cells(graph: Graph) -> Iterable[Text]:
+def _time_cells(graph: Graph, *, rated: bool) -> Iterable[Text]:
     yield Text(numbers.time(graph.device_time_us or 0.0))
     yield Text(numbers.percent(graph.share_of_device_time or 0.0))
-    yield Text(_of_peak(graph))
+    if rated:
+        yield Text(_of_peak(graph))
     yield Text(numbers.count(graph.calls or 0))
 
 
@@ -181,10 +184,10 @@ def _kernels(compilation: Compilation) -> Iterable[RenderableType]:
     timed = any(kernel.launches for kernel in compilation.kernels)
     yield from heading("Generated kernels", "by device time" if timed else "in the order they were written")
     # A kernel's name begins with its category: where there is more to say, that is enough.
-    table = columns("left*", "left", "left*", *(("right",) * 3 if timed else ("left",)))
-    heads(
-        table, "kernel", "graph", "source", *(("device time", "share", "of peak") if timed else ("category",))
-    )
+    rated = any(kernel.median_us for kernel in compilation.kernels)
+    table = columns("left*", "left", "left*", *(("right",) * (2 + rated) if timed else ("left",)))
+    times = ("device time", "share", *(["of peak"] if rated else []))
+    heads(table, "kernel", "graph", "source", *(times if timed else ("category",)))
     order = sorted(compilation.kernels, key=lambda k: -(k.device_time_us or 0.0))
     for kernel in order[:KERNELS]:
         table.add_row(
@@ -192,7 +195,7 @@ def _kernels(compilation: Compilation) -> Iterable[RenderableType]:
             Text(f"{kernel.compile_id} {kernel.direction}"),
             Name(source(kernel)),
             *(
-                _kernel_times(kernel)
+                _kernel_times(kernel, rated=rated)
                 if timed
                 else (Text(kernel.category, style=palette.category(kernel.category)),)
             ),
@@ -210,10 +213,11 @@ def _kernels(compilation: Compilation) -> Iterable[RenderableType]:
             yield Text(names.plain(text), style="yellow")
 
 
-def _kernel_times(kernel: Kernel) -> Iterable[Text]:
+def _kernel_times(kernel: Kernel, *, rated: bool) -> Iterable[Text]:
     yield Text(numbers.time(kernel.device_time_us or 0.0))
     yield Text(numbers.percent(kernel.share_of_device_time or 0.0))
-    yield Text("refused" if kernel.refused else _percent(kernel.speed_of_light))
+    if rated:
+        yield Text("refused" if kernel.refused else _percent(kernel.speed_of_light))
 
 
 def _percent(share: float | None) -> str:
@@ -242,15 +246,16 @@ def _lines(joined: Joined) -> Iterable[RenderableType]:
     yield from heading(
         "Source lines", "device time of the kernels that compute the line; fused ones count for each"
     )
-    table = columns("left", "left*", "right", "right", "right", "right")
-    heads(table, "line", "code", "device time", "share", "of peak", "kernels")
+    rated = any(row.costed_us for row in joined.source_lines)
+    table = columns("left", "left*", *("right",) * (3 + rated))
+    heads(table, "line", "code", "device time", "share", *(["of peak"] if rated else []), "kernels")
     for row in joined.source_lines[:LINES]:
         table.add_row(
             Text(place(row.file, row.line)),
             Name(row.code),
             Text(numbers.time(row.device_time_us)),
             Text(numbers.percent(row.share_of_device_time)),
-            Text(_of_peak(row)),
+            *([Text(_of_peak(row))] if rated else []),
             Text(str(row.kernels)),
         )
     yield table

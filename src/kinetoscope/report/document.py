@@ -198,6 +198,8 @@ class IdleRow(msgspec.Struct, frozen=True, kw_only=True):
     rank: int = 0
     gaps: int = 0
     busy_inside_collectives_us: float = 0.0
+    text: str | None = None
+    """What explains most of it."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,4 +219,4 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     graphs: list[GraphRow] = []
     compilation: dict[str, Any] | None = None
     unread: list[str] = []
-    """Measurements in the recording that cannot be read, and why."""
+    """What stands in the folder or recording and cannot be read, and why."""

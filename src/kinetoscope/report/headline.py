@@ -95,13 +95,22 @@ def step_names(report: Report) -> list[str]:
 
 
 def idle_causes(report: Report) -> list[IdleRow]:
-    """Idle time by cause over all devices, largest first; shares are of the devices' windows together."""
+    """Idle time by cause over all devices, largest first; shares are of the devices' windows together, the text is
+    that of the device which idled longest for that cause."""
     windows = sum(row.window_us for row in report.devices)
     totals: dict[str, float] = {}
-    for row in report.idle:
+    texts: dict[str, str | None] = {}
+    for row in sorted(report.idle, key=lambda row: -row.idle_us):
         totals[row.cause] = totals.get(row.cause, 0.0) + row.idle_us
+        texts.setdefault(row.cause, row.text)
     rows = [
-        IdleRow(device=-1, cause=cause, idle_us=total, share_of_window=total / windows if windows else 0.0)
+        IdleRow(
+            device=-1,
+            cause=cause,
+            idle_us=total,
+            share_of_window=total / windows if windows else 0.0,
+            text=texts[cause],
+        )
         for cause, total in totals.items()
         if total
     ]

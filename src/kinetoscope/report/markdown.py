@@ -100,9 +100,10 @@ def _busy(report: Report) -> Iterable[str]:
             numbers.time(row.window_us),
         )
     if causes := headline.idle_causes(report):
-        yield from ("", *_head("idle because", "time", "share of window"))
+        yield from ("", *_head("idle because", "time", "share of window", "mostly"))
         for cause in causes:
-            yield _row(escape(cause.cause), numbers.time(cause.idle_us), _percent(cause.share_of_window))
+            time, share = numbers.time(cause.idle_us), _percent(cause.share_of_window)
+            yield _row(escape(cause.cause), time, share, escape(names.shorten(cause.text or "", 200)))
 
 
 def _categories(report: Report) -> Iterable[str]:

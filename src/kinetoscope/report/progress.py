@@ -17,13 +17,16 @@ EVERY = 0.1  # seconds between two lines on a terminal
 
 
 def load_shown(inputs: Sequence[str]) -> Profile:
-    """``load`` for a command: what takes long shows on stderr.
+    """``load`` for a command: what takes long, and what was left out, shows on stderr.
 
     Raises:
         InputError: an input cannot be used.
     """
     with reading() as progress:
-        return load(*inputs, progress=progress)
+        profile = load(*inputs, progress=progress)
+    for sentence in profile.unread:
+        sys.stderr.write(f"kinetoscope: {names.plain(sentence)}\n")
+    return profile
 
 
 class Reading:

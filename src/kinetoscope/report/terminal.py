@@ -21,6 +21,7 @@ CATEGORIES = 8
 GRAPHS = 3
 KERNELS = 10
 OPS = 12
+WORTH_WORDS = 0.05  # of the window, unexplained
 
 # Without colour the uses of time are still told apart, by their fill.
 _FILLS = {palette.COMPUTE: "█", palette.COMMUNICATION: "▓", palette.COPY: "▒", palette.IDLE: "░"}
@@ -137,6 +138,9 @@ def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
             f"{names.plain(row.cause)} {numbers.percent(row.share_of_window)}" for row in causes[:4]
         )
         yield Text.assemble(("idle because  ", "dim"), listed)
+    for row in causes:
+        if row.cause == "unexplained" and row.share_of_window >= WORTH_WORDS and row.text:
+            yield Prose(f"unexplained: mostly, {names.shorten(row.text, 300)}", style="dim")
 
 
 def _categories(report: Report, ascii_only: bool) -> Iterable[RenderableType]:

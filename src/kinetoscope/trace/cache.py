@@ -23,15 +23,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import polars as pl
 
 from kinetoscope import __version__
 from kinetoscope.recording import manifest
-from kinetoscope.trace import schema
 from kinetoscope.trace.model import DeviceProperties, Source, Trace
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from kinetoscope.trace.schema import Schema
 
 WORTH_KEEPING = 50_000  # events; below this reading is as fast
 _DEFAULT_SIZE = 2 << 30
@@ -51,6 +54,10 @@ def recall(path: Path) -> Trace | None:
     folder = _entry(path)
     if folder is None or not folder.is_dir():
         return None
+    import polars as pl
+
+    from kinetoscope.trace import schema
+
     try:
         facts = msgspec.json.decode((folder / _FACTS).read_bytes(), type=_Facts)
         tables = {name: _table(folder, name, declared) for name, declared in schema.TABLES.items()}
@@ -72,6 +79,10 @@ def keep(path: Path, trace: Trace) -> None:
     folder = _entry(path)
     if folder is None or trace.source.events < WORTH_KEEPING or folder.is_dir():
         return
+    import polars as pl
+
+    from kinetoscope.trace import schema
+
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
@@ -140,7 +151,11 @@ def _key(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _table(folder: Path, name: str, declared: schema.Schema) -> pl.DataFrame:
+def _table(folder: Path, name: str, declared: Schema) -> pl.DataFrame:
+    import polars as pl
+
+    from kinetoscope.trace import schema
+
     table = pl.read_parquet(folder / f"{name}.parquet")
     if table.schema != pl.DataFrame(schema=schema.dtypes(declared)).schema:
         raise ValueError(f"{name} is not as declared")

@@ -36,7 +36,7 @@ def nanoseconds(column: pl.Series) -> pl.Series:
 
 
 class Meaning(NamedTuple):
-    """What codes stand for: names and categories, other texts, and the pid and tid of lanes."""
+    """What codes stand for: names and categories, other texts (both Categorical), and the pid and tid of lanes."""
 
     names: pl.Series
     texts: pl.Series
@@ -62,7 +62,7 @@ class Meaning(NamedTuple):
     def _column(self, column: pl.Series) -> pl.Series:
         name = column.name
         if name == "name":
-            return self.names.cast(pl.Categorical).gather(column).alias(name)
+            return self.names.gather(column).alias(name)
         if name == "category":
             used = column.unique().drop_nulls()
             today = pl.Series([canonical(category) for category in self.names.gather(used)], dtype=pl.String)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,16 +11,14 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from kinetoscope.errors import NotATraceError
-from kinetoscope.trace import cache, schema
+from kinetoscope.trace import cache
 from kinetoscope.trace.container import open_supply
 from kinetoscope.trace.cutter import Cutter
 from kinetoscope.trace.damage import described, is_complete
 from kinetoscope.trace.decode import Batch
-from kinetoscope.trace.link import link
 from kinetoscope.trace.model import DeviceProperties, Source, Trace
 from kinetoscope.trace.recognise import refuse_document
 from kinetoscope.trace.spans import Span, decode_span
-from kinetoscope.trace.tables import Assembly
 from kinetoscope.trace.workers import Workers, cores
 
 Progress = Callable[[int, int], None]
@@ -54,9 +52,15 @@ def _read(path: Path, progress: Progress | None) -> Trace:
     with closing(open_supply(path, moved)) as supply:
         start = supply.window(0, 1 << 16)
         cutter = Cutter(supply)
-        assembly = Assembly()
-        for batch in _batches(cutter.spans(), cores() if supply.reaches(IN_PROCESS) else 1):
-            assembly.add(batch)
+        with _decoding(cutter.spans(), cores() if supply.reaches(IN_PROCESS) else 1) as batches:
+            # Polars is loaded while the first spans are decoded.
+            from kinetoscope.trace import schema
+            from kinetoscope.trace.link import link
+            from kinetoscope.trace.tables import Assembly
+
+            assembly = Assembly()
+            for batch in batches:
+                assembly.add(batch)
         metadata = cutter.metadata()
     if not assembly.holds_a_trace:
         _refuse_empty(path, start, metadata)
@@ -93,12 +97,13 @@ def _tell(progress: Progress, size: int, at: int) -> None:
     progress(at, size)
 
 
-def _batches(spans: Iterable[Span], processes: int) -> Iterator[Batch]:
+@contextmanager
+def _decoding(spans: Iterator[Span], processes: int) -> Generator[Iterator[Batch], None, None]:
     if processes == 1:
-        yield from map(decode_span, spans)
+        yield map(decode_span, spans)
         return
     with Workers(processes) as workers:
-        yield from workers.decode(spans)
+        yield workers.decode(spans)
 
 
 def _refuse_empty(path: Path, start: bytes, metadata: Mapping[str, Any]) -> NoReturn:
@@ -114,7 +119,7 @@ def _refuse_empty(path: Path, start: bytes, metadata: Mapping[str, Any]) -> NoRe
 def _rank(metadata: Mapping[str, Any]) -> int:
     distributed = metadata.get("distributedInfo")
     rank: Any = distributed.get("rank") if isinstance(distributed, dict) else None
-    return rank if isinstance(rank, int) else 0
+    return rank if type(rank) is int and 0 <= rank < 1 << 31 else 0
 
 
 def _devices(metadata: Mapping[str, Any]) -> tuple[DeviceProperties, ...]:
@@ -133,8 +138,13 @@ def _properties(entry: dict[str, Any]) -> DeviceProperties:
     return DeviceProperties(
         entry["id"],
         str(entry.get("name", "")),
-        entry.get("totalGlobalMem"),
+        _count(entry.get("totalGlobalMem"), 1 << 53),
         (major, minor) if isinstance(major, int) and isinstance(minor, int) else None,
-        entry.get("numSms"),
+        _count(entry.get("numSms"), 1 << 31),
         MappingProxyType(entry),
     )
+
+
+def _count(value: Any, below: int) -> int | None:
+    """A number above 0, or null: files say absurd things."""
+    return value if type(value) is int and 0 < value < below else None

@@ -100,7 +100,7 @@ def refuse_document(path: Path, start: bytes) -> NoReturn:
     try:
         msgspec.json.decode(start)
         is_json = True
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         is_json = bool(_JSON_START.match(start)) and bool(keys)
     what = (
         "JSON, but nothing in it is an event of a trace"

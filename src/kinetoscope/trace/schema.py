@@ -21,7 +21,7 @@ class Column(NamedTuple):
 Schema = dict[str, Column]
 
 TEXT = pl.String
-NAME = pl.Categorical
+NAME = pl.Categorical  # texts that repeat: four bytes a row, and as fast to compare as numbers
 
 LANES: Schema = {
     "id": Column(pl.UInt32, "row number; `lane` of the other tables"),
@@ -49,22 +49,22 @@ HOST_EVENTS: Schema = {
     "external_id": Column(pl.Int64, "Kineto's id of an op; runtime calls carry the id of the op they serve"),
     "sequence": Column(pl.Int64, "autograd sequence number; joins a forward op to its backward"),
     "forward_thread": Column(pl.Int64, "thread that ran the forward op; non-zero only on backward ops"),
-    "input_dims": Column(TEXT, "JSON of the recorded input shapes"),
-    "input_types": Column(TEXT, "JSON of the recorded input dtypes"),
-    "input_strides": Column(TEXT, "JSON of the recorded input strides"),
-    "concrete_inputs": Column(TEXT, "JSON of the recorded scalar arguments"),
-    "call_stack": Column(TEXT, "python stack of the op, innermost first, where it was recorded"),
+    "input_dims": Column(NAME, "JSON of the recorded input shapes"),
+    "input_types": Column(NAME, "JSON of the recorded input dtypes"),
+    "input_strides": Column(NAME, "JSON of the recorded input strides"),
+    "concrete_inputs": Column(NAME, "JSON of the recorded scalar arguments"),
+    "call_stack": Column(NAME, "python stack of the op, innermost first, where it was recorded"),
     "python_id": Column(pl.Int64, "id of a python_function event"),
     "python_parent_id": Column(pl.Int64, "id of the python_function that called it"),
     "python_module_id": Column(pl.Int64, "python_function events `nn.Module: NAME_n`: which module object"),
     "kernel_file": Column(
-        TEXT, "triton launches: the file of the generated kernel (its name is the hash), where recorded"
+        NAME, "triton launches: the file of the generated kernel (its name is the hash), where recorded"
     ),
     "kernel_flops": Column(pl.Int64, "triton launches: FLOPs that Inductor counted, where recorded"),
     "kernel_gigabytes": Column(
         pl.Float64, "triton launches: 1e9 bytes that Inductor counted, where recorded"
     ),
-    "collective": Column(TEXT, "record_param_comms: JSON of the recorded collective's arguments"),
+    "collective": Column(NAME, "record_param_comms: JSON of the recorded collective's arguments"),
 }
 
 DEVICE_EVENTS: Schema = {
@@ -80,8 +80,8 @@ DEVICE_EVENTS: Schema = {
     "duration_ns": Column(pl.Int64, ""),
     "correlation": Column(pl.Int64, "joins to the launch"),
     "external_id": Column(pl.Int64, "id of the op that launched it, where recorded"),
-    "grid": Column(TEXT, "JSON [x, y, z] blocks"),
-    "block": Column(TEXT, "JSON [x, y, z] threads"),
+    "grid": Column(NAME, "JSON [x, y, z] blocks"),
+    "block": Column(NAME, "JSON [x, y, z] threads"),
     "registers": Column(pl.Int32, "registers per thread"),
     "shared_memory_bytes": Column(pl.Int64, "shared memory per block"),
     "blocks_per_sm": Column(pl.Float64, ""),
@@ -90,7 +90,7 @@ DEVICE_EVENTS: Schema = {
     "bytes": Column(pl.Int64, "copies and memsets: bytes moved"),
     "graph_node": Column(pl.Int64, "CUDA-graph node id, where recorded"),
     "graph": Column(pl.Int64, "CUDA-graph id, where recorded"),
-    "collective": Column(TEXT, "communication kernels: JSON of the recorded collective's arguments"),
+    "collective": Column(NAME, "communication kernels: JSON of the recorded collective's arguments"),
     # joined by trace.link
     "launch": Column(pl.UInt32, "row of `host_events`: the runtime or driver call; null = unattributed"),
     "op": Column(

@@ -80,8 +80,8 @@ class Assembly:
             frames[room] = pl.concat(parts, how="diagonal_relaxed")
         frames = self._believable(frames)
         meaning = Meaning(
-            pl.Series("name", list(self._names), pl.String),
-            pl.Series("text", [None, *list(self._texts)[1:]], pl.String),
+            pl.Series("name", list(self._names), pl.String).cast(schema.NAME),
+            pl.Series("text", [None, *list(self._texts)[1:]], pl.String).cast(schema.NAME),
             pl.Series("pid", [pid for pid, _ in self._lanes], pl.String),
             pl.Series("tid", [tid for _, tid in self._lanes], pl.String),
         )
@@ -107,7 +107,8 @@ class Assembly:
             self.unused["i"] = self.unused.get("i", 0) + marks
         memory = instants.filter(is_memory).rename({"device_id": "device", "memory_bytes": "bytes"})
         return schema.conform(
-            memory.with_columns(pl.col("address").cast(pl.UInt64, strict=False)), schema.MEMORY
+            memory.with_columns(pl.col("address").cast(pl.String).cast(pl.UInt64, strict=False)),
+            schema.MEMORY,
         )
 
     def _count_damage(self, code: str, count: int) -> None:
@@ -183,7 +184,10 @@ def _on_device(frame: pl.DataFrame | None, meaning: Meaning, order: list[str]) -
     pid, tid = (part.cast(pl.Int64, strict=False).gather(lane) for part in (meaning.pid, meaning.tid))
     absent = pl.lit(ABSENT)
     placed = frame.with_columns(
-        pl.coalesce(pl.col("device").replace(absent, None), pid, 0).cast(pl.Int32, strict=False),
+        pl.coalesce(
+            part.cast(pl.Int32, strict=False)
+            for part in (pl.col("device").replace(absent, None), pl.lit(pid), pl.lit(0))
+        ),
         pl.coalesce(pl.col("stream").replace(absent, None), tid, 0).alias("stream"),
     )
     del frame
@@ -197,7 +201,7 @@ def _on_device(frame: pl.DataFrame | None, meaning: Meaning, order: list[str]) -
 def _lanes(meaning: Meaning, labels: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     lanes = pl.DataFrame([meaning.pid, meaning.tid]).with_row_index("id")
     if len(labels):
-        labels = labels.with_columns(pl.col("name").cast(pl.String))
+        labels = labels.with_columns(pl.col("name", "pid", "tid", "label").cast(pl.String))
         processes = labels.filter(pl.col("name") == "process_name").select("pid", process_name="label")
         threads = labels.filter(pl.col("name") == "thread_name").select("pid", "tid", thread_name="label")
         for named, key in ((processes, ["pid"]), (threads, ["pid", "tid"])):

@@ -11,9 +11,10 @@ import pickle
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, BinaryIO
@@ -44,6 +45,7 @@ class Workers:
 
     def __init__(self, count: int) -> None:
         self._count = count
+        self._threads = ThreadPoolExecutor(count)
         self._idle: SimpleQueue[subprocess.Popen[bytes] | None] = SimpleQueue()
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -56,6 +58,7 @@ class Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(cancel_futures=True)
         for process in self._started:
             process.kill()
         for process in self._started:
@@ -65,16 +68,18 @@ class Workers:
                     with suppress(OSError):  # what it did not read before it was ended
                         pipe.close()
 
-    def decode(self, spans: Iterable[Span]) -> Iterator[Batch]:
-        """What every span packs into, in order; at most two per process are under way."""
-        with ThreadPoolExecutor(self._count) as threads:
-            under_way: deque[Future[Batch]] = deque()
-            for span in spans:
-                under_way.append(threads.submit(self._decode, span))
-                if len(under_way) >= 2 * self._count:
-                    yield under_way.popleft().result()
-            while under_way:
-                yield under_way.popleft().result()
+    def decode(self, spans: Iterator[Span]) -> Iterator[Batch]:
+        """What every span packs into, in order; two per process are under way, the first of them from the call on."""
+        under_way = deque(self._submit(span) for span in islice(spans, 2 * self._count))
+        return self._in_order(under_way, spans)
+
+    def _in_order(self, under_way: deque[Future[Batch]], spans: Iterator[Span]) -> Iterator[Batch]:
+        while under_way:
+            yield under_way.popleft().result()
+            under_way.extend(map(self._submit, islice(spans, 1)))
+
+    def _submit(self, span: Span) -> Future[Batch]:
+        return self._threads.submit(self._decode, span)
 
     def _decode(self, span: Span) -> Batch:
         process = self._idle.get()

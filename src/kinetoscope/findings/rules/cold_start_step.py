@@ -30,6 +30,7 @@ import polars as pl
 
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Evidence, Finding, Saving
+from kinetoscope.findings.named import host_rows
 from kinetoscope.findings.scene import Scene, scenes
 
 FACTOR = (
@@ -77,8 +78,9 @@ def _first_step(scene: Scene) -> Iterable[Finding]:
 def _dead_window(scene: Scene) -> Iterable[Evidence]:
     """The gap between entering an annotation of the first step and the first event inside it, against later ones."""
     host = scene.trace.host_events
-    notes = host.filter(pl.col("category").cast(pl.String) == "user_annotation").filter(
-        pl.col("parent").is_in(scene.trace.steps["host_event"].implode())
+    host = host.select("id", "event", "name", "category", "parent", "start_ns")
+    notes = host.filter(pl.col("parent").is_in(scene.trace.steps["host_event"].implode())).filter(
+        pl.col("category").cast(pl.String) == "user_annotation"
     )
     inside = (
         host.filter(pl.col("parent").is_in(notes["id"].implode()))
@@ -106,7 +108,9 @@ def _dead_window(scene: Scene) -> Iterable[Evidence]:
 
 def _first_launches(scene: Scene) -> Iterable[Finding]:
     host = scene.trace.host_events
-    launching = pl.concat([scene.host(LAUNCH)["id"], scene.trace.device_events["op"].drop_nulls()]).unique()
+    launching = pl.concat(
+        [host_rows(scene.trace, LAUNCH), scene.trace.device_events["op"].drop_nulls()]
+    ).unique()
     # A long launch with the device idle behind it is loading; with the device busy, the queue was full.
     waited = scene.gaps.filter(
         (pl.col("cause") == "host-op")

@@ -78,7 +78,10 @@ def _beyond_its_bytes(uneven: pl.DataFrame) -> pl.DataFrame:
 
     Ranks cannot be compared one by one here: the same collective has another size on each."""
     sizes = (
-        pl.col("collective").str.json_path_match(f"$['{side} msg nelems']").cast(pl.Float64, strict=False)
+        pl.col("collective")
+        .cast(pl.String)
+        .str.json_path_match(f"$['{side} msg nelems']")
+        .cast(pl.Float64, strict=False)
         for side in ("In", "Out")
     )
     sized = uneven.with_columns(pl.max_horizontal(*sizes).alias("elements")).filter(pl.col("elements") > 0)
@@ -90,7 +93,10 @@ def _uneven_splits(scene: Scene) -> pl.DataFrame:
     """Collectives with recorded split sizes whose largest is far above their mean."""
     collectives = scene.work.filter(pl.col("collective").is_not_null())
     texts = {
-        side: pl.col("collective").str.json_path_match(f"$['{side} split size']").fill_null("")
+        side: pl.col("collective")
+        .cast(pl.String)
+        .str.json_path_match(f"$['{side} split size']")
+        .fill_null("")
         for side in ("In", "Out")
     }
     ratios = []

@@ -40,15 +40,20 @@ def find(profile: Profile) -> Iterable[Finding]:
         if copies.is_empty():
             continue
         key = ["device", "stream"]
-        ordered = scene.work.filter(pl.col("kind") != "memset").sort(*key, "start_ns")
+        ordered = (
+            scene.work.select("id", *key, "kind", "start_ns", "category", "op", "correlation")
+            .filter(pl.col("kind") != "memset")
+            .sort(*key, "start_ns")
+        )
         following = [
             pl.col(c).shift(-1).over(key).alias(f"next_{c}") for c in ("category", "op", "correlation")
         ]
         hidden = ordered.with_columns(following).filter(
-            pl.col("name").cast(pl.String).str.starts_with("Memcpy DtoD")
+            pl.col("id").is_in(copies["id"].implode())
             & (pl.col("next_category").cast(pl.String) == "matmul")
             & ((pl.col("op") == pl.col("next_op")) | (pl.col("correlation") == pl.col("next_correlation")))
         )
+        hidden = hidden.select("id").join(copies, on="id", maintain_order="left")
         saving = scene.device_saving(
             hidden.with_columns(pl.col("duration_ns").alias("saved_ns")), "the copies' own time"
         )

@@ -25,6 +25,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.roofline import costed
 from kinetoscope.findings import proofs
@@ -41,12 +42,13 @@ PRODUCTS = ("matmul", "convolution", "template")
 
 def find(profile: Profile) -> Iterable[Finding]:
     for scene in scenes(profile):
-        products = scene.work.filter(pl.col("category").cast(pl.String).is_in(PRODUCTS))["id"]
-        calls = costed(scene.trace).filter(
+        products = scene.work["id"].filter(matching(scene.work["category"], f"^({'|'.join(PRODUCTS)})$"))
+        costs = costed(scene.trace)
+        calls = costs.filter(
             pl.col("id").is_in(products.implode())
             & (pl.col("time_ns") >= LONG_NS)
             & (pl.col("flops") / pl.col("peak_flops") > pl.col("bytes") / pl.col("peak_bandwidth"))
-            & ~pl.col("name").cast(pl.String).str.contains(MISALIGNED)
+            & ~matching(costs["name"], MISALIGNED)
         )
         calls = calls.with_columns(
             (pl.col("flops") / pl.col("time_ns") * 1e9 / pl.col("peak_flops")).alias("share")

@@ -24,6 +24,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
@@ -35,10 +36,11 @@ TINY_NS = 5_000  # shorter than any launch
 def find(profile: Profile) -> Iterable[Finding]:
     for scene in scenes(profile):
         host = scene.trace.host_events
-        eager = scene.work.filter(
-            pl.col("op_name").cast(pl.String).str.starts_with("aten::")
-            & (pl.col("kind") == "kernel")
-            & (pl.col("category").cast(pl.String) != "optimizer")
+        work = scene.work
+        eager = work.select("id", "op", "op_name", "duration_ns").filter(
+            matching(work["op_name"], "^aten::")
+            & (work["kind"] == "kernel")
+            & ~matching(work["category"], "^optimizer$")
         )
         ops = (
             eager.group_by("op_name")
@@ -53,7 +55,7 @@ def find(profile: Profile) -> Iterable[Finding]:
         )
         if ops.is_empty():
             continue
-        calls = host[ops["op"].explode().sort()]
+        calls = host.select("id", "start_ns", "duration_ns")[ops["op"].explode().sort()]
         spared = calls.select(
             (pl.col("start_ns") + pl.col("duration_ns")).alias("at"), pl.col("duration_ns").alias("saved_ns")
         ).sort("at")

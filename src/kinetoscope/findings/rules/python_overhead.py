@@ -27,26 +27,30 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis import intervals
+from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import MEDIUM, scenes, severity, user_line
 
 CANDIDATES = 12  # functions looked at: those with most time
-WORKING = ("cpu_op", "cuda_runtime", "cuda_driver", "hip_runtime")
+WORKING = "cpu_op|cuda_runtime|cuda_driver|hip_runtime"
 
 
 def find(profile: Profile) -> Iterable[Finding]:
     for scene in scenes(profile):
-        host = scene.inside(scene.trace.host_events).with_columns(
-            (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+        host = scene.trace.host_events
+        events = host.select(
+            "event", "name", "start_ns", "duration_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")
         )
-        frames = host.filter(pl.col("category").cast(pl.String) == "python_function")
+        frames, working = (
+            scene.inside(events.filter(matching(host["category"], f"^({sort})$")))
+            for sort in ("python_function", WORKING)
+        )
         if frames.is_empty() or scene.work.is_empty():
             continue
         names = frames.group_by("name").agg(pl.col("duration_ns").sum()).sort("duration_ns", descending=True)
         mine = [name for name in names["name"].cast(pl.String) if user_line(name)]
         named = frames.with_columns(pl.col("name").cast(pl.String).alias("text"))
-        working = host.filter(pl.col("category").cast(pl.String).is_in(WORKING))
         for name in mine[:CANDIDATES]:
             own = named.filter(pl.col("text") == name)
             around = own.select("start_ns", pl.col("end_ns").alias("until")).sort("start_ns")

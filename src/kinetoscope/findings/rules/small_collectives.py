@@ -40,7 +40,7 @@ BYTES = {
 
 def find(profile: Profile) -> Iterable[Finding]:
     for scene in scenes(profile):
-        arguments = pl.col("collective").str
+        arguments = pl.col("collective").cast(pl.String).str
         small = (
             scene.work.filter(pl.col("collective").is_not_null())
             .with_columns(

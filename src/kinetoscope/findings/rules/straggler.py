@@ -23,10 +23,11 @@ Source
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from kinetoscope.analysis.profile import Profile
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import MEDIUM, scenes, severity
+from kinetoscope.findings.model import Evidence, Finding
+from kinetoscope.findings.scene import MEDIUM, Scene, scenes, severity
 from kinetoscope.findings.waits import culprit, waits
 
 MOSTLY = 0.6
@@ -58,8 +59,15 @@ def find(profile: Profile) -> Iterable[Finding]:
             evidence=[
                 scene.evidence(
                     "the collectives that waited longest", waited.sort("saved_ns", descending=True).head(6)
-                )
+                ),
+                *(_meanwhile(late) for late in scenes(profile) if late.rank == rank and len(late.gaps)),
             ],
             advice=f"Find out why {whom} is late: input, data loading, clocks, other work on its host.",
             rank=scene.rank,
         )
+
+
+def _meanwhile(late: Scene) -> Evidence:
+    """What the device of the late rank idled for longest; the events are in that rank's own file."""
+    shown = late.gap_evidence(late.gaps.sort("idle_ns", descending=True).row(0, named=True))
+    return replace(shown, text=f"rank {late.rank} was {shown.text}", events=())

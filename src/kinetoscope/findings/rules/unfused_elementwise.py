@@ -45,12 +45,12 @@ def find(profile: Profile) -> Iterable[Finding]:
         level = severity(saving)
         if level is None:
             continue
-        per_chain = chains.group_by("chain").agg(
+        per_chain = chains.group_by("chain", maintain_order=True).agg(
             pl.len(),
             pl.col("duration_ns").sum(),
             pl.col("op_name").cast(pl.String).str.strip_prefix("aten::"),
         )
-        longest = per_chain.sort("duration_ns", descending=True).row(0, named=True)
+        longest = per_chain.sort("duration_ns", descending=True, maintain_order=True).row(0, named=True)
         shown = chains.filter(pl.col("chain") == longest["chain"])
         us = scene.per_step(int(chains["duration_ns"].sum())) / 1000
         yield Finding(

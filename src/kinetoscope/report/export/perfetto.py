@@ -99,9 +99,9 @@ def _host(trace: Trace) -> pl.DataFrame:
         "correlation",
         pl.col("external_id").alias("External id"),
         pl.col("sequence").alias("Sequence number"),
-        pl.col("input_dims").alias("shapes"),
-        pl.col("input_types").alias("types"),
-        pl.col("call_stack").alias("Call stack"),
+        pl.col("input_dims").cast(pl.String).alias("shapes"),
+        pl.col("input_types").cast(pl.String).alias("types"),
+        pl.col("call_stack").cast(pl.String).alias("Call stack"),
     )
     return trace.host_events.select(pl.col("category").cast(pl.String).alias("cat"), arguments.alias("args"))
 
@@ -114,8 +114,7 @@ def _device(trace: Trace) -> pl.DataFrame:
         "correlation",
         pl.col("external_id").alias("External id"),
         "bytes",
-        "grid",
-        "block",
+        pl.col("grid", "block").cast(pl.String),
         pl.col("registers").alias("registers per thread"),
         pl.col("shared_memory_bytes").alias("shared memory"),
         pl.col("occupancy_percent").alias("occupancy %"),
