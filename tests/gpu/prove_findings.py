@@ -26,13 +26,7 @@ def kinetoscope(*words: str, cwd: Path | None = None) -> str:
     """Run a command as a user does; what it prints is also kept in the log."""
     began = time.monotonic()
     line = [sys.executable, "-m", "kinetoscope", *words]
-<<<<<<< HEAD
     done = subprocess.run(line, cwd=cwd, capture_output=True, text=True, check=False)
-=======
-    done = subprocess.run(
-        line, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False
-    )
->>>>>>> reference
     print(f"\n$ kinetoscope {shlex.join(words)}   [{done.returncode}, {time.monotonic() - began:.0f} s]")
     if done.returncode:
         print(done.stderr[-1500:])
@@ -81,21 +75,6 @@ def main() -> None:
     parser.add_argument("cases", nargs="*")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
-<<<<<<< HEAD
-=======
-    rows: list[tuple[str, dict[str, Any]]] = []
-    for name in chosen.cases:
-        rows += prove(name, [str(HERE / "programs" / "advised.py"), name], chosen.out)
-    if chosen.llama:
-        rows += prove("llama", LLAMA, chosen.out)
-        rows += prove("llama_compile", [*LLAMA, "--compile"], chosen.out)
-        print(
-            kinetoscope(
-                "bench", str(chosen.out / "llama_compile"), "--graph", "0_backward", "--ncu", "--limit", "8"
-            )
-        )
-        print(kinetoscope("bench", str(chosen.out / "llama_compile"), "--limit", "4", "--ncu"))
->>>>>>> reference
     if chosen.mixnet:
         tuning = ["--max-autotune", "--apply", "--limit", chosen.limit, "--seconds", "0.3"]
         home = chosen.out / "mixnet"
