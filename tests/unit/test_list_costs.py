@@ -141,9 +141,8 @@ def test_lists_of_a_real_fsdp_run(shared_data: Path) -> None:
     of = trace.device_events.with_columns(
         trace.host_events["name"].gather(trace.device_events["op"]).cast(pl.String).alias("op_name")
     )
-    gathers = of.filter(pl.col("name").cast(pl.String).str.contains("AllGather"))[
-        "collective"
-    ].str.json_path_match('$["Out msg nelems"]')
+    texts = of.filter(pl.col("name").cast(pl.String).str.contains("AllGather"))["collective"].cast(pl.String)
+    gathers = texts.str.json_path_match('$["Out msg nelems"]')
     table = costed(trace).with_columns(pl.col("op_name").cast(pl.String))
     unpacked = table.filter(pl.col("op_name") == "aten::split_with_sizes_copy")
     assert sorted(unpacked["bytes"]) == sorted(2 * 2 * int(n) for n in gathers)
