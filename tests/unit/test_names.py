@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kinetoscope.analysis.names import LONGEST, short_name, short_names
@@ -65,6 +65,7 @@ def test_short_names_say_what_the_kernel_is(name: str, short: str) -> None:
 
 
 @given(st.text(max_size=200))
+@example(" (")
 def test_any_text_has_a_short_name(name: str) -> None:
     assert len(short_name(name)) <= max(LONGEST, len(name) if name.startswith("Mem") else 0)
     assert short_name(name) or not name.removeprefix("void ").strip()

@@ -58,7 +58,7 @@ def short_name(name: str) -> str:
         inner, _ = _split(arguments.split(",")[0])
         return _fit(inner)
     functor = _functor(arguments) if _RUNS_A_FUNCTOR.search(base) else ""
-    return _fit(f"{base}<{functor}>" if functor else base)
+    return _fit(f"{base}<{functor}>" if functor else base or name.strip())
 
 
 def _split(name: str) -> tuple[str, str]:
