@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from kinetoscope.report import headline, names, numbers, palette
+from kinetoscope.report.after import After
 from kinetoscope.report.document import FindingRow
 from kinetoscope.report.table import columns
 
@@ -19,9 +20,9 @@ INDENT = (0, 0, 0, 3)
 EVENTS = 4  # event numbers that a line of evidence shows
 
 
-def render_json(findings: Sequence[FindingRow], unread: Sequence[str]) -> str:
-    """One document with the contract's rows under ``findings``, and the measurements that cannot be read."""
-    document = {"findings": list(findings), "unread": list(unread)}
+def render_json(findings: Sequence[FindingRow], unread: Sequence[str], after: After | None = None) -> str:
+    """One document with the contract's rows under ``findings``, what cannot be read, and what a second recording shows."""
+    document = {"findings": list(findings), "unread": list(unread), "after": after}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
