@@ -99,15 +99,19 @@ def options(case: str, side: str) -> dict[str, Any]:
 
 
 def clocks() -> dict[str, Any] | None:
-    import torch
-
-    from kinetoscope.hardware import nvml
-
     try:
-        card = nvml.Card(str(torch.cuda.get_device_properties(0).uuid))
-    except nvml.NvmlError:
+        import pynvml
+    except ImportError:
         return None
-    return card.read()._asdict()
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    return {
+        "sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
+        "max_sm_clock_mhz": pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM),
+        "temperature_c": pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
+        "power_w": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+        "throttle_reasons": pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+    }
 
 
 def steady_state_us(step: Any, synchronize: Any, count: int | None, repeats: int = 5) -> list[float]:
