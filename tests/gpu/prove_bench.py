@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kinetoscope.bench import results, statistics
+from kinetoscope.bench import ncu, results, statistics
 from kinetoscope.bench.worker import Request, Result, ask, environment
 
 HERE = Path(__file__).parent
@@ -66,10 +66,16 @@ def compare_with_ncu(data: Path, out: Path, seconds: float) -> None:
     rows.append(
         ("llama", ask(Request(task="kernels", input=str(llama), limit=10, seconds=seconds, with_ncu=True)))
     )
-    print("\ncold and hot median, Nsight Compute's duration (µs), bytes at cold GB/s")
+    empty = empty_kernel()
+    print(f"\nan empty kernel here: {empty:.0f} ns")
+    print(
+        "cold and hot median, Nsight Compute's duration (µs), the gap, the gap without an empty kernel's, reference"
+    )
     for source, result in rows:
         results.save(out, f"kernels_{source}", result)
         seen = {row.name: row for row in result.ncu}
+        offset = seen[ncu.EMPTY].duration_ns - empty if ncu.EMPTY in seen else 0.0
+        print(source, result.notes)
         for kernel in result.kernels:
             if kernel.error:
                 print("ERROR", kernel.name, kernel.error[:200])
@@ -78,13 +84,23 @@ def compare_with_ncu(data: Path, out: Path, seconds: float) -> None:
             assert cold is not None
             assert hot is not None
             row = seen.get(kernel.name)
-            ncu = row.duration_ns if row else float("nan")
+            there = row.duration_ns if row else float("nan")
             print(
-                f"{kernel.name[:60]:60} {cold.median_ns / 1e3:8.2f} {hot.median_ns / 1e3:8.2f} {ncu / 1e3:8.2f}"
-                f" {(cold.median_ns / ncu - 1) * 100:+6.1f}% n={cold.n:4d} {kernel.sessions['cold'].stopped:8}"
-                f" {kernel.bytes / cold.median_ns:7.0f} GB/s dram {(row.dram_bytes or 0) / kernel.bytes if row else 0:.2f}x"
-                f" ncu clock {(row.sm_clock_hz or 0) / 1e6 if row else 0:.0f} MHz"
+                f"{kernel.name[:12]}…{kernel.name[-42:]:42} {cold.median_ns / 1e3:8.2f} {hot.median_ns / 1e3:8.2f}"
+                f" {there / 1e3:8.2f} {(cold.median_ns / there - 1) * 100:+6.1f}%"
+                f" {(cold.median_ns / (there - offset) - 1) * 100:+6.1f}% n={cold.n:4d} {kernel.sessions['cold'].stopped}"
+                f" {kernel.reference.text if kernel.reference else ''} {kernel.notes}"
             )
+
+
+def empty_kernel() -> float:
+    """Our own duration of a kernel that does nothing, in ns."""
+    from kinetoscope.bench import torch_names
+    from kinetoscope.bench.device import bench
+    from kinetoscope.bench.harness import measure
+
+    bed = bench("cuda")
+    return measure({"empty": torch_names.empty_kernel()}, timer=bed.timer, mode="cold")["empty"].median_ns
 
 
 def llama_modules(out: Path) -> Path:
@@ -105,19 +121,23 @@ def llama_modules(out: Path) -> Path:
 
 def spread(data: Path, out: Path, seconds: float) -> None:
     """The medians of the same kernels in five processes."""
-    names = MIXNET["backward"][:3] + MIXNET["backward"][5:]
+    chosen = {
+        "backward": MIXNET["backward"][:3] + MIXNET["backward"][5:],
+        "forward": MIXNET["forward"][1:2],
+    }
     found: dict[str, list[float]] = {}
-    for _ in range(5):
-        result = ask(
-            Request(
-                task="kernels",
-                input=str(data / "mixnet_l_backward.py.gz"),
-                order=names,
-                limit=len(names),
-                seconds=seconds,
-            )
+    requests = [
+        Request(
+            task="kernels",
+            input=str(data / f"mixnet_l_{direction}.py.gz"),
+            order=names,
+            limit=len(names),
+            seconds=seconds,
         )
-        for kernel in result.kernels:
+        for direction, names in chosen.items()
+    ]
+    for _ in range(5):
+        for kernel in (kernel for request in requests for kernel in ask(request).kernels):
             for mode in ("cold", "hot"):
                 measured = kernel.timing(mode)
                 found.setdefault(f"{mode} {kernel.name}", []).append(measured.median_ns if measured else 0.0)

@@ -11,7 +11,7 @@ import msgspec
 from kinetoscope.bench import replica, torch_names
 from kinetoscope.bench.device import Bench
 from kinetoscope.bench.harness import TWIN, measure
-from kinetoscope.bench.kernels import Subject, launches
+from kinetoscope.bench.kernels import Subject, arguments, launches
 from kinetoscope.bench.results import Comparison, Session
 from kinetoscope.bench.timers import Call
 from kinetoscope.errors import UsageError
@@ -136,8 +136,7 @@ class Tuner:
         self.trials: dict[str, Trial] = {}
 
     def _arguments(self) -> list[Any]:
-        bound = self._subject.facts.index_bound
-        return replica.arguments(self._subject.arguments, self._bench.device, index_bound=bound)
+        return arguments(self._subject, self._bench.device)
 
     def candidates(self) -> list[dict[str, int]]:
         """What Inductor itself would try under max-autotune."""

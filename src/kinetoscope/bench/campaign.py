@@ -12,7 +12,7 @@ from kinetoscope.bench.apply import Applied, winners, write
 from kinetoscope.bench.autotune import Configuration, Tuned, tune_kernel
 from kinetoscope.bench.device import Bench
 from kinetoscope.bench.generated import Module, ReplayError
-from kinetoscope.bench.kernels import Subject
+from kinetoscope.bench.kernels import Subject, compare
 from kinetoscope.bench.modules import ModuleResult, load, time_module
 from kinetoscope.bench.promise import Promise, promise
 from kinetoscope.bench.worth import Copy, Worth, choose, copies, time_cold, worth
@@ -111,10 +111,12 @@ def _rank(
 def _tune(
     subject: Subject, benches: Callable[[str], Bench], given: Sequence[Configuration], seconds: float
 ) -> Tuned | str:
+    bed = benches(replica.device_of(subject.arguments))
     try:
-        return tune_kernel(
-            subject, benches(replica.device_of(subject.arguments)), given=given, seconds=seconds
-        )
+        found = compare(subject, replica.Replica(subject.kernel), bed.device)
+        if found.status == "differs":
+            return f"{subject.kernel.name} is not tuned: it {found.text}"
+        return tune_kernel(subject, bed, given=given, seconds=seconds)
     except KinetoscopeError as error:
         return str(error)
 

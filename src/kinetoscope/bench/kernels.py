@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kinetoscope.bench import agreement, follow, generated, replica
+from kinetoscope.bench import agreement, captured, follow, generated, replica
 from kinetoscope.bench.agreement import Agreement
+from kinetoscope.bench.captured import Values
 from kinetoscope.bench.device import Bench
 from kinetoscope.bench.generated import Argument, Kernel, KernelCall, Module, ReplayError
 from kinetoscope.bench.harness import measure
-from kinetoscope.bench.kernel_source import Facts, facts, least_bytes
+from kinetoscope.bench.kernel_source import Facts, facts, least_bytes, moved_bytes
 from kinetoscope.bench.results import Measurement, Mode, Session
 from kinetoscope.bench.timers import Call
 
@@ -29,7 +30,9 @@ class Subject(NamedTuple):
     arguments: tuple[Argument, ...]
     bytes: int
     launches: int
-    """In one run of the module."""
+    """In one run of the module; of a hand-written kernel, in the step that was watched."""
+    values: Values | None = None
+    """The program's own integers, where the recording holds them."""
 
 
 class KernelResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -67,8 +70,10 @@ def find(path: Path, pattern: str = "*", graph: str = "") -> tuple[list[Subject]
     Raises:
         InputError: no module there.
     """
-    subjects: list[Subject] = []
-    problems: list[str] = []
+    values, _, _ = captured.read(path)
+    subjects, problems = ([], []) if graph else find_by_hand(path, pattern)
+    if subjects and not generated.any_module(path):
+        return subjects, problems
     for module in modules(path, graph):
         if not any(fnmatchcase(name, pattern) for name in module.kernels):
             continue
@@ -77,8 +82,29 @@ def find(path: Path, pattern: str = "*", graph: str = "") -> tuple[list[Subject]
         except ReplayError as error:
             problems.append(str(error))
             continue
-        subjects += _subjects(module, calls, pattern)
+        subjects += (s._replace(values=values.get(s.kernel.name)) for s in _subjects(module, calls, pattern))
     return subjects, problems
+
+
+def find_by_hand(path: Path, pattern: str) -> tuple[list[Subject], list[str]]:
+    """The hand-written kernels of a recording that match, and those that cannot be rebuilt."""
+    subjects: list[Subject] = []
+    problems: list[str] = []
+    for found in captured.user_kernels(path):
+        if isinstance(found, str):
+            problems.append(found)
+        elif fnmatchcase(found[0].name, pattern):
+            subjects.append(_by_hand(*found))
+    return subjects, problems
+
+
+def _by_hand(
+    kernel: Kernel, module: Module, arguments: tuple[Argument, ...], launches: int, values: Values
+) -> Subject:
+    known = Facts("user Triton", kernel.signature, (), None, None)
+    return Subject(
+        kernel, module, known, arguments, moved_bytes(kernel.signature, arguments), launches, values
+    )
 
 
 def modules(path: Path, graph: str) -> list[Module]:
@@ -104,9 +130,14 @@ def launches(
 ) -> list[Call]:
     """The kernel bound to as many sets of buffers as are rotated."""
     return [
-        built.bind(replica.arguments(subject.arguments, device, seed, subject.facts.index_bound))
+        built.bind(arguments(subject, device, seed))
         for seed in range(replica.sets(subject.bytes, device, most))
     ]
+
+
+def arguments(subject: Subject, device: str, seed: int = 0) -> list[Any]:
+    """One set of buffers for a kernel."""
+    return replica.arguments(subject.arguments, device, seed, subject.facts.index_bound, subject.values)
 
 
 def written(subject: Subject) -> list[str]:
@@ -123,7 +154,7 @@ def compare(subject: Subject, built: replica.Replica, device: str) -> Agreement:
     import torch
 
     def made() -> list[Any]:
-        tensors = replica.arguments(subject.arguments, device, 0, subject.facts.index_bound)
+        tensors = arguments(subject, device)
         if "atomic_add" in subject.kernel.source:  # adds to what an earlier kernel set to zero
             for name, tensor in zip(subject.facts.parameters, tensors, strict=False):
                 if name.startswith("out_ptr"):
@@ -152,7 +183,7 @@ def time_kernel(
         arguments=subject.arguments,
         bytes=subject.bytes,
         flops=subject.facts.flops,
-        notes=replica.notes(subject.arguments, subject.facts.index_bound),
+        notes=replica.notes(subject.arguments, subject.facts.index_bound, subject.values),
     )
     try:
         built = replica.Replica(subject.kernel)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from kinetoscope.bench import torch_names
-from kinetoscope.bench.generated import Argument, Kernel, ReplayError, ScalarArgument, TensorArgument
+from kinetoscope.bench.captured import Values, fits
+from kinetoscope.bench.generated import Argument, Kernel, Launch, ReplayError, ScalarArgument, TensorArgument
 from kinetoscope.bench.timers import Call
 
 # Buffers are rotated as long as all sets together stay below this. Where a set lies moves some kernels by 2 %, so
@@ -45,8 +46,11 @@ class Replica:
     def __init__(self, kernel: Kernel, configuration: Mapping[str, int] | None = None) -> None:
         self.kernel = kernel
         try:
+            self._compiled: Any = None
             if kernel.kind == "cpp":
                 self._function: Any = torch_names.load_cpp(kernel.signature, kernel.source)
+            elif kernel.launch is not None:
+                self._function = getattr(load_source(kernel.source), kernel.name)
             else:
                 self._function = getattr(load_source(kernel.source), kernel.name)
                 if configuration is not None:
@@ -59,8 +63,21 @@ class Replica:
         function = self._function
         if self.kernel.kind == "cpp":
             return lambda: function(*arguments)
+        if self.kernel.launch is not None:
+            return self._bind_user(self.kernel.launch, arguments)
         device = next(a.device.index for a in arguments if hasattr(a, "device"))
         return lambda: function.run(*arguments, stream=torch_names.current_stream(device))
+
+    def _bind_user(self, launch: Launch, arguments: Sequence[Any]) -> Call:
+        named = dict(zip(self.kernel.signature, arguments, strict=True)) | launch.constants | launch.options
+        for name in launch.dtypes:
+            named[name] = torch_names.triton_dtype(str(launch.constants[name]))
+        start = self._function[launch.grid]
+
+        def call() -> None:
+            self._compiled = start(**named)
+
+        return call
 
     def run(self, *arguments: Any, stream: int) -> None:
         """Launch as generated code does, so that a replica can take a kernel's place in its module."""
@@ -68,6 +85,8 @@ class Replica:
 
     def launcher(self) -> torch_names.Launcher | None:
         """Configuration and resources, once it has run; None for C++ kernels."""
+        if self.kernel.launch is not None:
+            return torch_names.user_launcher(self._compiled, self.kernel.launch.constants)
         return None if self.kernel.kind == "cpp" else torch_names.launcher(self._function)
 
 
@@ -91,12 +110,17 @@ def load_source(source: str) -> Any:
 
 
 def arguments(
-    recorded: Sequence[Argument], device: str, seed: int = 0, index_bound: int | None = None
+    recorded: Sequence[Argument],
+    device: str,
+    seed: int = 0,
+    index_bound: int | None = None,
+    values: Values | None = None,
 ) -> list[Any]:
     """Tensors like the recorded ones: same sizes, strides, offsets and aliases, on ``device``.
 
     Floating point is filled from a normal distribution, booleans at random, integers at random below
-    ``index_bound`` or with zeros where there is none (valid indices, but not the program's own: `notes` says so).
+    ``index_bound`` or with zeros where there is none (valid indices, but not the program's own: `notes` says so),
+    unless the program's own are among ``values``.
     """
     import torch
 
@@ -116,6 +140,8 @@ def arguments(
             flat = _fill(torch, reach[argument.storage], argument.dtype, random, index_bound or 1)
             storages.setdefault(argument.storage, flat)
         made.append(torch.as_strided(flat, argument.shape, argument.stride, argument.offset))
+    if values is not None:
+        values.fill(made)
     return made
 
 
@@ -130,13 +156,30 @@ def _fill(torch: Any, elements: int, dtype: str, random: Any, index_bound: int) 
     return torch.randint(0, highest, (elements,), device=device, dtype=kind, generator=random)
 
 
-def notes(recorded: Sequence[Argument], index_bound: int | None) -> tuple[str, ...]:
+def notes(
+    recorded: Sequence[Argument], index_bound: int | None, values: Values | None = None
+) -> tuple[str, ...]:
     """What a reader must know about the inputs."""
-    if not any(isinstance(a, TensorArgument) and a.dtype.startswith(("int", "uint")) for a in recorded):
+    whole = {
+        place
+        for place, a in enumerate(recorded)
+        if isinstance(a, TensorArgument) and a.dtype.startswith(("int", "uint"))
+    }
+    if not whole:
         return ()
+    if all(_fits(recorded[place], place, values) for place in whole):
+        return ("index values: recorded",)
     if index_bound is None:
         return ("integer arguments are zeros: gathers and scatters hit one place",)
     return (f"integer arguments are random below {index_bound}, not the program's own indices",)
+
+
+def _fits(argument: Argument, position: int, values: Values | None) -> bool:
+    return (
+        isinstance(argument, TensorArgument)
+        and values is not None
+        and any(fits(s, argument.shape, argument.dtype) for s in values.tensors if s.position == position)
+    )
 
 
 def sets(bytes_each: int, device: str, most: int = MOST_SETS) -> int:

@@ -72,6 +72,28 @@ def launcher(autotuner: Any) -> Launcher:
     return Launcher(configuration(chosen.config), chosen.n_regs, chosen.n_spills, chosen.shared)
 
 
+def user_launcher(compiled: Any, constants: Mapping[str, object]) -> Launcher:
+    """The same of a hand-written kernel, from what its launch returned."""
+    metadata = getattr(compiled, "metadata", None)
+    numbers = {name: value for name, value in constants.items() if type(value) is int}
+    numbers |= {
+        name: getattr(metadata, name) for name in ("num_warps", "num_stages") if hasattr(metadata, name)
+    }
+    return Launcher(
+        numbers,
+        getattr(compiled, "n_regs", None),
+        getattr(compiled, "n_spills", None),
+        getattr(metadata, "shared", None),
+    )
+
+
+def triton_dtype(name: str) -> Any:
+    """A type of Triton's by its name (``fp16``)."""
+    import triton.language as tl
+
+    return tl.dtype(name)
+
+
 def only_configuration(autotuner: Any, wanted: Mapping[str, int]) -> None:
     """Leave a ``CachingAutotuner`` that has not run yet one configuration, and nothing to tune."""
     from triton import Config

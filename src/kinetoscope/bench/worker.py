@@ -24,7 +24,7 @@ from kinetoscope.bench.apply import Applied
 from kinetoscope.bench.autotune import Tuned
 from kinetoscope.bench.device import Bench, bench, import_torch
 from kinetoscope.bench.harness import measure
-from kinetoscope.bench.kernels import KernelResult, Subject, find, modules, time_kernels
+from kinetoscope.bench.kernels import KernelResult, Subject, arguments, find, modules, time_kernels
 from kinetoscope.bench.modules import ModuleResult, time_module
 from kinetoscope.bench.modules import load as replay
 from kinetoscope.bench.ncu import NcuRow
@@ -189,7 +189,7 @@ def launch(subjects: list[Subject], benches: Benches) -> None:
         empty()
     for subject in subjects:
         bed = benches(replica.device_of(subject.arguments))
-        made = replica.arguments(subject.arguments, bed.device, index_bound=subject.facts.index_bound)
+        made = arguments(subject, bed.device)
         call = replica.Replica(subject.kernel).bind(made)
         for _ in range(LAUNCHES_UNDER_NCU):
             call()

@@ -12,7 +12,7 @@ from kinetoscope.bench import replica
 from kinetoscope.bench.device import Bench
 from kinetoscope.bench.generated import TensorArgument
 from kinetoscope.bench.harness import measure
-from kinetoscope.bench.kernels import Subject
+from kinetoscope.bench.kernels import Subject, arguments
 from kinetoscope.bench.timers import Call
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.hardware.spec import DeviceSpec
@@ -185,7 +185,7 @@ def _medians(
 def _ready(subject: Subject, bed: Bench) -> Call | str:
     """The kernel, launched once; or what is wrong with it."""
     try:
-        made = replica.arguments(subject.arguments, bed.device, 0, subject.facts.index_bound)
+        made = arguments(subject, bed.device)
         call = replica.Replica(subject.kernel).bind(made)
         call()
     except Exception as error:  # a compiler's or a driver's: this kernel cannot be had, others can

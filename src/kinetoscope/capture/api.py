@@ -45,6 +45,8 @@ class profile(ContextDecorator):
         range: record only inside ``record_function`` blocks of this name.
         shapes, stacks, memory, flops: as torch.profiler's options of those meanings.
         compile_log: keep torch.compile's log and the generated code.
+        kernel_inputs: in one more step, keep the integers that generated kernels are called with (the program's data)
+            and the sources of hand-written Triton kernels, for ``kinetoscope bench``.
         budget_mb: memory that a recording of the whole block may take.
 
     Raises:
@@ -66,6 +68,7 @@ class profile(ContextDecorator):
         memory: bool = False,
         flops: bool = False,
         compile_log: bool = True,
+        kernel_inputs: bool = False,
         budget_mb: int = 1000,
     ) -> None:
         self.out = None if out is None else Path(out)
@@ -80,6 +83,7 @@ class profile(ContextDecorator):
             memory=memory,
             flops=flops,
             compile_log=compile_log,
+            kernel_inputs=kernel_inputs,
             budget_mb=budget_mb,
         )
         self.recording: Path | None = None
@@ -120,7 +124,7 @@ class profile(ContextDecorator):
         """The program's step ends here, and the next begins."""
         session = self._session or self._outer
         if session is not None:
-            session.recorder.tick("user", 0, "step()")
+            session.tick("user", 0, "step()")
 
     def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None

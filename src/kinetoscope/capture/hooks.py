@@ -14,9 +14,11 @@ def hook(
     *,
     before: Callable[[Any], None] | None = None,
     after: Callable[[Any], None] | None = None,
+    seeing: Callable[[Any, tuple[Any, ...], dict[str, Any]], None] | None = None,
 ) -> Callable[[], None]:
     """Have every call of ``owner.method`` call ``before`` and ``after`` with the object; what comes back ends that.
 
+    ``seeing`` is called before with the object, the arguments and the named arguments.
     Whatever they raise is swallowed: the program's own call is not ours to break.
     """
     original = getattr(owner, method)
@@ -26,6 +28,9 @@ def hook(
         if before is not None:
             with contextlib.suppress(Exception):
                 before(self)
+        if seeing is not None:
+            with contextlib.suppress(Exception):
+                seeing(self, arguments, named)
         result = original(self, *arguments, **named)
         if after is not None:
             with contextlib.suppress(Exception):

@@ -19,6 +19,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         provenance: have Inductor write down which of the user's lines each kernel comes from (changes its cache
             keys too: what a plain run compiled is compiled again, once).
         bench_harness: have Inductor write a benchmark into each generated file (changes its cache keys).
+        kernel_inputs: keep what kernels are called with in one more step: integer and boolean tensors of generated
+            kernels (up to 64 MiB, the program's own data), sources and arguments of hand-written Triton kernels.
         budget_mb: stop a recording of the whole program when the process has grown by this much.
     """
 
@@ -33,4 +35,5 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     compile_log: bool = True
     provenance: bool = True
     bench_harness: bool = False
+    kernel_inputs: bool = False
     budget_mb: int = 1000

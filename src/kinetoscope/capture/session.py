@@ -6,7 +6,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from kinetoscope.capture.clocks import Clocks
 from kinetoscope.capture.compile_log import CompileLog
 from kinetoscope.capture.foreign import ForeignProfilers
 from kinetoscope.capture.imports import ImportWatch
+from kinetoscope.capture.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.profiler import TorchDevice
 from kinetoscope.capture.ranks import agreement
@@ -64,7 +65,10 @@ class Session:
             start=agreement(folder, rank, world),
             lockstep=world > 1,
         )
-        self.sources = Sources(self.recorder.tick, self.imports)
+        # One rank's inputs stand for all ranks'.
+        self.inputs = KernelInputs(folder, rank) if options.kernel_inputs and rank == 0 else None
+        self.tick = self.recorder.tick if self.inputs is None else self._tick
+        self.sources = Sources(self.tick, self.imports)
         self.foreign = ForeignProfilers(
             self.recorder.foreign_began, self.recorder.foreign_ended, self.own_trace
         )
@@ -96,16 +100,43 @@ class Session:
             self.sources.follow(kind, key)
 
     def recorded(self) -> None:
-        """The trace is written: leave the program alone, but for its compile log."""
-        self.sources.remove()
+        """The trace is written: leave the program alone, but for its compile log, or see one more step's inputs."""
+        if self.inputs is not None and self.recorder.profiled and not self.ended:
+            self._safely(self.inputs.start)
+        if self.inputs is None or not self.inputs.watching:
+            self.sources.remove()
         if not self.ended:
             self._report("running")
+
+    def _tick(self, kind: str, key: Hashable, name: str) -> None:
+        """As the recorder's, and past it: the step after the recorded ones ends the look at kernels' inputs."""
+        assert self.inputs is not None
+        if not self.inputs.watching:
+            self.recorder.tick(kind, key, name)
+        elif kind == "range end" or (
+            self.options.range is None
+            and ("module" if kind == "training module" else kind, key) == self.recorder.leader
+        ):
+            self._safely(self.inputs.stop)
+            self.sources.remove()
+            self._report("running")
+
+    def _safely(self, act: Callable[[], None]) -> None:
+        """Do what the program can do without; a failure is a note."""
+        assert self.inputs is not None
+        try:
+            act()
+        except Exception as error:
+            self.inputs.notes.append(f"kernel inputs were not kept: {type(error).__name__}: {error}")
+            self.inputs.remove()
 
     def forget(self) -> None:
         """Take everything of ours out of this process, which is a fork of the recorded one."""
         global _active
         _active = None
         self.ended = True
+        if self.inputs is not None:
+            self.inputs.remove()
         self.sources.remove()
         self.foreign.remove()
         self.imports.stop()
@@ -120,6 +151,8 @@ class Session:
             self.recorder.end()
         except Exception as error:
             self.recorder.notes.append(f"the trace could not be written: {type(error).__name__}: {error}")
+        if self.inputs is not None:
+            self._safely(self.inputs.end)
         self.sources.remove()
         self.foreign.remove()
         self.imports.stop()
@@ -171,7 +204,7 @@ class Session:
         return self.trace.relative_to(self.folder).as_posix() if ours else None
 
     def _notes(self) -> tuple[str, ...]:
-        notes: list[str] = []
+        notes = list(self.inputs.notes) if self.inputs is not None else list[str]()
         if self.foreign.seen:
             kept = "; the trace is the one it exported" if self._trace() and self.own_trace.is_file() else ""
             notes.append(f"the program runs a profiler of its own, which was left to work undisturbed{kept}")

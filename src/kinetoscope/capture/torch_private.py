@@ -30,6 +30,7 @@ CONVERT_FRAME = "torch._dynamo.convert_frame"
 COMPILE_CALLBACKS = "torch._dynamo.callback"
 OUTPUT_GRAPH = "torch._dynamo.output_graph"
 TRITON_HEURISTICS = "torch._inductor.runtime.triton_heuristics"
+TRITON_JIT = "triton.runtime.jit"
 
 
 def structured_formatter() -> logging.Formatter:

@@ -38,6 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="have Inductor write a benchmark into each generated file",
     )
     add(
+        "--kernel-inputs",
+        action="store_true",
+        help="in one more step, keep the integers that generated kernels are called with (they are the program's "
+        "data: token ids, indices; up to 64 MiB) and the sources of hand-written Triton kernels, for `bench`",
+    )
+    add(
         "--budget",
         type=_positive,
         metavar="MB",
@@ -87,6 +93,7 @@ def main(arguments: argparse.Namespace) -> int:
         compile_log=not arguments.no_compile_log,
         provenance=not arguments.no_provenance,
         bench_harness=arguments.bench_harness,
+        kernel_inputs=arguments.kernel_inputs,
         budget_mb=arguments.budget,
     )
     outcome = launch.run(launch.program(words, module), options, arguments.out, announce)

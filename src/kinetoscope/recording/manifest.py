@@ -12,6 +12,7 @@ A recording is a folder:
     compile/rank0.counters.json   torch._dynamo counters at exit
     generated/                    every module and kernel file that Inductor wrote
     output/                       what the program's failure left behind: its traceback
+    inputs/rank0.json             what kernels were called with in one step, where asked for; tensors in rank0.bin
     bench/                        what `bench` and `tune` measured
     tables/                       the trace's tables as Parquet, written by the first reader
 """

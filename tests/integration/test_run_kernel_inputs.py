@@ -1,0 +1,70 @@
+"""`kinetoscope run --kernel-inputs` around real programs; Triton's launcher is a stand-in that they bring along."""
+
+from __future__ import annotations
+
+import json
+
+from programs import Programs, Run
+
+PROGRAM = """
+import sys, types
+import torch
+
+class JITFunction:
+    def __init__(self, fn):
+        self.fn, self.__name__, self.__module__ = fn, fn.__name__, fn.__module__
+        self.arg_names = ["x", "n"]
+        self.params = [types.SimpleNamespace(name=n, is_constexpr=False, has_default=False) for n in ("x", "n")]
+        self.seen = 0
+    def run(self, *arguments, grid, warmup, **named):
+        self.seen += 1
+
+fake = types.ModuleType("triton.runtime.jit")
+fake.JITFunction = JITFunction
+sys.modules["triton.runtime.jit"] = fake
+
+@JITFunction
+def kernel(x, n):
+    pass
+
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+plain = JITFunction.run
+for step in range(STEPS):
+    optimizer.zero_grad()
+    model(torch.randn(32, 64)).sum().backward()
+    kernel.run(torch.arange(step, step + 3), step, grid=(1,), warmup=False)
+    optimizer.step()
+assert JITFunction.run is plain
+print("launched", kernel.seen)
+"""
+"""The program asserts that nothing of ours is left, and prints what it would print without us."""
+
+
+def recorded(programs: Programs, steps: int) -> tuple[Run, list[str]]:
+    run = programs.record("--kernel-inputs", str(programs.write(PROGRAM.replace("STEPS", str(steps)))))
+    assert run.status == 0, run.err
+    assert f"launched {steps}" in run.out
+    return run, [note for note in run.rank.get("notes", []) if "kernel inputs" in note]
+
+
+def test_the_step_after_the_recorded_ones_is_kept(programs: Programs) -> None:
+    run, notes = recorded(programs, 60)
+    assert notes == []
+    assert run.folder is not None
+    last = run.steps["first_step"] + len(run.steps["profiled_s"])
+    [kernel] = json.loads((run.folder / "inputs" / "rank0.json").read_text())["user"]
+    assert kernel["kernel"] == "kernel"
+    assert kernel["launches"] == 1
+    x, n = kernel["parameters"]
+    assert (x["shape"], x["dtype"]) == ([3], "int64")
+    assert last <= n["value"] <= last + 1
+    values = (run.folder / "inputs" / "rank0.bin").read_bytes()
+    assert int.from_bytes(values[:8], "little") == n["value"]
+
+
+def test_a_program_that_ends_before_says_so(programs: Programs) -> None:
+    run, notes = recorded(programs, 3)
+    assert notes == ["kernel inputs were not kept: no step followed the recorded ones"]
+    assert run.folder is not None
+    assert not (run.folder / "inputs").exists()
