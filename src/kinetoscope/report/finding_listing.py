@@ -88,6 +88,12 @@ def _lines(row: FindingRow, start_us: float, unit: str) -> Iterable[tuple[str, T
         yield "saves", saving
     else:
         yield "saves", Text(f"– ({names.plain(row.saving_basis)})", style="dim")
+    if measured := headline.measured(row):
+        said = Text(
+            measured.removeprefix("measured").lstrip(": "), style=palette.verdict(row.measured_verdict)
+        )
+        said.append(f"  ({names.plain(row.measured_basis or '')})", style="not bold dim")
+        yield "measured", said
     advice = Text(names.plain(row.advice))
     if row.snippet:
         advice.append(f"\n{names.printable(row.snippet)}", style="cyan")
@@ -100,13 +106,7 @@ def _lines(row: FindingRow, start_us: float, unit: str) -> Iterable[tuple[str, T
         at = numbers.time(max(seen.start_us - start_us, 0.0))
         line.append(f"  at {at}" + (f", events {events}" if events else ""), style="dim")
         yield "" if i else "see", line
-    if measured := headline.measured(row):
-        said = Text(
-            measured.removeprefix("measured").lstrip(": "), style=palette.verdict(row.measured_verdict)
-        )
-        said.append(f"  ({names.plain(row.measured_basis or '')})", style="not bold dim")
-        yield "measured", said
-    elif row.proof:
+    if row.proof and not row.is_measured:
         yield "prove", Text(names.plain(row.proof), style="cyan")
 
 
