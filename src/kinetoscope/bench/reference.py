@@ -143,9 +143,9 @@ def _elements(fragment: Fragment) -> dict[str, tuple[str, int]]:
         name: int(name.partition("_")[2] or 0) for name in named if re.fullmatch(r"getitem(_\d+)?", name)
     }
     missing = sorted((name for name in number if name not in fragment.nodes), key=number.__getitem__)
-    if missing and number[missing[-1]] - number[missing[0]] + 1 == sum(node.users for node in wholes):
+    places = [(node.name, place) for node in wholes for place in range(_part_count(fragment, node))]
+    if missing and number[missing[-1]] - number[missing[0]] + 1 == len(places):
         # One after the other without a gap: they are the parts of these results, in order.
-        places = ((node.name, place) for node in wholes for place in range(node.users))
         every = dict(enumerate(places, number[missing[0]]))
         return {name: every[number[name]] for name in missing}
     if len(wholes) != 1 or "var_mean" not in wholes[0].target:
@@ -159,6 +159,20 @@ def _elements(fragment: Fragment) -> dict[str, tuple[str, int]]:
         return {}
     first = given[0]
     return {name: (wholes[0].name, place) for name in missing if (place := number[name] - first) in (0, 1)}
+
+
+def _part_count(fragment: Fragment, node: Node) -> int:
+    """How many parts a result has; those that are used, where its size is not told."""
+    name, (whole, *rest) = node.target.split(".")[-2], node.args
+    if name == "split_with_sizes" and isinstance(rest[0], list):
+        return len(rest[0])
+    if name == "split" and isinstance(whole, Ref) and isinstance(rest[0], int):
+        origin = fragment.nodes.get(whole.name)
+        kind = origin.type if origin else fragment.placeholders.get(whole.name)
+        dimension = rest[1] if len(rest) > 1 and isinstance(rest[1], int) else 0
+        if kind is not None and (size := kind.shape[dimension]) is not None:
+            return -(-size // rest[0])
+    return node.users
 
 
 def _second_half(node: Node, loose: list[str], values: Mapping[str, Any]) -> Any | None:
