@@ -1,12 +1,13 @@
 """How long reading a trace takes, as ratios to reading its bytes, in one run.
 
-    python benchmarks/reading.py TRACE.json [--copies 10] [--rounds 3] [--hta-python PY] [--tracelens-python PY]
+    python benchmarks/reading.py TRACE.json [--copies 10] [--rounds 3] [--cores] [--hta-python PY] [--tracelens-python PY]
 
 TRACE is unpacked into a temporary folder and, where that is asked for, packed again and copied ten times over, each copy
 later in time. Every row is a process of its own, the best of the rounds; CPU is that of the process and its children,
 RSS the largest sum over all of them (sampled; needs psutil). For HolisticTraceAnalysis name an interpreter that has it: `pip install
 HolisticTraceAnalysis "pandas<3"` in an environment of its own. The same for TraceLens: `pip install
-git+https://github.com/AMD-AGI/TraceLens`; the package index has something else under that name.
+git+https://github.com/AMD-AGI/TraceLens`; the package index has something else under that name. With --cores, ours once
+more on 1, 2, 4, … of the cores there are (Linux only).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,6 +63,7 @@ def main() -> None:
         "--copies", type=int, default=10, help="copies in the long trace; 0: none (default 10)"
     )
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cores", action="store_true", help="a second table: on 1, 2, 4, … cores")
     parser.add_argument("--hta-python", help="an interpreter with HolisticTraceAnalysis")
     parser.add_argument("--tracelens-python", help="an interpreter with TraceLens")
     arguments = parser.parse_args()
@@ -113,6 +116,29 @@ def run(arguments: argparse.Namespace, folder: Path) -> None:
     if arguments.copies:
         long = repeated(plain, arguments.copies)
         row(f"kinetoscope, {arguments.copies} copies", cost(OURS, long, rounds=1, **off))
+        row(f"{arguments.copies} copies, to a JSON report", cost(REPORT, long, rounds=1, **off))
+    if arguments.cores:
+        print(f"\n{'':10} {'tables s':>24} {'JSON report s':>24} {'RSS MB':>8}")
+        for path in (plain, long) if arguments.copies else (plain,):
+            on_cores(path, arguments.rounds if path is plain else 1, off)
+
+
+def on_cores(path: Path, rounds: int, env: dict[str, str]) -> None:
+    """Both of ours on 1, 2, 4, … cores, with how many times faster than on one."""
+    there = sorted(os.sched_getaffinity(0))
+    first: list[float] = []
+    for count in sorted({1 << power for power in range(10) if 1 << power <= len(there)} | {len(there)}):
+        found = [
+            min(
+                measured([sys.executable, "-c", script, str(path)], env, there[:count]) for _ in range(rounds)
+            )
+            for script in (OURS, REPORT)
+        ]
+        first = first or [cost.wall_s for cost in found]
+        walls = " ".join(
+            f"{c.wall_s:15.2f} {one / c.wall_s:6.1f} x" for c, one in zip(found, first, strict=True)
+        )
+        print(f"{path.stem:5} {count:4} {walls} {found[1].rss_mb:8.0f}", flush=True)
 
 
 @contextmanager
@@ -157,11 +183,15 @@ def repeated(plain: Path, copies: int) -> Path:
     return long
 
 
-def measured(command: list[str], env: dict[str, str]) -> Cost:
+def measured(command: list[str], env: dict[str, str], cores: list[int] | None = None) -> Cost:
     """One run: wall, CPU of it and its children, and the largest resident memory of all of them together."""
+    paths = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])
     start = time.perf_counter()
     process = subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": str(SOURCE), **env}, stdout=subprocess.DEVNULL
+        command,
+        env={**os.environ, "PYTHONPATH": paths, **env},
+        stdout=subprocess.DEVNULL,
+        preexec_fn=None if cores is None else partial(os.sched_setaffinity, 0, cores),
     )
     peak = [0]
     watch = threading.Thread(target=watched, args=(psutil.Process(process.pid), peak))

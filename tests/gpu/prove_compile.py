@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+LLAMA = "examples/llama.py --compile --dim 1024 --layers 4 --heads 16 --batch 4 --length 512 --dtype bfloat16"
 ATTENTION = "examples/attention.py --dim 4096 --length 1024 --steps 40"
 PROGRAMS = {
     "attention-default": ATTENTION,
@@ -31,6 +32,9 @@ PROGRAMS = {
     "breaks": "tests/gpu/programs/breaks.py",
     "breaks-graphs": "tests/gpu/programs/breaks.py --mode reduce-overhead",
     "breaks-none": "tests/gpu/programs/breaks.py --whole",
+    "breaks-none-graphs": "tests/gpu/programs/breaks.py --whole --mode reduce-overhead",
+    "llama-train": LLAMA,
+    "llama-max-autotune": f"{LLAMA} --mode max-autotune-no-cudagraphs",
     "spills": "tests/gpu/programs/spills.py",
     "backends": "tests/gpu/programs/backends.py",
 }

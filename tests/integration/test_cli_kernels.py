@@ -55,6 +55,11 @@ def test_by_kernel(events):
     assert sum(row["share_of_device_time"] for row in document["kernels"]) == pytest.approx(1)
 
 
+def test_kernels_of_one_short_name_are_told_apart():
+    shorts = [row["short_name"] for row in listed()["kernels"]]
+    assert len(set(shorts)) == len(shorts)
+
+
 def test_by_stream(events):
     agree(listed("--by", "stream")["streams"], durations(events, lambda event: str(event["args"]["stream"])))
 

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+import traces
 from kinetoscope.analysis.attribution import attribution
 from kinetoscope.analysis.dispatch import chain
 from kinetoscope.trace.model import Trace
@@ -24,16 +25,7 @@ def host(
     name: str, start: float, duration: float, category: str = "cpu_op", tid: int = 1, **args: Any
 ) -> Event:
     keys = {key.replace("_", " "): value for key, value in args.items()}
-    return {
-        "ph": "X",
-        "cat": category,
-        "name": name,
-        "pid": 1,
-        "tid": tid,
-        "ts": start,
-        "dur": duration,
-        "args": keys,
-    }
+    return traces.host(name, start, duration, category, tid, **keys)
 
 
 def pair(correlation: int, start: float, tid: int = 1) -> list[Event]:

@@ -14,6 +14,7 @@ from kinetoscope.bench.inject import Injection
 from kinetoscope.bench.settings import Setting
 from kinetoscope.capture import backends
 from kinetoscope.capture.torch_private import backend_of
+from kinetoscope.compilation import load
 
 
 @pytest.fixture
@@ -134,3 +135,17 @@ def test_the_compilers_that_dynamo_is_given() -> None:
     assert backend_of(mine)["backend"].endswith("mine")
     # DistributedDataParallel's splitter stands in front of the backend.
     assert backend_of(Splitter().compile_fn)["backend"].endswith("mine")
+
+
+def test_an_h200s_recording_names_every_frames_backend() -> None:
+    log = Path(__file__).parents[1] / "fixtures" / "h200_breaks" / "backends.log.gz"
+    frames = load(log).frames
+    assert [(f.backend, f.mode, f.cudagraphs) for f in frames] == [
+        ("eager", "none", "off"),
+        ("aot_eager", "none", "off"),
+        ("inductor", "default", "off"),
+        ("mine", "none", "off"),
+        ("cudagraphs", "none", "used"),
+    ]
+    reasons = load(log).recompilations
+    assert all("call torch.compile once" in row.advice for row in reasons)

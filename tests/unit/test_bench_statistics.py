@@ -8,7 +8,7 @@ import statistics as stdlib
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.bench import statistics
@@ -138,6 +138,7 @@ def test_the_noise_floor_withholds_a_verdict() -> None:
     assert statistics.noise_floor(statistics.Ratio(0.98, 0.97, 0.99)) == pytest.approx(0.02)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.1, 1e9), min_size=1, max_size=50), st.floats(0, 1))
 def test_quantiles_agree_with_the_definition(values: list[float], q: float) -> None:
     ordered = sorted(values)

@@ -27,6 +27,12 @@ BY_NAME = {
     "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<int> >(int)": "matmul",
     "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x192x64_MI16x16x1_SN": "matmul",
     "deep_gemm::sm90_fp8_gemm_1d2d_impl": "matmul",
+    "bgemm_kernel": "matmul",
+    # FBGEMM names a library, of which products are the lesser part.
+    "void fbgemm_gpu::f8f8bf16_rowwise_gemm<int>(int)": "matmul",
+    "void split_embedding_backward_codegen_dense_unweighted_exact_kernel_warp_per_row_1<float>(fbgemm_gpu::FixedDivisor)": "embedding",
+    "void fbgemm_gpu::permute_2D_lengths_kernel<int>(int, int, int const*, int const*, int*)": "copy",
+    "cunn_ClassNLLCriterion_updateOutput_kernel": "loss",
     "void flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4> >(Flash_fwd_params)": "attention",
     "void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<int>(flash::Flash_bwd_params)": "attention",
     "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<int>)": "attention",

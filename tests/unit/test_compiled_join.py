@@ -150,6 +150,11 @@ def test_kernels_of_one_name_are_told_apart_by_their_graphs(
     assert result.compilation.frames[0].device_time_us == 108
     assert [e.device_time_us for g in result.compilation.graphs for e in g.extern] == [100, 50]
     assert result.coverage["compiled_share_of_device_time"] == 1
+    # From the first call's start to the last kernel's end is 262 µs.
+    assert first.share_of_window == pytest.approx(8 / 262)
+    assert result.compilation.graphs[0].share_of_window == pytest.approx(108 / 262)
+    shares = {line.line: line.share_of_window for line in result.source_lines}
+    assert shares[10] == pytest.approx(8 / 262)
     assert result.matched["basis_us"] == {"graph hash": 12}
 
 
@@ -205,6 +210,27 @@ def test_without_announced_calls_the_region_and_the_name_decide(
     assert unmatched == [("triton_poi_fused_mul_0", 8), ("triton_x", 2)]
     alone = joined(compilation(compiled("fone", 0)), trace_of(*nowhere))
     assert alone.matched["basis_us"] == {"name": 8}
+
+
+def test_frames_of_other_backends_have_what_their_regions_launched(
+    compilation: Callable[..., Compilation], trace_of: TraceOf
+) -> None:
+    at: dict[str, Any] = {"frame_id": 5, "frame_compile_id": 0, "attempt": 0}
+    metrics = {"compile_id": "5/0", "co_name": "f", "graph_op_count": 2}
+    other = record({"dynamo_start": {"stack": []}, **at}) + record({"compilation_metrics": metrics, **at})
+    region = [
+        host("Torch-Compiled Region: 5/0", 100, 40),
+        launch(31, 102),
+        kernel("gemm", 31, 104, 20),
+        launch(32, 110),
+        kernel("add", 32, 125, 5),
+    ]
+    result = joined(compilation(compiled("fone", 0), other), trace_of(*call_of("fone", 0, 1), *region))
+    frames = {frame.compile_id: frame for frame in result.compilation.frames}
+    assert (frames["5/0"].device_time_us, frames["5/0"].launches) == (25, 2)
+    assert frames["0/0"].device_time_us == 54
+    # It is not said to have run compiled: nobody knows.
+    assert result.coverage["compiled_share_of_device_time"] == pytest.approx(54 / 79)
 
 
 def test_a_graph_that_the_log_lacks_is_named(

@@ -17,18 +17,12 @@ from kinetoscope.analysis.profile import Profile, load
 from kinetoscope.errors import UsageError
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
+from traces import host as event
 
 Make = Callable[..., Trace]
 Event = dict[str, Any]
 HOST = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver", "python_function")
 WORK = ("kernel", "gpu_memcpy", "gpu_memset")
-
-
-def event(name: str, start: float, duration: float, category: str = "cpu_op", **args: Any) -> Event:
-    tid = args.pop("tid", 1)
-    return {
-        "ph": "X", "cat": category, "name": name, "pid": 1, "tid": tid, "ts": start, "dur": duration, "args": args,
-    }  # fmt: skip
 
 
 def launched(correlation: int, call: float, start: float, duration: float, name: str = "k") -> list[Event]:

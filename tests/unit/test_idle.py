@@ -18,24 +18,10 @@ from kinetoscope.analysis.window import window
 from kinetoscope.analysis.work import work
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
+from traces import host
 
 Make = Callable[..., Trace]
 Event = dict[str, Any]
-
-
-def host(
-    name: str, start: float, duration: float, category: str = "cpu_op", tid: int = 1, **args: Any
-) -> Event:
-    return {
-        "ph": "X",
-        "cat": category,
-        "name": name,
-        "pid": 1,
-        "tid": tid,
-        "ts": start,
-        "dur": duration,
-        "args": args,
-    }
 
 
 def kernel(name: str, start: float, duration: float, correlation: int, **args: Any) -> Event:

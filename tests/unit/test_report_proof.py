@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from command import SMALL, kinetoscope
+from command import ROOT, SMALL, kinetoscope
 from kinetoscope.bench import results
 from kinetoscope.bench.autotune import Trial, Tuned
 from kinetoscope.bench.harness import measure
@@ -250,6 +250,28 @@ def test_every_report_shows_predicted_and_measured(tmp_path: Path) -> None:
     kinetoscope("report", folder, "-o", whole)
     rows = json.loads(whole.read_text())["findings"]
     assert [r["measured_saving_us"] for r in rows if r["rule"] == "overhead-bound"] == [pytest.approx(saved)]
+
+
+@pytest.mark.parametrize(("name", "rule"), [("narrow", "overhead-bound"), ("columns", "hotspot")])
+def test_what_an_h200_measured(name: str, rule: str, tmp_path: Path) -> None:
+    """Recordings whose findings' own commands were run on the GPU, against arithmetic on what those kept."""
+    folder = tmp_path / name
+    shutil.copytree(ROOT / "tests" / "fixtures" / "h200_proved" / name, folder)
+    found = json.loads(kinetoscope("findings", folder, "--json").stdout)["findings"]
+    (finding,) = [f for f in found if f["rule"] == rule]
+    (kept,) = (folder / "bench").glob("*.json")
+    measured = json.loads(kept.read_text())
+    if name == "narrow":
+        eager, graphs = (sorted(row["rounds_s"])[1] * 1e6 for row in measured["rows"])
+        saved = eager - graphs
+    else:
+        subjects = {s["name"]: s for s in measured["modules"][0]["wall"]["subjects"]}
+        saved = (subjects["as recorded"]["median_ns"] - subjects["applied"]["median_ns"]) / 1000
+    assert finding["measured_saving_us"] == pytest.approx(saved, rel=1e-6)
+    low, high = finding["measured_interval_us"]
+    assert low < saved < high
+    assert finding["measured_verdict"] == "faster"
+    assert finding["proof"].startswith("kinetoscope ")
 
 
 def test_a_result_from_another_device_proves_nothing(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.roofline import costed, kernel_roofline, roofline
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
+from traces import host as event
 
 Make = Callable[..., Trace]
 Event = dict[str, Any]
@@ -193,20 +194,6 @@ def test_a_causal_mask_leaves_the_half_below_the_diagonal() -> None:
         shaped = [([shape[i] for i in order], dtype) for shape, dtype in tensors]
         found = known(call(f"aten::{name}", *shaped, **{f"v{at}": "True"}))
         assert found.flops == 2 * 2 * 2 * 3 * 8 * pairs
-
-
-def event(name: str, start: float, duration: float, category: str, **args: Any) -> Event:
-    tid = args.pop("tid", 1)
-    return {
-        "ph": "X",
-        "cat": category,
-        "name": name,
-        "pid": 1,
-        "tid": tid,
-        "ts": start,
-        "dur": duration,
-        "args": args,
-    }
 
 
 H200 = [{"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150109880320}]

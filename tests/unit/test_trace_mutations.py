@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kinetoscope.analysis.health import health
+from kinetoscope.analysis.profile import Profile
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.trace import cutter, spans, supply
 from kinetoscope.trace.model import Trace
@@ -123,7 +125,11 @@ MUTATIONS = {
     "Infinity": Mutation(in_number(b"-Infinity"), "not-a-number"),
     "N/A": Mutation(in_number(b"N/A"), "not-a-number"),
     "trailing junk": Mutation(lambda data: data + b"\n\0\0junk } ] {", "trailing-junk"),
-    "a second document": Mutation(lambda data: data + b"\n" + data, "trailing-junk|several-traces"),
+    "a second document": Mutation(lambda data: data + b"\n" + data, "several-traces"),
+    "three bare lists": Mutation(
+        lambda data: 3 * (json.dumps(json.loads(data)["traceEvents"]).encode() + b"\n"),
+        "several-traces|bad-event",
+    ),
     "a comma too many": Mutation(lambda data: data.replace(b"}\n  },", b"},\n  },", 1), "stray-comma"),
     "a comma after the last event": Mutation(before_last_event(b""), None),
     "bytes of a hole in the disk": Mutation(before_last_event(b"\0" * 4096), None, 1),
@@ -208,6 +214,17 @@ def test_a_damaged_trace_is_read_as_far_as_it_goes(kind: str, name: str, tmp_pat
         assert trace.source.complete
     if mutation.lost:
         assert not trace.source.complete
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_a_second_document_is_read_too_and_said(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(original(name) + original(name))
+    whole, both = read(FIXTURES / f"{name}.json.gz"), read(path)
+    assert rows(both) == 2 * rows(whole)
+    assert [damage.code for damage in both.source.damages] == ["several-traces"]
+    assert not both.source.complete
+    assert health(Profile((both,))).verdict != "good"
 
 
 @pytest.mark.parametrize("name", TRACES)

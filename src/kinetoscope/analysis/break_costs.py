@@ -8,6 +8,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.categories import matching
+from kinetoscope.analysis.compiled_rows import silent_frames
 from kinetoscope.analysis.enclosing import nearest
 from kinetoscope.analysis.graphs import CALL, REGION
 from kinetoscope.compilation.breaks import RESUMED
@@ -52,7 +53,7 @@ def break_costs(traces: Iterable[Trace], compilation: Compilation) -> tuple[Grap
     steps = sum(len(trace.steps) for trace in traces)
     ids = sorted({id_ for ids in resumed.values() for id_ in ids})
     crossings = pl.concat([pl.DataFrame(schema=CROSSINGS), *(_crossings(trace, ids) for trace in traces)])
-    silent = _silent(compilation)
+    silent = {frame.compile_id for frame in silent_frames(compilation)}
     rows = list(compilation.graph_breaks)
     for index, mine in resumed.items():
         table = crossings.filter(pl.col("compile_id").is_in(mine))
@@ -93,12 +94,6 @@ def _resumed(compilation: Compilation) -> dict[int, set[str]]:
         for i, row in enumerate(compilation.graph_breaks)
         if row.line is not None and (row.file, row.line) in after
     }
-
-
-def _silent(compilation: Compilation) -> set[str]:
-    """Compile ids whose graphs run without saying so in the trace."""
-    announced = {graph.frame for graph in compilation.graphs}
-    return {f.compile_id for f in compilation.frames if f.dynamo_ops and f.index not in announced}
 
 
 def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:

@@ -16,6 +16,7 @@ import polars as pl
 
 from kinetoscope.analysis import compiled_rows
 from kinetoscope.analysis.break_costs import break_costs
+from kinetoscope.analysis.busy import busy
 from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.compiled_rows import LineTime
 from kinetoscope.analysis.compiled_speed import with_speed
@@ -23,6 +24,7 @@ from kinetoscope.analysis.enclosing import caller, nearest
 from kinetoscope.analysis.graphs import CALL, REGION, graph_calls
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.window import window
 from kinetoscope.compilation.model import Compilation
 from kinetoscope.trace.model import Trace
 
@@ -53,9 +55,10 @@ def join(profile: Profile) -> Joined | None:
         return None
     events = pl.concat([launched(trace) for trace in profile.traces])
     owned = _own(events, compilation)
-    filled = compiled_rows.fill(compilation, owned)
+    window_ns = int(busy(profile)["window_ns"].sum())
+    filled = compiled_rows.fill(compilation, owned, window_ns)
     filled = replace(filled, graph_breaks=break_costs(profile.traces, filled))
-    filled, lines = with_speed(filled, compiled_rows.source_lines(filled, owned), owned, profile)
+    filled, lines = with_speed(filled, compiled_rows.source_lines(filled, owned, window_ns), owned, profile)
     return Joined(
         filled,
         compiled_rows.coverage(owned),
@@ -83,7 +86,7 @@ def source_of(profile: Profile) -> dict[str, str]:
 def launched(trace: Trace) -> pl.DataFrame:
     """Every piece of device work with the compiled graph that launched it.
 
-    ``rank``, ``device``, ``kind``, ``name``, ``duration_ns``, ``registers``, ``shared_memory_bytes``, ``call`` (row of the graph's
+    ``rank``, ``device``, ``kind``, ``name``, ``duration_ns``, ``inside_ns`` (the part inside the window), ``registers``, ``shared_memory_bytes``, ``call`` (row of the graph's
     call in ``host_events``), ``hash``, ``compile_id`` (both null outside of compiled graphs), ``region`` (compile id
     of the region around the launch), ``op`` and ``nth``: the op that the graph called to launch it, and which of its
     like in that call it is (from 0), ``cudagraph``.
@@ -94,12 +97,15 @@ def launched(trace: Trace) -> pl.DataFrame:
     launch = caller(trace.device_events)
     names = host["name"]
     of_call = graph_calls(trace).select(pl.col("id").alias("call"), "hash", "compile_id")
+    end, within = pl.col("start_ns") + pl.col("duration_ns"), window(trace)
+    inside = pl.min_horizontal(end, within.end_ns) - pl.max_horizontal("start_ns", within.start_ns)
     table = trace.device_events.select(
         pl.lit(trace.rank, pl.Int32).alias("rank"),
         "device",
         pl.col("kind").cast(pl.String),
         pl.col("name").cast(pl.String),
         "duration_ns",
+        inside.clip(0).alias("inside_ns"),
         "registers",
         "shared_memory_bytes",
         nearest(host, is_call).gather(launch).alias("call"),

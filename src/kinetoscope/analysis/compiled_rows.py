@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from kinetoscope.compilation.model import Compilation, ExternCall, Graph, Row, SourceLine
+from kinetoscope.compilation.model import Compilation, ExternCall, Frame, Graph, Row, SourceLine
 
 GENERATED = r"^triton_"
 SUMS = (
     (pl.col("duration_ns").sum() / 1000).alias("device_time_us"),
     pl.len().cast(pl.Int64).alias("launches"),
 )
+INSIDE = pl.col("inside_ns").sum()
 Place = tuple[str, int]
 
 
@@ -32,6 +33,7 @@ class LineTime(Row, frozen=True, kw_only=True):
     own_us: float
     kernels: int
     share_of_device_time: float
+    share_of_window: float
     speed_of_light: float | None = None  # of the part that costed_us of its device time is
     costed_us: float | None = None
 
@@ -54,17 +56,21 @@ def coverage(events: pl.DataFrame) -> dict[str, float | None]:
     }
 
 
-def fill(compilation: Compilation, owned: pl.DataFrame) -> Compilation:
-    """The rows with ``device_time_us``, ``launches`` and shares; untouched where the traces hold no device work."""
+def fill(compilation: Compilation, owned: pl.DataFrame, window_ns: int) -> Compilation:
+    """The rows with ``device_time_us``, ``launches`` and shares; untouched where the traces hold no device work.
+
+    ``share_of_window`` is of ``window_ns``, the recorded steps of all devices: what of it the row's work covers.
+    """
     total = float(owned["duration_ns"].sum())
     if not total:
         return compilation
     kernels = owned.group_by("kernel").agg(
-        *SUMS, pl.col("registers").max(), pl.col("shared_memory_bytes").max()
+        *SUMS, INSIDE, pl.col("registers").max(), pl.col("shared_memory_bytes").max()
     )
     library = pl.col("duration_ns").filter(pl.col("kernel").is_null())
     graphs = owned.group_by("graph").agg(
         *SUMS,
+        INSIDE,
         pl.col("call").n_unique().cast(pl.Int64).alias("calls"),
         (library.sum() / 1000).alias("extern_device_time_us"),
     )
@@ -73,26 +79,52 @@ def fill(compilation: Compilation, owned: pl.DataFrame) -> Compilation:
         schema={"graph": pl.UInt32, "frame": pl.UInt32},
         orient="row",
     )
-    frames = owned.join(frame_of, on="graph").group_by("frame").agg(*SUMS)
+    silent = pl.DataFrame(
+        [(f.compile_id, f.index) for f in silent_frames(compilation)],
+        schema={"region": pl.String, "frame": pl.UInt32},
+        orient="row",
+    ).unique("region", keep="last")
+    unclaimed = owned.filter(pl.col("graph").is_null() & pl.col("hash").is_null())
+    parts = [owned.join(frame_of, on="graph"), unclaimed.join(silent, on="region")]
+    frames = pl.concat([part.select("frame", "duration_ns", "inside_ns") for part in parts])
+    frames = frames.group_by("frame").agg(*SUMS, INSIDE)
     externs = owned.filter(pl.col("kernel").is_null() & pl.col("graph").is_not_null()).group_by("graph", "op")
     of_op = {(row["graph"], row["op"]): row for row in externs.agg(*SUMS).iter_rows(named=True)}
     of_kernel, of_graph, of_frame = _rows(kernels, "kernel"), _rows(graphs, "graph"), _rows(frames, "frame")
     return replace(
         compilation,
-        kernels=tuple(_with(k, of_kernel.get(i), total) for i, k in enumerate(compilation.kernels)),
-        graphs=tuple(_with(_externs(g, of_op), of_graph.get(g.index), total) for g in compilation.graphs),
-        frames=tuple(_with(f, of_frame.get(f.index), total) for f in compilation.frames),
+        kernels=tuple(
+            _with(k, of_kernel.get(i), total, window_ns) for i, k in enumerate(compilation.kernels)
+        ),
+        graphs=tuple(
+            _with(_externs(g, of_op), of_graph.get(g.index), total, window_ns) for g in compilation.graphs
+        ),
+        frames=tuple(_with(f, of_frame.get(f.index), total, window_ns) for f in compilation.frames),
     )
+
+
+def silent_frames(compilation: Compilation) -> list[Frame]:
+    """Frames of backends whose graphs run without saying so in the trace: the region around the launch is all that
+    tells of them, and it encloses what Python runs behind a break as well."""
+    announced = {graph.frame for graph in compilation.graphs}
+    return [f for f in compilation.frames if f.dynamo_ops and f.index not in announced]
 
 
 def _rows(table: pl.DataFrame, key: str) -> dict[int, dict[str, Any]]:
     return {row.pop(key): row for row in table.filter(pl.col(key).is_not_null()).iter_rows(named=True)}
 
 
-def _with(row: Any, found: dict[str, Any] | None, total: float) -> Any:
+def _with(row: Any, found: dict[str, Any] | None, total: float, window_ns: int) -> Any:
     # What the trace does not say (registers of a kernel that AMD's runs, say) stays as it was.
-    found = {k: v for k, v in (found or {"device_time_us": 0.0, "launches": 0}).items() if v is not None}
-    return msgspec.structs.replace(row, **found, share_of_device_time=found["device_time_us"] * 1000 / total)
+    nothing = {"device_time_us": 0.0, "launches": 0, "inside_ns": 0}
+    found = {k: v for k, v in (found or nothing).items() if v is not None}
+    inside = found.pop("inside_ns")
+    return msgspec.structs.replace(
+        row,
+        **found,
+        share_of_device_time=found["device_time_us"] * 1000 / total,
+        share_of_window=inside / window_ns if window_ns else None,
+    )
 
 
 def _externs(graph: Graph, of_op: dict[tuple[int, str], dict[str, Any]]) -> Graph:
@@ -105,30 +137,32 @@ def _externs(graph: Graph, of_op: dict[tuple[int, str], dict[str, Any]]) -> Grap
     return msgspec.structs.replace(graph, extern=tuple(map(timed, graph.extern)))
 
 
-def source_lines(compilation: Compilation, owned: pl.DataFrame) -> tuple[LineTime, ...]:
+def source_lines(compilation: Compilation, owned: pl.DataFrame, window_ns: int) -> tuple[LineTime, ...]:
     """Device time by the user's lines, most first."""
     total = float(owned["duration_ns"].sum())
     touched: dict[Place, list[float]] = {}
     users: dict[Place, set[object]] = {}
     codes: dict[Place, str] = {}
 
-    def add(lines: tuple[SourceLine, ...], time: float, user: object) -> None:
+    def add(lines: tuple[SourceLine, ...], time: float, share: float, user: object) -> None:
         places = {(s.file, s.line): s.code for s in lines}
         codes.update(places)
         for place in places if time else ():
-            entry = touched.setdefault(place, [0.0, 0.0])
+            entry = touched.setdefault(place, [0.0, 0.0, 0.0])
             entry[0] += time
             entry[1] += time if len(places) == 1 else 0.0
+            entry[2] += share
             users.setdefault(place, set()).add(user)
 
     for index, kernel in enumerate(compilation.kernels):
-        add(kernel.source, kernel.device_time_us or 0.0, index)
+        add(kernel.source, kernel.device_time_us or 0.0, kernel.share_of_window or 0.0, index)
     calls = {(g.index, e.op): e for g in compilation.graphs for e in g.extern}
     library = owned.filter(pl.col("kernel").is_null() & pl.col("graph").is_not_null())
-    for row in library.group_by("graph", "op", "nth").agg(SUMS[0]).iter_rows(named=True):
+    for row in library.group_by("graph", "op", "nth").agg(SUMS[0], INSIDE).iter_rows(named=True):
         call = calls.get((row["graph"], row["op"]))
         if call is not None and row["nth"] < len(call.places):
-            add(call.places[row["nth"]], row["device_time_us"], (row["graph"], row["op"]))
+            share = row["inside_ns"] / window_ns if window_ns else 0.0
+            add(call.places[row["nth"]], row["device_time_us"], share, (row["graph"], row["op"]))
     return tuple(
         LineTime(
             file=place[0],
@@ -138,8 +172,9 @@ def source_lines(compilation: Compilation, owned: pl.DataFrame) -> tuple[LineTim
             own_us=own,
             kernels=len(users[place]),
             share_of_device_time=time * 1000 / total,
+            share_of_window=share,
         )
-        for place, (time, own) in sorted(touched.items(), key=lambda item: (-item[1][0], item[0]))
+        for place, (time, own, share) in sorted(touched.items(), key=lambda item: (-item[1][0], item[0]))
     )
 
 

@@ -77,7 +77,7 @@ def _damages(trace: Trace) -> list[Note]:
 
 
 def _damage_gravity(trace: Trace, damage: Damage) -> str:
-    if damage.code in ("truncated", "missing-head"):  # how much is gone cannot be known
+    if damage.code in ("truncated", "missing-head", "several-traces"):  # how much is wrong cannot be known
         return DEGRADED
     whole = trace.source.bytes if f"{damage.count:,} bytes" in damage.text else trace.source.events
     share = damage.count / max(whole, 1)

@@ -52,7 +52,8 @@ class Cost(NamedTuple):
 class Call:
     """``shapes``, ``types``, ``strides`` and ``values`` (scalars and lists as text) by position of the argument.
     An argument that is no tensor has an empty shape; a list of tensors has a list of shapes and no type of its own.
-    ``kernel`` is the name of the longest kernel that the call launched."""
+    ``kernel`` is the name of the longest kernel that the call launched, ``listed`` the elements of each list of
+    tensors whose shapes were not recorded, where they are known from elsewhere."""
 
     name: str
     shapes: list[Any]
@@ -60,6 +61,7 @@ class Call:
     strides: list[Any]
     values: list[str]
     kernel: str = ""
+    listed: int | None = None
 
     def is_tensor(self, at: int) -> bool:
         return (

@@ -1,8 +1,9 @@
 """FLOPs and bytes of ops on lists of tensors: ``_foreach_*``, fused optimizers, ``cat`` and its kin.
 
 Of a list torch records the shapes, unless it is longer than 30 tensors (``TENSOR_LIST_DISPLAY_LENGTH_LIMIT`` in
-torch's ``profiler/util.h``; then the cost is null), and never the type: that is read off the kernel, whose name has
-it (``BinaryOpScalarFunctor<c10::BFloat16, 1, 1, 0>``, ``OpaqueType<2u>``). Bytes and operations count as in ``op_costs``.
+torch's ``profiler/util.h``): then the elements are those that ``parameter_lists`` knows, or the cost is null. Never
+recorded is the type: that is read off the kernel, whose name has it (``BinaryOpScalarFunctor<c10::BFloat16, 1, 1, 0>``,
+``OpaqueType<2u>``). Bytes and operations count as in ``op_costs``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ _RECORDED = {
     "__nv_bfloat16": "c10::BFloat16",
     "char": "signed char",
 }
+_SGD_WITH_MOMENTUM = re.compile(r"FusedSgdMathFunctor<[^,]+, 3\b")
 _OPAQUE = re.compile(r"OpaqueType<(\d+)u?>")
 _FUNCTOR = re.compile(r"Functor<([^,]+),")
 _COPIES = re.compile(r"::Copy<[^,]+, ([^,>]+)>")
@@ -35,7 +37,7 @@ def foreach(call: Call) -> Cost:
     not read what they write; of a norm almost nothing is written. Scalars cost nothing."""
     name = FOREACH.sub(r"\1", call.name)
     width = _width(_FUNCTOR, call)
-    lists = [_elements(call, at) for at, kind in enumerate(call.types) if kind == LIST]
+    lists = [_of_parameters(call, at) for at, kind in enumerate(call.types) if kind == LIST]
     read = sum(lists) * width
     if name == "zero":
         read = 0
@@ -50,16 +52,16 @@ def fused_adam(call: Call) -> Cost:
     maxima where the kernel keeps them (``amsgrad``); writes all of those but the gradients. Thirteen operations an
     element: three for the mean, four for the mean square, six for the update (``fused_adam_utils.cuh``), not
     counting weight decay."""
-    count = _elements(call, 0)
+    count = _of_parameters(call, 0)
     maxima = re.search(r"FusedAdamMathFunctor<[^()]*\([^)]*\)\d+, true>", call.kernel) is not None
     return Cost(13 * count, (7 + 2 * maxima) * count * _width(_FUNCTOR, call), _computes_in(call))
 
 
 def fused_sgd(call: Call) -> Cost:
-    """(parameters, gradients, momenta, …): reads and writes parameters and, where there are, momenta; reads gradients.
-    Two operations an element for the update and two for the momentum."""
-    count = _elements(call, 0)
-    momenta = count if call.shapes[2] else 0
+    """(parameters, gradients, momenta, …): reads and writes parameters and, where the kernel has a third list of them,
+    momenta; reads gradients. Two operations an element for the update and two for the momentum."""
+    count = _of_parameters(call, 0)
+    momenta = count if _SGD_WITH_MOMENTUM.search(call.kernel) else 0
     return Cost(2 * (count + momenta), (3 * count + 2 * momenta) * _width(_FUNCTOR, call), _computes_in(call))
 
 
@@ -97,6 +99,17 @@ def _elements(call: Call, at: int) -> int:
     if call.types[at] != LIST or not shapes:
         raise LookupError(at)
     return sum(numel(shape) for shape in shapes)
+
+
+def _of_parameters(call: Call, at: int) -> int:
+    """The same of a list that may be that of all parameters.
+
+    Raises:
+        LookupError: its shapes are not recorded, nor known from elsewhere.
+    """
+    if call.types[at] == LIST and not call.shapes[at] and call.listed and "multi_tensor_apply" in call.kernel:
+        return call.listed
+    return _elements(call, at)
 
 
 def _width(pattern: re.Pattern[str], call: Call) -> int:

@@ -109,7 +109,7 @@ def _tree(host: pl.DataFrame) -> pl.DataFrame:
     """Host events with torch's ``parent``; ``counted`` is false for those merged into their parent or left out,
     and ``stands_for`` is the row that counts instead (itself, for most)."""
     left_out = matching(host["name"], f"^({'|'.join(BOOKKEEPING)})$")
-    kept = ~left_out & ~host["category"].cast(pl.String).is_in(["trace", "python_function"])
+    kept = ~left_out & ~matching(host["category"], "^(trace|python_function)$")
     end = host["start_ns"] + host["duration_ns"]
     above = nearest(host, kept)
     parent = _climb(above.gather(host["parent"]), end, end, above.gather(host["parent"]))
@@ -145,11 +145,13 @@ def _place_overhead(table: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     reach = host.select(
         "id", "lane", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
     )
-    is_overhead = host["category"].cast(pl.String) == "overhead"
+    is_overhead = matching(host["category"], "^overhead$")
     overhead = reach.filter(is_overhead)
     if overhead.is_empty():
         return table
-    running = reach.filter(table["counted"] & ~is_overhead).sort("start_ns", "id")
+    running = reach.select("id", "lane", "start_ns").filter(
+        table["counted"] & ~is_overhead
+    )  # by lane and start
     pairs = (
         overhead.drop("lane")
         .join(running.select("lane").unique(), how="cross")

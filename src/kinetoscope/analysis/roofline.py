@@ -11,11 +11,13 @@ from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.op_call import DTYPES, Call, Cost
 from kinetoscope.analysis.op_costs import cost
+from kinetoscope.analysis.parameter_lists import listed_elements
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.hardware import DeviceSpec, find
 from kinetoscope.trace.model import Trace
 
 ARGUMENTS = ["input_dims", "input_types", "input_strides", "concrete_inputs"]
+BESIDE = ["kernel", "listed"]  # what the recorded arguments leave open
 COUNTED = ["kernel_flops", "kernel_gigabytes"]
 # Kernels whose name says that they round fp32 to tf32 first.
 TF32 = r"tf32|_s1688|s161616gemm_tf32|_TF32_"
@@ -59,9 +61,11 @@ def costed(trace: Trace) -> pl.DataFrame:
     calls = calls.hstack(host.select("name", *ARGUMENTS, *COUNTED)[calls["op"]]).drop_nulls("input_dims")
     if calls.is_empty():
         return pl.DataFrame(schema=COSTED)
-    calls = calls.with_columns(trace.device_events["name"].gather(calls["id"]).alias("kernel"))
+    calls = calls.with_columns(
+        trace.device_events["name"].gather(calls["id"]).alias("kernel"), listed_elements(trace, calls)
+    )
     # Calls are many and distinct ones few: rows are told apart by a 64-bit hash.
-    calls = calls.with_columns(calls.select("name", *ARGUMENTS, *COUNTED, "kernel").hash_rows().alias("hash"))
+    calls = calls.with_columns(calls.select("name", *ARGUMENTS, *COUNTED, *BESIDE).hash_rows().alias("hash"))
     known = _known_costs(calls.unique("hash", maintain_order=True))
     longest = (
         calls.select("id", "time_ns", "hash")
@@ -98,10 +102,10 @@ def _known_costs(distinct: pl.DataFrame) -> pl.DataFrame:
         return found if isinstance(found, list) else []
 
     costs: list[Cost | None] = []
-    columns = ["name", "kernel", *ARGUMENTS, *COUNTED]
-    for name, kernel, *arguments, flops, gigabytes in distinct.select(columns).iter_rows():
+    columns = ["name", *BESIDE, *ARGUMENTS, *COUNTED]
+    for name, kernel, listed, *arguments, flops, gigabytes in distinct.select(columns).iter_rows():
         shapes, types, strides, values = (decoded(text) for text in arguments)
-        found = cost(Call(name, shapes, types, strides, [str(value) for value in values], kernel))
+        found = cost(Call(name, shapes, types, strides, [str(value) for value in values], kernel, listed))
         if found is not None and gigabytes:  # Inductor knows which of its tensors are both read and written
             found = found._replace(bytes=round(gigabytes * 1e9), flops=flops or found.flops)
         costs.append(found)

@@ -91,8 +91,8 @@ RULES: tuple[Rule, ...] = (
     # Matrix products.
     Rule(
         "matmul",
-        "cuBLAS: nvjet (Hopper on), *gemm*, splitKreduce; CUTLASS; hipBLASLt and rocBLAS: Cijk_ (Tensile)",
-        r"nvjet|gemm|gemv|splitk|cublas|^Cijk_|rocblas|hipblas|cutlass|s\d+\d+gemm|wmma_tensorop|xmma|dot_kernel|wvSplitK|reduce_1Block_kernel|_matmul",
+        "cuBLAS: nvjet (Hopper on), *gemm*, splitKreduce; CUTLASS; hipBLASLt and rocBLAS: Cijk_ (Tensile); not all of FBGEMM",
+        r"nvjet|(^|[^b]|(^|[^f])b)gemm|gemv|splitk|cublas|^Cijk_|rocblas|hipblas|cutlass|s\d+\d+gemm|wmma_tensorop|xmma|dot_kernel|wvSplitK|reduce_1Block_kernel|_matmul",
     ),
     # Everything eager that the optimizer's step launched; its matrix products (Muon) are matmuls, above.
     Rule(
@@ -111,7 +111,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "loss",
         "loss functions",
-        r"nll_loss|cross_?entropy|mse_|l1_loss|kl_div|bce_|binary_cross|ctc_loss|margin_loss",
+        r"nll_loss|NLLCriterion|cross_?entropy|mse_|l1_loss|kl_div|bce_|binary_cross|ctc_loss|margin_loss",
     ),
     Rule(
         "pooling",

@@ -75,7 +75,7 @@ BACKENDS = (
     Backend(
         "tvm",
         "Apache TVM through its Relay compiler",
-        "'apache-tvm<0.20' (later releases have no Relay)",
+        "'apache-tvm<0.20' (later releases have no Relay; for newer Pythons build it)",
         "tvm.relay",
     ),
     Backend("openxla", "XLA", "torch-xla", "torch_xla", hardware="TPUs, CPUs"),

@@ -40,7 +40,7 @@ NODE = re.compile(r"^(?P<name>op\w+): (?P<kind>\w+)\(", re.M)
 
 def is_debug_folder(folder: Path) -> bool:
     """True for a TORCH_COMPILE_DEBUG folder, one run in it, or its ``torchinductor``."""
-    return next(_models(folder), None) is not None
+    return next(_models(folder), None) is not None or bool(dedicated_logs(folder))
 
 
 def dedicated_logs(folder: Path) -> list[Path]:

@@ -209,8 +209,11 @@ def _cudagraphs(draft: FrameDraft, config: dict[str, bool] | None, skips: dict[s
     why = why or skips.get(draft.compile_id)
     if why:
         return f"skipped: {why.removeprefix('skipping cudagraphs due to ').strip()}"
-    if any(m.runtime_cudagraphify_time_us for m in metrics) or any(
-        e.name.startswith("CUDAGraphNode.record") for e in draft.events
+    told = draft.backend is not None and draft.backend.backend == "cudagraphs"
+    if (
+        told
+        or any(m.runtime_cudagraphify_time_us for m in metrics)
+        or any(e.name.startswith("CUDAGraphNode.record") for e in draft.events)
     ):
         return "used"
     if not (config or {}).get("triton.cudagraphs") and not _cudagraphs_in_key(draft):

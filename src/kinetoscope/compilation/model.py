@@ -93,6 +93,7 @@ class Frame(Row, frozen=True, kw_only=True):
     device_time_us: float | None = None
     launches: int | None = None
     share_of_device_time: float | None = None
+    share_of_window: float | None = None
     speed_of_light: float | None = None  # of the part that costed_us of its device time is
     costed_us: float | None = None
 
@@ -253,6 +254,7 @@ class Graph(Row, frozen=True, kw_only=True):
     device_time_us: float | None = None
     launches: int | None = None
     share_of_device_time: float | None = None
+    share_of_window: float | None = None
     speed_of_light: float | None = None  # of the part that costed_us of its device time is
     costed_us: float | None = None
 
@@ -293,6 +295,7 @@ class Kernel(Row, frozen=True, kw_only=True):
     device_time_us: float | None = None
     launches: int | None = None
     share_of_device_time: float | None = None
+    share_of_window: float | None = None
     # analysis.compiled_speed
     dtype: str | None = None
     median_us: float | None = None

@@ -17,7 +17,7 @@ from kinetoscope.report.table import Name, columns, heads
 
 SKIPPED = 5  # kernels that are shown though they are not tuned: the longest
 WHY = {
-    "nothing to win": "as fast as a copy",
+    "nothing to win": "within a tenth of a copy",
     "too little to win": "too little to win",
     "beyond the limit": "beyond --limit",
 }
@@ -34,7 +34,8 @@ def print_tuned(result: Result, in_model: Mapping[str, tuple[float, float]], con
         picked = f"{len(applied.picked_up)} of {len(applied.kernels)}"
         console.print(Text(f"Written: {names.plain(applied.table)}; Inductor picks up {picked}"))
         for line in applied.lines:
-            console.print(Text("    " + names.plain(line)))
+            # Never folded: the line must be right when it is copied.
+            console.print(Text("    " + names.plain(line)), soft_wrap=True)
     print_problems(result, console)
 
 
@@ -110,14 +111,13 @@ def _promised(result: Result, console: Console) -> None:
         return
     basis = "of one run of the graph: default's cold median × (1 − ratio) × launches; 95 % intervals"
     console.print(Text.assemble(("Promised and measured", "bold"), (f"  {basis}", "dim")))
-    table = columns("left*", "right", "left*", "left*", "right", "right")
-    heads(table, "kernel", "launches", "default", "winner", "ratio", "promised")
+    table = columns("left*", "right", "left*", "right", "right")
+    heads(table, "kernel", "launches", "default → winner", "ratio", "promised")
     for kernel in result.tuned:
         told = kernel.comparison
         table.add_row(
             Name(names.plain(kernel.name)),
             Text(numbers.count(kernel.launches_per_run)),
-            Text(configuration(kernel.default)),
             Text(_changes(kernel)),
             Text(f"{told.ratio:.3f} ({told.low:.3f}–{told.high:.3f})" if told else "–"),
             Text(_time(of_kernel(kernel))),
@@ -139,9 +139,12 @@ def _promised(result: Result, console: Console) -> None:
 
 
 def _changes(kernel: Tuned) -> str:
-    """What the winner changes of the default."""
-    changed = {name: value for name, value in kernel.winner.items() if kernel.default.get(name) != value}
-    return configuration(changed) or "(the default)"
+    """What the winner changes of the default: ``XBLOCK 8→4, warps 16→32``."""
+    default, winner = kernel.default, kernel.winner
+    changed = [
+        f"{n.removeprefix('num_')} {default.get(n, 0)}→{v}" for n, v in winner.items() if default.get(n) != v
+    ]
+    return ", ".join(changed) or "(the default)"
 
 
 def _time(saving: Saving) -> str:

@@ -36,11 +36,13 @@ def build(profile: Profile) -> document.Report:
 
     The findings take as long as all the rest: they are looked for beside it, where memory is no matter.
     """
-    events = sum(trace.source.events for trace in profile.traces)
+    one_by_one = sum(trace.source.events for trace in profile.traces) > ONE_BY_ONE
     proven = proofs(profile)
+    if one_by_one:
+        ops(profile)  # takes most memory: it comes while little else is remembered
     with ThreadPoolExecutor(1) as beside:
         found = beside.submit(finding_rows, profile, proven)
-        if events > ONE_BY_ONE:
+        if one_by_one:
             wait([found])
         return _report(profile, proven, found)
 
@@ -126,7 +128,7 @@ def _devices(profile: Profile) -> list[document.DeviceRow]:
 
 
 def _categories(profile: Profile) -> list[document.CategoryRow]:
-    table = work_of_all(profile)
+    table = work_of_all(profile).select("rank", "category", "name", "start_ns", "end_ns")
     windows = {trace.rank: window(trace) for trace in profile.traces}
     limits = pl.DataFrame(
         [(rank, w.start_ns, w.end_ns) for rank, w in windows.items()],

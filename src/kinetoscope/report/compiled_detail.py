@@ -260,7 +260,8 @@ def _kernel(compilation: Compilation, kernel: Kernel) -> Iterable[RenderableType
         mean = (kernel.device_time_us or 0.0) / kernel.launches
         times = (
             f"{numbers.time(kernel.device_time_us or 0.0)} in {numbers.count(kernel.launches, 'launch')}, "
-            f"{numbers.percent(kernel.share_of_device_time or 0.0)} of device time, {numbers.time(mean)} each"
+            f"{numbers.percent(kernel.share_of_device_time or 0.0)} of device time, "
+            f"{numbers.percent(kernel.share_of_window or 0.0)} of the steps, {numbers.time(mean)} each"
         )
     facts = {
         "graph": f"{kernel.compile_id} {kernel.direction}, {kernel.category}, {numbers.count(kernel.calls, 'call')}",

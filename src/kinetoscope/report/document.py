@@ -58,9 +58,8 @@ class KernelOp(msgspec.Struct, frozen=True, kw_only=True):
     device_time_us: float
 
 
-class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
-    """``bytes`` and ``flops`` are of all launches, and null unless every one's cost is known; ``speed_of_light`` is of
-    the ``costed_launches`` whose cost model holds: their time at the device's peaks, over the time they took."""
+class ListingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Device time under one name: of a kernel, or of whatever kernels are summed by."""
 
     name: str
     short_name: str
@@ -73,6 +72,12 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
     min_us: float
     max_us: float
     p90_us: float
+
+
+class KernelRow(ListingRow, frozen=True, kw_only=True):
+    """``bytes`` and ``flops`` are of all launches, and null unless every one's cost is known; ``speed_of_light`` is of
+    the ``costed_launches`` whose cost model holds: their time at the device's peaks, over the time they took."""
+
     ops: list[KernelOp]
     kind: str = "kernel"
     graph: str | None = None

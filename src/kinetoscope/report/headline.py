@@ -161,7 +161,8 @@ def measured(row: FindingRow) -> str:
     told = {"faster": "", "differs": ", but its output differs"}.get(
         row.measured_verdict, f", {names.plain(row.measured_verdict)}"
     )
-    if row.measured_verdict == "faster" and saved > 0 and row.saving_us > 0:
+    # What is only a question ("what if it were twice as fast?") predicts nothing.
+    if row.measured_verdict == "faster" and row.severity != "info" and saved > 0 and row.saving_us > 0:
         told = f"; predicted/measured {row.saving_us / saved:.2f}"
     return amount + told
 

@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from kinetoscope.report import bars, headline, names, numbers, palette
+from kinetoscope.report import bars, compiled_page, headline, names, numbers, palette
 from kinetoscope.report.document import Report
 from kinetoscope.report.next_commands import next_commands
 
@@ -31,6 +31,7 @@ def render(report: Report, inputs: Sequence[str]) -> str:
         headline=numbers.together(headline.headline(report)),
         timing=numbers.together(headline.timing(report) or ""),
         compilation=numbers.together(headline.compilation(report) or ""),
+        compiled=compiled_page.compiled(report.compilation),
         window=numbers.together(headline.window(report)),
         savings=[headline.saving(report, row) if row.saving_us > 0 else "" for row in report.findings],
         measured=[headline.measured(row) for row in report.findings],
@@ -71,6 +72,7 @@ def _template() -> Template:
         "colour": palette.category,
         "printable": names.printable,
         "devices_of": bars.devices_of,
+        "place": compiled_page.place,
     }
     environment.filters.update(filters)
     return environment.get_template("report.html")

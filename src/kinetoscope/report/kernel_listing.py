@@ -10,24 +10,11 @@ from rich.console import Console
 from rich.text import Text
 
 from kinetoscope.analysis import kernels as analysis
-from kinetoscope.analysis.names import short_name
+from kinetoscope.analysis.names import short_names
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.report import names, numbers, palette
+from kinetoscope.report.document import ListingRow
 from kinetoscope.report.table import Name, columns, heads, rest
-
-
-class ListingRow(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    short_name: str
-    category: str
-    launches: int
-    device_time_us: float
-    share_of_device_time: float
-    mean_us: float
-    median_us: float
-    min_us: float
-    max_us: float
-    p90_us: float
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,12 +34,16 @@ def listing(profile: Profile, by: str, category: str | None) -> Listing:
         UsageError: there is no such key or category.
     """
     rows = analysis.kernels(profile, by, category)
+    named = [str(name) for name in rows[by]]
+    shorts = short_names(named) if by == "kernel" else named
     shares = analysis.kernels(profile, "category")
     return Listing(
         by=by,
         category=category,
         device_time_us=int(shares["device_time_ns"].sum()) / 1000,
-        rows=[_row(by, row) for row in rows.iter_rows(named=True)],
+        rows=[
+            _row(row[by], short, row) for row, short in zip(rows.iter_rows(named=True), shorts, strict=True)
+        ],
         shares={
             row["category"]: row["share_of_device_time"]
             for row in shares.select("category", "share_of_device_time").iter_rows(named=True)
@@ -118,11 +109,10 @@ def _shares(shown: Listing) -> Iterator[str]:
         yield f"{names.plain(category)} {100 * share:.2f} %"
 
 
-def _row(by: str, row: dict[str, Any]) -> ListingRow:
-    name = str(row[by])
+def _row(name: object, short: str, row: dict[str, Any]) -> ListingRow:
     return ListingRow(
-        name=name,
-        short_name=short_name(name) if by == "kernel" else name,
+        name=str(name),
+        short_name=short,
         category=row["category"],
         launches=row["launches"],
         device_time_us=row["device_time_ns"] / 1000,

@@ -35,7 +35,7 @@ def print_tuning(found: Tuning, console: Console) -> None:
     console.print()
     console.print(Text(names.plain(found.recommendation), style="bold"))
     for line in found.lines:
-        console.print(Text("    " + names.plain(line)))
+        console.print(Text("    " + names.plain(line)), soft_wrap=True)
 
 
 def _base(found: Tuning) -> str:

@@ -48,10 +48,16 @@ class Cutter:
         if end - at > TAIL and (found := self._cut(end - TAIL)) is not None:
             yield supply.take(at, found[0])
             at = found[1]
-        close = closing(supply.window(at, end - at))
-        self.trailer = close.trailer
-        if close.end:
-            yield supply.take(at, at + close.end)
+        while True:
+            close = closing(supply.window(at, end - at))
+            self.trailer = close.trailer
+            if close.end:
+                yield supply.take(at, at + close.end)
+            following = opening(self.trailer) if self.trailer else None
+            if following is None:
+                return
+            self._damage("several-traces")  # one document after the other in one file
+            at = end - len(self.trailer) + following.start
 
     def metadata(self) -> dict[str, Any]:
         """What the file says beside its events; call after the last span."""

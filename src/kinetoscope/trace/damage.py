@@ -11,7 +11,7 @@ DAMAGES: dict[str, tuple[str, bool]] = {
     "bad-event": ("{n} events could not be read and are left out", True),
     "unreadable-bytes": ("{n} bytes between events could not be read", True),
     "several-traces": (
-        "the file holds {n} more lists of events; they are read as one",
+        "the file holds several traces, one after the other ({n} beside the first); they are read as one",
         True,
     ),
     "missing-time": ("{n} events have no time and are left out", True),

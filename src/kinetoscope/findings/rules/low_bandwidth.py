@@ -29,10 +29,10 @@ import polars as pl
 
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.roofline import costed
-from kinetoscope.findings import proofs
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rules.autotune_overdue import slow_products, untuned
-from kinetoscope.findings.scene import heaviest, scenes, severity
+from kinetoscope.findings.scene import scenes
+from kinetoscope.findings.slow_calls import slow_calls
 
 SHARE = 0.5
 POSSIBLE = 0.8
@@ -48,28 +48,14 @@ def find(profile: Profile) -> Iterable[Finding]:
         )
         if untuned(scene):
             calls = calls.join(slow_products(scene), on="id", how="anti")
-        calls = calls.with_columns(
-            (pl.col("bytes") / pl.col("time_ns") * 1e9 / pl.col("peak_bandwidth")).alias("share")
-        ).filter(pl.col("share") < SHARE)
-        calls = calls.with_columns((pl.col("time_ns") * (1 - pl.col("share") / POSSIBLE)).alias("saved_ns"))
-        for group in heaviest(calls, "name", "op_name"):
-            name, op = str(group["name"][0]), str(group["op_name"][0])
-            saving = scene.device_saving(group, "the same bytes at 80 % of the device's bandwidth")
-            level = severity(saving, at_most="medium")
-            if level in (None, "info"):  # one kernel of many, beside the critical path
-                continue
-            first = group.sort("saved_ns", descending=True).row(0, named=True)
-            shown = scene.trace.device_events[group["id"].sort()]
-            yield Finding(
-                subject=f"{name} {op}",
-                title=f"{op} moves its bytes at {first['bytes'] / first['time_ns'] / 1000:.2f} TB/s, {first['share']:.0%} of the "
-                f"device's bandwidth",
-                severity=level,
-                saving=saving,
-                evidence=[scene.evidence(f"{len(group)} calls, inputs {first['shapes']}", shown)],
+        share = pl.col("bytes") / pl.col("time_ns") * 1e9 / pl.col("peak_bandwidth")
+        basis = f"the same bytes at {100 * POSSIBLE:.0f} % of the device's bandwidth"
+        for slow in slow_calls(scene, calls, share, below=SHARE, possible=POSSIBLE, basis=basis):
+            worst = slow.worst
+            yield slow.finding(
+                title=f"{worst['op_name']} moves its bytes at {worst['bytes'] / worst['time_ns'] / 1000:.2f} TB/s, "
+                f"{worst['share']:.0%} of the device's bandwidth",
+                evidence=f"{len(slow.calls)} calls, inputs {worst['shapes']}",
                 advice="Look at the strides of its inputs: contiguous memory is read several times as fast.",
                 snippet="column = x[:, 3].contiguous()  # once, outside of the loop",
-                source=scene.source(shown["op"]),
-                proof=proofs.bench(scene, name),
-                rank=scene.rank,
             )

@@ -28,10 +28,10 @@ import polars as pl
 from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.roofline import costed
-from kinetoscope.findings import proofs
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rules.misaligned_shapes import MISALIGNED
-from kinetoscope.findings.scene import heaviest, scenes, severity
+from kinetoscope.findings.scene import scenes
+from kinetoscope.findings.slow_calls import slow_calls
 
 SHARE = 0.4
 POSSIBLE = 0.7
@@ -50,28 +50,15 @@ def find(profile: Profile) -> Iterable[Finding]:
             & (pl.col("flops") / pl.col("peak_flops") > pl.col("bytes") / pl.col("peak_bandwidth"))
             & ~matching(costs["name"], MISALIGNED)
         )
-        calls = calls.with_columns(
-            (pl.col("flops") / pl.col("time_ns") * 1e9 / pl.col("peak_flops")).alias("share")
-        ).filter(pl.col("share") < SHARE)
-        calls = calls.with_columns((pl.col("time_ns") * (1 - pl.col("share") / POSSIBLE)).alias("saved_ns"))
-        for group in heaviest(calls, "name", "op_name"):
-            name, op = str(group["name"][0]), str(group["op_name"][0])
-            saving = scene.device_saving(group, "the same arithmetic at 70 % of the device's peak")
-            level = severity(saving, at_most="medium")
-            if level in (None, "info"):  # one kernel of many, beside the critical path
-                continue
-            first = group.sort("saved_ns", descending=True).row(0, named=True)
-            shown = scene.trace.device_events[group["id"].sort()]
-            yield Finding(
-                subject=f"{name} {op}",
-                title=f"{op} ({scene.per_step(len(group)):.0f} calls a {scene.unit}) computes at "
-                f"{first['flops'] / first['time_ns'] / 1000:.0f} TFLOP/s, {first['share']:.0%} of the device's {first['dtype']} peak",
-                severity=level,
-                saving=saving,
-                evidence=[scene.evidence(f"inputs {first['shapes']}", shown)],
+        share = pl.col("flops") / pl.col("time_ns") * 1e9 / pl.col("peak_flops")
+        basis = f"the same arithmetic at {100 * POSSIBLE:.0f} % of the device's peak"
+        for slow in slow_calls(scene, calls, share, below=SHARE, possible=POSSIBLE, basis=basis):
+            worst = slow.worst
+            yield slow.finding(
+                title=f"{worst['op_name']} ({scene.per_step(len(slow.calls)):.0f} calls a {scene.unit}) computes at "
+                f"{worst['flops'] / worst['time_ns'] / 1000:.0f} TFLOP/s, {worst['share']:.0%} of the device's "
+                f"{worst['dtype']} peak",
+                evidence=f"inputs {worst['shapes']}",
                 advice="Batch the products or concatenate their rows; the device has room for more tiles.",
                 snippet="torch.cat(parts) @ w",
-                source=scene.source(shown["op"]),
-                proof=proofs.bench(scene, name),
-                rank=scene.rank,
             )
