@@ -33,8 +33,8 @@ from kinetoscope.bench.worth import Copy, Worth, copies, worth
 from kinetoscope.errors import KinetoscopeError, ProgramError
 from kinetoscope.hardware import spec
 
-# Launches of each kernel that Nsight Compute sees: the first warms up.
-LAUNCHES_UNDER_NCU = 4
+# Launches of each kernel that Nsight Compute sees; some kernels' durations scatter by 5 %.
+LAUNCHES_UNDER_NCU = 12
 
 
 Task = Literal["kernels", "autotune", "module", "launch", "replay"]
