@@ -69,6 +69,18 @@ def judged(subject: Subject) -> Agreement:
 NORM = torch.nn.LayerNorm(64)
 BATCH_NORM = torch.nn.BatchNorm2d(8)
 TABLE = torch.nn.Embedding(50, 16)
+
+
+def rotary(x: Any, cos: Any, sin: Any) -> tuple[Any, Any]:
+    q, k, _ = x.chunk(3, -1)
+
+    def rotate(x: Any) -> Any:
+        a, b = x.chunk(2, -1)
+        return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+
+    return rotate(q), rotate(k)
+
+
 CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], bool]] = {
     "pointwise": (lambda x, y: torch.sin(x) * y + 1, lambda: (torch.randn(30, 40), torch.randn(40)), True),
     "softmax": (lambda x: torch.softmax(x, -1), lambda: (torch.randn(12, 40),), True),
@@ -78,6 +90,11 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], bool]]
         lambda x, y: torch.cat([x.relu(), y * 2], 1),
         lambda: (torch.randn(4, 8), torch.randn(4, 5)),
         True,
+    ),
+    "rotary embedding": (
+        rotary,
+        lambda: (torch.randn(2, 10, 3 * 64), torch.randn(10, 32), torch.randn(10, 32)),
+        False,
     ),
     "embedding": (lambda i: TABLE(i) * 2, lambda: (torch.randint(0, 50, (7, 9)),), True),
     "gather": (

@@ -41,6 +41,7 @@ def test_every_form_of_a_line() -> None:
         (Ref("exp"), [0, -1]),
         {"correction": 0, "keepdim": True},
         None,
+        users=2,
     )
     assert found.nodes["getitem"].target == "operator.getitem"
     assert found.nodes["full"].args == ([], -math.inf)

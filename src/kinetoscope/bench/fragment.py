@@ -67,6 +67,8 @@ class Node(NamedTuple):
     args: tuple[Value, ...]
     kwargs: dict[str, Value]
     type: Type | None
+    users: int = 0
+    """Of its value in the whole graph: of a result in parts, how many parts are used."""
 
     def inputs(self) -> Iterator[str]:
         """The names of the nodes it reads."""
@@ -91,7 +93,7 @@ def _references(value: Value) -> Iterator[str]:
 
 
 _LINE = re.compile(
-    r'%(?P<name>\w+) : (?:Tensor (?:"(?P<type>[^"]*)")? ?)?(?:\[num_users=\d+\])? ?= '
+    r'%(?P<name>\w+) : (?:Tensor (?:"(?P<type>[^"]*)")? ?)?(?:\[num_users=(?P<users>\d+)\])? ?= '
     r"(?:PlaceHolder\[target=(?P<placeholder>[^\]]*)\]"
     r"|call_function\[target=(?P<target>[\w.]+)\]\(args = (?P<args>.*), kwargs = (?P<kwargs>\{.*\})\))"
 )
@@ -124,7 +126,9 @@ def parse(comment: str) -> Fragment:
         args, kwargs = _Reader(found["args"]).whole(), _Reader(found["kwargs"]).whole()
         if not isinstance(args, tuple) or not isinstance(kwargs, dict):
             raise FragmentError(f"arguments of another form: {line[:120]}")
-        nodes[found["name"]] = Node(found["name"], found["target"], args, kwargs, kind)
+        nodes[found["name"]] = Node(
+            found["name"], found["target"], args, kwargs, kind, int(found["users"] or 0)
+        )
     raise FragmentError("the graph fragment has no end")
 
 

@@ -20,6 +20,8 @@ _LIBRARY = re.compile(
 _RANDOM = re.compile(
     r"rand|bernoulli|dropout|normal_|multinomial|exponential|inductor_seed|inductor_lookup_seed"
 )
+# Operators whose result is in parts, all of which are unpacked.
+_IN_PARTS = ("var_mean.correction", "split.Tensor", "split_with_sizes.default", "unbind.int")
 _OPERATORS = {
     "getitem": operator.getitem,
     "add": operator.add,
@@ -103,7 +105,16 @@ def stand_ins(fragment: Fragment, outside: Sequence[str]) -> dict[str, str]:
     loose = [
         name for name in outside if name not in named and name not in found.values() and name[:3] != "buf"
     ]
-    return found | (dict(zip(missing, loose, strict=True)) if len(missing) == len(loose) else {})
+    if len(missing) == len(loose):
+        return found | dict(zip(missing, loose, strict=True))
+    # A buffer without a name of its own, as large as what is made of it: one element of each other.
+    buffers = [name for name in outside if name not in named and name not in found.values()]
+    if len(missing) == len(buffers) == 1:
+        kind = fragment.placeholders[buffers[0]]
+        users = [node.type for node in fragment.nodes.values() if missing[0] in node.inputs()]
+        if kind is not None and all(user is not None and user.shape == kind.shape for user in users):
+            found[missing[0]] = buffers[0]
+    return found
 
 
 def leaves(fragment: Fragment) -> list[str]:
@@ -119,11 +130,10 @@ def _is_library(node: Node) -> bool:
 def _elements(fragment: Fragment) -> dict[str, tuple[str, int]]:
     """``getitem_4`` → (``var_mean_2``, 0) for parts of a result whose getitem nodes the fragment leaves out.
 
-    Parts are numbered one after the other, variance first; one of the two may stand in the fragment.
+    Parts are numbered one after the other (of var_mean the variance first), in the order of the results. One of
+    var_mean's two may stand in the fragment.
     """
-    wholes = [n for n in fragment.nodes.values() if n.target == "torch.ops.aten.var_mean.correction"]
-    if len(wholes) != 1:
-        return {}
+    wholes = [n for n in fragment.nodes.values() if n.target.removeprefix("torch.ops.aten.") in _IN_PARTS]
     outside = {name for name in fragment.placeholders if name not in fragment.returns}
     named = {
         *fragment.returns,
@@ -132,16 +142,37 @@ def _elements(fragment: Fragment) -> dict[str, tuple[str, int]]:
     number = {
         name: int(name.partition("_")[2] or 0) for name in named if re.fullmatch(r"getitem(_\d+)?", name)
     }
+    missing = sorted((name for name in number if name not in fragment.nodes), key=number.__getitem__)
+    places = [(node.name, place) for node in wholes for place in range(_part_count(fragment, node))]
+    if missing and number[missing[-1]] - number[missing[0]] + 1 == len(places):
+        # One after the other without a gap: they are the parts of these results, in order.
+        every = dict(enumerate(places, number[missing[0]]))
+        return {name: every[number[name]] for name in missing}
+    if len(wholes) != 1 or "var_mean" not in wholes[0].target:
+        return {}
     given = [
         number[node.name] - node.args[1]
         for node in fragment.nodes.values()
         if node.args[:1] == (Ref(wholes[0].name),) and node.name in number and isinstance(node.args[1], int)
     ]
-    missing = [name for name in number if name not in fragment.nodes]
-    first = given[0] if given else min((number[name] for name in missing), default=0)
-    if not given and len(missing) != 2:
+    if not given:
         return {}
+    first = given[0]
     return {name: (wholes[0].name, place) for name in missing if (place := number[name] - first) in (0, 1)}
+
+
+def _part_count(fragment: Fragment, node: Node) -> int:
+    """How many parts a result has; those that are used, where its size is not told."""
+    name, (whole, *rest) = node.target.split(".")[-2], node.args
+    if name == "split_with_sizes" and isinstance(rest[0], list):
+        return len(rest[0])
+    if name == "split" and isinstance(whole, Ref) and isinstance(rest[0], int):
+        origin = fragment.nodes.get(whole.name)
+        kind = origin.type if origin else fragment.placeholders.get(whole.name)
+        dimension = rest[1] if len(rest) > 1 and isinstance(rest[1], int) else 0
+        if kind is not None and (size := kind.shape[dimension]) is not None:
+            return -(-size // rest[0])
+    return node.users
 
 
 def _second_half(node: Node, loose: list[str], values: Mapping[str, Any]) -> Any | None:

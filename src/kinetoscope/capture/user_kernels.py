@@ -81,7 +81,8 @@ def source(function: Any) -> tuple[str, list[str]]:
     lines: dict[str, str] = {}
     missing: list[str] = []
     body = "\n\n".join(_functions(function, lines, missing, set()))
-    head = "import triton\nimport triton.language as tl\n" + "\n".join(lines.values())
+    lines = {"triton": "import triton", "tl": "import triton.language as tl"} | lines
+    head = "\n".join(lines.values())
     return f"{head.rstrip()}\n\n\n{body}", list(dict.fromkeys(missing))
 
 
