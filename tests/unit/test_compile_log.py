@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compile_records import PREFIX, artifact, record
@@ -21,6 +21,7 @@ def write(path: Path, *records: bytes) -> Path:
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=60), min_size=1, max_size=6))
+@settings(deadline=None)  # they write files: a busy disk is no failure
 def test_payloads_come_back_as_they_were_given(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str]
 ) -> None:
@@ -66,6 +67,7 @@ WHOLE = b"".join(
 
 
 @given(st.integers(0, len(WHOLE)))
+@settings(deadline=None)  # they write files: a busy disk is no failure
 def test_a_log_cut_anywhere_is_read_up_to_there(
     tmp_path_factory: pytest.TempPathFactory, length: int
 ) -> None:
@@ -78,6 +80,7 @@ def test_a_log_cut_anywhere_is_read_up_to_there(
 
 
 @given(st.binary(max_size=400))
+@settings(deadline=None)  # they write files: a busy disk is no failure
 def test_no_bytes_break_the_reader(tmp_path_factory: pytest.TempPathFactory, noise: bytes) -> None:
     path = write(tmp_path_factory.mktemp("log") / "a.log", WHOLE[:300], noise, WHOLE[300:])
     log.read(path)
