@@ -99,7 +99,8 @@ def time_module(
         notes=("inputs are made up: sizes and strides are the recorded ones, integers are zeros",),
     )
     if not on_gpu:
-        return result
+        wants = "busy time, kernels and peak memory are read from a GPU's activity records: a CPU has none"
+        return msgspec.structs.replace(result, notes=(*result.notes, wants))
     run = subjects["as recorded"]
     activities = cuda_timers.record(lambda: [run() for _ in range(RECORDED_RUNS)])
     return msgspec.structs.replace(

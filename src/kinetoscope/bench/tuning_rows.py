@@ -168,16 +168,16 @@ def _compared(row: Row, base: Row) -> Row:
 
 def _started(row: Row, eager: Row, output_difference: float | None) -> Row:
     """The row with what its start costs beyond eager's with the same batch, and how far its output is from it."""
-    compile_s = max(0.0, (row.startup_s or 0.0) - (eager.startup_s or 0.0))
+    compile_s = None if row.setting.is_eager else max(0.0, (row.startup_s or 0.0) - (eager.startup_s or 0.0))
     interval = statistics.compare_rounds(
         eager.rounds_s[: len(row.rounds_s)], row.rounds_s[: len(eager.rounds_s)]
     )
     saved = (eager.step_s or 0.0) - (row.step_s or 0.0)
-    pays = statistics.verdict(interval) == "faster" and saved > 0
+    pays = statistics.verdict(interval) == "faster" and saved > 0 and compile_s is not None
     return msgspec.structs.replace(
         row,
         compile_s=compile_s,
-        break_even_steps=round(compile_s / saved) if pays else None,
+        break_even_steps=round((compile_s or 0.0) / saved) if pays else None,
         output_difference=output_difference,
         agrees=None if output_difference is None else output_difference <= AGREEMENT,
     )

@@ -133,11 +133,14 @@ def answer(request: Request) -> Result:
                 where=str(path),
                 mend="list them with `kinetoscope graphs`",
             )
+        names = generated_kernels(replayed, request.limit)
+        blind = request.with_ncu and not names
         return _result(
             benches,
             modules=tuple(replayed),
-            ncu=_with_ncu(request, "replay", generated_kernels(replayed, request.limit))
-            if request.with_ncu
+            ncu=_with_ncu(request, "replay", names) if request.with_ncu and names else (),
+            problems=("no generated GPU kernel ran, so there is nothing for Nsight Compute",)
+            if blind
             else (),
         )
     subjects, problems = find(path, request.pattern, request.graph)

@@ -128,6 +128,7 @@ def main(arguments: argparse.Namespace) -> int:
     elif replay:
         for module in result.modules:
             measured.print_module(module, _categories([row.name for row in module.work]), result.ncu, console)
+        measured.print_problems(result, console)
     else:
         measured.print_kernels(result, in_model, find(result.device), console)
     return 0

@@ -81,7 +81,7 @@ def _figures(
     best = cold or hot
     if best is not None:
         rate = kernel.bytes / best.median_ns  # bytes/ns is GB/s
-        traffic = [f"{numbers.size(kernel.bytes)} at {rate:,.0f} GB/s{_of_peak(rate, peak)}"]
+        traffic = [f"{numbers.size(kernel.bytes)} at {numbers.rate(rate)} GB/s{_of_peak(rate, peak)}"]
         if kernel.flops:
             traffic.append(f"{kernel.flops / best.median_ns / 1e3:.2f} TFLOP/s")
         if ncu is not None and ncu.memory_percent is not None and ncu.compute_percent is not None:
@@ -143,6 +143,8 @@ def print_module(
     )
     if module.work:
         _work(module, categories, ncu, console)
+    for note in module.notes:
+        console.print(Text(f"note: {names.plain(note)}", style="dim"))
 
 
 def _work(
