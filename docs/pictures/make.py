@@ -1,4 +1,5 @@
-"""Draw the README's pictures: what `kinetoscope report` shows of the recording in examples/recordings.
+"""Draw the README's pictures: what `kinetoscope report` shows of the recording in examples/recordings,
+and a finding of one in tests/fixtures.
 
     python docs/pictures/make.py [chromium]
 
@@ -11,6 +12,7 @@ import io
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
@@ -18,12 +20,15 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
 from kinetoscope.analysis.profile import load
+from kinetoscope.analysis.window import window
 from kinetoscope.report import html
-from kinetoscope.report.build import build
-from kinetoscope.report.document import Report
+from kinetoscope.report.build import build, finding_rows
+from kinetoscope.report.finding_listing import print_findings
+from kinetoscope.report.proof import proofs
 from kinetoscope.report.terminal import print_report
 
 HERE = Path(__file__).resolve().parent
+PROVED = Path("tests/fixtures/h200_proved/narrow")
 RECORDING = Path("examples/recordings/llama_train_compile.json.gz")  # as a reader in a clone would type it
 
 THEME = TerminalTheme(
@@ -47,12 +52,12 @@ main {{ padding: 16px 26px 22px; border-radius: 12px; background: #161b24; borde
 pre {{ margin: 0; font: inherit; }}
 i {{ display: inline-block; width: 12px; height: 12px; margin: 0 8px 14px 0; border-radius: 50%; background: #39445a; }}
 b {{ color: #5ecb8b; }}
-</style><main><div><i></i><i></i><i></i></div><pre><b>$</b> kinetoscope report {recording}
+</style><main><div><i></i><i></i><i></i></div><pre><b>$</b> {command}
 {code}</pre></main>"""
 
 
-def terminal_page(report: Report) -> str:
-    """The terminal's report as HTML that looks like a terminal."""
+def terminal_page(command: str, print_to: Callable[[Console], None]) -> str:
+    """What a command prints, as HTML that looks like a terminal."""
     console = Console(
         file=io.StringIO(),
         width=100,
@@ -61,9 +66,20 @@ def terminal_page(report: Report) -> str:
         color_system="truecolor",
         highlight=False,
     )
-    print_report(report, [str(RECORDING)], console)
+    print_to(console)
     code = console.export_html(theme=THEME, inline_styles=True, code_format="{code}")
-    return WINDOW.format(recording=RECORDING, code=code)
+    return WINDOW.format(command=command, code=code)
+
+
+def proved_page() -> str:
+    """The first finding of a recording whose advice was tried: predicted and measured."""
+    profile = load(PROVED)
+    (start,) = (window(trace).start_ns / 1000 for trace in profile.traces)
+    rows = finding_rows(profile, proofs(profile))[:1]
+    return terminal_page(
+        f"kinetoscope findings {PROVED.name}",
+        lambda console: print_findings(rows, console, start_us=start, unit="step"),
+    )
 
 
 def shoot(browser: Browser, page: str, target: str, *, height: int | None = None, dark: bool = False) -> None:
@@ -90,7 +106,10 @@ def main() -> None:
     page = html.render(report, [str(RECORDING)])
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        shoot(browser, terminal_page(report), "terminal.png")
+        command = f"kinetoscope report {RECORDING}"
+        shot = terminal_page(command, lambda console: print_report(report, [str(RECORDING)], console))
+        shoot(browser, shot, "terminal.png")
+        shoot(browser, proved_page(), "proof.png")
         shoot(browser, page, "page-light.png", height=1420)
         shoot(browser, page, "page-dark.png", height=1420, dark=True)
         browser.close()

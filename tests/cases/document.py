@@ -33,6 +33,10 @@ is replayed with the shorter pieces, launches as they came, cut where the host w
 moves is what the step would gain. Device time that is freed beside the critical path is said, and not counted.
 Severity is the saving's share of the step: 10 % is high, 3 % medium, 0.5 % low; what the profiler itself did, and
 what-ifs, are information.
+
+Where a command of ours can try the advice, the finding prints it. What it measured stands beside the prediction from then
+on, here and in every report; `--proof AFTER` takes a recording of the changed program instead
+([how, and what was measured](bench.md#proving-a-finding)).
 """
 
 

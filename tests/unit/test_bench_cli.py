@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import msgspec
@@ -13,11 +14,15 @@ from kinetoscope import cli
 from kinetoscope.bench.autotune import Trial, Tuned
 from kinetoscope.bench.harness import measure
 from kinetoscope.bench.kernels import KernelResult
+from kinetoscope.bench.modules import ModuleResult, WorkRow
 from kinetoscope.bench.ncu import NcuRow
+from kinetoscope.bench.promise import promise
+from kinetoscope.bench.results import Session
 from kinetoscope.bench.settings import Setting
 from kinetoscope.bench.timers import HostTimer
 from kinetoscope.bench.tuning_rows import Row, Tuning
-from kinetoscope.bench.worker import Result
+from kinetoscope.bench.worker import Result, generated_kernels
+from kinetoscope.bench.worth import Skipped, Worth
 from kinetoscope.hardware.spec import find
 from kinetoscope.report import autotuned, measured
 from kinetoscope.report import tuning as tuning_table
@@ -103,6 +108,105 @@ def test_a_kernels_figures_are_arithmetic_on_what_was_measured() -> None:
     assert "24 registers, 0 spills, 2.05 kB shared memory · XBLOCK=64 num_warps=4" in a
     assert "1 launch in a run" in a
     assert "refused: over the device's peak" in b
+
+
+def test_the_table_of_promises_has_its_kernels_and_what_became_of_them() -> None:
+    def worth(name: str, cold_us: float, least_us: float, skipped: Skipped | None) -> Worth:
+        return Worth(
+            name=name, module="m", launches_per_run=2, cold_ns=cold_us * 1e3, least_ns=least_us * 1e3, skipped=skipped
+        )  # fmt: skip
+
+    final = measured_session(default=100_000, winner=50_000)
+    winner = Tuned(
+        name="triton_red_0",
+        module="m",
+        launches_per_run=2,
+        trials=(Trial(configuration={"XBLOCK": 1, "num_warps": 4}, origin="default", median_ns=1e5),),
+        default={"XBLOCK": 1, "num_warps": 4},
+        winner={"XBLOCK": 8, "num_warps": 4},
+        final=final,
+    )
+    replay = ModuleResult(
+        module="m", aot_id="0_backward", wall=measured_session(as_recorded=1_000_000, applied=900_000)
+    )
+    made = promise(([winner]), replay)
+    assert made is not None
+    result = Result(
+        device="NVIDIA H200",
+        torch="2.11.0",
+        tuned=(winner,),
+        worth=(
+            worth("triton_red_0", 100, 40, None),
+            worth("triton_poi_1", 300, 290, "nothing to win"),
+            worth("triton_poi_2", 3, 1, "too little to win"),
+        ),
+        modules=(replay,),
+        promises=(made,),
+    )
+    text = printed(lambda c: autotuned.print_tuned(result, {}, c))
+    assert re.search(r"triton_red_0\s+2\s+100 µs\s+40.0 µs\s+40.0 %\s+120 µs", text)
+    assert "skipped: within a tenth of a copy" in text
+    assert "skipped, too little to win: 1 kernel, which together could win 4.00 µs" in text
+    assert "XBLOCK 1→8" in text
+    assert "0.500 (0.500–0.500)" in text
+    told = " ".join(text.split())
+    assert "0_backward: promised 100 µs (100 µs to 100 µs); replayed with and without" in told
+    assert "1.00 ms → 900 µs, measured 100 µs (100 µs to 100 µs): confirmed" in told
+
+
+def measured_session(**medians_ns: float) -> Session:
+    now = 0.0
+
+    def call(median_ns: float):
+        def run() -> None:
+            nonlocal now
+            now += median_ns
+
+        return run
+
+    subjects = {name.replace("_", " "): call(median) for name, median in medians_ns.items()}
+    timer = HostTimer(flush=lambda: None, clock=lambda: int(now))
+    return measure(subjects, timer=timer, mode="cold", base=next(iter(subjects)), warmup_seconds=0)
+
+
+def test_a_replayed_graph_shows_what_ncu_saw_of_its_kernels() -> None:
+    rows = (WorkRow("triton_poi_0", 2, 40_000.0), WorkRow("void cutlass::gemm", 1, 60_000.0))
+    replay = ModuleResult(
+        module="m", aot_id="0_forward", wall=measured_session(as_recorded=120_000), busy_ns=1e5, span_ns=2e5, work=rows
+    )  # fmt: skip
+    seen = (
+        NcuRow(name="triton_poi_0", launches=2, duration_ns=21_000, memory_percent=81, compute_percent=9),
+    )
+    assert generated_kernels([replay], 5) == ("triton_poi_0",)
+    categories = {"triton_poi_0": "pointwise"}
+    text = printed(lambda c: measured.print_module(replay, categories, seen, c))
+    assert "50.0 % of its span" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("triton_poi_0")]
+    assert line.split() == [
+        "triton_poi_0", "pointwise", "40.0", "%", "40.0", "µs", "2", "20.0", "µs", "21.0", "µs", "81", "%", "9", "%"
+    ]  # fmt: skip
+    assert "ncu" not in printed(lambda c: measured.print_module(replay, categories, (), c))
+
+
+def test_settings_are_shown_with_their_samples_and_what_fails_is_said() -> None:
+    eager = Row(
+        setting=Setting(batch="8"), label="eager batch=8", step_s=0.01, samples_per_s=800, as_written=True
+    )
+    failed = Setting(mode="default", batch="8")
+    found = Tuning(
+        command=("train.py", "{batch}"),
+        device="cpu",
+        steps_by="optimizer",
+        step_name="SGD",
+        rounds=3,
+        tokens_per_sample=4,
+        rows=(eager, Row(setting=failed, label=failed.label, error="no compiler")),
+    )
+    text = printed(lambda c: tuning_table.print_tuning(found, c))
+    (line,) = [line for line in text.splitlines() if line.startswith("eager")]
+    assert line.split() == ["eager", "8", "10.0", "ms", "800", "3,200", "as", "written"]
+    assert "default batch=8: no compiler" in text
+    assert "pays after" not in text
 
 
 def test_names_do_not_run_in_the_terminal() -> None:

@@ -38,6 +38,48 @@ def test_the_line_to_write_is_python() -> None:
     assert Setting(matmul_precision="high").lines() == ('torch.set_float32_matmul_precision("high")',)
 
 
+@pytest.mark.parametrize(
+    ("given", "own"),
+    [
+        ({}, Setting(mode="default")),
+        ({"fullgraph": True, "backend": "inductor"}, Setting(mode="default")),
+        ({"mode": "max-autotune", "dynamic": True}, Setting(mode="max-autotune", dynamic=True)),
+        ({"backend": "aot_eager"}, Setting(mode="default", backend="aot_eager")),
+        ({"options": {"max_autotune": True}}, Setting(as_written=True)),
+        ({"backend": print}, Setting(as_written=True)),
+    ],
+)
+def test_what_a_program_writes_is_a_setting_where_it_can_be_one(
+    given: dict[str, object], own: Setting
+) -> None:
+    assert settings.written(given) == own
+
+
+def test_the_program_as_written_is_tried_unless_it_is_tried_already() -> None:
+    tried = settings.grid(["default"], precisions=["high"])
+    assert settings.with_program(tried, []) == tried
+    assert settings.with_program(tried, [Setting(mode="default")]) == tried
+    more = settings.with_program(tried, [Setting(mode="max-autotune")])
+    assert [s.label for s in more] == [
+        "eager", "as written", "default", "eager matmul=high", "as written matmul=high", "default matmul=high"
+    ]  # fmt: skip
+    two = [Setting(mode="default"), Setting(mode="reduce-overhead")]
+    assert len(settings.with_program(tried, two)) == 6
+    assert [s.label for s in tried if settings.is_program(s, [])] == ["eager", "eager matmul=high"]
+    inductor = Setting(mode="default", backend="inductor", batch="8")
+    assert settings.is_program(inductor, [Setting(mode="default")])
+
+
+def test_as_written_leaves_the_programs_own_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, object]] = []
+    monkeypatch.setattr(torch, "compile", lambda model, **keywords: given.append(keywords) or model)
+    injection = inject.Injection(Setting(as_written=True), lambda *_: None, lambda *_: None)
+    injection.install()
+    torch.compile(lambda x: x, options={"a": 1}, fullgraph=True)
+    assert given == [{"options": {"a": 1}, "fullgraph": True}]
+    assert list(injection.own) == [Setting(as_written=True)]
+
+
 def test_torch_compile_is_injected_as_call_and_as_decorator(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[dict[str, object]] = []
     monkeypatch.setattr(torch, "compile", lambda model, **keywords: given.append(keywords) or model)
@@ -115,6 +157,40 @@ def test_the_winner_is_told_with_its_break_even_and_its_line() -> None:
     assert rows["max-autotune"].break_even_steps == pytest.approx(4.5 / 0.03, rel=0.1)
     assert found.recommendation.startswith("max-autotune: 1.4")
     assert found.lines == ('model = torch.compile(model, mode="max-autotune")  # the Net',)
+
+
+def test_settings_of_several_batches_are_compared_by_the_sample() -> None:
+    times = {
+        "eager batch=32": 0.100, "default batch=32": 0.080, "eager batch=128": 0.320, "default batch=128": 0.200
+    }  # fmt: skip
+    found = tuning.tune_program(
+        settings.grid(["default"], batches=["32", "128"]), ["t.py", "{batch}"], launch=made_up(times)
+    )
+    rows = {row.label: row for row in found.rows}
+    assert rows["eager batch=32"].ratio is None
+    assert rows["eager batch=128"].ratio == pytest.approx(0.8, rel=0.01)
+    assert rows["default batch=128"].ratio == pytest.approx(0.5, rel=0.01)
+    assert rows["default batch=128"].samples_per_s == pytest.approx(640, rel=0.01)
+    # Paid back by steps of its own batch: 4.5 s at 120 ms each.
+    assert rows["default batch=128"].break_even_steps == pytest.approx(4.5 / 0.12, rel=0.1)
+    assert found.recommendation.startswith("default batch=128: 2.0")
+    assert "as many samples a second as eager batch=32" in found.recommendation
+
+
+def test_the_winner_is_also_compared_with_what_the_program_has() -> None:
+    times = {"eager": 0.100, "as written": 0.090, "default": 0.080}
+    launch = made_up(times)
+
+    def compiles(order: Order, words: Sequence[str], extra: Mapping[str, str]) -> Report:
+        return msgspec.structs.replace(launch(order, words, extra), own=(Setting(as_written=True),))
+
+    found = tuning.tune_program(settings.grid(["default"]), ["train.py"], launch=compiles)
+    assert [row.label for row in found.rows if row.as_written] == ["as written"]
+    assert "against what the program has (as written) 1.1" in found.recommendation
+    slow = dict(times, **{"as written": 0.2, "default": 0.2})
+    launch = made_up(slow)
+    found = tuning.tune_program(settings.grid(["default"]), ["train.py"], launch=compiles)
+    assert found.recommendation.startswith("Take torch.compile out")
 
 
 def test_no_winner_no_advice() -> None:
@@ -281,3 +357,30 @@ def test_a_model_in_this_process() -> None:
     assert default.verdict in ("faster", "slower", "cannot tell")
     assert found.device
     assert sys.modules["torch"] is torch
+
+
+def test_a_model_with_batches_backends_and_precisions() -> None:
+    import kinetoscope
+
+    torch._dynamo.reset()
+    before = torch.get_float32_matmul_precision()
+    found = kinetoscope.tune(
+        torch.nn.Linear(8, 8),
+        {2: (torch.ones(2, 8),), 4: {"input": torch.ones(4, 8)}},
+        modes=["default"],
+        backends=["aot_eager"],
+        precisions=["medium"],
+        seconds=0.3,
+    )
+    assert torch.get_float32_matmul_precision() == before
+    assert [row.label for row in found.rows] == [
+        f"{kind} batch={batch}"
+        for batch in (2, 4)
+        for kind in (
+            "eager", "default backend=aot_eager", "eager matmul=medium", "default backend=aot_eager matmul=medium"
+        )
+    ]  # fmt: skip
+    assert all(row.error is None and row.agrees is not False for row in found.rows)
+    last = found.rows[-1]
+    assert last.samples_per_s == pytest.approx(4 / (last.step_s or 0))
+    assert last.ratio is not None

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kinetoscope.capture import clocks, environment
 from kinetoscope.capture.ranks import rank_and_world
+from kinetoscope.hardware import nvml
 
 
 def test_only_variables_known_to_matter_are_kept(monkeypatch: pytest.MonkeyPatch):
@@ -47,27 +48,40 @@ def test_rank_and_world(variables: dict[str, str], expected: tuple[int, int] | N
     assert rank_and_world(variables) == expected
 
 
-class NVMLError(Exception):
-    pass
+class Driver:
+    """libnvidia-ml of a card that does not tell its highest clock, and of a driver without a function for power."""
+
+    def nvmlInit_v2(self) -> int:
+        return 0
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: bytes, handle: object) -> int:
+        return 0
+
+    def nvmlDeviceGetClockInfo(self, handle: object, kind: int, value: Any) -> int:
+        value._obj.value = {1: 1980, 2: 3201}[kind]
+        return 0
+
+    def nvmlDeviceGetMaxClockInfo(self, handle: object, kind: int, value: Any) -> int:
+        return 3  # not supported
+
+    def nvmlDeviceGetTemperature(self, handle: object, sensor: int = 0, value: Any = None) -> int:
+        value._obj.value = 41
+        return 0
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: object, value: Any) -> int:
+        value._obj.value = 0x4 | 0x40
+        return 0
+
+    def nvmlSystemGetDriverVersion(self, text: Any, length: object) -> int:
+        text.value = b"580.159.04"
+        return 0
 
 
 def test_a_clock_sample_says_none_for_what_the_device_does_not():
-    def unsupported(*_: object) -> int:
-        raise NVMLError
-
-    nvml = SimpleNamespace(
-        NVMLError=NVMLError,
-        NVML_CLOCK_SM=1,
-        NVML_CLOCK_MEM=2,
-        NVML_TEMPERATURE_GPU=0,
-        nvmlDeviceGetClockInfo=lambda handle, kind: {1: 1980, 2: 3201}[kind],
-        nvmlDeviceGetMaxClockInfo=unsupported,
-        nvmlDeviceGetTemperature=lambda handle, sensor: 41,
-        nvmlDeviceGetPowerUsage=lambda handle: 132_460,
-        nvmlDeviceGetCurrentClocksThrottleReasons=lambda handle: 0x4 | 0x40,
-    )
-    sample = clocks.read(nvml, None, 3, "before recording")
+    card = nvml.Card("abc", Driver())
+    sample = clocks.sample(card, 3, "before recording")
+    assert card.driver() == "580.159.04"
     assert (sample.device, sample.moment) == (3, "before recording")
     assert (sample.sm_clock_mhz, sample.memory_clock_mhz, sample.max_sm_clock_mhz) == (1980, 3201, None)
-    assert (sample.power_w, sample.temperature_c) == (132.46, 41)
+    assert (sample.power_w, sample.temperature_c) == (None, 41)
     assert sample.throttle_reasons == ("power cap", "thermal (hardware)")

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from command import ROOT, SMALL, kinetoscope
+from command import ROOT, SMALL, kinetoscope, refused
 from kinetoscope.bench import results
 from kinetoscope.bench.autotune import Trial, Tuned
 from kinetoscope.bench.harness import measure
@@ -308,3 +308,45 @@ def test_the_next_command_is_for_what_is_still_unproved() -> None:
     assert headline.unproved(report()) is None
     assert headline.unproved(report(findings=[proved])) is None
     assert headline.unproved(report(findings=[proved, unproved])) is unproved
+
+
+def changed(tmp_path: Path, name: str, unprofiled_s: tuple[float, ...], trace: Path) -> Path:
+    """A recording whose steps took so long without the profiler."""
+    folder = tmp_path / name
+    (folder / "trace").mkdir(parents=True)
+    shutil.copy(trace, folder / "trace" / "rank0.json.gz")
+    steps = manifest.StepTimings(unprofiled_s=unprofiled_s)
+    rank = RankRecord(rank=0, trace="trace/rank0.json.gz", steps=steps)
+    manifest.write(folder, Manifest(command=("python", "t.py"), ranks=(rank,), exit="ok"))
+    return folder
+
+
+def test_a_second_recording_proves_what_only_an_edit_can_do(tmp_path: Path) -> None:
+    case = ROOT / "tests" / "cases" / "low-bandwidth"
+    steps = (0.00100, 0.00101, 0.00099, 0.00100)
+    before = changed(tmp_path, "before", steps, case / "before.json.gz")
+    after = changed(tmp_path, "after", tuple(s - 0.0004 for s in steps), case / "after.json.gz")
+    done = kinetoscope("findings", before, "--proof", after)
+    assert "gone, which promised" in done.stdout
+    assert "measured 400 µs, faster" in done.stdout
+    document = json.loads(kinetoscope("findings", before, "--proof", after, "--json").stdout)
+    (row,) = [row for row in document["findings"] if row["measured_verdict"]]
+    assert row["rule"] == document["after"]["gone"][0][0] == "low-bandwidth"
+    assert row["measured_saving_us"] == pytest.approx(400)
+    low, high = row["measured_interval_us"]
+    # Welch: a standard error of √(2 · 66.7 µs² / 4), three degrees of freedom.
+    assert (high - low) / 2 == pytest.approx(3.182 * (2 * 66.667 / 4) ** 0.5, rel=1e-3)
+    attention = ROOT / "tests" / "cases" / "unfused-attention"
+    several = changed(tmp_path, "several", steps, attention / "before.json.gz")
+    without = changed(tmp_path, "without", steps, attention / "after.json.gz")
+    document = json.loads(kinetoscope("findings", several, "--proof", without, "--json").stdout)
+    assert len(document["after"]["gone"]) > 1
+    assert {row["measured_verdict"] for row in document["findings"]} == {None}
+    same = kinetoscope("findings", before, "--proof", before)
+    assert "0 findings gone" in same.stdout
+    assert "cannot tell" in same.stdout
+
+
+def test_a_recording_without_times_proves_nothing(tmp_path: Path) -> None:
+    folder = recording(tmp_path, "python", *WORDS)
+    refused(kinetoscope("findings", folder, "--proof", folder), 3, "without the profiler")

@@ -27,17 +27,7 @@ class NvmlClocks:
         self._card = nvml.Card(uuid)
 
     def read(self, moment: Moment, round: int) -> ClockReading:
-        now = self._card.read()
-        return ClockReading(
-            moment=moment,
-            round=round,
-            sm_clock_mhz=now.sm_clock_mhz,
-            max_sm_clock_mhz=now.max_sm_clock_mhz,
-            memory_clock_mhz=now.memory_clock_mhz,
-            temperature_c=now.temperature_c,
-            power_w=now.power_w,
-            throttle_reasons=now.throttle_reasons,
-        )
+        return ClockReading(moment=moment, round=round, **self._card.read()._asdict())
 
 
 def of_current_device() -> NvmlClocks | None:

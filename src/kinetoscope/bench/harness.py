@@ -94,7 +94,7 @@ def measure(
         chunk = max(2 - rounds, 1, min(max(FEWEST_IN_CHUNK, rounds), MOST_IN_CHUNK, int(left)))
         for name, time_ns in run(chunk, rounds, lambda: read("during")):
             samples[name].append(time_ns)
-        if any(r.sm_clock_mhz < SLOW_CLOCK * r.max_sm_clock_mhz for r in readings[before:]):
+        if any((r.sm_clock_mhz or 0) < SLOW_CLOCK * (r.max_sm_clock_mhz or 0) for r in readings[before:]):
             slow_rounds += range(rounds, rounds + chunk)
         rounds += chunk
         stopped = _stop(list(samples.values()), precision, out_of_time=now() - began >= seconds)

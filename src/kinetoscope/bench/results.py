@@ -18,15 +18,16 @@ Mode = Literal["cold", "hot"]
 
 
 class ClockReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """NVML's reading of the card at one moment of a session; ``round`` is the round it was taken in."""
+    """NVML's reading of the card at one moment of a session; ``round`` is the round it was taken in. Null is
+    what the card does not tell."""
 
     moment: Literal["before", "during", "after"]
     round: int
-    sm_clock_mhz: int
-    max_sm_clock_mhz: int
-    memory_clock_mhz: int
-    temperature_c: int
-    power_w: float
+    sm_clock_mhz: int | None
+    max_sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    temperature_c: int | None
+    power_w: float | None
     throttle_reasons: tuple[str, ...] = ()
 
 

@@ -136,7 +136,9 @@ def answer(request: Request) -> Result:
         return _result(
             benches,
             modules=tuple(replayed),
-            ncu=_with_ncu(request, "replay", _kernels(replayed, request.limit)) if request.with_ncu else (),
+            ncu=_with_ncu(request, "replay", generated_kernels(replayed, request.limit))
+            if request.with_ncu
+            else (),
         )
     subjects, problems = find(path, request.pattern, request.graph)
     if not subjects:
@@ -219,7 +221,7 @@ def _empty_kernel(rows: Sequence[NcuRow], bed: Bench) -> tuple[str, ...]:
     )
 
 
-def _kernels(replayed: Iterable[ModuleResult], limit: int) -> tuple[str, ...]:
+def generated_kernels(replayed: Iterable[ModuleResult], limit: int) -> tuple[str, ...]:
     """The generated kernels that take most time of these replays."""
     rows = [row for module in replayed for row in module.work if row.name.startswith("triton_")]
     names = dict.fromkeys(row.name for row in sorted(rows, key=lambda row: -row.device_time_ns))

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from kinetoscope import __version__
-from kinetoscope.capture import backends, clocks
+from kinetoscope.capture import backends
+from kinetoscope.hardware import nvml
 
 OLDEST_TORCH = (2, 9)
 FREE_BYTES = 2 * 10**9
@@ -168,11 +169,12 @@ def _backends(torch: Any) -> Iterator[Check]:
 
 
 def _nvml() -> Check:
-    nvml = clocks.load()
-    if nvml is None:
+    try:
+        nvml.load()
+    except nvml.NvmlError as error:
         if shutil.which("nvidia-smi") is None:
             return Check("nvml", "note", "no NVIDIA driver: clocks, power and temperature are not read")
-        mend = "pip install nvidia-ml-py"
+        mend = f"libnvidia-ml.so.1 comes with the driver: {error}"
         return Check("nvml", "missing", "clocks, power and temperature of the GPU are not read", mend)
     return Check("nvml", "ok", "clocks, power and temperature of the GPU are read")
 

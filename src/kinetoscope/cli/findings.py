@@ -11,6 +11,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "inputs", nargs="+", metavar="INPUT", help="a recording, a trace, a compile log, or a folder of them"
     )
+    parser.add_argument(
+        "--proof",
+        metavar="AFTER",
+        help="a recording of the program after a change: what it saved, beside what was promised",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
 
 
@@ -21,11 +26,13 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.report.proof import proofs
 
     profile = load_shown(arguments.inputs)
-    proven = proofs(profile)
+    proven = proofs(profile, load_shown([arguments.proof]) if arguments.proof else None)
     rows = finding_rows(profile, proven)
     if arguments.json:
-        print(render_json(rows, (*profile.unread, *proven.unread)))
+        print(render_json(rows, (*profile.unread, *proven.unread), proven.after))
         return 0
+    if proven.after is not None:
+        print(f"{proven.after}\n")
     from kinetoscope.analysis.window import window
     from kinetoscope.report.console import standard_output
 

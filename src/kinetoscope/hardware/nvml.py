@@ -33,58 +33,81 @@ class NvmlError(Exception):
 
 
 class Reading(NamedTuple):
-    """The card at one moment."""
+    """The card at one moment; null where it does not tell."""
 
-    sm_clock_mhz: int
-    max_sm_clock_mhz: int
-    memory_clock_mhz: int
-    temperature_c: int
-    power_w: float
+    sm_clock_mhz: int | None
+    max_sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    temperature_c: int | None
+    power_w: float | None
     throttle_reasons: tuple[str, ...]
+
+
+def load(library: Any = None) -> Any:
+    """The driver's library, ready to be asked.
+
+    Args:
+        library: the loaded ``libnvidia-ml`` (tests give their own).
+
+    Raises:
+        NvmlError: it is not on this machine, or does not start.
+    """
+    if library is None:
+        try:
+            library = ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError as error:
+            raise NvmlError(str(error)) from error
+    if status := library.nvmlInit_v2():
+        raise NvmlError(f"nvmlInit_v2 answered {status}")
+    return library
 
 
 class Card:
     """One card, by its UUID with or without the ``GPU-`` in front.
 
     Args:
-        library: the loaded ``libnvidia-ml`` (tests give their own).
+        library: as `load` takes it.
 
     Raises:
         NvmlError: there is no NVML here, or no such card.
     """
 
     def __init__(self, uuid: str, library: Any = None) -> None:
-        if library is None:
-            try:
-                library = ctypes.CDLL("libnvidia-ml.so.1")
-            except OSError as error:
-                raise NvmlError(str(error)) from error
-        self._nvml = library
-        self._call("nvmlInit_v2")
+        self._nvml = load(library)
         self._handle = ctypes.c_void_p()
         name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
-        self._call("nvmlDeviceGetHandleByUUID", name.encode(), ctypes.byref(self._handle))
+        status = self._nvml.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(self._handle))
+        if status:
+            raise NvmlError(f"nvmlDeviceGetHandleByUUID answered {status}")
         self._max_sm_clock_mhz = self._number("nvmlDeviceGetMaxClockInfo", _SM)
 
     def read(self) -> Reading:
         """One reading; takes about a millisecond."""
+        power = self._number("nvmlDeviceGetPowerUsage")
         reasons = ctypes.c_ulonglong()
-        self._call("nvmlDeviceGetCurrentClocksThrottleReasons", self._handle, ctypes.byref(reasons))
+        self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", self._handle, ctypes.byref(reasons))
         return Reading(
             sm_clock_mhz=self._number("nvmlDeviceGetClockInfo", _SM),
             max_sm_clock_mhz=self._max_sm_clock_mhz,
             memory_clock_mhz=self._number("nvmlDeviceGetClockInfo", _MEMORY),
             temperature_c=self._number("nvmlDeviceGetTemperature", _TEMPERATURE_GPU),
-            power_w=self._number("nvmlDeviceGetPowerUsage") / 1000,
+            power_w=None if power is None else power / 1000,
             throttle_reasons=tuple(name for bit, name in THROTTLE_REASONS.items() if reasons.value & bit),
         )
 
-    def _number(self, function: str, *which: int) -> int:
-        value = ctypes.c_uint()
-        self._call(function, self._handle, *which, ctypes.byref(value))
-        return value.value
+    def driver(self) -> str | None:
+        """The driver's version."""
+        text = ctypes.create_string_buffer(80)
+        told = self._ask("nvmlSystemGetDriverVersion", text, ctypes.c_uint(len(text)))
+        return text.value.decode() if told else None
 
-    def _call(self, function: str, *arguments: Any) -> None:
-        status = getattr(self._nvml, function)(*arguments)
-        if status:
-            raise NvmlError(f"{function} answered {status}")
+    def _number(self, function: str, *which: int) -> int | None:
+        value = ctypes.c_uint()
+        return value.value if self._ask(function, self._handle, *which, ctypes.byref(value)) else None
+
+    def _ask(self, function: str, *arguments: Any) -> bool:
+        """Whether the card answers; cards differ in what they tell, and so do drivers."""
+        try:
+            return getattr(self._nvml, function)(*arguments) == 0
+        except AttributeError:
+            return False

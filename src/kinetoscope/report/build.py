@@ -254,7 +254,7 @@ def _graphs(profile: Profile) -> list[document.GraphRow]:
 
 def finding_rows(profile: Profile, proven: Proofs) -> list[document.FindingRow]:
     """All findings, as the contract's rows: those that save most first, with what was measured of them."""
-    return [_finding(finding, proven.of(finding.proof)) for finding in find(profile)]
+    return [_finding(finding, proven.of(finding)) for finding in find(profile)]
 
 
 def _finding(finding: Finding, measured: Measured | None) -> document.FindingRow:

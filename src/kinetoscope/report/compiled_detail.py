@@ -277,7 +277,9 @@ def _kernel(compilation: Compilation, kernel: Kernel) -> Iterable[RenderableType
         "shared memory": f"{numbers.size(kernel.shared_memory_bytes)} a block"
         if kernel.shared_memory_bytes
         else "",
-        "config": f"{kernel.config} ({kernel.autotune})" if kernel.config else kernel.autotune or "",
+        "config": f"{kernel.config} ({kernel.autotune})"
+        if kernel.config and kernel.autotune
+        else kernel.config or kernel.autotune or "",
         "compiled in": numbers.time(kernel.compile_us) if kernel.compile_us else "",
         "file": kernel.path or "",
     }

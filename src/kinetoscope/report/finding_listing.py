@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from kinetoscope.report import headline, names, numbers, palette
+from kinetoscope.report.after import After
 from kinetoscope.report.document import FindingRow
 from kinetoscope.report.table import columns
 
@@ -19,9 +20,9 @@ INDENT = (0, 0, 0, 3)
 EVENTS = 4  # event numbers that a line of evidence shows
 
 
-def render_json(findings: Sequence[FindingRow], unread: Sequence[str]) -> str:
-    """One document with the contract's rows under ``findings``, and the measurements that cannot be read."""
-    document = {"findings": list(findings), "unread": list(unread)}
+def render_json(findings: Sequence[FindingRow], unread: Sequence[str], after: After | None = None) -> str:
+    """One document with the contract's rows under ``findings``, what cannot be read, and what a second recording shows."""
+    document = {"findings": list(findings), "unread": list(unread), "after": after}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
@@ -87,6 +88,12 @@ def _lines(row: FindingRow, start_us: float, unit: str) -> Iterable[tuple[str, T
         yield "saves", saving
     else:
         yield "saves", Text(f"– ({names.plain(row.saving_basis)})", style="dim")
+    if measured := headline.measured(row):
+        said = Text(
+            measured.removeprefix("measured").lstrip(": "), style=palette.verdict(row.measured_verdict)
+        )
+        said.append(f"  ({names.plain(row.measured_basis or '')})", style="not bold dim")
+        yield "measured", said
     advice = Text(names.plain(row.advice))
     if row.snippet:
         advice.append(f"\n{names.printable(row.snippet)}", style="cyan")
@@ -99,13 +106,7 @@ def _lines(row: FindingRow, start_us: float, unit: str) -> Iterable[tuple[str, T
         at = numbers.time(max(seen.start_us - start_us, 0.0))
         line.append(f"  at {at}" + (f", events {events}" if events else ""), style="dim")
         yield "" if i else "see", line
-    if measured := headline.measured(row):
-        said = Text(
-            measured.removeprefix("measured").lstrip(": "), style=palette.verdict(row.measured_verdict)
-        )
-        said.append(f"  ({names.plain(row.measured_basis or '')})", style="not bold dim")
-        yield "measured", said
-    elif row.proof:
+    if row.proof and not row.is_measured:
         yield "prove", Text(names.plain(row.proof), style="cyan")
 
 

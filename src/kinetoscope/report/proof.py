@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.bench import statistics
 from kinetoscope.bench.settings import Setting
-from kinetoscope.findings.model import Proof
+from kinetoscope.findings.model import Finding, Proof
 from kinetoscope.findings.proofs import program
 from kinetoscope.report import numbers
+from kinetoscope.report.after import After, after
 
 if TYPE_CHECKING:  # a recording without measurements is read without bench
     from kinetoscope.bench.autotune import Tuned
@@ -46,19 +47,25 @@ class Proofs:
     Args:
         words: the recorded script and its arguments.
         devices: names of the devices of the recording; empty where it had none.
+        after: what a second recording shows, of the changed program.
     """
 
     kept: Kept | None = None
     words: tuple[str, ...] | None = None
     devices: Collection[str] = ()
+    after: After | None = None
 
     @property
     def unread(self) -> tuple[str, ...]:
         """The files that cannot be read, and why."""
         return self.kept.problems if self.kept else ()
 
-    def of(self, proof: Proof | None) -> Measured | None:
+    def of(self, finding: Finding) -> Measured | None:
         """The newest measurement of what a finding advises; None where there is none."""
+        if self.after is not None and self.after.proves(finding):
+            told = self.after
+            return Measured(told.saving_us, told.interval_us, told.basis, told.verdict)
+        proof = finding.proof
         if proof is None or self.kept is None:
             return None
         if proof.setting is not None:
@@ -71,17 +78,18 @@ class Proofs:
         return device in self.devices or (device == "cpu" and not self.devices)
 
 
-def proofs(profile: Profile) -> Proofs:
-    """What lies in the recording's ``bench`` folder."""
+def proofs(profile: Profile, later: Profile | None = None) -> Proofs:
+    """What lies in the recording's ``bench`` folder, and what a recording of the changed program shows."""
+    found = None if later is None else after(profile, later)
     if profile.folder is None or not (profile.folder / "bench").is_dir():
-        return Proofs()
+        return Proofs(after=found)
     from kinetoscope.bench.kept import read
 
     names = {device.name for trace in profile.traces for device in trace.devices}
     if profile.manifest is not None:
         names |= {device.name for device in profile.manifest.environment.devices}
     words = program(profile.manifest) if profile.manifest else None
-    return Proofs(read(profile.folder), words, names)
+    return Proofs(read(profile.folder), words, names, found)
 
 
 def by_tune(tuning: Tuning, setting: Setting, words: tuple[str, ...] | None) -> Measured | None:

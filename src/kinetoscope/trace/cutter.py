@@ -53,11 +53,10 @@ class Cutter:
             self.trailer = close.trailer
             if close.end:
                 yield supply.take(at, at + close.end)
-            following = opening(self.trailer) if self.trailer else None
-            if following is None:
+            if close.trailer is None or (following := opening(close.trailer)) is None:
                 return
             self._damage("several-traces")  # one document after the other in one file
-            at = end - len(self.trailer) + following.start
+            at = end - len(close.trailer) + following.start
 
     def metadata(self) -> dict[str, Any]:
         """What the file says beside its events; call after the last span."""

@@ -10,7 +10,7 @@ Why it is slow
 How it decides
     The breaks of the compile log, one finding for each place. The saving is the host time of the resumed pieces'
     entries in the recording (their regions' own time, before and after what they launch); without a recording none is
-    claimed.
+    claimed. The evidence counts the launches that the break adds; they are not in the saving.
 
 What to do
     What the log's hint says: move the call out of the compiled function, wrap it in a custom op, use ``torch.cond`` or
