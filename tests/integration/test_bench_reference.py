@@ -211,3 +211,54 @@ def test_a_module_that_is_here_keeps_the_comment_of_each_kernel(tmp_path: Path) 
     [module] = generated.find(tmp_path)
     assert module.kernels["a"].comment == "# Graph fragment:\n#   return %a"
     assert module.kernels["b"].comment == ""
+
+
+SQUARES = """# Graph fragment:
+#   %x : Tensor "f32[6, 4][4, 1]cpu" = PlaceHolder[target=x]
+#   %getitem_1 : Tensor "f32[1, 4][4, 1]cpu" = PlaceHolder[target=getitem_1]
+#   %buf2 : Tensor "f32[1, 4][4, 1]cpu" = PlaceHolder[target=buf2]
+#   %var_mean : [num_users=2] = call_function[target=torch.ops.aten.var_mean.correction](args = (%x, [0]), kwargs = {correction: 0, keepdim: True})
+#   %add : Tensor "f32[1, 4][4, 1]cpu"[num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%getitem, 1e-05), kwargs = {})
+#   %rsqrt : Tensor "f32[1, 4][4, 1]cpu"[num_users=1] = call_function[target=torch.ops.aten.rsqrt.default](args = (%add,), kwargs = {})
+#   %sub : Tensor "f32[6, 4][4, 1]cpu"[num_users=1] = call_function[target=torch.ops.aten.sub.Tensor](args = (%x, %getitem_1), kwargs = {})
+#   %mul : Tensor "f32[6, 4][4, 1]cpu"[num_users=1] = call_function[target=torch.ops.aten.mul.Tensor](args = (%sub, %rsqrt), kwargs = {})
+#   return %mul"""
+
+
+def test_a_variance_may_come_as_a_sum_of_squares_and_a_guess_convicts_nobody() -> None:
+    x, mean, squares = torch.randn(6, 4), torch.randn(1, 4), torch.rand(1, 4) + 1
+    right = (x - mean) * torch.rsqrt(squares / 6 + 1e-05)
+    names = ("in_ptr0", "in_ptr1", "in_ptr2", "out_ptr0")
+    before = [x, mean, squares, torch.zeros(6, 4)]
+    found = agreement.check(SQUARES, names, ["out_ptr0"], before, [*before[:3], right], "cpu")
+    assert found.status == "agrees"
+    found = agreement.check(SQUARES, names, ["out_ptr0"], before, [*before[:3], right * 1.1], "cpu")
+    assert found.status == "not checked"
+
+
+def test_two_steps_of_a_sum_and_of_a_variance() -> None:
+    x = torch.randn(8, 5, 3)
+    node = "[num_users=1] = call_function[target=torch.ops.aten.sum.dim_IntList](args = (%x, [0, 1]), kwargs = {})"
+    total = f'#   %sum_1 : Tensor "f32[3][1]cpu"{node}'
+    whole = '#   %x : Tensor "f32[8, 5, 3][15, 3, 1]cpu" = PlaceHolder[target=x]'
+    first = f"# Graph fragment:\n{whole}\n{total}\n#   return %buf5"
+    partial = x.sum(0).t().contiguous()
+    names = ("in_ptr0", "out_ptr0")
+    found = agreement.check(first, names, ["out_ptr0"], [x, partial], [x, partial], "cpu")
+    assert (found.status, found.checked) == ("agrees", 1)
+    buffer = '#   %buf5 : Tensor "f32[3, 5][5, 1]cpu" = PlaceHolder[target=buf5]'
+    second = f"# Graph fragment:\n{buffer}\n{total}\n#   return %sum_1"
+    found = agreement.check(second, names, ["out_ptr0"], [partial, x], [partial, partial.sum(1)], "cpu")
+    assert found.status == "agrees"
+    parts = x.reshape(8, 15).t().contiguous()
+    variance = (
+        "#   %var_mean : [num_users=2] = call_function[target=torch.ops.aten.var_mean.correction]"
+        "(args = (%x, [0, 1, 2]), kwargs = {correction: 0, keepdim: False})"
+    )
+    comment = f"# Graph fragment:\n{whole}\n{variance}\n#   return %buf1,%buf2,%buf3"
+    means, counts = parts.mean(1), torch.full((15,), 8.0)
+    squares = ((parts - means[:, None]) ** 2).sum(1)
+    written = ["out_ptr0", "out_ptr1", "out_ptr2"]
+    after = [x, means, squares, counts]
+    found = agreement.check(comment, ("in_ptr0", *written), written, after, after, "cpu")
+    assert (found.status, found.checked) == ("agrees", 3)

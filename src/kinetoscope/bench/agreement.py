@@ -215,8 +215,9 @@ def _compare(fragment: Fragment, inputs: Mapping[str, Any], written: Sequence[An
             if gap.agrees:
                 best = name, gap
                 break
-            # Only a result that the fragment names can convict: an unnamed one may be another node's.
-            if name in told and not open_ends and (best is None or gap.largest < best[1].largest):
+            # Only a result that the fragment names, made of what it names, can convict: others may be another node's.
+            certain = name in told and not open_ends and not reference.guessed(fragment, name, inputs)
+            if certain and (best is None or gap.largest < best[1].largest):
                 best = name, gap
         if best is not None:
             told = [name for name in told if name != best[0] or not best[1].agrees]

@@ -109,12 +109,27 @@ def stand_ins(fragment: Fragment, outside: Sequence[str]) -> dict[str, str]:
         return found | dict(zip(missing, loose, strict=True))
     # A buffer without a name of its own, as large as what is made of it: one element of each other.
     buffers = [name for name in outside if name not in named and name not in found.values()]
-    if len(missing) == len(buffers) == 1:
+    if len(missing) == len(buffers) == 1 and not missing[0].startswith("getitem"):
         kind = fragment.placeholders[buffers[0]]
         users = [node.type for node in fragment.nodes.values() if missing[0] in node.inputs()]
         if kind is not None and all(user is not None and user.shape == kind.shape for user in users):
             found[missing[0]] = buffers[0]
     return found
+
+
+def guessed(fragment: Fragment, name: str, inputs: Mapping[str, Any]) -> bool:
+    """Whether a value rests on names that the fragment lacks: what stands for them is likely, not told."""
+    todo, seen = [name], set[str]()
+    while todo:
+        name = todo.pop()
+        if name in seen or (name in inputs and name in fragment.placeholders):
+            continue
+        seen.add(name)
+        node = fragment.nodes.get(name)
+        if node is None or _is_library(node):
+            return True
+        todo += node.inputs()
+    return False
 
 
 def leaves(fragment: Fragment) -> list[str]:
