@@ -56,6 +56,27 @@ def memory_timeline(trace: Trace) -> pl.DataFrame:
     )
 
 
+def memory_over_time(trace: Trace, points: int = 200) -> pl.DataFrame:
+    """The most that each device held, in ``points`` equal stretches from the first recorded allocation to the last.
+
+    Returns:
+        ``device``, ``start_ns`` (of the stretch), ``allocated`` and ``reserved`` (bytes); stretches in which nothing
+        changed are left out: what the last one before held still holds.
+    """
+    table = memory_timeline(trace)
+    if table.is_empty():
+        return table.select("device", "start_ns", "allocated", "reserved")
+    first, last = pl.col("start_ns").min(), pl.col("start_ns").max()
+    width = pl.max_horizontal((last - first) // points + 1, 1)
+    stretch = (pl.col("start_ns") - first) // width * width + first
+    return (
+        table.with_columns(stretch.alias("start_ns"))
+        .group_by("device", "start_ns")
+        .agg(pl.col("allocated").max(), pl.col("reserved").max())
+        .sort("device", "start_ns")
+    )
+
+
 @remembered
 def memory_statistics(profile: Profile) -> pl.DataFrame:
     """One row per rank and device whose memory was recorded.

@@ -104,7 +104,7 @@ def step_outliers(profile: Profile) -> tuple[StepOutlier, ...]:
 
 def _differences(profile: Profile, trace: Trace, step: int) -> tuple[Difference, ...]:
     """What took longer in one step than in the median of the others (where it did not happen, it took 0)."""
-    parts = pl.concat([_kernels(trace), _ops(trace), _idle(profile, trace)])
+    parts = _parts(profile)[trace.rank]
     others = trace.steps.filter(pl.col("id") != step)["id"]
     grid = parts.select("kind", "name").unique().join(others.to_frame("step"), how="cross")
     usual = (
@@ -127,6 +127,12 @@ def _differences(profile: Profile, trace: Trace, step: int) -> tuple[Difference,
     )
 
 
+@remembered
+def _parts(profile: Profile) -> dict[int, pl.DataFrame]:
+    """What happened in each step, by rank: ``kind``, ``name``, ``step``, ``ns``, ``count``."""
+    return {t.rank: pl.concat([_kernels(t), _ops(t), _idle(profile, t)]) for t in profile.traces}
+
+
 def _kernels(trace: Trace) -> pl.DataFrame:
     """Device time by kernel and step."""
     rows = trace.device_events.drop_nulls("step").group_by("step", "name")
@@ -135,10 +141,14 @@ def _kernels(trace: Trace) -> pl.DataFrame:
 
 def _ops(trace: Trace) -> pl.DataFrame:
     """Host time of their own of the host events, by the step that they start in."""
-    inside = trace.host_events.sort("start_ns").join_asof(
-        trace.steps.select(step="id", begin="start_ns", length="duration_ns").sort("begin"),
-        left_on="start_ns",
-        right_on="begin",
+    inside = (
+        trace.host_events.select("id", "name", "start_ns", "self_ns")
+        .sort("start_ns")
+        .join_asof(
+            trace.steps.select(step="id", begin="start_ns", length="duration_ns").sort("begin"),
+            left_on="start_ns",
+            right_on="begin",
+        )
     )
     inside = inside.filter(pl.col("start_ns") < pl.col("begin") + pl.col("length"))
     rows = inside.filter(~pl.col("id").is_in(trace.steps["host_event"].implode())).group_by("step", "name")

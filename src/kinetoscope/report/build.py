@@ -24,7 +24,7 @@ from kinetoscope.analysis.work import work_of_all
 from kinetoscope.compilation import as_contract
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
-from kinetoscope.report import document
+from kinetoscope.report import document, pace
 from kinetoscope.report.proof import Measured, Proofs, proofs
 from kinetoscope.report.timings import timings
 
@@ -62,6 +62,11 @@ def _report(profile: Profile, proven: Proofs, findings: Future[list[document.Fin
         health=_health(profile),
         idle=_idle(profile),
         timings=timings(profile),
+        step_times=pace.step_times(profile),
+        step_outliers=pace.outliers(profile),
+        launching=pace.launching(profile),
+        memory=pace.memory(profile),
+        allocator=pace.allocator(profile),
         compilation=as_contract(profile.compilation, join(profile)) if profile.compilation else None,
         unread=[*profile.unread, *proven.unread],
     )

@@ -111,6 +111,117 @@ class TimingRow(msgspec.Struct, frozen=True, kw_only=True):
     profiled_us: float | None
 
 
+class StepTimesRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How evenly the steps of one rank ran: their time, and the time its device was busy in them."""
+
+    rank: int
+    steps: int
+    duration_mean_us: float
+    duration_median_us: float
+    duration_min_us: float
+    duration_max_us: float
+    duration_p10_us: float
+    duration_p90_us: float
+    busy_mean_us: float
+    busy_median_us: float
+    busy_min_us: float
+    busy_max_us: float
+    busy_p10_us: float
+    busy_p90_us: float
+    spread: float
+    """The 90th less the 10th percentile of the steps' time, over their median."""
+
+
+class StepDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """What an outlier did more than the median step: a kernel, an op (host time of its own) or idle time of a cause."""
+
+    kind: str
+    name: str
+    extra_us: float
+    count: int
+    usual_count: float
+
+
+class StepOutlierRow(msgspec.Struct, frozen=True, kw_only=True):
+    rank: int
+    name: str
+    duration_us: float
+    median_us: float
+    differences: list[StepDifference]
+
+
+class QueuePoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of the window: launches made in it, and how deep the queue was at them."""
+
+    start_us: float
+    launches: int
+    depth_mean: float
+    depth_max: int
+
+
+class LaunchRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How the launches on one device went. Latency: from the call's start to the start of its work. Depth: launches
+    made whose work had not ended, this one included."""
+
+    rank: int
+    device: int
+    launches: int
+    launches_per_step: float | None
+    work_per_launch: float
+    host_us: float
+    host_median_us: float
+    host_p90_us: float
+    host_us_per_launch: float | None
+    """From one launch of a thread to its next, at the median."""
+    latency_median_us: float
+    latency_p10_us: float
+    latency_p90_us: float
+    depth_median: float
+    depth_max: int
+    on_idle_device: int
+    shorter_than_call: int
+    """Launches whose work took the device less time than the call took the host."""
+    short_device_us: float
+    queue: list[QueuePoint]
+
+
+class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of the recording: the most that was allocated and reserved in it."""
+
+    start_us: float
+    allocated_bytes: int
+    reserved_bytes: int | None
+
+
+class MemoryRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What PyTorch's allocator held of one device."""
+
+    rank: int
+    device: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int | None
+    peak_us: float
+    peak_op: str | None
+    first_allocated_bytes: int
+    last_allocated_bytes: int
+    allocations: int
+    releases: int
+    turned_over_bytes: int
+    reserved_growths: int
+    over_time: list[MemoryPoint]
+
+
+class AllocatorRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of the driver that takes or gives back device memory."""
+
+    rank: int
+    name: str
+    calls: int
+    calls_in_window: int
+    host_us: float
+    host_us_in_window: float
+
+
 class OpRow(msgspec.Struct, frozen=True, kw_only=True):
     """A row of torch's own op table; rows of one name differ in ``kind``."""
 
@@ -221,6 +332,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     health: Health
     idle: list[IdleRow]
     timings: list[TimingRow] = []
+    step_times: list[StepTimesRow] = []
+    step_outliers: list[StepOutlierRow] = []
+    launching: list[LaunchRow] = []
+    memory: list[MemoryRow] = []
+    allocator: list[AllocatorRow] = []
     graphs: list[GraphRow] = []
     compilation: dict[str, Any] | None = None
     unread: list[str] = []

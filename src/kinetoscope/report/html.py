@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from kinetoscope.report import bars, compiled_page, headline, names, numbers, palette
+from kinetoscope.report import bars, compiled_page, headline, names, numbers, pace_lines, palette
 from kinetoscope.report.document import Report
 from kinetoscope.report.next_commands import next_commands
 
@@ -38,6 +38,7 @@ def render(report: Report, inputs: Sequence[str]) -> str:
         graph_labels=headline.graph_labels(report),
         idle_causes=headline.idle_causes(report),
         device_bars=bars.device_bars(report),
+        pace=[(what, numbers.together(text)) for what, text in pace_lines.lines(report)],
         step_bars=bars.step_bars(report),
         commands=next_commands(report, inputs),
         device_time_us=sum(row.device_time_us for row in report.categories),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from kinetoscope.report import bars, headline, names, numbers
+from kinetoscope.report import bars, headline, names, numbers, pace_lines
 from kinetoscope.report.document import Report
 from kinetoscope.report.next_commands import next_commands
 
@@ -55,6 +55,7 @@ def _lines(report: Report, inputs: Sequence[str]) -> Iterable[str]:
             yield from ("", escape(line))
     yield from _findings(report)
     yield from _busy(report)
+    yield from _pace(report)
     yield from _categories(report)
     yield from _graphs(report)
     yield from _kernels(report)
@@ -104,6 +105,12 @@ def _busy(report: Report) -> Iterable[str]:
         for cause in causes:
             time, share = numbers.time(cause.idle_us), _percent(cause.share_of_window)
             yield _row(escape(cause.cause), time, share, escape(names.shorten(cause.text or "", 200)))
+
+
+def _pace(report: Report) -> Iterable[str]:
+    if found := pace_lines.lines(report):
+        yield from ("", "## Steps, launches, memory", "")
+        yield from (f"- {what}: {escape(sentence)}" for what, sentence in found)
 
 
 def _categories(report: Report) -> Iterable[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from kinetoscope.report import bars, headline, names, numbers, palette
+from kinetoscope.report import bars, headline, names, numbers, pace_lines, palette
 from kinetoscope.report.bars import Bar
 from kinetoscope.report.document import Report
 from kinetoscope.report.next_commands import next_commands
@@ -50,6 +50,7 @@ def _sections(report: Report, inputs: Sequence[str], *, ascii_only: bool) -> Ite
         yield from _findings(report)
     if report.devices:
         yield from _busy(report, ascii_only)
+        yield from _pace(report)
         yield from _categories(report, ascii_only)
         yield from _graphs(report)
         yield from _kernels(report)
@@ -141,6 +142,19 @@ def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
     for row in causes:
         if row.cause == "unexplained" and row.share_of_window >= WORTH_WORDS and row.text:
             yield Prose(f"unexplained: mostly, {names.shorten(row.text, 300)}", style="dim")
+
+
+def _pace(report: Report) -> Iterable[RenderableType]:
+    found = pace_lines.lines(report)
+    if not found:
+        return
+    yield from _heading("Steps, launches, memory")
+    table = columns("left", "left*")
+    last = ""
+    for what, sentence in found:
+        table.add_row(Text("" if what == last else what, style="dim"), Text(sentence))
+        last = what
+    yield table
 
 
 def _categories(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
