@@ -35,7 +35,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 BYTES = "import sys\nwith open(sys.argv[1], 'rb', 0) as f:\n    while f.read(1 << 20): pass"
 JSON = "import json, sys; json.load(open(sys.argv[1]))"
 OURS = "import sys; from kinetoscope.trace.read import read; read(sys.argv[1])"
-REPORT = "import sys; from kinetoscope.cli import main; sys.exit(main(['report', sys.argv[1], '-o', sys.argv[1] + '.report.json']))"
+REPORT = "import sys; from kinetoscope.cli import run; sys.argv[1:] = ['report', sys.argv[1], '-o', sys.argv[1] + '.report.json']; run()"
 HTA = (
     "import sys; from hta.common.trace_parser import parse_trace_dataframe as parse; "
     "from hta.configs.parser_config import ParserConfig; parse(sys.argv[1], ParserConfig.get_default_cfg())"

@@ -1,4 +1,4 @@
-from kinetoscope.cli import main
+from kinetoscope.cli import run
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run()

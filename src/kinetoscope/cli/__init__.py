@@ -12,6 +12,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from kinetoscope.errors import KinetoscopeError
 
@@ -66,6 +67,14 @@ def _version() -> str:
     return __version__
 
 
+def run() -> NoReturn:
+    """The command as a process of its own. Tables of millions of rows are not taken down one by one: the system takes
+    them back at once (60 ms of a report)."""
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is the contract's (see ``kinetoscope.errors``)."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -77,7 +86,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(words)
     module = importlib.import_module(f"kinetoscope.cli.{arguments.verb}")
     try:
-        return module.main(arguments)
+        status = module.main(arguments)
+        sys.stdout.flush()
+        return status
     except KinetoscopeError as error:
         print(f"kinetoscope: {error}", file=sys.stderr)
         return error.exit_code

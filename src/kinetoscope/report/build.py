@@ -58,7 +58,6 @@ def _report(profile: Profile, proven: Proofs, findings: Future[list[document.Fin
         steps=_steps(profile),
         ops=_ops(profile),
         graphs=_graphs(profile),
-        findings=findings.result(),
         health=_health(profile),
         idle=_idle(profile),
         timings=timings(profile),
@@ -69,6 +68,7 @@ def _report(profile: Profile, proven: Proofs, findings: Future[list[document.Fin
         allocator=pace.allocator(profile),
         compilation=as_contract(profile.compilation, join(profile)) if profile.compilation else None,
         unread=[*profile.unread, *proven.unread],
+        findings=findings.result(),  # last: until here both threads have work
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from kinetoscope.trace import schema
-from kinetoscope.trace.columns import Meaning, is_empty, nanoseconds, unpacked
+from kinetoscope.trace.columns import Alphabet, Meaning, is_empty, unpacked
 from kinetoscope.trace.decode import Batch, Codes
 from kinetoscope.trace.events import ABSENT, DEVICE_KINDS
 from kinetoscope.trace.tree import nested, sorted_by_lane
@@ -46,26 +46,15 @@ class Assembly:
         return bool(self._frames) or any(not kind.startswith("None") for kind in self.unused)
 
     def add(self, batch: Batch) -> None:
-        names = _codes(self._names.of(map(_text, batch.names)))
-        texts = _codes(self._texts.of(map(_text, batch.texts)))
-        lanes = _codes(self._lanes.of((_text(pid), _text(tid)) for pid, tid in batch.lanes))
+        alphabet = Alphabet(
+            names=_codes(self._names.of(map(_text, batch.names))),
+            texts=_codes(self._texts.of(map(_text, batch.texts))),
+            lanes=_codes(self._lanes.of((_text(pid), _text(tid)) for pid, tid in batch.lanes)),
+        )
         for room, packed in batch.tables.items():
-            columns: list[pl.Series] = []
-            for name, (typecode, data) in packed.items():
-                column = unpacked(name, typecode, data)
-                if name == "event":
-                    column = column + self.events
-                elif name == "lane":
-                    column = lanes.gather(column)
-                elif name in ("name", "category"):
-                    column = names.gather(column)
-                elif typecode == "I":
-                    column = texts.gather(column)
-                elif name in ("start", "duration"):
-                    name, column = f"{name}_ns", nanoseconds(column)
-                column = column.alias(name)
-                if room not in _WIDE or not is_empty(column):
-                    columns.append(column)
+            columns = unpacked(packed, alphabet, self.events).get_columns()
+            if room in _WIDE:
+                columns = [column for column in columns if not is_empty(column)]
             self._frames.setdefault(room, []).append(pl.DataFrame(columns))
         self.events += batch.events
         for mine, theirs in ((self.unused, batch.unused), (self.damages, batch.damages)):
