@@ -201,10 +201,12 @@ def measured(command: list[str], env: dict[str, str], cores: list[int] | None = 
     watch.join()
     if status:
         raise SystemExit(f"failed: {json.dumps(command)}")
-    return Cost(wall, usage.ru_utime + usage.ru_stime, max(peak[0] / 1e6, usage.ru_maxrss / 1e3))
+    return Cost(wall, usage.ru_utime + usage.ru_stime, peak[0] / 1e6)
 
 
 def watched(process: psutil.Process, peak: list[int]) -> None:
+    """Samples of all processes together, and the first one's own high-water mark. (``ru_maxrss`` will not do: a process
+    inherits it from the one that started it, and this one has held whole traces.)"""
     while True:
         total = 0
         try:
@@ -215,8 +217,18 @@ def watched(process: psutil.Process, peak: list[int]) -> None:
                 return
         if not total:
             return
-        peak[0] = max(peak[0], total)
+        peak[0] = max(peak[0], total, high_water(process.pid))
         time.sleep(0.02)
+
+
+def high_water(pid: int) -> int:
+    """The most that a process was ever resident with since it was started, in bytes; 0 where the system does not say."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return int(found[1]) * 1024 if found else 0
 
 
 if __name__ == "__main__":
