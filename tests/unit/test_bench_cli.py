@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from clockwork import session
 from kinetoscope import cli
 from kinetoscope.bench.autotune import Trial, Tuned
 from kinetoscope.bench.harness import measure
@@ -17,7 +18,6 @@ from kinetoscope.bench.kernels import KernelResult
 from kinetoscope.bench.modules import ModuleResult, WorkRow
 from kinetoscope.bench.ncu import NcuRow
 from kinetoscope.bench.promise import promise
-from kinetoscope.bench.results import Session
 from kinetoscope.bench.settings import Setting
 from kinetoscope.bench.timers import HostTimer
 from kinetoscope.bench.tuning_rows import Row, Tuning
@@ -116,7 +116,7 @@ def test_the_table_of_promises_has_its_kernels_and_what_became_of_them() -> None
             name=name, module="m", launches_per_run=2, cold_ns=cold_us * 1e3, least_ns=least_us * 1e3, skipped=skipped
         )  # fmt: skip
 
-    final = measured_session(default=100_000, winner=50_000)
+    final = session(default=100_000, winner=50_000)
     winner = Tuned(
         name="triton_red_0",
         module="m",
@@ -127,7 +127,7 @@ def test_the_table_of_promises_has_its_kernels_and_what_became_of_them() -> None
         final=final,
     )
     replay = ModuleResult(
-        module="m", aot_id="0_backward", wall=measured_session(as_recorded=1_000_000, applied=900_000)
+        module="m", aot_id="0_backward", wall=session(as_recorded=1_000_000, applied=900_000)
     )
     made = promise(([winner]), replay)
     assert made is not None
@@ -154,25 +154,10 @@ def test_the_table_of_promises_has_its_kernels_and_what_became_of_them() -> None
     assert "1.00 ms → 900 µs, measured 100 µs (100 µs to 100 µs): confirmed" in told
 
 
-def measured_session(**medians_ns: float) -> Session:
-    now = 0.0
-
-    def call(median_ns: float):
-        def run() -> None:
-            nonlocal now
-            now += median_ns
-
-        return run
-
-    subjects = {name.replace("_", " "): call(median) for name, median in medians_ns.items()}
-    timer = HostTimer(flush=lambda: None, clock=lambda: int(now))
-    return measure(subjects, timer=timer, mode="cold", base=next(iter(subjects)), warmup_seconds=0)
-
-
 def test_a_replayed_graph_shows_what_ncu_saw_of_its_kernels() -> None:
     rows = (WorkRow("triton_poi_0", 2, 40_000.0), WorkRow("void cutlass::gemm", 1, 60_000.0))
     replay = ModuleResult(
-        module="m", aot_id="0_forward", wall=measured_session(as_recorded=120_000), busy_ns=1e5, span_ns=2e5, work=rows
+        module="m", aot_id="0_forward", wall=session(as_recorded=120_000), busy_ns=1e5, span_ns=2e5, work=rows
     )  # fmt: skip
     seen = (
         NcuRow(name="triton_poi_0", launches=2, duration_ns=21_000, memory_percent=81, compute_percent=9),

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clockwork import session
 from kinetoscope.bench import autotune, campaign, promise, worth
 from kinetoscope.bench.device import Bench
 from kinetoscope.bench.generated import Kernel, Module, TensorArgument
-from kinetoscope.bench.harness import measure
 from kinetoscope.bench.kernel_source import Facts
 from kinetoscope.bench.kernels import Subject
 from kinetoscope.bench.modules import ModuleResult
 from kinetoscope.bench.promise import Saving
-from kinetoscope.bench.results import Comparison, Session
+from kinetoscope.bench.results import Comparison
 from kinetoscope.bench.timers import HostTimer
 from kinetoscope.bench.worth import Copy, Worth
 from kinetoscope.errors import KinetoscopeError
@@ -80,21 +80,6 @@ def test_the_kernels_that_could_win_most_are_chosen_and_the_others_say_why_not()
     assert [w.could_win_ns for w in found][:2] == [500, 250]
     assert next(w for w in found if w.name == "over").could_win_ns == 0
     assert {w.skipped for w in worth.choose(found, 0) if w.name == "third"} == {None}
-
-
-def session(**medians_ns: float) -> Session:
-    now = 0.0
-
-    def call(median_ns: float) -> Any:
-        def run() -> None:
-            nonlocal now
-            now += median_ns
-
-        return run
-
-    subjects = {name.replace("_", " "): call(median) for name, median in medians_ns.items()}
-    timer = HostTimer(flush=lambda: None, clock=lambda: int(now))
-    return measure(subjects, timer=timer, mode="cold", base=next(iter(subjects)), warmup_seconds=0)
 
 
 def tuned(name: str, default_ns: float, winner_ns: float, launches: int) -> autotune.Tuned:

@@ -10,15 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from clockwork import session
 from command import ROOT, SMALL, kinetoscope, refused
 from kinetoscope.bench import results
 from kinetoscope.bench.autotune import Trial, Tuned
-from kinetoscope.bench.harness import measure
 from kinetoscope.bench.kept import read
 from kinetoscope.bench.modules import ModuleResult
-from kinetoscope.bench.results import Session
 from kinetoscope.bench.settings import Setting
-from kinetoscope.bench.timers import HostTimer
 from kinetoscope.bench.tuning_rows import Row, Tuning
 from kinetoscope.bench.worker import Result
 from kinetoscope.findings.model import Proof
@@ -121,22 +119,6 @@ def test_one_round_tells_nothing() -> None:
     found = proof.by_tune(tuning(row(EAGER, 0.01, as_written=True), row(FIX, 0.008)), FIX, WORDS)
     assert found is not None
     assert (found.interval_us, found.verdict) == (None, "cannot tell")
-
-
-def session(**medians_ns: float) -> Session:
-    now = 0.0
-
-    def call(median_ns: float) -> Any:
-        def run() -> None:
-            nonlocal now
-            now += median_ns
-
-        return run
-
-    subjects = {name.replace("_", " "): call(median) for name, median in medians_ns.items()}
-    base = next(iter(subjects))
-    timer = HostTimer(flush=lambda: None, clock=lambda: int(now))
-    return measure(subjects, timer=timer, mode="cold", base=base, warmup_seconds=0)
 
 
 def tuned(name: str = "triton_red_0", *, ratio: float = 0.5, launches: int = 2) -> Tuned:

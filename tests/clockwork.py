@@ -1,0 +1,25 @@
+"""Measurements on a clock that only the measured calls move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kinetoscope.bench.harness import measure
+from kinetoscope.bench.results import Session
+from kinetoscope.bench.timers import HostTimer
+
+
+def session(**medians_ns: float) -> Session:
+    """A session of calls that take exactly so long, the first the base; an underscore in a name is a space."""
+    now = 0.0
+
+    def call(median_ns: float) -> Callable[[], None]:
+        def run() -> None:
+            nonlocal now
+            now += median_ns
+
+        return run
+
+    subjects = {name.replace("_", " "): call(median) for name, median in medians_ns.items()}
+    timer = HostTimer(flush=lambda: None, clock=lambda: int(now))
+    return measure(subjects, timer=timer, mode="cold", base=next(iter(subjects)), warmup_seconds=0)
