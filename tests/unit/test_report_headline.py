@@ -98,7 +98,7 @@ def test_compiled_graphs_are_told_apart():
         graph(direction="backward", hash="fdef"),
         graph(compile_id=None, direction="", hash="fghi" * 9),
     ]
-    assert headline.graph_labels(report(graphs=rows)) == ["0/0 forward", "0/0 backward", "fghifg…hi"]
+    assert headline.graph_labels(report(graphs=rows)) == ["0/0 forward", "0/0 backward", "fghifghi"]
     twice = [graph(), graph(hash="fdef")]
     assert headline.graph_labels(report(graphs=twice)) == ["0/0 forward fabc", "0/0 forward fdef"]
 

@@ -39,3 +39,12 @@ def test_the_number_of_a_generated_kernel_survives():
     assert names.shorten("triton_poi_fused_native_batch_norm_backward_silu_silu_backward_117", 30).endswith(
         "117"
     )
+
+
+def test_kernels_of_one_template_stay_apart_when_shortened():
+    """Both stood as ``multi_tensor_apply_kernel<…es<float>> #2`` under each other in a report."""
+    shown = {
+        names.shorten(f"multi_tensor_apply_kernel<{what}<float>> #2", 40)
+        for what in ("divides", "multiplies")
+    }
+    assert len(shown) == 2

@@ -8,6 +8,7 @@ from statistics import median
 from kinetoscope.report import names, numbers
 from kinetoscope.report.document import FindingRow, HealthNote, IdleRow, OpRow, Report
 
+HASH = 8  # characters that tell graphs apart
 VERDICTS = {
     "good": "The recording is good: nothing in it weakens the numbers below.",
     "degraded": "The recording is degraded: read the numbers below with these notes.",
@@ -182,13 +183,12 @@ def host_ops(report: Report) -> list[OpRow]:
 
 
 def graph_labels(report: Report) -> list[str]:
-    """Each compiled graph in few words: ``0/0 backward``, and its hash where that does not tell it apart."""
+    """Each compiled graph in few words: ``0/0 backward``, and the hash's beginning (as ``--graph`` takes it) where that
+    does not tell it apart."""
     told = [" ".join(part for part in (row.compile_id, row.direction) if part) for row in report.graphs]
     return [
         names.plain(
-            label
-            if row.compile_id and told.count(label) == 1
-            else f"{label} {names.shorten(row.hash, 9)}".strip()
+            label if row.compile_id and told.count(label) == 1 else f"{label} {row.hash[:HASH]}".strip()
         )
         for label, row in zip(told, report.graphs, strict=True)
     ]

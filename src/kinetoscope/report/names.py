@@ -23,9 +23,10 @@ def printable(text: str) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """``plain(text)`` in at most ``width`` characters; the middle goes, since generated names end in their number."""
+    """``plain(text)`` in at most ``width`` characters; the middle goes, since names of generated kernels and of
+    templates are told apart by their ends."""
     text = plain(text)
     if len(text) <= width:
         return text
-    tail = max((width - 1) // 3, 0)
+    tail = max((width - 1) // 2, 0)
     return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
