@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from kinetoscope.trace.decode import LARGEST_US
 from kinetoscope.trace.events import ABSENT, canonical
+from kinetoscope.trace.layouts import LAYOUTS, RENAMED
+from kinetoscope.trace.packing import SEPARATOR
+from kinetoscope.trace.schema import NAME
+from kinetoscope.trace.threads import on_threads
 
 _TYPES: dict[str, tuple[Any, int]] = {
     "q": (pl.Int64, 8), "d": (pl.Float64, 8), "I": (pl.UInt32, 4), "B": (pl.UInt8, 1),
 }  # fmt: skip
 _PLAIN = frozenset(["id", "event", "lane", "start_ns", "duration_ns"])
-_NEEDED = _PLAIN | {"name", "category", "device", "stream", "flow"}
+_DONE = pl.Series()
+_JSON = "_json"  # ends the name of a room's column of joined texts
 
 
 class Alphabet(NamedTuple):
@@ -21,24 +27,29 @@ class Alphabet(NamedTuple):
 
     names: pl.Series
     texts: pl.Series
+    joined: pl.Series
     lanes: pl.Series
 
 
-def unpacked(packed: dict[str, tuple[str, bytes]], alphabet: Alphabet, events_before: int) -> pl.DataFrame:
-    """The columns of one room of a batch, all in one query: from the bytes of arrays of those type codes, with codes
-    and positions of the whole file, and times in nanoseconds."""
+def unpacked(room: str, packed: dict[str, tuple[str, bytes]], alphabet: Alphabet) -> pl.DataFrame:
+    """The columns of one room of a batch, all in one query: from the bytes of arrays of those type codes, with codes of
+    the whole file, and times in nanoseconds."""
     frame = pl.DataFrame({name: [data] for name, (_, data) in packed.items()})
     return frame.select(
-        _whole_file(name, typecode, len(data), alphabet, events_before)
-        for name, (typecode, data) in packed.items()
+        _whole_file(room, name, typecode, len(data), alphabet) for name, (typecode, data) in packed.items()
     )
 
 
-def _whole_file(name: str, typecode: str, size: int, alphabet: Alphabet, events_before: int) -> pl.Expr:
+def array(column: pl.Expr, typecode: str, size: int) -> pl.Expr:
+    """What the one value of a column, so many bytes of an array of that type code, holds."""
     dtype, width = _TYPES[typecode]
-    column = pl.col(name).bin.reinterpret(dtype=pl.Array(dtype, size // width)).reshape((-1,))
-    if name == "event":
-        return column + events_before
+    return column.bin.reinterpret(dtype=pl.Array(dtype, size // width)).reshape((-1,))
+
+
+def _whole_file(room: str, name: str, typecode: str, size: int, alphabet: Alphabet) -> pl.Expr:
+    column = array(pl.col(name), typecode, size)
+    if name == "json":
+        return pl.lit(alphabet.joined).gather(column).alias(room + _JSON)
     if name == "lane":
         return pl.lit(alphabet.lanes).gather(column).alias(name)
     if name in ("name", "category"):
@@ -46,7 +57,7 @@ def _whole_file(name: str, typecode: str, size: int, alphabet: Alphabet, events_
     if typecode == "I":
         return pl.lit(alphabet.texts).gather(column).alias(name)
     if name in ("start", "duration"):
-        return nanoseconds(column, dtype).alias(f"{name}_ns")
+        return nanoseconds(column, _TYPES[typecode][0]).alias(f"{name}_ns")
     return column
 
 
@@ -60,28 +71,42 @@ def nanoseconds(column: pl.Expr, dtype: Any) -> pl.Expr:
 
 
 class Meaning(NamedTuple):
-    """What codes stand for: names and categories, other texts (both Categorical), and the pid and tid of lanes."""
+    """What codes stand for: names and categories, other texts (both Categorical), the texts that were joined (one
+    column a place), and the pid and tid of lanes."""
 
     names: pl.Series
     texts: pl.Series
+    joined: list[pl.Series]
     pid: pl.Series
     tid: pl.Series
 
     def table(self, frame: pl.DataFrame | None) -> pl.DataFrame:
         """The frame with codes replaced by what they stand for, and absent numbers by null."""
-        return pl.DataFrame(
-            [] if frame is None else [self._column(column) for column in frame.iter_columns()]
-        )
+        columns = [] if frame is None else frame.get_columns()
+        return pl.DataFrame([found for column in columns for found in self._columns(column)])
 
     def of(self, columns: list[pl.Series], order: pl.Series) -> list[pl.Series]:
-        """Columns likewise, their rows in that order; empty ones are left out, each is let go when it is done."""
-        columns.reverse()
-        found: list[pl.Series] = []
-        while columns:
-            column = columns.pop()
-            if not is_empty(column):
-                found.append(self._column(column.gather(order)))
-        return found
+        """Columns likewise, their rows in that order; each is let go when it is done."""
+
+        def ordered(place: int) -> list[pl.Series]:
+            column, columns[place] = columns[place], _DONE
+            return self._columns(column.gather(order))
+
+        return list(chain.from_iterable(on_threads(ordered, range(len(columns)))))
+
+    def _columns(self, column: pl.Series) -> list[pl.Series]:
+        name = column.name
+        if name.endswith(_JSON):
+            return self._parts(column, LAYOUTS[name.removesuffix(_JSON)].json)
+        return [self._column(column)]
+
+    def _parts(self, column: pl.Series, names: tuple[str, ...]) -> list[pl.Series]:
+        parts = dict(zip(names, self.joined, strict=False))
+        for name, other in RENAMED.items():
+            if name in parts:
+                renamed = parts.pop(other)
+                parts[name] = parts[name].zip_with(parts[name].is_not_null(), renamed)
+        return [part.gather(column).alias(name) for name, part in parts.items()]
 
     def _column(self, column: pl.Series) -> pl.Series:
         name = column.name
@@ -100,10 +125,11 @@ class Meaning(NamedTuple):
         return column.fill_nan(None) if column.dtype == pl.Float64 else column
 
 
-def is_empty(column: pl.Series) -> bool:
-    """Whether a packed column holds nothing, and may be left out."""
-    if column.name in _NEEDED:
-        return False
-    if column.dtype == pl.UInt32:
-        return column.max() in (0, None)
-    return column.dtype == pl.Int64 and column.max() in (ABSENT, None)
+def split(joined: list[str]) -> list[pl.Series]:
+    """Joined texts one by one: the first of each, the second of each, …; null where there is none."""
+    places = max(len(layout.json) for layout in LAYOUTS.values())
+    texts = pl.DataFrame({"joined": pl.Series(joined, dtype=pl.String)}).select(
+        pl.col("joined").str.split_exact(SEPARATOR.decode(), places - 1)
+    )
+    parts = texts.unnest("joined").with_columns(pl.all().replace("", None))
+    return [part.cast(NAME) for part in parts]

@@ -80,7 +80,7 @@ class Event(msgspec.Struct, gc=False):
     tid: Label = None
     ts: Any = None
     dur: Any = None
-    id: Label = None
+    id: Label = ABSENT
     args: Args | None = None
 
 
@@ -94,7 +94,7 @@ class ExactEvent(msgspec.Struct, gc=False):
     tid: Label = None
     ts: msgspec.Raw = _NOTHING
     dur: msgspec.Raw = _NOTHING
-    id: Label = None
+    id: Label = ABSENT
     args: Args | None = None
 
 
@@ -131,8 +131,8 @@ def canonical(category: Label) -> str:
     return CATEGORIES.get(lower, lower)
 
 
-def room_of(phase: Label, category: Label) -> str:
-    """The packed table that holds events of this phase and category; ``unused`` if none does."""
+def room_of(phase: Label, category: Label) -> str | None:
+    """The packed table that holds events of this phase and category; None if none does."""
     category = canonical(category)
     if phase == "X":
         if category in DEVICE_KINDS:
@@ -146,4 +146,4 @@ def room_of(phase: Label, category: Label) -> str:
         return "flows"
     if phase in ("i", "I"):
         return "instants"
-    return "labels" if phase == "M" else "unused"
+    return "labels" if phase == "M" else None

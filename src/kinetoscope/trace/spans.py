@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kinetoscope.trace.decode import Batch, Packer, doubles_hold
+from kinetoscope.trace.decode import Decoder, doubles_hold
 from kinetoscope.trace.events import Event, ExactEvent
 from kinetoscope.trace.frame import BOUNDARY
+from kinetoscope.trace.packing import Batch, Packer
 from kinetoscope.trace.salvage import UNREADABLE, salvage
 
 SLICE = 512 << 10  # bytes decoded at a time
@@ -34,16 +35,16 @@ def size_of(span: Span) -> int:
 
 def decode_span(span: Span) -> Batch:
     """Pack every event of the span; what cannot be read is counted in the batch's damages."""
-    packer = Packer()
+    decoder, packer = Decoder(), Packer()
     rest = b""
     for data, last in _slices(span):
         data, rest = rest + data, b""
         try:
-            packer.add_slice(b"[" + data + b"]")
+            packer.add(decoder.decode(b"[" + data + b"]"))
         except UNREADABLE:
-            salvaged = salvage(data, ExactEvent if packer.exact else Event, last=last)
-            if not packer.exact and not doubles_hold([event for event in salvaged.events if event]):
-                packer.keep_exact()
+            salvaged = salvage(data, ExactEvent if decoder.exact else Event, last=last)
+            if not decoder.exact and not doubles_hold([event for event in salvaged.events if event]):
+                decoder.exact = True
                 salvaged = salvage(data, ExactEvent, last=last)
             packer.add_salvaged(salvaged.events, salvaged.damages)
             rest = salvaged.rest

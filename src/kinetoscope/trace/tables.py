@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from kinetoscope.trace import schema
-from kinetoscope.trace.columns import Alphabet, Meaning, is_empty, unpacked
-from kinetoscope.trace.decode import Batch, Codes
+from kinetoscope.trace.columns import Alphabet, Meaning, array, split, unpacked
 from kinetoscope.trace.events import ABSENT, DEVICE_KINDS
+from kinetoscope.trace.layouts import ROOMS
+from kinetoscope.trace.packing import Batch, Codes
+from kinetoscope.trace.threads import beside
 from kinetoscope.trace.tree import nested, sorted_by_lane
 
 _DAY_NS = 86_400_000_000_000
-_WIDE = ("ops", "python", "device")  # rooms with columns that most recordings leave empty
 _TIMED = ("ops", "calls", "python", "device", "notes", "flows", "instants")
 _END = (1 << 63) - 1
 
@@ -36,8 +37,8 @@ class Assembly:
         self.events = 0
         self.unused: dict[str, int] = {}
         self.damages: dict[str, int] = {}
-        self._names, self._texts, self._lanes = Codes(), Codes(), Codes()
-        self._texts[""] = 0  # absent
+        self._names, self._lanes = Codes(), Codes()
+        self._texts, self._joined = Codes({"": 0}), Codes({"": 0})  # absent
         self._frames: dict[str, list[pl.DataFrame]] = {}
 
     @property
@@ -49,14 +50,15 @@ class Assembly:
         alphabet = Alphabet(
             names=_codes(self._names.of(map(_text, batch.names))),
             texts=_codes(self._texts.of(map(_text, batch.texts))),
+            joined=_codes(self._joined.of(map(_text, batch.joined))),
             lanes=_codes(self._lanes.of((_text(pid), _text(tid)) for pid, tid in batch.lanes)),
         )
+        order = pl.select(array(pl.lit(batch.rooms), "B", len(batch.rooms))).to_series()
         for room, packed in batch.tables.items():
-            columns = unpacked(packed, alphabet, self.events).get_columns()
-            if room in _WIDE:
-                columns = [column for column in columns if not is_empty(column)]
-            self._frames.setdefault(room, []).append(pl.DataFrame(columns))
-        self.events += batch.events
+            positions = (order == ROOMS.index(room)).arg_true() + self.events
+            frame = unpacked(room, packed, alphabet).insert_column(0, positions.alias("event"))
+            self._frames.setdefault(room, []).append(frame)
+        self.events += len(batch.rooms)
         for mine, theirs in ((self.unused, batch.unused), (self.damages, batch.damages)):
             for key, count in theirs.items():
                 mine[key] = mine.get(key, 0) + count
@@ -71,8 +73,12 @@ class Assembly:
         meaning = Meaning(
             pl.Series("name", list(self._names), pl.String).cast(schema.NAME),
             pl.Series("text", [None, *list(self._texts)[1:]], pl.String).cast(schema.NAME),
+            split(list(self._joined)),
             pl.Series("pid", [pid for pid, _ in self._lanes], pl.String),
             pl.Series("tid", [tid for _, tid in self._lanes], pl.String),
+        )
+        host = beside(
+            _host, [frames.pop(room) for room in ("ops", "calls", "python") if room in frames], meaning
         )
         labels = meaning.table(frames.pop("labels", None))
         flows = schema.conform(meaning.table(frames.pop("flows", None)), schema.FLOWS)
@@ -81,7 +87,7 @@ class Assembly:
         memory = self._memory(meaning.table(frames.pop("instants", None)))
         return Tables(
             _lanes(meaning, labels, device),
-            _host([frames.pop(room) for room in ("ops", "calls", "python") if room in frames], meaning),
+            host.result(),
             schema.conform(device, schema.DEVICE_EVENTS),
             schema.conform(notes, schema.DEVICE_ANNOTATIONS),
             flows,
@@ -94,11 +100,10 @@ class Assembly:
         is_memory = instants["name"].cast(pl.String) == "[memory]"
         if marks := len(instants) - int(is_memory.sum()):
             self.unused["i"] = self.unused.get("i", 0) + marks
-        memory = instants.filter(is_memory).rename({"device_id": "device", "memory_bytes": "bytes"})
-        return schema.conform(
-            memory.with_columns(pl.col("address").cast(pl.String).cast(pl.UInt64, strict=False)),
-            schema.MEMORY,
-        )
+        names = {"device_id": "device", "memory_bytes": "bytes"}
+        memory = instants.filter(is_memory).rename(names, strict=False)
+        address = pl.col("^address$").cast(pl.String).cast(pl.UInt64, strict=False)
+        return schema.conform(memory.with_columns(address), schema.MEMORY)
 
     def _count_damage(self, code: str, count: int) -> None:
         if count:
@@ -169,6 +174,8 @@ def _on_device(frame: pl.DataFrame | None, meaning: Meaning, order: list[str]) -
     """With ``kind``, and with ``device`` and ``stream`` from the lane where the event does not say."""
     if frame is None:
         return pl.DataFrame()
+    lacking = [pl.lit(ABSENT).alias(name) for name in ("device", "stream") if name not in frame.columns]
+    frame = frame.with_columns(lacking)
     lane = frame["lane"]
     pid, tid = (part.cast(pl.Int64, strict=False).gather(lane) for part in (meaning.pid, meaning.tid))
     absent = pl.lit(ABSENT)
@@ -189,7 +196,7 @@ def _on_device(frame: pl.DataFrame | None, meaning: Meaning, order: list[str]) -
 
 def _lanes(meaning: Meaning, labels: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     lanes = pl.DataFrame([meaning.pid, meaning.tid]).with_row_index("id")
-    if len(labels):
+    if "label" in labels.columns:
         labels = labels.with_columns(pl.col("name", "pid", "tid", "label").cast(pl.String))
         processes = labels.filter(pl.col("name") == "process_name").select("pid", process_name="label")
         threads = labels.filter(pl.col("name") == "thread_name").select("pid", "tid", thread_name="label")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from kinetoscope.trace.threads import places
+
 _SPAN_LIMIT = 1 << 62
 
 
@@ -49,24 +51,31 @@ def _as_if_nested(times: pl.DataFrame) -> pl.DataFrame:
     """
     first = times.select(pl.col("start_ns").min()).item() or 0
     span = 2 * ((times.select(pl.col("end").max()).item() or 0) - first) + 4
-    if span * (len(times["lane"].unique()) + 1) > _SPAN_LIMIT:
+    lanes = times["lane"].rle_id()  # rows are ordered by lane: its number among them
+    if span * (lanes.n_unique() + 1) > _SPAN_LIMIT:
         return times.with_columns(
             parent=pl.lit(0, pl.UInt32), depth=pl.lit(1, pl.Int64)
         )  # refused by the check
-    lane = pl.col("lane").rank("dense").cast(pl.Int64) * span
-    keys = times.select(
-        ends=lane + 2 * (pl.col("end") - first) + (pl.col("duration_ns") == 0),
-        starts=lane + 2 * (pl.col("start_ns") - first) + (pl.col("duration_ns") > 0),
-    )
-    ended = keys["ends"].sort().search_sorted(keys["starts"], side="left")
-    depth = times["id"].cast(pl.Int64) - ended.cast(pl.Int64)
-    place = (depth * (1 << 32) + times["id"].cast(pl.Int64)).alias("place")
+    lane = lanes.cast(pl.Int64) * span
+    depth = times["id"].cast(pl.Int64) - _ended_before(times, lane, first)
+    return times.with_columns(_parents(times["id"], depth).alias("parent"), depth.alias("depth"))
+
+
+def _ended_before(times: pl.DataFrame, lane: pl.Series, first: int) -> pl.Series:
+    """How many events have ended when each starts, or are on lanes before its own."""
+    ends = times.select(lane + 2 * (pl.col("end") - first) + (pl.col("duration_ns") == 0)).to_series().sort()
+    starts = times.select(lane + 2 * (pl.col("start_ns") - first) + (pl.col("duration_ns") > 0)).to_series()
+    return places(ends, starts).cast(pl.Int64)
+
+
+def _parents(row: pl.Series, depth: pl.Series) -> pl.Series:
+    """The last row before each that is one less deep; null at depth 0."""
+    deeper = 1 << 32
+    place = depth * deeper + row.cast(pl.Int64)
     by_depth = place.sort()
-    before = by_depth.search_sorted(place - (1 << 32), side="left").cast(pl.Int64) - 1
-    parent = by_depth.gather(before.clip(0)) % (1 << 32)
-    return times.with_columns(
-        parent.set(depth == 0, None).cast(pl.UInt32).alias("parent"), depth.alias("depth")
-    )
+    before = places(by_depth, place - deeper).cast(pl.Int64) - 1
+    del place
+    return (by_depth.gather(before.clip(0)) % deeper).cast(pl.UInt32).set(depth == 0, None)
 
 
 def _walked(times: pl.DataFrame) -> pl.DataFrame:

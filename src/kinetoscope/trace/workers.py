@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from kinetoscope.trace.decode import Batch
+from kinetoscope.trace.packing import Batch
 from kinetoscope.trace.spans import FileSpan, Span, decode_span
 
 MOST = 32

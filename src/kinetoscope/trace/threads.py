@@ -1,0 +1,40 @@
+"""Tables on every core: Polars lets go of Python's lock, and what it does on one core can be done piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+import polars as pl
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+_PIECE = 1 << 16  # values; below it another thread costs more than it saves
+
+
+def on_threads(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """What it makes of every item, in order; as many at a time as Polars has threads."""
+    with ThreadPoolExecutor(pl.thread_pool_size()) as threads:
+        return list(threads.map(work, items))
+
+
+def beside(
+    work: Callable[Arguments, Result], *args: Arguments.args, **keywords: Arguments.kwargs
+) -> Future[Result]:
+    """Started on a thread of its own."""
+    thread = ThreadPoolExecutor(1)
+    try:
+        return thread.submit(work, *args, **keywords)
+    finally:
+        thread.shutdown(wait=False)
+
+
+def places(ordered: pl.Series, values: pl.Series) -> pl.Series:
+    """How many of the ordered ones lie below each value: ``search_sorted(side="left")``, piece by piece."""
+    size = max(_PIECE, -(-len(values) // pl.thread_pool_size()))
+    pieces = [values.slice(at, size) for at in range(0, len(values) or 1, size)]
+    return pl.concat(
+        on_threads(lambda piece: ordered.search_sorted(piece, side="left"), pieces), rechunk=True
+    )
