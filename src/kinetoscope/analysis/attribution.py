@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import polars as pl
 
-from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.enclosing import caller, nearest
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
 
@@ -52,10 +52,10 @@ def attribution(trace: Trace) -> pl.DataFrame:
     """
     host, device = trace.host_events, trace.device_events
     name, called_by = host["name"], caller(device)
-    is_step = matching(name, STEP)
-    is_op = matching(host["category"], "^cpu_op$") & ~is_step
-    is_frame = matching(host["category"], "^python_function$")
-    is_annotation = matching(host["category"], "^user_annotation$") & ~matching(name, NOT_THE_USERS)
+    is_step = matching(host, "name", STEP)
+    is_op = matching(host, "category", "^cpu_op$") & ~is_step
+    is_frame = matching(host, "category", "^python_function$")
+    is_annotation = matching(host, "category", "^user_annotation$") & ~matching(host, "name", NOT_THE_USERS)
     is_top = is_op & nearest(host, is_op).gather(host["parent"]).is_null()
     is_backward = host["forward_thread"].fill_null(0) > 0
     forward_op = _forward_op(host, is_backward, called_by)
@@ -72,7 +72,7 @@ def attribution(trace: Trace) -> pl.DataFrame:
         here = found.gather(called_by)
         return here.zip_with(here.is_not_null(), found.gather(forward_op))
 
-    backward = around(is_backward | matching(name, BACKWARD)).is_not_null()
+    backward = around(is_backward | matching(host, "name", BACKWARD)).is_not_null()
     top_op, annotation = around(is_top), around(is_annotation)
     elsewhere = _open_elsewhere(
         host, is_annotation, called_by.zip_with(backward & annotation.is_null(), _nothing(len(device)))
@@ -84,15 +84,15 @@ def attribution(trace: Trace) -> pl.DataFrame:
             "op": device["op"],
             "top_op": top_op,
             "forward_op": forward_op,
-            "module": around_either(is_frame & matching(name, f"^{MODULE}")),
+            "module": around_either(is_frame & matching(host, "name", f"^{MODULE}")),
             "annotation": annotation.zip_with(annotation.is_not_null(), elsewhere),
-            "frame": around_either(is_frame & ~matching(name, LIBRARY)),
+            "frame": around_either(is_frame & ~matching(host, "name", LIBRARY)),
         }
     )
     direction = (
         pl.when(backward)
         .then(pl.lit("backward"))
-        .when(around(matching(name, OPTIMIZER)).is_not_null())
+        .when(around(matching(host, "name", OPTIMIZER)).is_not_null())
         .then(pl.lit("optimizer"))
         .when(top_op.is_not_null())
         .then(pl.lit("forward"))

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.compiled_rows import silent_frames
 from kinetoscope.analysis.enclosing import nearest
 from kinetoscope.analysis.graphs import CALL, REGION
+from kinetoscope.analysis.matching import matching
 from kinetoscope.compilation.breaks import RESUMED
 from kinetoscope.compilation.model import Compilation, GraphBreak
 from kinetoscope.trace.model import Trace
@@ -99,7 +99,7 @@ def _resumed(compilation: Compilation) -> dict[int, set[str]]:
 def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:
     """One row a crossing into one of ``compile_ids``: ``CROSSINGS``, ``before`` being the compile id it comes from."""
     host = trace.host_events
-    is_call, is_region = matching(host["name"], CALL), matching(host["name"], REGION)
+    is_call, is_region = matching(host, "name", CALL), matching(host, "name", REGION)
     around = nearest(host, is_region)
     pieces = host.select(
         pl.col("id").alias("piece"),
@@ -177,8 +177,8 @@ def _work(trace: Trace, region: pl.Series, call: pl.Series) -> pl.DataFrame:
             region.gather(launch).alias("region"),
             call.gather(launch).alias("call"),
             (pl.col("start_ns") - pl.col("busy_until")).clip(0).fill_null(0).alias("idle_ns"),
-            (matching(device["name"], FUSABLE) & call.gather(launch).is_not_null()).alias("generated"),
-            matching(host["name"], REPLAY).gather(launch).alias("replayed"),
+            (matching(device, "name", FUSABLE) & call.gather(launch).is_not_null()).alias("generated"),
+            matching(host, "name", REPLAY).gather(launch).alias("replayed"),
             "start_ns",
         )
         .sort("lane", "launched_ns", "start_ns")

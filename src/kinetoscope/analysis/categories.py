@@ -6,6 +6,7 @@ import polars as pl
 
 from kinetoscope.analysis import taxonomy
 from kinetoscope.analysis.enclosing import caller, nearest
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
 
@@ -87,16 +88,7 @@ def _fits(rule: taxonomy.Rule) -> pl.Expr:
 
 def _inside(host: pl.DataFrame, pattern: str) -> pl.Series:
     """Whether each host event is, or is inside, one whose name the pattern fits."""
-    fits = matching(host["name"], f"(?i){pattern}")
+    fits = matching(host, "name", f"(?i){pattern}")
     if not fits.any():
         return fits
     return nearest(host, fits).is_not_null()
-
-
-def matching(names: pl.Series, pattern: str) -> pl.Series:
-    """Whether each name of a Categorical column fits; the pattern is tried once for each distinct name."""
-    distinct = names.unique()
-    wanted = distinct.filter(distinct.cast(pl.String).str.contains(pattern))
-    if wanted.is_empty():
-        return pl.repeat(False, len(names), dtype=pl.Boolean, eager=True)
-    return names.is_in(wanted.implode()).fill_null(False)

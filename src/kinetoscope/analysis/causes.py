@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.layers import overlay
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.window import Window, window
 from kinetoscope.trace.model import Trace
@@ -78,7 +78,7 @@ def host_causes(trace: Trace) -> pl.DataFrame:
         end_ns=pl.col("start_ns") + pl.col("duration_ns"),
     )
     lanes = host["lane"].gather(trace.device_events["launch"].drop_nulls()).unique()
-    overhead = host.filter(matching(host["category"], "^overhead$"))
+    overhead = host.filter(matching(host, "category", "^overhead$"))
     host = host.filter(pl.col("lane").is_in(lanes.implode()))
     found = pl.concat(
         [
@@ -110,13 +110,15 @@ def _named(host: pl.DataFrame) -> pl.DataFrame:
     text = pl.col("name").cast(pl.String)
     causes = pl.coalesce(pl.when(text.str.contains(pattern)).then(pl.lit(cause)) for cause, pattern in NAMED)
     known = names.with_columns(causes.alias("cause")).drop_nulls("cause")
-    return host.join(known, on="name").select("lane", "start_ns", "end_ns", "cause", host_event="id")
+    few = host.filter(pl.col("name").is_in(known["name"].implode()))
+    return few.join(known, on="name").select("lane", "start_ns", "end_ns", "cause", host_event="id")
 
 
 def _silences(host: pl.DataFrame, within: Window) -> pl.DataFrame:
     """The stretches of ``SILENCE_NS`` or more in which a thread starts and ends nothing, with what is around them."""
     silence = pl.col("end_ns") - pl.col("start_ns") >= SILENCE_NS
-    following = pl.col("start_ns").shift(-1).over("lane").fill_null(within.end_ns)
+    goes_on = pl.col("lane").shift(-1) == pl.col("lane")
+    following = pl.when(goes_on).then(pl.col("start_ns").shift(-1)).otherwise(within.end_ns)
     # From each event's start to the next one's: few are long, and only in those do ends have to be looked at.
     quiet = pl.concat(
         [
@@ -150,7 +152,7 @@ def _silences(host: pl.DataFrame, within: Window) -> pl.DataFrame:
         .unique("stretch", keep="first")
         .select("stretch", host_event="event")
     )
-    steps = host["id"].filter(matching(host["name"], STEP))
+    steps = host["id"].filter(matching(host, "name", STEP))
     nameless = pl.col("host_event").is_null() | pl.col("host_event").is_in(steps.implode())
     return stretches.join(still_open, on="stretch", how="left").select(
         "lane",

@@ -17,11 +17,11 @@ import polars as pl
 from kinetoscope.analysis import compiled_rows
 from kinetoscope.analysis.break_costs import break_costs
 from kinetoscope.analysis.busy import busy
-from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.compiled_rows import LineTime
 from kinetoscope.analysis.compiled_speed import with_speed
 from kinetoscope.analysis.enclosing import caller, nearest
 from kinetoscope.analysis.graphs import CALL, REGION, graph_calls
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.window import window
@@ -92,7 +92,7 @@ def launched(trace: Trace) -> pl.DataFrame:
     like in that call it is (from 0), ``cudagraph``.
     """
     host = trace.host_events
-    is_call, is_region = matching(host["name"], CALL), matching(host["name"], REGION)
+    is_call, is_region = matching(host, "name", CALL), matching(host, "name", REGION)
     under_call = host["parent"].is_in(host["id"].filter(is_call).implode()).fill_null(False)
     launch = caller(trace.device_events)
     names = host["name"]
@@ -114,7 +114,7 @@ def launched(trace: Trace) -> pl.DataFrame:
         .str.extract(REGION)
         .alias("region"),
         nearest(host, under_call).gather(launch).alias("child"),
-        matching(names, REPLAY).gather(launch).fill_null(False).alias("cudagraph"),
+        matching(host, "name", REPLAY).gather(launch).fill_null(False).alias("cudagraph"),
     )
     return table.join(of_call, on="call", how="left", maintain_order="left").join(
         _children(host, under_call), on=["call", "child"], how="left", maintain_order="left"

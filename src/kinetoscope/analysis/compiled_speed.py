@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.compiled_rows import LineTime
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.roofline import TF32, peaks
 from kinetoscope.compilation.model import Compilation
@@ -126,7 +126,7 @@ def _units(compilation: Compilation, owned: pl.DataFrame, profile: Profile) -> p
         ]
     )
     costed = calls.join(_costs(compilation), on=KEYS, nulls_equal=True)
-    rounded = matching(costed["name"], TF32) & (costed["dtype"] == "fp32")
+    rounded = matching(costed, "name", TF32) & (costed["dtype"] == "fp32")
     per_s = pl.concat(
         [peaks(trace).with_columns(pl.lit(trace.rank, pl.Int32).alias("rank")) for trace in profile.traces]
     )

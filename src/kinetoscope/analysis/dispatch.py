@@ -10,8 +10,8 @@ import polars as pl
 
 from kinetoscope.analysis.attribution import STEP, attribution
 from kinetoscope.analysis.belonging import belonging
-from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.enclosing import caller
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.names import short_name
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.errors import UsageError
@@ -158,7 +158,7 @@ def _told_apart(trace: Trace, ids: pl.Series) -> pl.DataFrame:
 def _way(host: pl.DataFrame, row: pl.Series, way: pl.Series) -> pl.Series:
     """``way`` hashed with the sort and name of each row of ``host_events`` and of all that is open around it."""
     code = host.select(
-        pl.when(matching(host["name"], STEP))
+        pl.when(matching(host, "name", STEP))
         .then(0)
         .otherwise(pl.struct(pl.col("name").to_physical(), pl.col("category").to_physical()).hash())
     ).to_series()

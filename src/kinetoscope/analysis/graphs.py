@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.enclosing import caller, nearest
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.work import work
@@ -30,7 +30,7 @@ def graph_calls(trace: Trace) -> pl.DataFrame:
     in the recording), ``graph`` (the three in one text), ``start_ns``, ``duration_ns``, ``step`` is not known here.
     """
     host = trace.host_events
-    is_call = matching(host["name"], CALL)
+    is_call = matching(host, "name", CALL)
     calls = host.select("id", "start_ns", "duration_ns", "name").filter(is_call)
     calls = calls.with_columns(pl.col("name").cast(pl.String))
     regions = _around(host, calls["id"], REGION)
@@ -81,7 +81,7 @@ def graph_of_work(trace: Trace) -> pl.Series:
     called_by = caller(trace.device_events)
     if calls.is_empty():
         return pl.Series("graph", [None] * len(called_by), pl.Categorical)
-    around = nearest(host, matching(host["name"], CALL)).gather(called_by)
+    around = nearest(host, matching(host, "name", CALL)).gather(called_by)
     return pl.DataFrame({"id": around}).join(
         calls.select("id", "graph"), on="id", how="left", maintain_order="left"
     )["graph"]
@@ -137,4 +137,4 @@ def _around(host: pl.DataFrame, rows: pl.Series, pattern: str) -> pl.Series:
     """The innermost event that the pattern fits around each of some host events."""
     if rows.is_empty():
         return rows
-    return nearest(host, matching(host["name"], pattern)).gather(rows)
+    return nearest(host, matching(host, "name", pattern)).gather(rows)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from kinetoscope.analysis import intervals
-from kinetoscope.analysis.categories import matching
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.names import short_name
 from kinetoscope.analysis.profile import Profile
@@ -89,7 +89,7 @@ def _damage_gravity(trace: Trace, damage: Damage) -> str:
 def _nothing_on_device(trace: Trace) -> list[Note]:
     if len(trace.device_events):
         return []
-    calls = int(matching(trace.host_events["name"], KERNEL_LAUNCH).sum())
+    calls = int(matching(trace.host_events, "name", KERNEL_LAUNCH).sum())
     if calls:
         text = (
             f"no device event was recorded, though {calls:,} calls launched work: no device time can be given"
@@ -133,11 +133,11 @@ KERNEL_LAUNCH = r"^(cuda|cu|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel|^(cuda
 
 def _unanswered(trace: Trace) -> list[Note]:
     calls = unanswered_launches(trace)
-    calls = calls.filter(matching(calls["name"], KERNEL_LAUNCH))
+    calls = calls.filter(matching(calls, "name", KERNEL_LAUNCH))
     calls = calls.filter(~_captured(trace, calls)) if len(calls) else calls
     if calls.is_empty() or not len(trace.device_events):
         return []
-    launches = int(matching(trace.host_events["name"], KERNEL_LAUNCH).sum())
+    launches = int(matching(trace.host_events, "name", KERNEL_LAUNCH).sum())
     share = len(calls) / launches
     text = (
         f"{len(calls):,} of {launches:,} kernel launches left no device event ({share:.1%}): buffers were dropped, or "
@@ -149,10 +149,10 @@ def _unanswered(trace: Trace) -> list[Note]:
 
 def _captured(trace: Trace, calls: pl.DataFrame) -> pl.Series:
     """Which calls were made while their thread captured a graph: those launch nothing."""
-    name = trace.host_events["name"]
+    host = trace.host_events
     marks = (
-        trace.host_events.select("lane", "start_ns", begins=matching(name, r"StreamBeginCapture"))
-        .filter(matching(name, r"Stream(Begin|End)Capture"))
+        host.select("lane", "start_ns", begins=matching(host, "name", r"StreamBeginCapture"))
+        .filter(matching(host, "name", r"Stream(Begin|End)Capture"))
         .sort("start_ns")
     )
     at = calls.select("lane", "start_ns").with_row_index("row").sort("start_ns")
@@ -236,7 +236,7 @@ def _profiler_overhead(trace: Trace) -> list[Note]:
     # "Lazy Function Loading" is filed under overhead as well, but it is CUDA's and comes without a profiler too.
     host = trace.host_events
     events = host.select("name", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")).filter(
-        matching(host["category"], "^overhead$") & ~matching(host["name"], "Lazy")
+        matching(host, "category", "^overhead$") & ~matching(host, "name", "Lazy")
     )
     inside = intervals.clip(events, within.start_ns, within.end_ns)
     if inside.is_empty() or within.length_ns == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.categories import matching
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.unanswered import LAUNCH
@@ -142,7 +142,7 @@ def launch_calls(trace: Trace) -> pl.DataFrame:
     host = trace.host_events
     return (
         host.select("name", "duration_ns")
-        .filter(matching(host["name"], LAUNCH))
+        .filter(matching(host, "name", LAUNCH))
         .group_by("name")
         .agg(
             pl.len().alias("calls"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.causes import NAMED
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.window import window
@@ -141,7 +141,7 @@ def allocator_calls(profile: Profile) -> pl.DataFrame:
         within, host = window(trace), trace.host_events
         inside = pl.col("start_ns").is_between(within.start_ns, within.end_ns)
         found.append(
-            host.filter(matching(host["name"], CALLS))
+            host.filter(matching(host, "name", CALLS))
             .group_by("name")
             .agg(
                 pl.lit(trace.rank, pl.Int32).alias("rank"),

@@ -27,8 +27,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from kinetoscope.analysis.categories import matching
 from kinetoscope.analysis.enclosing import nearest
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.trace.model import Trace
@@ -108,8 +108,8 @@ COLUMNS = ["name", "kind", "calls", "host_self_ns", "host_total_ns", "device_sel
 def _tree(host: pl.DataFrame) -> pl.DataFrame:
     """Host events with torch's ``parent``; ``counted`` is false for those merged into their parent or left out,
     and ``stands_for`` is the row that counts instead (itself, for most)."""
-    left_out = matching(host["name"], f"^({'|'.join(BOOKKEEPING)})$")
-    kept = ~left_out & ~matching(host["category"], "^(trace|python_function)$")
+    left_out = matching(host, "name", f"^({'|'.join(BOOKKEEPING)})$")
+    kept = ~left_out & ~matching(host, "category", "^(trace|python_function)$")
     end = host["start_ns"] + host["duration_ns"]
     above = nearest(host, kept)
     parent = _climb(above.gather(host["parent"]), end, end, above.gather(host["parent"]))
@@ -117,12 +117,9 @@ def _tree(host: pl.DataFrame) -> pl.DataFrame:
         kept.alias("counted"), parent.alias("parent")
     )
     table = _place_overhead(table, host)
-    only = (
-        table.filter("counted")["parent"].value_counts().filter(pl.col("count") == 1)["parent"].drop_nulls()
-    )
     merged = (
         table["counted"]
-        & table["parent"].is_in(only.implode()).fill_null(False)
+        & _is_only(table.filter("counted")["parent"], len(table)).gather(table["parent"]).fill_null(False)
         & (table["name"] == table["name"].gather(table["parent"])).fill_null(False)
     )
     outer = nearest(table, ~merged)
@@ -131,6 +128,15 @@ def _tree(host: pl.DataFrame) -> pl.DataFrame:
         outer.gather(table["parent"]).alias("parent"),
         outer.alias("stands_for"),
     )
+
+
+def _is_only(parents: pl.Series, rows: int) -> pl.Series:
+    """Whether each row stands among the parents exactly once."""
+    ordered = parents.drop_nulls().sort()
+    once = ordered.filter(
+        (ordered != ordered.shift(1)).fill_null(True) & (ordered != ordered.shift(-1)).fill_null(True)
+    )
+    return pl.repeat(False, rows, dtype=pl.Boolean, eager=True).scatter(once, True)
 
 
 def _climb(rows: pl.Series, ends: pl.Series, end_of_row: pl.Series, parent: pl.Series) -> pl.Series:
@@ -145,7 +151,7 @@ def _place_overhead(table: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     reach = host.select(
         "id", "lane", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
     )
-    is_overhead = matching(host["category"], "^overhead$")
+    is_overhead = matching(host, "category", "^overhead$")
     overhead = reach.filter(is_overhead)
     if overhead.is_empty():
         return table
@@ -174,11 +180,7 @@ def _place_overhead(table: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
         .unique("id", keep="first")
         .select("id", "around")
     )
-    return (
-        table.join(found, on="id", how="left", maintain_order="left")
-        .with_columns(pl.when(is_overhead).then(pl.col("around")).otherwise(pl.col("parent")).alias("parent"))
-        .drop("around")
-    )
+    return table.with_columns(table["parent"].set(is_overhead, None).scatter(found["id"], found["around"]))
 
 
 def _by_row(tree: pl.DataFrame, ids: pl.Series, ns: pl.Series, column: str) -> pl.DataFrame:
@@ -194,7 +196,7 @@ def _by_row(tree: pl.DataFrame, ids: pl.Series, ns: pl.Series, column: str) -> p
 
 def _device_self(trace: Trace, tree: pl.DataFrame) -> pl.DataFrame:
     """(id, ns): device time of each host event itself; by External id, else by the launch."""
-    frontend = matching(tree["category"], f"^({'|'.join(FRONTEND)})$") & tree["external_id"].is_not_null()
+    frontend = matching(tree, "category", f"^({'|'.join(FRONTEND)})$") & tree["external_id"].is_not_null()
     owner = tree.select("external_id", "stands_for").filter(frontend).unique("external_id", keep="first")
     device = trace.device_events.select("external_id", "op", "duration_ns").join(
         owner, on="external_id", how="left", maintain_order="left"
@@ -222,7 +224,7 @@ def _levels(tree: pl.DataFrame, level: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 
 def _device_rows(trace: Trace) -> pl.DataFrame:
-    is_range = matching(trace.device_annotations["category"], "^gpu_user_annotation$")
+    is_range = matching(trace.device_annotations, "category", "^gpu_user_annotation$")
     ranges = trace.device_annotations.select("name", "duration_ns").filter(is_range)
     sums = (
         table.group_by("name", kind).agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration_ns").sum())

@@ -7,7 +7,7 @@ from math import prod
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.categories import matching
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
 
@@ -25,7 +25,7 @@ def listed_elements(trace: Trace, ops: pl.DataFrame) -> pl.Series:
     accumulate. That an op went over all of them is known from its kernels: every block takes one chunk of one
     tensor, so the blocks of its launches have to be as many as the chunks of those shapes, to the last one.
     """
-    of_lists = ops.filter(matching(ops["name"], LISTS))["op"]
+    of_lists = ops.filter(matching(ops, "name", LISTS))["op"]
     gradients = _gradients(trace) if len(of_lists) else {}
     found: dict[int, int] = {}
     if gradients:
@@ -52,7 +52,7 @@ def _elements(gradients: dict[tuple[int, ...], int], blocks: int) -> int | None:
 def _gradients(trace: Trace) -> dict[tuple[int, ...], int]:
     """The shapes of the gradients that were accumulated while the trace was recorded, with how often."""
     host = trace.host_events
-    recorded = host.filter(matching(host["name"], ACCUMULATE))["input_dims"].drop_nulls()
+    recorded = host.filter(matching(host, "name", ACCUMULATE))["input_dims"].drop_nulls()
     gradients: dict[tuple[int, ...], int] = {}
     for text, count in recorded.cast(pl.String).value_counts().iter_rows():
         match msgspec.json.decode(text):

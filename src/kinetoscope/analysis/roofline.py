@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.categories import matching
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.op_call import DTYPES, Call, Cost
 from kinetoscope.analysis.op_costs import cost
@@ -80,9 +80,9 @@ def costed(trace: Trace) -> pl.DataFrame:
         ],
         how="horizontal",
     )
-    rounded = matching(longest["name"], TF32) & (longest["dtype"] == "fp32") & longest["matrix"]
+    rounded = matching(longest, "name", TF32) & (longest["dtype"] == "fp32") & longest["matrix"]
     # What goes through the bus to the host is not bound by the device's memory.
-    by_bus = matching(longest["name"], r"^Memcpy (HtoD|DtoH|PtoP)")
+    by_bus = matching(longest, "name", r"^Memcpy (HtoD|DtoH|PtoP)")
     return (
         longest.with_columns(
             pl.lit(trace.rank, pl.Int32).alias("rank"),

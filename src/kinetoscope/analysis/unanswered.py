@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.categories import matching
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
 
@@ -22,7 +22,7 @@ def unanswered_launches(trace: Trace) -> pl.DataFrame:
     counted in a recording without any device event, for it has no device to count it on.
     """
     host, device = trace.host_events, trace.device_events
-    is_call = matching(host["name"], LAUNCH) & host["correlation"].is_not_null()
+    is_call = matching(host, "name", LAUNCH) & host["correlation"].is_not_null()
     calls = host.select("id", "lane").filter(is_call)
     answered = device.select(pl.col("launch").alias("id"), "device").drop_nulls("id").unique("id")
     calls = calls.join(answered, on="id", how="left", maintain_order="left")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from kinetoscope.analysis.categories import matching
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
 
@@ -35,7 +35,7 @@ def window(trace: Trace) -> Window:
         start, end = _reach(trace.steps)
         return Window(start, end, "steps")
     host = trace.host_events.select("start_ns", "duration_ns")
-    host = host.filter(~matching(trace.host_events["category"], "^trace$"))
+    host = host.filter(~matching(trace.host_events, "category", "^trace$"))
     reaches = [_reach(table) for table in (host, trace.device_events) if len(table)]
     if not reaches:
         return Window(0, 0, "recording")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.categories import matching
+from kinetoscope.analysis.matching import matching
 from kinetoscope.findings.scene import Scene
 
 COLUMNS = [
@@ -35,10 +35,10 @@ def elementwise_chains(scene: Scene, work: pl.DataFrame) -> pl.DataFrame:
     its ops begin again (three calls of ``a * b + c`` are three chains).
     """
     fusible = work["id"].filter(
-        matching(work["category"], f"^({'|'.join(FUSIBLE)})$")
+        matching(work, "category", f"^({'|'.join(FUSIBLE)})$")
         & (work["kind"] == "kernel")
-        & ~matching(work["name"], "FillFunctor")  # reads nothing: nothing to fuse it with
-        & matching(work["op_name"], "^aten::")
+        & ~matching(work, "name", "FillFunctor")  # reads nothing: nothing to fuse it with
+        & matching(work, "op_name", "^aten::")
     )
     if len(fusible) < LENGTH:
         return (

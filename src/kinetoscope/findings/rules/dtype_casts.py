@@ -26,7 +26,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis.categories import matching
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import MEDIUM, scenes, severity
@@ -49,7 +49,7 @@ def find(profile: Profile) -> Iterable[Finding]:
             )
             & (pl.col("category").cast(pl.String) != "optimizer")
         )
-        trains = matching(scene.work["category"], "^optimizer$").any()
+        trains = matching(scene.work, "category", "^optimizer$").any()
         spared = 0.5 if trains else 1.0
         saving = scene.device_saving(
             casts.with_columns((pl.col("duration_ns") * spared).alias("saved_ns")),

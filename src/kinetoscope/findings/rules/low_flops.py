@@ -25,7 +25,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis.categories import matching
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.roofline import costed
 from kinetoscope.findings.model import Finding
@@ -42,13 +42,13 @@ PRODUCTS = ("matmul", "convolution", "template")
 
 def find(profile: Profile) -> Iterable[Finding]:
     for scene in scenes(profile):
-        products = scene.work["id"].filter(matching(scene.work["category"], f"^({'|'.join(PRODUCTS)})$"))
+        products = scene.work["id"].filter(matching(scene.work, "category", f"^({'|'.join(PRODUCTS)})$"))
         costs = costed(scene.trace)
         calls = costs.filter(
             pl.col("id").is_in(products.implode())
             & (pl.col("time_ns") >= LONG_NS)
             & (pl.col("flops") / pl.col("peak_flops") > pl.col("bytes") / pl.col("peak_bandwidth"))
-            & ~matching(costs["name"], MISALIGNED)
+            & ~matching(costs, "name", MISALIGNED)
         )
         share = pl.col("flops") / pl.col("time_ns") * 1e9 / pl.col("peak_flops")
         basis = f"the same arithmetic at {100 * POSSIBLE:.0f} % of the device's peak"

@@ -24,7 +24,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis.categories import matching
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
@@ -38,9 +38,9 @@ def find(profile: Profile) -> Iterable[Finding]:
         host = scene.trace.host_events
         work = scene.work
         eager = work.select("id", "op", "op_name", "duration_ns").filter(
-            matching(work["op_name"], "^aten::")
+            matching(work, "op_name", "^aten::")
             & (work["kind"] == "kernel")
-            & ~matching(work["category"], "^optimizer$")
+            & ~matching(work, "category", "^optimizer$")
         )
         ops = (
             eager.group_by("op_name")

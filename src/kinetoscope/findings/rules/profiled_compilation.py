@@ -27,7 +27,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis import intervals
-from kinetoscope.analysis.categories import matching
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.compiling import compiling
 from kinetoscope.findings.model import Finding, Saving
@@ -69,7 +69,7 @@ def _ops_inside(scene: Scene, stretches: pl.DataFrame) -> tuple[int, int]:
     """Ops that began while compiling and launched nothing, and device events launched meanwhile."""
     host = scene.trace.host_events
     ops = host.select("id", "start_ns").filter(
-        matching(host["category"], "^cpu_op$") & matching(host["name"], "^(aten|prims)::")
+        matching(host, "category", "^cpu_op$") & matching(host, "name", "^(aten|prims)::")
     )
     began = ops.sort("start_ns").join_asof(
         stretches.sort("start_ns").select("start_ns", "end_ns"), on="start_ns", check_sortedness=False

@@ -27,7 +27,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis import intervals
-from kinetoscope.analysis.categories import matching
+from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import MEDIUM, scenes, severity, user_line
@@ -43,7 +43,7 @@ def find(profile: Profile) -> Iterable[Finding]:
             "event", "name", "start_ns", "duration_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")
         )
         frames, working = (
-            scene.inside(events.filter(matching(host["category"], f"^({sort})$")))
+            scene.inside(events.filter(matching(host, "category", f"^({sort})$")))
             for sort in ("python_function", WORKING)
         )
         if frames.is_empty() or scene.work.is_empty():
