@@ -7,7 +7,6 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -56,12 +55,15 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _report(inputs: list[str]) -> Report:
-    """The analyses are loaded while the trace is read."""
     os.environ.setdefault("_RJEM_MALLOC_CONF", _ALLOCATOR)  # read when Polars is loaded
-    Thread(target=import_module, args=("kinetoscope.report.build",)).start()
     from kinetoscope.report.progress import load_shown
 
-    profile = load_shown(inputs)
+    profile = load_shown(inputs, meanwhile=_load_analyses)
     from kinetoscope.report.build import build
 
     return build(profile)
+
+
+def _load_analyses() -> None:
+    import_module("kinetoscope.report.build")
+    import_module("kinetoscope.findings.registry").rules()

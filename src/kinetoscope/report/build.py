@@ -27,8 +27,10 @@ from kinetoscope.findings.registry import find
 from kinetoscope.report import document, pace
 from kinetoscope.report.proof import Measured, Proofs, proofs
 from kinetoscope.report.timings import timings
+from kinetoscope.trace.workers import cores
 
-ONE_BY_ONE = 2_000_000  # events; from here on two analyses at a time would take half a gigabyte more
+# From so many events on, two analyses at a time would take half a gigabyte more, and on few cores gain nothing.
+LARGE, FEW = 2_000_000, 2
 
 
 def build(profile: Profile) -> document.Report:
@@ -36,7 +38,7 @@ def build(profile: Profile) -> document.Report:
 
     The findings take as long as all the rest: they are looked for beside it, where memory is no matter.
     """
-    one_by_one = sum(trace.source.events for trace in profile.traces) > ONE_BY_ONE
+    one_by_one = sum(trace.source.events for trace in profile.traces) > LARGE and cores() <= FEW
     proven = proofs(profile)
     if one_by_one:
         ops(profile)  # takes most memory: it comes while little else is remembered

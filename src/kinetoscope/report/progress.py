@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import TextIO
 
 from kinetoscope.analysis.profile import Profile, load
@@ -16,13 +17,25 @@ PATIENCE = 1.0  # seconds that pass in silence
 EVERY = 0.1  # seconds between two lines on a terminal
 
 
-def load_shown(inputs: Sequence[str]) -> Profile:
+def load_shown(inputs: Sequence[str], meanwhile: Callable[[], object] | None = None) -> Profile:
     """``load`` for a command: what takes long, and what was left out, shows on stderr.
+
+    Args:
+        meanwhile: done on a thread of its own while other processes decode the first trace.
 
     Raises:
         InputError: an input cannot be used.
     """
-    with reading() as progress:
+    started = meanwhile is None
+    with reading() as shown:
+
+        def progress(path: Path, done: int, size: int) -> None:
+            nonlocal started
+            if not started:
+                started = True
+                Thread(target=meanwhile).start()
+            shown(path, done, size)
+
         profile = load(*inputs, progress=progress)
     for sentence in profile.unread:
         sys.stderr.write(f"kinetoscope: {names.plain(sentence)}\n")

@@ -1,7 +1,7 @@
 """Decoding on every core: plain Python processes that read spans and answer with packed columns.
 
 They are started with the standard library's subprocess, not multiprocessing: nothing of the caller's program is
-imported again, no ``if __name__ == "__main__"`` is asked of it, and they load msgspec but not Polars (30 ms).
+imported again, no ``if __name__ == "__main__"`` is asked of it, and they load ``worker`` and no more (30 ms).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, BinaryIO
 
 import msgspec
 
 from kinetoscope.trace.packing import Batch
-from kinetoscope.trace.spans import FileSpan, Span, decode_span
+from kinetoscope.trace.spans import Span, decode_span
+from kinetoscope.trace.worker import receive, send
 
 MOST = 32
 _PIPE = 256 << 10  # bytes, where the system lets a pipe be so large: fewer turns between the processes
-_START = "import sys; sys.path += {homes!r}; from kinetoscope.trace.workers import serve; serve()"
+_START = "import sys; sys.path += {homes!r}; from kinetoscope.trace.worker import serve; serve()"
 
 
 def cores() -> int:
@@ -86,24 +86,13 @@ class Workers:
         try:
             if process is not None and process.stdin is not None and process.stdout is not None:
                 try:
-                    _send(process.stdin, span)
-                    return Batch(*_receive(process.stdout))
+                    send(process.stdin, span)
+                    return Batch(*receive(process.stdout))
                 except (OSError, EOFError, pickle.UnpicklingError):  # it died: this process does its work
                     process = None
             return decode_span(span)
         finally:
             self._idle.put(process)
-
-
-def serve() -> None:
-    """What a decoding process does: answer spans with batches until its input ends."""
-    questions, answers = sys.stdin.buffer, sys.stdout.buffer
-    while True:
-        try:
-            span = _receive(questions)
-        except EOFError:
-            return
-        _send(answers, tuple(decode_span(span if isinstance(span, bytes) else FileSpan(*span))))
 
 
 def _start() -> subprocess.Popen[bytes] | None:
@@ -119,20 +108,3 @@ def _start() -> subprocess.Popen[bytes] | None:
         )
     except OSError:  # no interpreter to start, or no process left: this process does the work
         return None
-
-
-def _send(pipe: BinaryIO | Any, message: Any) -> None:
-    """A message with its length; bytes go as they are (sign +), anything else pickled (sign -)."""
-    data = message if isinstance(message, bytes) else pickle.dumps(message, 5)
-    pipe.write((len(data) if data is message else -len(data)).to_bytes(8, "little", signed=True))
-    pipe.write(data)
-    pipe.flush()
-
-
-def _receive(pipe: BinaryIO | Any) -> Any:
-    head = pipe.read(8)
-    if len(head) < 8:
-        raise EOFError
-    size = int.from_bytes(head, "little", signed=True)
-    data = pipe.read(abs(size))
-    return data if size >= 0 else pickle.loads(data)
