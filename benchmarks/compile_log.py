@@ -23,7 +23,9 @@ from typing import TypeVar
 
 import msgspec
 
-from kinetoscope.compilation import as_contract, load, log
+from kinetoscope.compilation import log
+from kinetoscope.compilation.contract import as_contract
+from kinetoscope.compilation.sources import load
 
 Result = TypeVar("Result")
 

@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 
-from kinetoscope.compilation import Compilation, as_contract, load
+from kinetoscope.compilation.contract import as_contract
+from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.sources import load
 
 pytest.importorskip("torch")
 PROGRAM = Path(__file__).parent / "compile_cases.py"

@@ -14,7 +14,7 @@ from kinetoscope.bench.inject import Injection
 from kinetoscope.bench.settings import Setting
 from kinetoscope.capture import backends
 from kinetoscope.capture.torch_private import backend_of
-from kinetoscope.compilation import load
+from kinetoscope.compilation.sources import load
 
 
 @pytest.fixture

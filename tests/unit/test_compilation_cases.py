@@ -11,8 +11,10 @@ import pytest
 
 from kinetoscope.analysis.compiled import join
 from kinetoscope.analysis.profile import load as load_profile
-from kinetoscope.compilation import Compilation, cache_keys, load
+from kinetoscope.compilation import cache_keys
 from kinetoscope.compilation.contract import kernel_source
+from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.sources import load
 
 
 def logs(shared_data: Path, name: str) -> Compilation:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.compilation import Compilation, as_contract, load
+from kinetoscope.compilation.contract import as_contract
+from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.sources import load
 
 LOGS = [
     "attention.log.gz",

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compile_records import PREFIX, artifact, record
-from kinetoscope.compilation import load, log
+from kinetoscope.compilation import log
+from kinetoscope.compilation.sources import load
 from kinetoscope.errors import InputError, TooLargeError
 
 

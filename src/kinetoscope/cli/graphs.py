@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.analysis.compiled import join
-    from kinetoscope.compilation import as_contract
+    from kinetoscope.compilation.contract import as_contract
     from kinetoscope.errors import InputError
     from kinetoscope.report.console import standard_output
     from kinetoscope.report.progress import load_shown

@@ -21,7 +21,6 @@ from kinetoscope.analysis.roofline import kernel_roofline
 from kinetoscope.analysis.steps import steps
 from kinetoscope.analysis.window import window
 from kinetoscope.analysis.work import work_of_all
-from kinetoscope.compilation import as_contract
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
 from kinetoscope.report import document, pace
@@ -68,7 +67,7 @@ def _report(profile: Profile, proven: Proofs, findings: Future[list[document.Fin
         launching=pace.launching(profile),
         memory=pace.memory(profile),
         allocator=pace.allocator(profile),
-        compilation=as_contract(profile.compilation, join(profile)) if profile.compilation else None,
+        compilation=_compilation(profile),
         unread=[*profile.unread, *proven.unread],
         findings=findings.result(),  # last: until here both threads have work
     )
@@ -294,6 +293,14 @@ def _finding(finding: Finding, measured: Measured | None) -> document.FindingRow
         measured_basis=measured.basis,
         measured_verdict=measured.verdict,
     )
+
+
+def _compilation(profile: Profile) -> dict[str, Any] | None:
+    if profile.compilation is None:
+        return None
+    from kinetoscope.compilation.contract import as_contract  # with it comes what reads compile logs
+
+    return as_contract(profile.compilation, join(profile))
 
 
 def _health(profile: Profile) -> document.Health:
