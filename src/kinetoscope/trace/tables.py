@@ -14,7 +14,8 @@ from kinetoscope.trace.packing import Batch, Codes
 from kinetoscope.trace.threads import beside
 from kinetoscope.trace.tree import nested, sorted_by_lane
 
-_DAY_NS = 86_400_000_000_000
+_DAY_NS, _FAR = 86_400_000_000_000, 100
+_LASTING = ("ops", "calls", "python", "device")
 _TIMED = ("ops", "calls", "python", "device", "notes", "flows", "instants")
 _END = (1 << 63) - 1
 
@@ -110,10 +111,7 @@ class Assembly:
             self.damages[code] = self.damages.get(code, 0) + count
 
     def _believable(self, frames: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-        starts = [frames[room]["start_ns"] for room in ("ops", "calls", "python", "device") if room in frames]
-        all_starts = pl.concat(starts) if starts else pl.Series(dtype=pl.Int64)
-        low, high = all_starts.quantile(0.25, "nearest"), all_starts.quantile(0.75, "nearest")
-        far = min(max(_DAY_NS, 100 * (int(high or 0) - int(low or 0))), _END)
+        low, high, far = _reach([frames[room] for room in _LASTING if room in frames])
         for room in _TIMED:
             if room not in frames:
                 continue
@@ -124,7 +122,7 @@ class Assembly:
                 frame = frame.filter(start.is_not_null())
                 start = frame["start_ns"]
             if low is not None and high is not None:
-                believable = start.is_between(max(int(low) - far, -_END), min(int(high) + far, _END))
+                believable = start.is_between(max(low - far, -_END), min(high + far, _END))
                 if not believable.all():
                     self._count_damage("impossible-time", len(frame) - int(believable.sum()))
                     frame = frame.filter(believable)
@@ -140,6 +138,18 @@ class Assembly:
                     )
             frames[room] = frame
         return frames
+
+
+def _reach(timed: list[pl.DataFrame]) -> tuple[int | None, int | None, int]:
+    """The first and third quartile of all starts, and how far from them a start is believed, and how long a duration:
+    a day, or 100 times what lies between the two. Where that is a day whatever they are, first and last will do."""
+    starts = pl.concat([pl.Series("start_ns", dtype=pl.Int64), *(frame["start_ns"] for frame in timed)])
+    longest = max((frame.select(pl.col("duration_ns").max()).item() or 0 for frame in timed), default=0)
+    low, high = pl.select(low=starts.min(), high=starts.max()).row(0)
+    if low is not None and max(_FAR * (high - low), longest) > _DAY_NS:
+        quartiles = (starts.quantile(part, "nearest") for part in (0.25, 0.75))
+        low, high = (int(quartile or 0) for quartile in quartiles)
+    return low, high, min(max(_DAY_NS, _FAR * ((high or 0) - (low or 0))), _END)
 
 
 def _text(value: Any) -> str:

@@ -11,6 +11,7 @@ import polars as pl
 
 from kinetoscope.trace.threads import places
 
+ORDER = ["lane", "start_ns", "duration_ns", "event"]
 _SPAN_LIMIT = 1 << 62
 
 
@@ -19,9 +20,23 @@ def sorted_by_lane(host: pl.DataFrame) -> pl.DataFrame:
 
     ``id`` is the row number and ``row`` the row it had before.
     """
-    order = ["lane", "start_ns", "duration_ns", "event"]
-    rows = host.select(order).with_row_index("row")
-    return rows.sort(order, descending=[False, False, True, False]).with_row_index("id")
+    table = host.select(ORDER).with_row_index("row")
+    rows = _in_order_of_start(table)
+    ordered = table.sort(ORDER, descending=[False, False, True, False]) if rows is None else table[rows]
+    return ordered.with_row_index("id")
+
+
+def _in_order_of_start(table: pl.DataFrame) -> pl.Series | None:
+    """Rows in order of lane and start, by one number for both; None where that does not say it all."""
+    first, last = table.select(first=pl.col("start_ns").min(), last=pl.col("start_ns").max()).row(0)
+    if first is None:
+        return None
+    span = last - first + 1
+    if span * (table.select(pl.col("lane").max()).item() + 1) > _SPAN_LIMIT:
+        return None
+    place = table.select(pl.col("lane").cast(pl.Int64) * span + (pl.col("start_ns") - first)).to_series()
+    rows = place.arg_sort()
+    return None if (place.gather(rows).diff() == 0).any() else rows
 
 
 def nested(host: pl.DataFrame) -> pl.DataFrame:
@@ -112,7 +127,5 @@ def _self_ns(tree: pl.DataFrame, crossing: bool) -> pl.Series:
         start = pl.max_horizontal("start_ns", earlier)
         covered = (pl.col("end") - start).clip(0)
     spent = children.with_columns(covered.alias("covered")).group_by("parent").agg(pl.col("covered").sum())
-    own = tree.select("id", "duration_ns").join(
-        spent, left_on="id", right_on="parent", how="left", maintain_order="left"
-    )
-    return own.select((pl.col("duration_ns") - pl.col("covered").fill_null(0)).alias("self_ns")).to_series()
+    inside = pl.repeat(0, len(tree), dtype=pl.Int64, eager=True).scatter(spent["parent"], spent["covered"])
+    return (tree["duration_ns"] - inside).alias("self_ns")
