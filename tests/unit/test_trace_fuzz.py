@@ -172,6 +172,8 @@ def test_the_tree_is_what_brute_force_finds(intervals: list[tuple[int, int, int]
         schema={"event": pl.UInt32, "lane": pl.UInt32, "start_ns": pl.Int64, "duration_ns": pl.Int64},
     )
     tree = nested(sorted_by_lane(host))
+    order = list(tree.select("lane", "start_ns", -pl.col("duration_ns"), "event").iter_rows())
+    assert order == sorted(order)
     found = list(tree.select("parent", "depth", "self_ns").iter_rows())
     assert found == brute_force(tree.select("lane", "start_ns", "duration_ns").to_dicts())
 
