@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -40,12 +41,13 @@ class Assembly:
         self.damages: dict[str, int] = {}
         self._names, self._lanes = Codes(), Codes()
         self._texts, self._joined = Codes({"": 0}), Codes({"": 0})  # absent
-        self._frames: dict[str, list[pl.DataFrame]] = {}
+        self._threads = ThreadPoolExecutor(pl.thread_pool_size())
+        self._unpacked: list[Future[dict[str, pl.DataFrame]]] = []
 
     @property
     def holds_a_trace(self) -> bool:
         """Whether any of it was an event: only those have a phase."""
-        return bool(self._frames) or any(not kind.startswith("None") for kind in self.unused)
+        return bool(self._unpacked) or any(not kind.startswith("None") for kind in self.unused)
 
     def add(self, batch: Batch) -> None:
         alphabet = Alphabet(
@@ -54,11 +56,10 @@ class Assembly:
             joined=_codes(self._joined.of(map(_text, batch.joined))),
             lanes=_codes(self._lanes.of((_text(pid), _text(tid)) for pid, tid in batch.lanes)),
         )
-        order = pl.select(array(pl.lit(batch.rooms), "B", len(batch.rooms))).to_series()
-        for room, packed in batch.tables.items():
-            positions = (order == ROOMS.index(room)).arg_true() + self.events
-            frame = unpacked(room, packed, alphabet).insert_column(0, positions.alias("event"))
-            self._frames.setdefault(room, []).append(frame)
+        if batch.tables:
+            self._unpacked.append(
+                self._threads.submit(_frames, batch.rooms, batch.tables, alphabet, self.events)
+            )
         self.events += len(batch.rooms)
         for mine, theirs in ((self.unused, batch.unused), (self.damages, batch.damages)):
             for key, count in theirs.items():
@@ -66,11 +67,15 @@ class Assembly:
 
     def tables(self) -> Tables:
         """All tables; events without a believable time are left out and counted in ``damages``."""
-        frames: dict[str, pl.DataFrame] = {}
-        while self._frames:
-            room, parts = self._frames.popitem()
-            frames[room] = pl.concat(parts, how="diagonal_relaxed")
-        frames = self._believable(frames)
+        self._threads.shutdown()
+        parts: dict[str, list[pl.DataFrame]] = {}
+        for unpacked_batch in self._unpacked:
+            for room, frame in unpacked_batch.result().items():
+                parts.setdefault(room, []).append(frame)
+        self._unpacked.clear()
+        frames = self._believable(
+            {room: pl.concat(parts.pop(room), how="diagonal_relaxed") for room in list(parts)}
+        )
         meaning = Meaning(
             pl.Series("name", list(self._names), pl.String).cast(schema.NAME),
             pl.Series("text", [None, *list(self._texts)[1:]], pl.String).cast(schema.NAME),
@@ -138,6 +143,18 @@ class Assembly:
                     )
             frames[room] = frame
         return frames
+
+
+def _frames(
+    rooms: bytes, tables: dict[str, dict[str, tuple[str, bytes]]], alphabet: Alphabet, events_before: int
+) -> dict[str, pl.DataFrame]:
+    """A batch's tables, unpacked, with each row's position in the file (``event``)."""
+    order = pl.select(array(pl.lit(rooms), "B", len(rooms))).to_series()
+    found: dict[str, pl.DataFrame] = {}
+    for room, packed in tables.items():
+        event = ((order == ROOMS.index(room)).arg_true() + events_before).alias("event")
+        found[room] = unpacked(room, packed, alphabet).insert_column(0, event)
+    return found
 
 
 def _reach(timed: list[pl.DataFrame]) -> tuple[int | None, int | None, int]:
