@@ -31,3 +31,18 @@ def test_threads_that_ask_at_a_time_get_one_result() -> None:
     assert len(computed) == 1
     assert results[0] is results[2]
     assert {results[1], results[3], *results[0]} == {results[1]}
+
+
+def test_what_is_forgotten_is_computed_anew() -> None:
+    computed: list[Subject] = []
+
+    @remembered
+    def analysis(subject: Subject) -> int:
+        computed.append(subject)
+        return len(computed)
+
+    kept, subject = Subject(), Subject()
+    assert (analysis(kept), analysis(subject)) == (1, 2)
+    analysis.forget(subject)
+    analysis.forget(subject)
+    assert (analysis(kept), analysis(subject)) == (1, 3)

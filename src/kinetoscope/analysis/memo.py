@@ -5,26 +5,36 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from threading import RLock
-from typing import TypeVar
+from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 Subject = TypeVar("Subject")
 Result = TypeVar("Result")
 
 
-def remembered(analysis: Callable[[Subject], Result]) -> Callable[[Subject], Result]:
-    """Compute ``analysis`` once per subject (a Trace or a Profile, told apart by identity).
+class Remembered(Generic[Subject, Result]):
+    """An analysis that is computed once per subject (a Trace or a Profile, told apart by identity).
 
     Threads that ask while it is computed wait for it. Analyses build upon each other one way, so none waits in a ring.
     """
-    results: WeakKeyDictionary[Subject, Result] = WeakKeyDictionary()
-    computing = RLock()
 
-    @functools.wraps(analysis)
-    def recall(subject: Subject) -> Result:
-        with computing:
-            if subject not in results:
-                results[subject] = analysis(subject)
-            return results[subject]
+    def __init__(self, analysis: Callable[[Subject], Result]) -> None:
+        functools.update_wrapper(self, analysis)
+        self._analysis = analysis
+        self._results: WeakKeyDictionary[Subject, Result] = WeakKeyDictionary()
+        self._computing = RLock()
 
-    return recall
+    def __call__(self, subject: Subject) -> Result:
+        with self._computing:
+            if subject not in self._results:
+                self._results[subject] = self._analysis(subject)
+            return self._results[subject]
+
+    def forget(self, subject: Subject) -> None:
+        """Let the result go before the subject does: nobody will ask again soon, and it is large."""
+        self._results.pop(subject, None)
+
+
+def remembered(analysis: Callable[[Subject], Result]) -> Remembered[Subject, Result]:
+    """Compute ``analysis`` once per subject."""
+    return Remembered(analysis)

@@ -29,10 +29,10 @@ class Index:
 
 
 @remembered
-def _host_index(trace: Trace) -> Index:
+def host_index(trace: Trace) -> Index:
     return Index(trace.host_events["name"])
 
 
 def host_rows(trace: Trace, pattern: str) -> pl.Series:
     """Rows of ``host_events`` whose name contains the regular expression, in order."""
-    return _host_index(trace).rows(pattern)
+    return host_index(trace).rows(pattern)

@@ -13,6 +13,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings import rules as folder
 from kinetoscope.findings.model import SEVERITIES, Finding
+from kinetoscope.findings.scene import forget
 
 SECTIONS = ("What it finds", "Why it is slow", "How it decides", "What to do", "Source")
 
@@ -62,6 +63,7 @@ def _sections(document: str) -> tuple[str, dict[str, str]]:
 def find(profile: Profile) -> list[Finding]:
     """All findings of all rules: those that save most first; equal savings by severity, then by rule."""
     found = [replace(finding, rule=rule.slug) for rule in rules().values() for finding in rule.find(profile)]
+    forget(profile)
     return sorted(
         _one_for_all_ranks(found),
         key=lambda f: (-f.saving.us, SEVERITIES.index(f.severity), f.rule, f.subject),

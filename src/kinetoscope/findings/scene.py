@@ -320,6 +320,14 @@ def scenes(profile: Profile) -> tuple[Scene, ...]:
     return tuple(Scene(profile, trace) for trace in profile.traces)
 
 
+def forget(profile: Profile) -> None:
+    """Let go what only rules look at."""
+    scenes.forget(profile)
+    for trace in profile.traces:
+        timeline.chain.forget(trace)
+        named.host_index.forget(trace)
+
+
 def heaviest(events: pl.DataFrame, *by: str) -> list[pl.DataFrame]:
     """The groups of events that would save most (column ``saved_ns``), ``SHOWN_GROUPS`` of them at most."""
     top = events.group_by(*by, maintain_order=True).agg(pl.col("saved_ns").sum().alias("together_ns"))
