@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,11 @@ def kinetoscope(
         timeout=60,
         check=False,
     )
+
+
+def complaints(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """What it said on stderr, but for how long reading took: a busy machine makes that worth a line."""
+    return [line for line in done.stderr.splitlines() if not re.match(r"read \d+ traces? in ", line)]
 
 
 def refused(done: subprocess.CompletedProcess[str], status: int, *expected: str) -> None:
