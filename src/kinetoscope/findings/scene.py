@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis import intervals
 from kinetoscope.analysis.busy import busy_intervals
 from kinetoscope.analysis.idle import gaps
@@ -226,7 +227,7 @@ class Scene:
             us = freed  # without the profiler the host keeps up: the device sets the pace
         critical = us >= 0.25 * freed
         where = (
-            f"{freed:.0f} µs of device time per {self.unit}, {us:.0f} µs of it on the critical path"
+            f"{numbers.time(freed)} of device time per {self.unit}, {numbers.time(us)} of it on the critical path"
             if us < 0.95 * freed
             else "all of it on the critical path"
         )
@@ -245,7 +246,7 @@ class Scene:
         whole = self.step_us if self.unprofiled_us is None else self.unprofiled_us
         return Saving(
             min(device.us + idle.us, whole),
-            f"{device.basis}; and {idle.basis} ({idle.us:.0f} µs)",
+            f"{device.basis}; and {idle.basis} ({numbers.time(idle.us)})",
             True,
             min(device.share + idle.share, 1.0),
             device.freed_share,
@@ -283,7 +284,7 @@ class Scene:
         """Evidence for one row of ``gaps``."""
         shown = gap["host_event"]
         return Evidence(
-            f"idle {(gap['end_ns'] - gap['start_ns']) / 1000:.0f} µs: {gap['text']}",
+            f"idle {numbers.time((gap['end_ns'] - gap['start_ns']) / 1000)}: {gap['text']}",
             gap["start_ns"] / 1000,
             gap["end_ns"] / 1000,
             () if shown is None else (int(self.trace.host_events["event"][shown]),),

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kinetoscope import numbers
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.bench.statistics import Verdict, student_t
 from kinetoscope.errors import InputError
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
-from kinetoscope.report import numbers
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.text import Text
 
+from kinetoscope import numbers
 from kinetoscope.bench.autotune import Tuned
 from kinetoscope.bench.promise import Saving, of_kernel
 from kinetoscope.bench.worker import Result
-from kinetoscope.report import names, numbers, palette
+from kinetoscope.report import names, palette
 from kinetoscope.report.measured import compared, configuration, print_problems
 from kinetoscope.report.table import Name, columns, heads
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
+from kinetoscope import numbers
 from kinetoscope.compilation.cache_keys import GraphChange
-from kinetoscope.report import names, numbers
+from kinetoscope.report import names
 from kinetoscope.report.compiled_parts import aside
 
 COMPONENTS = 12

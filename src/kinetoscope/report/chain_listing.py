@@ -12,10 +12,11 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
 
+from kinetoscope import numbers
 from kinetoscope.analysis.attribution import LIBRARY, MODULE
 from kinetoscope.analysis.dispatch import Dispatch, Link
 from kinetoscope.analysis.names import short_name
-from kinetoscope.report import names, numbers
+from kinetoscope.report import names
 from kinetoscope.report.table import Prose, columns, rest
 
 KINDS = {

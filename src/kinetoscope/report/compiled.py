@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from kinetoscope import numbers
 from kinetoscope.analysis.compiled import Joined
 from kinetoscope.analysis.compiled_rows import LineTime
 from kinetoscope.compilation.model import Compilation, Frame, Graph, Kernel
-from kinetoscope.report import names, numbers, palette
+from kinetoscope.report import names, palette
 from kinetoscope.report.compiled_parts import frame_name, heading, place
 from kinetoscope.report.compiled_trouble import breaks, failures, limits, recompilations
 from kinetoscope.report.table import Name, columns, heads, rest

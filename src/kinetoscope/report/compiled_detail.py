@@ -10,12 +10,13 @@ from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.text import Text
 
+from kinetoscope import numbers
 from kinetoscope.compilation import aten, bytecode, guards
 from kinetoscope.compilation.bytecode import Instruction
 from kinetoscope.compilation.contract import kernel_source
 from kinetoscope.compilation.guards import Guard
 from kinetoscope.compilation.model import Compilation, Frame, Graph, Kernel
-from kinetoscope.report import names, numbers
+from kinetoscope.report import names
 from kinetoscope.report.compiled_parts import aside, frame_name, heading, place
 from kinetoscope.report.table import Name, columns, heads
 

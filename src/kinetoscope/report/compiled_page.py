@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kinetoscope.report import numbers
+from kinetoscope import numbers
 
 ROWS = 20
 

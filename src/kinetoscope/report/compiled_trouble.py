@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from rich.console import RenderableType
 from rich.text import Text
 
+from kinetoscope import numbers
 from kinetoscope.compilation.model import Compilation, GraphBreak
-from kinetoscope.report import names, numbers
+from kinetoscope.report import names
 from kinetoscope.report.compiled_parts import aside, heading, place
 from kinetoscope.report.table import rest
 

@@ -10,7 +10,8 @@ from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from kinetoscope.report import headline, names, numbers, palette
+from kinetoscope import numbers
+from kinetoscope.report import headline, names, palette
 from kinetoscope.report.after import After
 from kinetoscope.report.document import FindingRow
 from kinetoscope.report.table import columns

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import PurePath
 from statistics import median
 
-from kinetoscope.report import names, numbers
+from kinetoscope import numbers
+from kinetoscope.report import names
 from kinetoscope.report.document import FindingRow, HealthNote, IdleRow, OpRow, Report
 
 HASH = 8  # characters that tell graphs apart

@@ -12,7 +12,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from kinetoscope.report import bars, compiled_page, headline, names, numbers, pace_lines, palette
+from kinetoscope import numbers
+from kinetoscope.report import bars, compiled_page, headline, names, pace_lines, palette
 from kinetoscope.report.document import Report
 from kinetoscope.report.next_commands import next_commands
 

@@ -9,10 +9,11 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from kinetoscope import numbers
 from kinetoscope.analysis import kernels as analysis
 from kinetoscope.analysis.names import short_names
 from kinetoscope.analysis.profile import Profile
-from kinetoscope.report import names, numbers, palette
+from kinetoscope.report import names, palette
 from kinetoscope.report.document import ListingRow
 from kinetoscope.report.table import Name, columns, heads, rest
 

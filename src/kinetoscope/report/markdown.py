@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from kinetoscope.report import bars, headline, names, numbers, pace_lines
+from kinetoscope import numbers
+from kinetoscope.report import bars, headline, names, pace_lines
 from kinetoscope.report.document import Report
 from kinetoscope.report.next_commands import next_commands
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
+from kinetoscope import numbers
 from kinetoscope.analysis.names import short_name
 from kinetoscope.bench.kernels import KernelResult
 from kinetoscope.bench.modules import ModuleResult
@@ -15,7 +16,7 @@ from kinetoscope.bench.results import Comparison
 from kinetoscope.bench.worker import Result
 from kinetoscope.bench.worth import NEAR, Worth
 from kinetoscope.hardware.spec import DeviceSpec
-from kinetoscope.report import names, numbers, palette
+from kinetoscope.report import names, palette
 from kinetoscope.report.table import Name, columns, heads
 
 

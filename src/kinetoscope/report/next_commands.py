@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kinetoscope.report import headline, names, numbers
+from kinetoscope import numbers
+from kinetoscope.report import headline, names
 from kinetoscope.report.document import Report
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kinetoscope.report import names, numbers
+from kinetoscope import numbers
+from kinetoscope.report import names
 from kinetoscope.report.document import LaunchRow, MemoryRow, Report, StepOutlierRow, StepTimesRow
 
 OUTLIERS = 3

@@ -10,8 +10,9 @@ from pathlib import Path
 from threading import Thread
 from typing import TextIO
 
+from kinetoscope import numbers
 from kinetoscope.analysis.profile import Profile, load
-from kinetoscope.report import names, numbers
+from kinetoscope.report import names
 
 PATIENCE = 1.0  # seconds that pass in silence
 EVERY = 0.1  # seconds between two lines on a terminal

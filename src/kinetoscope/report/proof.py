@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kinetoscope import numbers
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.bench import statistics
 from kinetoscope.bench.settings import Setting
 from kinetoscope.findings.model import Finding, Proof
 from kinetoscope.findings.proofs import program
-from kinetoscope.report import numbers
 from kinetoscope.report.after import After, after
 
 if TYPE_CHECKING:  # a recording without measurements is read without bench

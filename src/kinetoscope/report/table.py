@@ -12,7 +12,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from kinetoscope.report import names, numbers
+from kinetoscope import numbers
+from kinetoscope.report import names
 
 
 def rest(more: int, noun: str) -> Iterable[Text]:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from kinetoscope.report import bars, headline, names, numbers, pace_lines, palette
+from kinetoscope import numbers
+from kinetoscope.report import bars, headline, names, pace_lines, palette
 from kinetoscope.report.bars import Bar
 from kinetoscope.report.document import Report
 from kinetoscope.report.next_commands import next_commands

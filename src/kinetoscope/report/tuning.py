@@ -6,8 +6,9 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from kinetoscope import numbers
 from kinetoscope.bench.tuning_rows import Row, Tuning
-from kinetoscope.report import names, numbers, palette
+from kinetoscope.report import names, palette
 from kinetoscope.report.table import columns, heads
 
 

@@ -25,6 +25,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis import intervals
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding, Saving
@@ -39,8 +40,8 @@ def find(profile: Profile) -> Iterable[Finding]:
         spans = requests.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
         idle = intervals.total(intervals.intersect(intervals.union(spans), scene.gaps)) / 1000
         yield Finding(
-            title=f"The profiler fetched buffers for {int(requests['duration_ns'].sum()) / 1000:.0f} µs in the recording; "
-            f"{idle:.0f} µs of idle time are its, not yours",
+            title=f"The profiler fetched buffers for {numbers.time(int(requests['duration_ns'].sum()) / 1000)} in the recording; "
+            f"{numbers.time(idle)} of idle time are its, not yours",
             severity="info",
             saving=Saving(0.0, "the profiler's own cost; a run without it does not pay this", False, 0.0),
             evidence=[scene.evidence(f"{len(requests)} buffer requests", requests)],

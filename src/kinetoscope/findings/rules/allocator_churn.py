@@ -26,6 +26,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis import intervals
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding
@@ -62,7 +63,7 @@ def find(profile: Profile) -> Iterable[Finding]:
             continue
         yield Finding(
             title=f"{scene.per_step(len(calls)):.0f} driver allocations and frees a {scene.unit} leave the device idle "
-            f"for {us:.0f} µs",
+            f"for {numbers.time(us)}",
             severity=level,
             saving=saving,
             evidence=[

@@ -30,6 +30,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.analysis.roofline import costed
 from kinetoscope.bench.settings import Setting
@@ -126,7 +127,7 @@ def _followed(scene: Scene) -> Iterator[Finding]:
         return
     yield Finding(
         title=f"{scene.per_step(len(following)):.0f} pointwise kernels a {scene.unit} follow a library product "
-        f"({us:.0f} µs): max-autotune may fold them in",
+        f"({numbers.time(us)}): max-autotune may fold them in",
         severity="info",
         saving=Saving(0.0, "not known until it is measured; at most the pointwise kernels' time", True, 0.0),
         evidence=[

@@ -28,6 +28,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Evidence, Finding, Saving
 from kinetoscope.findings.named import host_rows
@@ -59,7 +60,7 @@ def _first_step(scene: Scene) -> Iterable[Finding]:
         return
     us = extra / scene.steps / 1000
     yield Finding(
-        title=f"{steps['name'][0]} takes {first / 1000:.0f} µs where later steps take {usual / 1000:.0f} µs: "
+        title=f"{steps['name'][0]} takes {numbers.time(first / 1000)} where later steps take {numbers.time(usual / 1000)}: "
         "start-up costs are in the recording",
         severity="medium" if extra > 0.1 * scene.length_ns else "low",
         saving=Saving(
@@ -98,8 +99,8 @@ def _dead_window(scene: Scene) -> Iterable[Evidence]:
         dead = int(group["dead_ns"][0])
         if later is not None and dead > 2 * float(later) and dead - float(later) > 5_000:  # type: ignore[arg-type]
             yield Evidence(
-                f"dead window of {dead / 1000:.0f} µs between entering {name} and {group['first'][0]} "
-                f"({float(later) / 1000:.0f} µs in later steps)",  # type: ignore[arg-type]
+                f"dead window of {numbers.time(dead / 1000)} between entering {name} and {group['first'][0]} "
+                f"({numbers.time(float(later) / 1000)} in later steps)",  # type: ignore[arg-type]
                 int(group["start_ns"][0]) / 1000,
                 int(group["first_ns"][0]) / 1000,
                 (int(group["event"][0]),),

@@ -25,6 +25,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.regions import region_of_work, regions
@@ -61,7 +62,7 @@ def find(profile: Profile) -> Iterable[Finding]:
         names = small["name"].cast(pl.String).unique(maintain_order=True).head(2).to_list()
         yield Finding(
             title=f"Compiled code is entered {scene.per_step(len(small)):.0f} times a {scene.unit} for "
-            f"{float(small['launches'].mean() or 0):.0f} launches each, at {each + lookup / 1000:.0f} µs of host time",  # type: ignore[arg-type]
+            f"{float(small['launches'].mean() or 0):.0f} launches each, at {numbers.time(each + lookup / 1000)} of host time",  # type: ignore[arg-type]
             severity=level,
             saving=saving,
             evidence=[scene.evidence(f"entries of {', '.join(names)}", small)],

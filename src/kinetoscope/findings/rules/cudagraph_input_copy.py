@@ -27,6 +27,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.bench.settings import Setting
 from kinetoscope.findings import proofs
@@ -61,7 +62,7 @@ def find(profile: Profile) -> Iterable[Finding]:
         launched = scene.work.filter(pl.col("launch").is_in(graphs["id"].implode()))
         replay = scene.per_step(int(launched["duration_ns"].sum())) / 1000
         yield Finding(
-            title=f"Copies into CUDA-graph inputs take {us:.0f} µs a {scene.unit}; the graphs themselves take {replay:.0f} µs",
+            title=f"Copies into CUDA-graph inputs take {numbers.time(us)} a {scene.unit}; the graphs themselves take {numbers.time(replay)}",
             severity=level,
             saving=saving,
             evidence=[scene.evidence(f"{len(copies)} copies before {len(graphs)} graph launches", copies)],

@@ -26,6 +26,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding
@@ -60,7 +61,7 @@ def find(profile: Profile) -> Iterable[Finding]:
             continue
         us = scene.per_step(int(casts["duration_ns"].sum())) / 1000
         yield Finding(
-            title=f"{scene.per_step(len(casts)):.0f} casts a {scene.unit} between float types take {us:.0f} µs of device time",
+            title=f"{scene.per_step(len(casts)):.0f} casts a {scene.unit} between float types take {numbers.time(us)} of device time",
             severity=level,
             saving=saving,
             evidence=[

@@ -28,6 +28,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis import intervals
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding
@@ -57,7 +58,7 @@ def find(profile: Profile) -> Iterable[Finding]:
         us = transfer / scene.steps / 1000
         total = int(collectives["duration_ns"].sum())
         yield Finding(
-            title=f"{us:.0f} µs of communication a {scene.unit} is exposed, {transfer / max(total, 1):.0%} of all communication",
+            title=f"{numbers.time(us)} of communication a {scene.unit} is exposed, {transfer / max(total, 1):.0%} of all communication",
             severity=level,
             saving=saving,
             evidence=[

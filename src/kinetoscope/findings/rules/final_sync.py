@@ -26,6 +26,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.scene import scenes
@@ -57,7 +58,7 @@ def find(profile: Profile) -> Iterable[Finding]:
             else f"nothing was left to run, and the device had been busy {scene.busy_share:.0%} of the time"
         )
         yield Finding(
-            title=f"The {duration / 1000:.0f} µs of {last['name'][0]} at the end are the profiler's flush: {still}",
+            title=f"The {numbers.time(duration / 1000)} of {last['name'][0]} at the end are the profiler's flush: {still}",
             severity="info",
             saving=Saving(0.0, "the profiler's own cost; a run without it does not pay this", False, 0.0),
             evidence=[scene.evidence("the flush", last)],

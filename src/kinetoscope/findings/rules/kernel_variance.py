@@ -25,6 +25,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Evidence, Finding
 from kinetoscope.findings.scene import Scene, heaviest, scenes, severity
@@ -59,8 +60,8 @@ def find(profile: Profile) -> Iterable[Finding]:
             worst = group.sort("saved_ns", descending=True)
             yield Finding(
                 subject=name,
-                title=f"{scene.short(name)} takes up to {int(worst['duration_ns'][0]) / 1000:.0f} µs where "
-                f"{worst['usual_ns'][0] / 1000:.0f} µs is usual ({len(group)} slow launches)",
+                title=f"{scene.short(name)} takes up to {numbers.time(int(worst['duration_ns'][0]) / 1000)} where "
+                f"{numbers.time(worst['usual_ns'][0] / 1000)} is usual ({len(group)} slow launches)",
                 severity=level,
                 saving=saving,
                 evidence=[scene.evidence(f"{len(group)} slow launches", worst), *_clocks(scene)],

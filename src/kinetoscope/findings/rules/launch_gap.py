@@ -25,6 +25,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.bench.settings import Setting
 from kinetoscope.findings import proofs
@@ -49,7 +50,7 @@ def find(profile: Profile) -> Iterable[Finding]:
         longest = late.sort("idle_ns", descending=True).head(4)
         yield Finding(
             title=f"The device runs dry {scene.per_step(len(late)):.0f} times a {scene.unit} for want of a launch: "
-            f"{waiting:.0f} µs, {waiting / scene.step_us:.0%} of the {scene.unit}",
+            f"{numbers.time(waiting)}, {waiting / scene.step_us:.0%} of the {scene.unit}",
             severity=level,
             saving=saving,
             evidence=[scene.gap_evidence(row) for row in longest.iter_rows(named=True)],

@@ -26,6 +26,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
@@ -51,7 +52,7 @@ def find(profile: Profile) -> Iterable[Finding]:
         us = scene.per_step(int(kernels["duration_ns"].sum())) / 1000
         share = us * 1000 * scene.steps / max(scene.busy_ns, 1)
         yield Finding(
-            title=f"{scene.per_step(len(kernels)):.0f} layout conversions a {scene.unit} around convolutions: {us:.0f} µs, "
+            title=f"{scene.per_step(len(kernels)):.0f} layout conversions a {scene.unit} around convolutions: {numbers.time(us)}, "
             f"{share:.0%} of busy time",
             severity=level,
             saving=saving,

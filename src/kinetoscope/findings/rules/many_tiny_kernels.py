@@ -24,6 +24,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.matching import matching
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding
@@ -66,7 +67,7 @@ def find(profile: Profile) -> Iterable[Finding]:
             continue
         yield Finding(
             title=f"{', '.join(names[:2])}{' and others' if len(names) > 2 else ''}: {scene.per_step(int(ops['calls'].sum())):.0f} "
-            f"kernels a {scene.unit} of {float(ops['median_ns'].median() or 0) / 1000:.1f} µs",  # type: ignore[arg-type]
+            f"kernels a {scene.unit} of {numbers.time(float(ops['median_ns'].median() or 0) / 1000)}",  # type: ignore[arg-type]
             severity=level,
             saving=saving,
             evidence=[

@@ -26,6 +26,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
@@ -61,7 +62,7 @@ def find(profile: Profile) -> Iterable[Finding]:
             .unique(maintain_order=True)
         )
         yield Finding(
-            title=f"{scene.per_step(len(kernels)):.0f} products a {scene.unit} have sizes that are not multiples of 8: {us:.0f} µs",
+            title=f"{scene.per_step(len(kernels)):.0f} products a {scene.unit} have sizes that are not multiples of 8: {numbers.time(us)}",
             severity=level,
             saving=saving,
             evidence=[

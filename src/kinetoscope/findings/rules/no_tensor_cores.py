@@ -25,6 +25,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.bench.settings import Setting
 from kinetoscope.findings import proofs
@@ -55,7 +56,7 @@ def find(profile: Profile) -> Iterable[Finding]:
         us = scene.per_step(int(kernels["duration_ns"].sum())) / 1000
         longest = kernels.sort("duration_ns", descending=True)
         yield Finding(
-            title=f"{scene.per_step(len(kernels)):.0f} float32 products a {scene.unit} use no tensor cores: {us:.0f} µs",
+            title=f"{scene.per_step(len(kernels)):.0f} float32 products a {scene.unit} use no tensor cores: {numbers.time(us)}",
             severity=level,
             saving=saving,
             evidence=[scene.evidence(scene.short(str(longest["name"][0])), longest)],

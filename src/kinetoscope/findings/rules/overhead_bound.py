@@ -29,6 +29,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.bench.settings import Setting
 from kinetoscope.findings import proofs
@@ -60,13 +61,13 @@ def find(profile: Profile) -> Iterable[Finding]:
         )
         yield Finding(
             title=f"The device is busy {scene.busy_share:.0%} of the {scene.unit}: launching {launches:.0f} {what} "
-            f"of {typical:.1f} µs each takes longer than running them",
+            f"of {numbers.time(typical)} each takes longer than running them",
             severity=level,
             saving=saving,
             evidence=[
                 scene.evidence(
-                    f"busy {scene.busy_ns / scene.steps / 1000:.0f} µs of {scene.step_us:.0f} µs per {scene.unit}; "
-                    f"{waiting:.0f} µs idle for want of a launch",
+                    f"busy {numbers.time(scene.busy_ns / scene.steps / 1000)} of {numbers.time(scene.step_us)} per {scene.unit}; "
+                    f"{numbers.time(waiting)} idle for want of a launch",
                     kernels,
                 ),
                 *(scene.gap_evidence(row) for row in longest.iter_rows(named=True)),

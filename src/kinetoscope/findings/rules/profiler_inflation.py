@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kinetoscope import numbers
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.scene import scenes
@@ -37,7 +38,7 @@ def find(profile: Profile) -> Iterable[Finding]:
             continue
         yield Finding(
             title=f"The recorded step takes {scene.step_us / real:.1f} times as long as without the profiler "
-            f"({scene.step_us:.0f} µs against {real:.0f} µs)",
+            f"({numbers.time(scene.step_us)} against {numbers.time(real)})",
             severity="low" if scene.step_us < 2 * real else "medium",
             saving=Saving(0.0, "the profiler's own cost; a run without it does not pay this", False, 0.0),
             evidence=[scene.evidence("the recorded steps", scene.trace.steps)],

@@ -26,6 +26,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis import intervals
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding
@@ -74,7 +75,7 @@ def find(profile: Profile) -> Iterable[Finding]:
             continue
         yield Finding(
             title=f"{scene.per_step(len(small)):.0f} collectives a {scene.unit} of {float(small['message'].median() or 0) / 1024:.0f} KiB, "  # type: ignore[arg-type]
-            f"{float(small['duration_ns'].median() or 0) / 1000:.0f} µs each",  # type: ignore[arg-type]
+            f"{numbers.time(float(small['duration_ns'].median() or 0) / 1000)} each",  # type: ignore[arg-type]
             severity=level,
             saving=saving,
             evidence=[scene.evidence("small collectives", small)],

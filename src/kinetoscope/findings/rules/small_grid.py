@@ -23,6 +23,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings import proofs
 from kinetoscope.findings.model import Finding
@@ -54,7 +55,7 @@ def find(profile: Profile) -> Iterable[Finding]:
             yield Finding(
                 subject=name,
                 title=f"{scene.short(name)} uses {longest['blocks'][0]} blocks on {processors} multiprocessors and takes "
-                f"{int(longest['duration_ns'][0]) / 1000:.0f} µs",
+                f"{numbers.time(int(longest['duration_ns'][0]) / 1000)}",
                 severity=level,
                 saving=saving,
                 evidence=[scene.evidence(f"{len(group)} launches", longest)],

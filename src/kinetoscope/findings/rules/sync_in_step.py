@@ -27,6 +27,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
@@ -70,7 +71,7 @@ def find(profile: Profile) -> Iterable[Finding]:
             yield Finding(
                 subject=f"{asked_by} {call}",
                 title=f"{asked_by} waits for the device {scene.per_step(calls):.0f} times a {scene.unit} ({call}): "
-                f"{us:.0f} µs idle",
+                f"{numbers.time(us)} idle",
                 severity=level,
                 saving=saving,
                 evidence=[scene.gap_evidence(row) for row in longest.iter_rows(named=True)],

@@ -26,6 +26,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
@@ -76,7 +77,7 @@ def find(profile: Profile) -> Iterable[Finding]:
             continue
         us = scene.per_step(int(attention["duration_ns"].sum())) / 1000
         yield Finding(
-            title=f"{scene.per_step(len(found)):.0f} times a {scene.unit} attention is written out (matmul, softmax, matmul): {us:.0f} µs",
+            title=f"{scene.per_step(len(found)):.0f} times a {scene.unit} attention is written out (matmul, softmax, matmul): {numbers.time(us)}",
             severity=level,
             saving=saving,
             evidence=[scene.evidence(f"{len(attention)} kernels around {len(found)} softmaxes", attention)],

@@ -25,6 +25,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.profile import Profile
 from kinetoscope.bench.settings import Setting
 from kinetoscope.findings import proofs
@@ -55,7 +56,7 @@ def find(profile: Profile) -> Iterable[Finding]:
         us = scene.per_step(int(chains["duration_ns"].sum())) / 1000
         yield Finding(
             title=f"{scene.per_step(len(per_chain)):.0f} eager elementwise chains a {scene.unit} "
-            f"({scene.per_step(len(chains)):.0f} kernels, {us:.0f} µs) could be fused",
+            f"({scene.per_step(len(chains)):.0f} kernels, {numbers.time(us)}) could be fused",
             severity=level,
             saving=saving,
             evidence=[scene.evidence("the longest chain: " + " → ".join(longest["op_name"][:10]), shown)],
