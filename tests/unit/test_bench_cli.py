@@ -194,6 +194,42 @@ def test_settings_are_shown_with_their_samples_and_what_fails_is_said() -> None:
     assert "pays after" not in text
 
 
+@pytest.mark.parametrize(
+    ("width", "there"),
+    [(160, "samples/s breaks memory compile"), (120, "memory compile"), (100, "compile"), (80, "speed-up")],
+)
+def test_settings_that_say_much_lose_columns_but_no_digits(width: int, there: str) -> None:
+    rows = [
+        Row(
+            setting=Setting(mode=mode, batch="32"),
+            label=mode,
+            step_s=0.0123,
+            samples_per_s=2600,
+            ratio=0.8,
+            low=0.78,
+            high=0.82,
+            verdict="faster",
+            compile_s=25.1,
+            break_even_steps=10_000,
+            peak_memory_bytes=3 << 30,
+            graph_breaks=2,
+            agrees=True,
+        )
+        for mode in ("default", "reduce-overhead")
+    ]
+    found = Tuning(
+        command=("train.py",), steps_by="optimizer", step_name="SGD", tokens_per_sample=8, rows=tuple(rows)
+    )
+    text = printed(lambda c: tuning_table.print_tuning(found, c), width)
+    lines = text.splitlines()
+    (head,) = [line for line in lines if line.startswith("setting")]
+    assert not set(there.split()) - set(head.split())
+    (row,) = [line for line in lines if line.startswith("reduce-overhead")]
+    assert "…" not in row
+    assert "1.250× (1.220–1.282)" in row
+    assert ("no room here for" in text) == (width < 160)
+
+
 def test_names_do_not_run_in_the_terminal() -> None:
     failed = msgspec.structs.replace(kernel("k", 1, 1000), name=HOSTILE, error=f"no {HOSTILE}")
     tuned = Tuned(

@@ -11,6 +11,9 @@ from kinetoscope.bench.tuning_rows import Row, Tuning
 from kinetoscope.report import names, palette
 from kinetoscope.report.table import columns, heads
 
+GAP = 2  # columns between two of the table's
+GIVES_WAY = ("samples/s", "breaks", "memory", "pays after", "compile", "tokens/s")
+
 
 def print_tuning(found: Tuning, console: Console) -> None:
     """The settings side by side, and what to do."""
@@ -24,12 +27,15 @@ def print_tuning(found: Tuning, console: Console) -> None:
     console.print(Text(names.plain(basis), style="dim"))
     cells = [_cells(row, found.tokens_per_sample) for row in found.rows]
     # What no row has to say takes no room.
-    shown = [name for name in cells[0] if any(line[name].plain for line in cells)] if cells else []
+    said = [name for name in cells[0] if any(line[name].plain for line in cells)] if cells else []
+    shown = _fitting(cells, said, console.width)
     table = columns(*("left" if name in ("setting", "verdict") else "right" for name in shown))
     heads(table, *shown)
     for line in cells:
         table.add_row(*(line[name] for name in shown))
     console.print(table)
+    if left_out := [name for name in said if name not in shown]:
+        console.print(Text(f"no room here for {', '.join(left_out)}: a wider terminal has it", style="dim"))
     for row in found.rows:
         if row.error is not None:
             console.print(Text(f"{names.plain(row.label)}: {names.plain(row.error)[:300]}", style="red"))
@@ -37,6 +43,19 @@ def print_tuning(found: Tuning, console: Console) -> None:
     console.print(Text(names.plain(found.recommendation), style="bold"))
     for line in found.lines:
         console.print(Text("    " + names.plain(line)), soft_wrap=True)
+
+
+def _fitting(cells: list[dict[str, Text]], columns: list[str], width: int) -> list[str]:
+    """The columns that fit, without those that give way first; what is left shows whole numbers."""
+
+    def needed(shown: list[str]) -> int:
+        return sum(max(len(name), *(line[name].cell_len for line in cells)) + GAP for name in shown) - GAP
+
+    shown = list(columns)
+    for name in GIVES_WAY:
+        if shown and needed(shown) > width:
+            shown = [other for other in shown if other != name]
+    return shown
 
 
 def _base(found: Tuning) -> str:
