@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -56,7 +56,7 @@ def _event_of(room: str, category: str, args: Any) -> Any:
     return msgspec.defstruct(
         f"{room}_{category}",
         [phase, time, *_NAMED, *rest],
-        namespace={"cat": category, "__annotations__": {"cat": ClassVar[str]}},
+        namespace={"cat": category},  # of the class: the tag itself is no attribute
         tag_field="cat",
         tag=category,
         gc=False,
