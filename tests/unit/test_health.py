@@ -140,6 +140,7 @@ def test_whole_microseconds(trace_of: Make) -> None:
     [
         ([event("cpu_op", "aten::add", 0, 5), step(1, 0, 9)], "no-device-events", "info"),
         ([step(1, 0, 9), launch(1, 3)], "no-device-events", "unreliable"),
+        ([event("Trace", "PyTorch Profiler (0)", 0, 9)], "nothing-recorded", "unreliable"),
         ([kernel(0, 5.5, 1), kernel(9, 5.5, 2)], "no-host-events", "degraded"),
         ([launch(1, 0), kernel(5, 5.5, 1)], "no-steps", "info"),
     ],

@@ -89,7 +89,11 @@ def _damage_gravity(trace: Trace, damage: Damage) -> str:
 def _nothing_on_device(trace: Trace) -> list[Note]:
     if len(trace.device_events):
         return []
-    calls = int(matching(trace.host_events, "name", KERNEL_LAUNCH).sum())
+    host = trace.host_events
+    if trace.source.events and matching(host, "category", "^(trace|overhead)$").all():
+        text = "neither device work nor a host op or call was recorded: there is nothing to measure"
+        return [Note("nothing-recorded", UNRELIABLE, text)]
+    calls = int(matching(host, "name", KERNEL_LAUNCH).sum())
     if calls:
         text = (
             f"no device event was recorded, though {calls:,} calls launched work: no device time can be given"
