@@ -117,15 +117,25 @@ def test_whole_records_from_the_first_op_to_the_last(programs: Programs):
 
 
 def test_a_launcher_s_ranks_make_one_recording(programs: Programs):
-    run = programs.record("--", "torchrun", "--nproc-per-node", "2", "--standalone", str(EXAMPLES / "ddp.py"))
-    check_ranks(run)
+    words = ["--", "torchrun", "--nproc-per-node", "2", "--standalone", str(EXAMPLES / "ddp.py")]
+    check_ranks(ended(lambda: programs.record(*words))[-1])
 
 
 def test_a_run_in_each_rank_makes_one_recording(programs: Programs):
     words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    run = programs.plain(*words, "-m", "kinetoscope", "run", "--no-report", str(EXAMPLES / "ddp.py"))
-    check_ranks(run)
-    assert len(list((programs.home / "recordings").iterdir())) == 1
+    words += ["-m", "kinetoscope", "run", "--no-report", str(EXAMPLES / "ddp.py")]
+    runs = ended(lambda: programs.plain(*words))
+    check_ranks(runs[-1])
+    assert len(list((programs.home / "recordings").iterdir())) == len(runs)
+
+
+def ended(launch) -> list:
+    """The runs until one ends by itself. On a busy machine gloo aborts a process now and then as it ends, after all its
+    work, with us or without: 2 of 22 plain runs of this program (torch 2.13)."""
+    runs = [launch()]
+    while "terminate called without an active exception" in runs[-1].err and len(runs) < 4:
+        runs.append(launch())
+    return runs
 
 
 def check_ranks(run) -> None:
