@@ -29,10 +29,6 @@ class FileSpan(NamedTuple):
 Span = FileSpan | bytes
 
 
-def size_of(span: Span) -> int:
-    return len(span) if isinstance(span, bytes) else span.end - span.start
-
-
 def decode_span(span: Span) -> Batch:
     """Pack every event of the span; what cannot be read is counted in the batch's damages."""
     decoder, packer = Decoder(), Packer()
