@@ -23,9 +23,9 @@ from typing import TypeVar
 
 import msgspec
 
-from kinetoscope.compilation import log
-from kinetoscope.compilation.contract import as_contract
-from kinetoscope.compilation.sources import load
+from kinetoscope.compilation.log import read as log
+from kinetoscope.compilation.log.sources import load
+from kinetoscope.report.collect.compilation import as_contract
 
 Result = TypeVar("Result")
 

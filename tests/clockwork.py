@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kinetoscope.bench.harness import measure
-from kinetoscope.bench.results import Session
-from kinetoscope.bench.timers import HostTimer
+from kinetoscope.bench.measure.harness import measure
+from kinetoscope.bench.measure.results import Session
+from kinetoscope.bench.measure.timers import HostTimer
 
 
 def session(**medians_ns: float) -> Session:

@@ -19,13 +19,13 @@ from playwright.sync_api import Browser, sync_playwright
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
-from kinetoscope.analysis.profile import load
-from kinetoscope.analysis.window import window
-from kinetoscope.report import html
-from kinetoscope.report.build import build, finding_rows
-from kinetoscope.report.finding_listing import print_findings
-from kinetoscope.report.proof import proofs
-from kinetoscope.report.terminal import print_report
+from kinetoscope.analysis.run import load
+from kinetoscope.analysis.time.window import window
+from kinetoscope.findings.proof.measured import proofs
+from kinetoscope.report.collect.build import build, finding_rows
+from kinetoscope.report.pages import html
+from kinetoscope.report.pages.terminal import print_report
+from kinetoscope.report.verbs.findings import print_findings
 
 HERE = Path(__file__).resolve().parent
 PROVED = Path("tests/fixtures/h200_proved/narrow")

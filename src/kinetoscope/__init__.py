@@ -6,17 +6,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kinetoscope.analysis.profile import load as load
-    from kinetoscope.bench.tune import tune as tune
+    from kinetoscope.analysis.run import load as load
+    from kinetoscope.bench.tune.here import tune as tune
     from kinetoscope.capture.api import profile as profile
 
 __version__ = "0.1.0"
 
 # Imported on first use: `import kinetoscope` happens inside profiled programs and must cost next to nothing.
 _HOMES = {
-    "load": "kinetoscope.analysis.profile",
+    "load": "kinetoscope.analysis.run",
     "profile": "kinetoscope.capture.api",
-    "tune": "kinetoscope.bench.tune",
+    "tune": "kinetoscope.bench.tune.here",
 }
 
 __all__ = ["__version__", "load", "profile", "tune"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.report import html
+from kinetoscope.report.pages import html
 from report_sample import host_only, hostile, kernel, report
 
 playwright = pytest.importorskip("playwright.sync_api")

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kinetoscope.analysis.profile import Profile, load
+from kinetoscope.analysis.run import Run, load
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
@@ -24,7 +24,7 @@ def cases() -> list[str]:
 
 
 @cache
-def profile(case: str, side: str) -> Profile | None:
+def recorded(case: str, side: str) -> Run | None:
     """One side's recording, with the step times that were measured without the profiler; None: not recorded."""
     folder = HERE / case
     files = sorted(
@@ -47,7 +47,7 @@ def profile(case: str, side: str) -> Profile | None:
 
 def found(case: str, side: str) -> list[Finding]:
     """What the case's own rule finds in one side's recording."""
-    recording = profile(case, side)
+    recording = recorded(case, side)
     return [finding for finding in find(recording) if finding.rule == case] if recording else []
 
 

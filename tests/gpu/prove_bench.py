@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kinetoscope.bench import ncu, results, statistics
+from kinetoscope.bench.kernels import ncu
+from kinetoscope.bench.measure import results, statistics
 from kinetoscope.bench.worker import Request, Result, ask, environment
 
 HERE = Path(__file__).parent
@@ -96,8 +97,8 @@ def compare_with_ncu(data: Path, out: Path, seconds: float) -> None:
 def empty_kernel() -> float:
     """Our own duration of a kernel that does nothing, in ns."""
     from kinetoscope.bench import torch_names
-    from kinetoscope.bench.device import bench
-    from kinetoscope.bench.harness import measure
+    from kinetoscope.bench.measure.device import bench
+    from kinetoscope.bench.measure.harness import measure
 
     bed = bench("cuda")
     return measure({"empty": torch_names.empty_kernel()}, timer=bed.timer, mode="cold")["empty"].median_ns
@@ -153,8 +154,8 @@ def aa(out: Path, sessions: int) -> None:
     """Identical kernels, and one that is 3 % slower, in many sessions."""
     import torch
 
-    from kinetoscope.bench.device import bench
-    from kinetoscope.bench.harness import measure
+    from kinetoscope.bench.measure.device import bench
+    from kinetoscope.bench.measure.harness import measure
 
     bed = bench("cuda")
     x = torch.randn(100, 1 << 18, device="cuda")
@@ -187,8 +188,8 @@ def timers(out: Path) -> None:
     """The same short and long kernel by every timer."""
     import torch
 
-    from kinetoscope.bench.device import bench
-    from kinetoscope.bench.harness import measure
+    from kinetoscope.bench.measure.device import bench
+    from kinetoscope.bench.measure.harness import measure
 
     print("\nthe same kernel by every timer (µs, hot)")
     for elements in (1 << 10, 1 << 22, 1 << 26):
@@ -292,8 +293,8 @@ def tune(out: Path) -> None:
 
 def tune_llama(out: Path) -> None:
     """A program that compiles by itself, unedited, in processes of its own."""
-    from kinetoscope.bench import settings
-    from kinetoscope.bench.tuning import tune_program
+    from kinetoscope.bench.tune import settings
+    from kinetoscope.bench.tune.programs import tune_program
 
     found = tune_program(
         settings.grid(["default", "max-autotune-no-cudagraphs"]),

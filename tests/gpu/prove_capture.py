@@ -73,7 +73,7 @@ def price(out: Path) -> list[str]:
 
     import kinetoscope
     from kinetoscope.capture.options import Options
-    from kinetoscope.capture.profiler import TorchSession
+    from kinetoscope.capture.recorder.profiler import TorchSession
 
     def trainer():
         model = llama.Llama(1000, 1024, 4, 16).to("cuda", torch.bfloat16)

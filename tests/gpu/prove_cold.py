@@ -22,8 +22,9 @@ from typing import Any
 
 from prove_bench import MIXNET, llama_modules
 
-from kinetoscope.bench import kernels, ncu, replica
-from kinetoscope.bench.cuda_timers import ActivityTimer, device_flush, record
+from kinetoscope.bench.kernels import ncu, replica
+from kinetoscope.bench.kernels import timing as kernels
+from kinetoscope.bench.measure.cuda_timers import ActivityTimer, device_flush, record
 from kinetoscope.bench.worker import environment
 
 METRICS = (

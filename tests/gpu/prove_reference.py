@@ -15,7 +15,8 @@ from pathlib import Path
 
 from prove_bench import llama_modules
 
-from kinetoscope.bench import kernels, replica
+from kinetoscope.bench.kernels import replica
+from kinetoscope.bench.kernels import timing as kernels
 
 PROCESSES = 8
 

@@ -15,9 +15,11 @@ torch = pytest.importorskip("torch")
 
 from torch.nn import functional  # noqa: E402
 
-from kinetoscope.bench import agreement, generated, kernels, replica  # noqa: E402
-from kinetoscope.bench.agreement import Agreement, measure_gap  # noqa: E402
-from kinetoscope.bench.kernels import Subject  # noqa: E402
+from kinetoscope.bench.kernels import generated, replica  # noqa: E402
+from kinetoscope.bench.kernels import timing as kernels  # noqa: E402
+from kinetoscope.bench.kernels.timing import Subject  # noqa: E402
+from kinetoscope.bench.reference import agreement  # noqa: E402
+from kinetoscope.bench.reference.agreement import Agreement, measure_gap  # noqa: E402
 
 
 def write_fragments(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from command import RECORDING, kinetoscope
-from kinetoscope.analysis.profile import load
-from kinetoscope.report.build import build
+from kinetoscope.analysis.run import load
+from kinetoscope.report.collect.build import build
 
 
 def export(kind, target, *inputs):

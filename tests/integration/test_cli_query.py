@@ -8,8 +8,8 @@ import json
 import pytest
 
 from command import RECORDING, SMALL, kinetoscope
-from kinetoscope.analysis.profile import load
 from kinetoscope.analysis.query import TABLES, tables
+from kinetoscope.analysis.run import load
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from itertools import pairwise
 import pytest
 
 from command import ENVIRONMENT, RECORDING, SMALL, complaints, kinetoscope
-from kinetoscope.analysis.profile import load
-from kinetoscope.report.build import build
-from kinetoscope.report.document import Report
+from kinetoscope.analysis.run import load
+from kinetoscope.report.collect.build import build
+from kinetoscope.report.document.report import Report
 
 
 @pytest.fixture(scope="module")

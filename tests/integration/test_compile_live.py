@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from kinetoscope.compilation.contract import as_contract
+from kinetoscope.compilation.log.sources import load
 from kinetoscope.compilation.model import Compilation
-from kinetoscope.compilation.sources import load
+from kinetoscope.report.collect.compilation import as_contract
 
 pytest.importorskip("torch")
 PROGRAM = Path(__file__).parent / "compile_cases.py"

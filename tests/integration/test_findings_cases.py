@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cases.document import PAGE, page
-from cases.recorded import HERE, cases, found, measured_us, predicted_us, profile
+from cases.recorded import HERE, cases, found, measured_us, predicted_us
 from kinetoscope.findings.registry import find, rules
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
 
@@ -18,7 +18,7 @@ SHOWN = [case for case in cases() if case in rules()]
 @pytest.mark.parametrize("case", SHOWN)
 def test_a_rule_fires_before_the_fix_and_is_silent_after(case: str) -> None:
     assert found(case, "before")
-    assert profile(case, "after") is not None
+    assert recorded(case, "after") is not None
     assert not found(case, "after")
 
 
@@ -35,7 +35,7 @@ def test_predicted_savings_are_what_the_fixes_saved() -> None:
 
 
 def test_a_first_step_after_settled_ones_is_not_cold() -> None:
-    recording = profile("cold-start-step", "before")
+    recording = recorded("cold-start-step", "before")
     assert recording is not None
     settled = StepTimings(settled=True, warmup_s=(0.001, 0.001), unprofiled_s=(0.001,))
     warmed = replace(recording, manifest=Manifest(ranks=(RankRecord(rank=0, steps=settled),)))
@@ -43,7 +43,7 @@ def test_a_first_step_after_settled_ones_is_not_cold() -> None:
 
 
 def test_a_well_tuned_step_is_left_in_peace() -> None:
-    recording = profile("well-tuned", "after")
+    recording = recorded("well-tuned", "after")
     assert recording is not None
     assert {f.severity for f in find(recording)} <= {"low", "info"}
 
@@ -51,7 +51,7 @@ def test_a_well_tuned_step_is_left_in_peace() -> None:
 @pytest.mark.parametrize("case", cases())
 def test_findings_are_whole(case: str) -> None:
     for side in ("before", "after"):
-        recording = profile(case, side)
+        recording = recorded(case, side)
         if recording is None:
             continue
         findings = find(recording)

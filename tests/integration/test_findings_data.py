@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cases.recorded import HERE
-from kinetoscope.analysis.profile import load
+from kinetoscope.analysis.run import load
 from kinetoscope.findings.registry import find
 
 REVIEWED: dict[str, dict[str, str]] = msgspec.json.decode((HERE / "reviewed.json").read_bytes())

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import polars as pl
 import pytest
 
-from kinetoscope.analysis.graphs import graph_categories
-from kinetoscope.analysis.kernels import kernels
-from kinetoscope.analysis.profile import Profile, load
+from kinetoscope.analysis.compiled.calls import graph_categories
+from kinetoscope.analysis.origins.sums import kernels
+from kinetoscope.analysis.run import Run, load
 
 # What the printed profile calls a category, and what we do.
 TRITON = {
@@ -50,7 +50,7 @@ def parse(path: Path) -> Printed:
 
 
 @pytest.fixture(scope="module")
-def backward(shared_data: Path) -> tuple[Profile, Printed]:
+def backward(shared_data: Path) -> tuple[Run, Printed]:
     """The trace that ``python mixnet_l_backward.py -p`` wrote, a hundred runs, and what it printed of them."""
     return (
         load(shared_data / "h200" / "mixnet_l_backward_module.json.gz"),
@@ -58,7 +58,7 @@ def backward(shared_data: Path) -> tuple[Profile, Printed]:
     )
 
 
-def test_tritons_categories_agree_with_the_printed_profile(backward: tuple[Profile, Printed]) -> None:
+def test_tritons_categories_agree_with_the_printed_profile(backward: tuple[Run, Printed]) -> None:
     profile, printed = backward
     ours = {row["category"]: row for row in kernels(profile, "category").iter_rows(named=True)}
     for theirs, mine in TRITON.items():
@@ -67,7 +67,7 @@ def test_tritons_categories_agree_with_the_printed_profile(backward: tuple[Profi
         assert ours[mine]["launches"] == RUNS * sum(row.launches for row in printed.rows[theirs])
 
 
-def test_every_printed_kernel_has_our_time_and_launches(backward: tuple[Profile, Printed]) -> None:
+def test_every_printed_kernel_has_our_time_and_launches(backward: tuple[Run, Printed]) -> None:
     profile, printed = backward
     # The profile cuts names, and kernels that differ only further on stand there as equal rows: compare them sorted.
     ours: dict[str, list[tuple[float, int]]] = {}
@@ -88,7 +88,7 @@ def test_every_printed_kernel_has_our_time_and_launches(backward: tuple[Profile,
             assert launches == printed_launches
 
 
-def test_what_the_profile_calls_unknown_is_broken_down(backward: tuple[Profile, Printed]) -> None:
+def test_what_the_profile_calls_unknown_is_broken_down(backward: tuple[Run, Printed]) -> None:
     profile, printed = backward
     ours = {
         row["category"]: row["device_time_ns"] / RUNS / 1e6

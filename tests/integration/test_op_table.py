@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import polars as pl
 import pytest
 
-from kinetoscope.analysis.ops import ops
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.events.ops import ops
+from kinetoscope.analysis.run import Run
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 
@@ -126,7 +126,7 @@ def is_match(row: dict[str, str], ours: dict[str, Any], again: dict[str, int]) -
 def test_op_table_agrees_with_the_one_torch_printed(name: str, recorded: Callable[[str], Path]) -> None:
     rows, totals = parse(recorded(f"h200/{name}.table.txt"))
     trace = read(recorded(f"h200/{name}.json.gz"))
-    ours = ops(Profile((trace,)))
+    ours = ops(Run((trace,)))
     again = counted_again(trace)
     differing = [row for row in rows if not any(is_match(row, mine, again) for mine in ours.to_dicts())]
     assert rows

@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from kinetoscope.analysis.categories import categories
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.report.build import build
-from kinetoscope.report.document import Report
+from kinetoscope.analysis.kernels.categories import categories
+from kinetoscope.analysis.run import Run
+from kinetoscope.report.collect.build import build
+from kinetoscope.report.document.report import Report
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 
@@ -85,7 +85,7 @@ class Recording:
 def recording(request: pytest.FixtureRequest, recorded: Callable[[str], Path]) -> Recording:
     path = recorded(request.param)
     trace = read(path)
-    return Recording(request.param, path, trace, build(Profile((trace,))))
+    return Recording(request.param, path, trace, build(Run((trace,))))
 
 
 def oracle(path: Path) -> dict[str, dict[str, Any]]:

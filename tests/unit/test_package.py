@@ -49,7 +49,7 @@ def test_everything_has_a_name() -> None:
 
 
 def test_reading_recordings_loads_no_torch() -> None:
-    assert not modules_after("import kinetoscope.report.build, kinetoscope.report.terminal") & {
+    assert not modules_after("import kinetoscope.report.collect.build, kinetoscope.report.pages.terminal") & {
         "torch",
         "numpy",
     }

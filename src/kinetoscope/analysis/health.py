@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from kinetoscope.analysis import intervals
-from kinetoscope.analysis.matching import matching
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.unanswered import unanswered_launches
+from kinetoscope.analysis.idle.waiting import waiting
+from kinetoscope.analysis.kernels.names import short_name
+from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.names import short_name
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.analysis.unanswered import unanswered_launches
-from kinetoscope.analysis.waiting import waiting
-from kinetoscope.analysis.window import window
-from kinetoscope.analysis.work import work
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time import intervals
+from kinetoscope.analysis.time.window import window
 from kinetoscope.trace.damage import is_loss
 from kinetoscope.trace.model import Damage, Trace
 
@@ -49,10 +49,10 @@ class Health:
 
 
 @remembered
-def health(profile: Profile) -> Health:
-    """The verdict on a profile, with its notes."""
-    notes = [note for trace in profile.traces for note in _checked(trace)]
-    notes += [*_ranks_absent(profile), *_first_collective(profile), *_inflation(profile)]
+def health(run: Run) -> Health:
+    """The verdict on a run, with its notes."""
+    notes = [note for trace in run.traces for note in _checked(trace)]
+    notes += [*_ranks_absent(run), *_first_collective(run), *_inflation(run)]
     notes.sort(key=lambda note: (-GRAVITY.index(note.gravity), -note.share_of_device_time))
     gravest = notes[0].gravity if notes else INFO
     return Health("good" if gravest == INFO else gravest, tuple(notes))
@@ -313,7 +313,7 @@ CHECKS: tuple[Callable[[Trace], list[Note]], ...] = (
 )
 
 
-def _ranks_absent(profile: Profile) -> list[Note]:
+def _ranks_absent(run: Run) -> list[Note]:
     def world(trace: Trace) -> int:
         match trace.metadata.get("distributedInfo"):
             case {"world_size": int(size)}:
@@ -321,18 +321,18 @@ def _ranks_absent(profile: Profile) -> list[Note]:
             case _:
                 return 1
 
-    size = max((world(trace) for trace in profile.traces), default=1)
-    if size <= len(profile.traces):
+    size = max((world(trace) for trace in run.traces), default=1)
+    if size <= len(run.traces):
         return []
-    text = f"{len(profile.traces)} of {size} ranks are here: how long collectives waited is an estimate"
+    text = f"{len(run.traces)} of {size} ranks are here: how long collectives waited is an estimate"
     return [Note("ranks-absent", INFO, text)]
 
 
-def _first_collective(profile: Profile) -> list[Note]:
+def _first_collective(run: Run) -> list[Note]:
     """The first collective of a recording waits until every other rank's profiler has started."""
     notes: list[Note] = []
-    for trace in profile.traces:
-        mine = waiting(profile).filter(pl.col("rank") == trace.rank).sort("start_ns")
+    for trace in run.traces:
+        mine = waiting(run).filter(pl.col("rank") == trace.rank).sort("start_ns")
         first, length = mine.head(1), window(trace).length_ns
         waited = int(first["waiting_ns"].sum())
         # It must wait for longer than the others together do on average, ten times over, to be the profiler's doing.
@@ -351,9 +351,9 @@ def _first_collective(profile: Profile) -> list[Note]:
     return notes
 
 
-def _inflation(profile: Profile) -> list[Note]:
+def _inflation(run: Run) -> list[Note]:
     notes: list[Note] = []
-    for record in profile.manifest.ranks if profile.manifest else ():
+    for record in run.manifest.ranks if run.manifest else ():
         free, profiled = record.steps.unprofiled_step_s, record.steps.profiled_step_s
         if not free or profiled is None:
             continue

@@ -1,11 +1,11 @@
-"""SQL over the tables of a profile."""
+"""SQL over the tables of a run."""
 
 from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.analysis.work import work_of_all
+from kinetoscope.analysis.kernels.work import work_of_all
+from kinetoscope.analysis.run import Run
 from kinetoscope.errors import UsageError
 from kinetoscope.trace import schema
 from kinetoscope.trace.schema import Column, Schema
@@ -39,30 +39,30 @@ TABLES: dict[str, Schema] = {
 }
 
 
-def tables(profile: Profile) -> dict[str, pl.LazyFrame]:
+def tables(run: Run) -> dict[str, pl.LazyFrame]:
     """``TABLES`` by name. Nothing is computed until it is asked for."""
     frames = {
         name: pl.concat(
             trace.table(name).lazy().with_columns(pl.lit(trace.rank, pl.Int32).alias("rank"))
-            for trace in profile.traces
+            for trace in run.traces
         )
         for name in schema.TABLES
     }
-    frames["device_events"] = _resolved(work_of_all(profile).lazy(), frames)
+    frames["device_events"] = _resolved(work_of_all(run).lazy(), frames)
     return {
         name: frame.select(pl.col(column).cast(kind.dtype) for column, kind in TABLES[name].items())
         for name, frame in frames.items()
     }
 
 
-def query(profile: Profile, sql: str) -> pl.DataFrame:
-    """The rows that one SQL statement (Polars' dialect) selects from ``tables(profile)``.
+def query(run: Run, sql: str) -> pl.DataFrame:
+    """The rows that one SQL statement (Polars' dialect) selects from ``tables(run)``.
 
     Raises:
         UsageError: the statement cannot be run; the message is the SQL engine's.
     """
     try:
-        return pl.SQLContext(frames=tables(profile)).execute(sql, eager=True)
+        return pl.SQLContext(frames=tables(run)).execute(sql, eager=True)
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = str(error).split("\n\n")[0]
         raise UsageError(

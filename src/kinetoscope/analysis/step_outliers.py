@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from kinetoscope.analysis import intervals
-from kinetoscope.analysis.idle import gaps
+from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.analysis.steps import steps
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time import intervals
+from kinetoscope.analysis.time.steps import steps
 from kinetoscope.trace.model import Trace
 
 # A step is an outlier when it is further from the median than all but the odd one of a normal distribution is
@@ -49,7 +49,7 @@ class StepOutlier:
 
 
 @remembered
-def step_distribution(profile: Profile) -> pl.DataFrame:
+def step_distribution(run: Run) -> pl.DataFrame:
     """One row per rank: ``steps``, and of their durations and of the time the device was busy in them ``mean``,
     ``median``, ``min``, ``max``, ``p10`` and ``p90`` (``duration_…_ns``, ``busy_…_ns``), and ``spread``: the
     difference of p90 and p10 over the median duration."""
@@ -67,7 +67,7 @@ def step_distribution(profile: Profile) -> pl.DataFrame:
     ]
     spread = (pl.col("duration_p90_ns") - pl.col("duration_p10_ns")) / pl.col("duration_median_ns")
     return (
-        steps(profile)
+        steps(run)
         .group_by("rank", maintain_order=True)
         .agg(pl.len().alias("steps"), *figures)
         .with_columns(spread.alias("spread"))
@@ -75,9 +75,9 @@ def step_distribution(profile: Profile) -> pl.DataFrame:
 
 
 @remembered
-def step_outliers(profile: Profile) -> tuple[StepOutlier, ...]:
+def step_outliers(run: Run) -> tuple[StepOutlier, ...]:
     """The steps that took much longer than the others of their rank, with what took the extra time."""
-    table = steps(profile)
+    table = steps(run)
     median = pl.col("duration_ns").median().over("rank")
     away = pl.col("duration_ns") - median
     deviation = (away.abs().median().over("rank") * SCALE).alias("deviation")
@@ -88,7 +88,7 @@ def step_outliers(profile: Profile) -> tuple[StepOutlier, ...]:
         away > DEVIATIONS * deviation,
         away > WORTHWHILE * median,
     )
-    traces = {trace.rank: trace for trace in profile.traces}
+    traces = {trace.rank: trace for trace in run.traces}
     return tuple(
         StepOutlier(
             rank=row["rank"],
@@ -96,15 +96,15 @@ def step_outliers(profile: Profile) -> tuple[StepOutlier, ...]:
             name=row["name"],
             duration_ns=row["duration_ns"],
             median_ns=round(row["median_ns"]),
-            differences=_differences(profile, traces[row["rank"]], row["step"]),
+            differences=_differences(run, traces[row["rank"]], row["step"]),
         )
         for row in slow.iter_rows(named=True)
     )
 
 
-def _differences(profile: Profile, trace: Trace, step: int) -> tuple[Difference, ...]:
+def _differences(run: Run, trace: Trace, step: int) -> tuple[Difference, ...]:
     """What took longer in one step than in the median of the others (where it did not happen, it took 0)."""
-    parts = _parts(profile)[trace.rank]
+    parts = _parts(run)[trace.rank]
     others = trace.steps.filter(pl.col("id") != step)["id"]
     grid = parts.select("kind", "name").unique().join(others.to_frame("step"), how="cross")
     usual = (
@@ -128,9 +128,9 @@ def _differences(profile: Profile, trace: Trace, step: int) -> tuple[Difference,
 
 
 @remembered
-def _parts(profile: Profile) -> dict[int, pl.DataFrame]:
+def _parts(run: Run) -> dict[int, pl.DataFrame]:
     """What happened in each step, by rank: ``kind``, ``name``, ``step``, ``ns``, ``count``."""
-    return {t.rank: pl.concat([_kernels(t), _ops(t), _idle(profile, t)]) for t in profile.traces}
+    return {t.rank: pl.concat([_kernels(t), _ops(t), _idle(run, t)]) for t in run.traces}
 
 
 def _kernels(trace: Trace) -> pl.DataFrame:
@@ -155,9 +155,9 @@ def _ops(trace: Trace) -> pl.DataFrame:
     return _part("op", rows.agg(pl.col("self_ns").sum().alias("ns"), pl.len().alias("count")))
 
 
-def _idle(profile: Profile, trace: Trace) -> pl.DataFrame:
+def _idle(run: Run, trace: Trace) -> pl.DataFrame:
     """Idle time of the rank's devices by cause and step."""
-    pieces = gaps(profile).filter(pl.col("rank") == trace.rank)
+    pieces = gaps(run).filter(pl.col("rank") == trace.rank)
     found = [
         intervals.clip(pieces, start, start + duration)
         .group_by(pl.col("cause").cast(pl.String).alias("name"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from kinetoscope.bench import results
-from kinetoscope.bench.tuning_rows import Tuning
+from kinetoscope.bench.measure import results
+from kinetoscope.bench.tune.rows import Tuning
 from kinetoscope.bench.worker import Result
 from kinetoscope.errors import InputError
 

@@ -19,17 +19,19 @@ from typing import Any, Literal
 import msgspec
 
 import kinetoscope
-from kinetoscope.bench import campaign, ncu, replica, torch_names
-from kinetoscope.bench.apply import Applied
-from kinetoscope.bench.autotune import Tuned
-from kinetoscope.bench.device import Bench, bench, import_torch
-from kinetoscope.bench.harness import measure
-from kinetoscope.bench.kernels import KernelResult, Subject, arguments, find, modules, time_kernels
-from kinetoscope.bench.modules import ModuleResult, time_module
-from kinetoscope.bench.modules import load as replay
-from kinetoscope.bench.ncu import NcuRow
-from kinetoscope.bench.promise import Promise
-from kinetoscope.bench.worth import Copy, Worth, copies, worth
+from kinetoscope.bench import torch_names
+from kinetoscope.bench.autotune import campaign
+from kinetoscope.bench.autotune.apply import Applied
+from kinetoscope.bench.autotune.configurations import Tuned
+from kinetoscope.bench.autotune.promise import Promise
+from kinetoscope.bench.autotune.worth import Copy, Worth, copies, worth
+from kinetoscope.bench.kernels import ncu, replica
+from kinetoscope.bench.kernels.modules import ModuleResult, time_module
+from kinetoscope.bench.kernels.modules import load as replay
+from kinetoscope.bench.kernels.ncu import NcuRow
+from kinetoscope.bench.kernels.timing import KernelResult, Subject, arguments, find, modules, time_kernels
+from kinetoscope.bench.measure.device import Bench, bench, import_torch
+from kinetoscope.bench.measure.harness import measure
 from kinetoscope.errors import KinetoscopeError, ProgramError
 from kinetoscope.hardware import spec
 

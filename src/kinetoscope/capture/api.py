@@ -14,8 +14,8 @@ import msgspec
 import kinetoscope
 from kinetoscope.capture import session as sessions
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.ranks import rank_and_world
 from kinetoscope.capture.session import Session
+from kinetoscope.capture.steps.ranks import rank_and_world
 from kinetoscope.errors import MissingDependencyError, UsageError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording.meeting import await_ranks, meet

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kinetoscope import __version__
-from kinetoscope.capture import backends
+from kinetoscope.capture.compiler import backends
 from kinetoscope.hardware import nvml
 
 OLDEST_TORCH = (2, 9)

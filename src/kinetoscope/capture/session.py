@@ -12,18 +12,19 @@ from typing import Any
 
 import msgspec
 
-from kinetoscope.capture import environment, torch_private
-from kinetoscope.capture.budget import Budget
-from kinetoscope.capture.clocks import Clocks
-from kinetoscope.capture.compile_log import CompileLog
-from kinetoscope.capture.foreign import ForeignProfilers
-from kinetoscope.capture.imports import ImportWatch
-from kinetoscope.capture.kernel_inputs import KernelInputs
+from kinetoscope.capture import torch_private
+from kinetoscope.capture.compiler.compile_log import CompileLog
+from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.profiler import TorchDevice
-from kinetoscope.capture.ranks import agreement
-from kinetoscope.capture.recorder import Recorder
-from kinetoscope.capture.sources import Sources
+from kinetoscope.capture.process import environment
+from kinetoscope.capture.process.imports import ImportWatch
+from kinetoscope.capture.recorder.budget import Budget
+from kinetoscope.capture.recorder.clocks import Clocks
+from kinetoscope.capture.recorder.foreign import ForeignProfilers
+from kinetoscope.capture.recorder.machine import Recorder
+from kinetoscope.capture.recorder.profiler import TorchDevice
+from kinetoscope.capture.steps.ranks import agreement
+from kinetoscope.capture.steps.sources import Sources
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording.folder import RankReport
 from kinetoscope.recording.manifest import RankRecord, StepTimings

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kinetoscope.analysis.profile import Profile
+    from kinetoscope.analysis.run import Run
 
 SUMMARY = "time generated kernels and modules alone, honestly"
 KERNELS, TUNED = 20, 8
@@ -70,8 +70,8 @@ def main(arguments: argparse.Namespace) -> int:
 
     import msgspec
 
-    from kinetoscope.bench import results
-    from kinetoscope.bench.autotune import parse_configuration
+    from kinetoscope.bench.autotune.configurations import parse_configuration
+    from kinetoscope.bench.measure import results
     from kinetoscope.bench.worker import Request, ask
     from kinetoscope.errors import InputError, UsageError
     from kinetoscope.recording.manifest import is_recording
@@ -84,8 +84,8 @@ def main(arguments: argparse.Namespace) -> int:
     given = [*arguments.config]
     if arguments.configs:
         given += [line for line in _lines(Path(arguments.configs)) if line and not line.startswith("#")]
-    profile = _profile(path)
-    in_model = _in_model(profile) if profile else {}
+    run = _profile(path)
+    in_model = _in_model(run) if run else {}
     replay = arguments.graph is not None and arguments.kernel == "*" and not arguments.max_autotune
     home = path if is_recording(path) else Path.cwd()
     result = ask(
@@ -119,8 +119,8 @@ def main(arguments: argparse.Namespace) -> int:
         )
         return 0
     from kinetoscope.hardware.spec import find
-    from kinetoscope.report import autotuned, measured
-    from kinetoscope.report.console import standard_output
+    from kinetoscope.report.pages.console import standard_output
+    from kinetoscope.report.verbs import autotuned, measured
 
     console = standard_output(widest=None)
     if arguments.max_autotune:
@@ -143,22 +143,22 @@ def _lines(path: Path) -> list[str]:
         raise InputError(f"cannot read the configurations: {error.strerror}", where=str(path)) from error
 
 
-def _profile(path: Path) -> Profile | None:
+def _profile(path: Path) -> Run | None:
     """The recording's traces; None for a folder of modules, and for a recording without a trace."""
     from kinetoscope.recording import manifest
 
     if not manifest.is_recording(path) or not any(rank.trace for rank in manifest.read(path).ranks):
         return None
-    from kinetoscope.analysis.profile import load
+    from kinetoscope.analysis.run import load
 
     return load(path)
 
 
-def _in_model(profile: Profile) -> dict[str, tuple[float, float]]:
+def _in_model(run: Run) -> dict[str, tuple[float, float]]:
     """Kernel name → (median duration in ns, share of device time), most time first."""
-    from kinetoscope.analysis.kernels import kernels
+    from kinetoscope.analysis.origins.sums import kernels
 
-    table = kernels(profile)
+    table = kernels(run)
     return {
         str(name): (median, share)
         for name, median, share in table.select("kernel", "median_ns", "share_of_device_time").iter_rows()
@@ -169,7 +169,7 @@ def _categories(names: list[str]) -> dict[str, str]:
     """The category of each piece of device work, by its name alone."""
     import polars as pl
 
-    from kinetoscope.analysis.categories import classify
+    from kinetoscope.analysis.kernels.categories import classify
 
     series = pl.Series("name", names, pl.String)
     kind = pl.Series(
@@ -181,7 +181,7 @@ def _categories(names: list[str]) -> dict[str, str]:
     )
     unknown = pl.Series([None] * len(names), dtype=pl.String)
     never = pl.Series([False] * len(names), dtype=pl.Boolean)
-    from kinetoscope.analysis import taxonomy
+    from kinetoscope.analysis.kernels import taxonomy
 
     under = {rule.under: never for rule in taxonomy.RULES if rule.under is not None}
     return dict(zip(names, classify(kind, series, never, unknown, under).cast(pl.String), strict=True))

@@ -20,25 +20,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.report.build import finding_rows
-    from kinetoscope.report.finding_listing import print_findings, render_json
+    from kinetoscope.findings.proof.measured import proofs
+    from kinetoscope.report.collect.build import finding_rows
     from kinetoscope.report.progress import load_shown
-    from kinetoscope.report.proof import proofs
+    from kinetoscope.report.verbs.findings import print_findings, render_json
 
-    profile = load_shown(arguments.inputs)
-    proven = proofs(profile, load_shown([arguments.proof]) if arguments.proof else None)
-    rows = finding_rows(profile, proven)
+    run = load_shown(arguments.inputs)
+    proven = proofs(run, load_shown([arguments.proof]) if arguments.proof else None)
+    rows = finding_rows(run, proven)
     if arguments.json:
-        print(render_json(rows, (*profile.unread, *proven.unread), proven.after))
+        print(render_json(rows, (*run.unread, *proven.unread), proven.after))
         return 0
     if proven.after is not None:
         print(f"{proven.after}\n")
-    from kinetoscope.analysis.window import window
-    from kinetoscope.report.console import standard_output
+    from kinetoscope.analysis.time.window import window
+    from kinetoscope.report.pages.console import standard_output
 
-    start = min((window(trace).start_ns for trace in profile.traces), default=0) / 1000
-    unit = "step" if any(len(trace.steps) for trace in profile.traces) else "recording"
-    print_findings(
-        rows, standard_output(), start_us=start, unit=unit, unread=(*profile.unread, *proven.unread)
-    )
+    start = min((window(trace).start_ns for trace in run.traces), default=0) / 1000
+    unit = "step" if any(len(trace.steps) for trace in run.traces) else "recording"
+    print_findings(rows, standard_output(), start_us=start, unit=unit, unread=(*run.unread, *proven.unread))
     return 0

@@ -35,14 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.analysis.compiled import join
-    from kinetoscope.compilation.contract import as_contract
+    from kinetoscope.analysis.compiled.join import join
     from kinetoscope.errors import InputError
-    from kinetoscope.report.console import standard_output
+    from kinetoscope.report.collect.compilation import as_contract
+    from kinetoscope.report.pages.console import standard_output
     from kinetoscope.report.progress import load_shown
 
-    profile = load_shown(arguments.inputs)
-    compilation = profile.compilation
+    run = load_shown(arguments.inputs)
+    compilation = run.compilation
     if compilation is None:
         raise InputError(
             "there is no compile log in it",
@@ -50,7 +50,7 @@ def main(arguments: argparse.Namespace) -> int:
             mend="name the log beside the trace, or record with `kinetoscope run`",
         )
     # A log alone has an empty trace: nothing to join with.
-    joined = join(profile) if any(trace.source.events for trace in profile.traces) else None
+    joined = join(run) if any(trace.source.events for trace in run.traces) else None
     if arguments.json:
         import msgspec
 
@@ -61,25 +61,25 @@ def main(arguments: argparse.Namespace) -> int:
     console = standard_output()
     if arguments.against:
         from kinetoscope.compilation.cache_keys import changed
-        from kinetoscope.compilation.sources import load as load_logs
-        from kinetoscope.report.cache_keys import print_changes
+        from kinetoscope.compilation.log.sources import load as load_logs
+        from kinetoscope.report.verbs.cache_keys import print_changes
 
         print_changes(changed(load_logs(arguments.against), compilation), console)
     elif arguments.kernel:
-        from kinetoscope.report.compiled_choice import kernels_named
-        from kinetoscope.report.compiled_detail import print_kernel
+        from kinetoscope.report.verbs.compiled_choice import kernels_named
+        from kinetoscope.report.verbs.compiled_detail import print_kernel
 
         for kernel in kernels_named(shown, arguments.kernel):
             print_kernel(shown, kernel, console)
     elif arguments.frame or arguments.guards or arguments.bytecode or arguments.graph or arguments.fusion:
-        from kinetoscope.report.compiled_choice import frames_named
-        from kinetoscope.report.compiled_detail import print_frame
+        from kinetoscope.report.verbs.compiled_choice import frames_named
+        from kinetoscope.report.verbs.compiled_detail import print_frame
 
         parts = {name for name in ("guards", "bytecode", "fusion") if getattr(arguments, name)}
         for frame in frames_named(shown, arguments.frame):
             print_frame(shown, frame, parts, arguments.graph, console)
     else:
-        from kinetoscope.report.compiled import print_overview
+        from kinetoscope.report.verbs.compiled import print_overview
 
         print_overview(compilation, joined, arguments.inputs, console)
     return 0

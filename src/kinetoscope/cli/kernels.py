@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kinetoscope.analysis.profile import Profile
+    from kinetoscope.analysis.run import Run
 
 SUMMARY = "the device kernels, by category, op, graph, step or stream"
 ROWS, CHAINS = 30, 5
@@ -37,15 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.report.progress import load_shown
 
-    profile = load_shown(arguments.inputs)
-    return _chains(arguments, profile) if arguments.chain else _sums(arguments, profile)
+    run = load_shown(arguments.inputs)
+    return _chains(arguments, run) if arguments.chain else _sums(arguments, run)
 
 
-def _sums(arguments: argparse.Namespace, profile: Profile) -> int:
-    from kinetoscope.report.console import standard_output
-    from kinetoscope.report.kernel_listing import listing, print_listing, render_json
+def _sums(arguments: argparse.Namespace, run: Run) -> int:
+    from kinetoscope.report.pages.console import standard_output
+    from kinetoscope.report.verbs.kernels import listing, print_listing, render_json
 
-    shown = listing(profile, arguments.by, arguments.category)
+    shown = listing(run, arguments.by, arguments.category)
     if arguments.json:
         print(render_json(shown))
     else:
@@ -54,12 +54,12 @@ def _sums(arguments: argparse.Namespace, profile: Profile) -> int:
     return 0
 
 
-def _chains(arguments: argparse.Namespace, profile: Profile) -> int:
-    from kinetoscope.analysis.dispatch import dispatches
-    from kinetoscope.report.chain_listing import chains_json, print_chains
-    from kinetoscope.report.console import standard_output
+def _chains(arguments: argparse.Namespace, run: Run) -> int:
+    from kinetoscope.analysis.origins.dispatch import dispatches
+    from kinetoscope.report.pages.console import standard_output
+    from kinetoscope.report.verbs.chains import chains_json, print_chains
 
-    found = dispatches(profile, arguments.chain, arguments.category)
+    found = dispatches(run, arguments.chain, arguments.category)
     if arguments.json:
         print(chains_json(arguments.chain, found))
     else:

@@ -45,8 +45,8 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(msgspec.json.encode(rows.to_dicts()).decode())
         return 0
-    from kinetoscope.report.console import standard_output
-    from kinetoscope.report.listing import print_rows
+    from kinetoscope.report.pages.console import standard_output
+    from kinetoscope.report.verbs.listing import print_rows
 
     shown = rows if arguments.limit == 0 else rows.head(arguments.limit)
     numeric = [dtype.is_numeric() for dtype in shown.dtypes]

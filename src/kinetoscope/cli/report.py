@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kinetoscope.report.document import Report
+    from kinetoscope.report.document.report import Report
 
 # Polars' allocator (jemalloc) keeps what is freed, so that it counts as ours for good. A report of millions of events
 # makes and drops large tables all the time: what lay idle for this long goes back to the system.
@@ -37,12 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.report import destination
-    from kinetoscope.report.formats import renderer
+    from kinetoscope.report.pages.formats import renderer
 
     output: Path | None = arguments.output
     if output is None:
-        from kinetoscope.report.console import standard_output
-        from kinetoscope.report.terminal import print_report
+        from kinetoscope.report.pages.console import standard_output
+        from kinetoscope.report.pages.terminal import print_report
 
         print_report(_report(arguments.inputs), arguments.inputs, standard_output())
         return 0
@@ -58,12 +58,12 @@ def _report(inputs: list[str]) -> Report:
     os.environ.setdefault("_RJEM_MALLOC_CONF", _ALLOCATOR)  # read when Polars is loaded
     from kinetoscope.report.progress import load_shown
 
-    profile = load_shown(inputs, meanwhile=_load_analyses)
-    from kinetoscope.report.build import build
+    run = load_shown(inputs, meanwhile=_load_analyses)
+    from kinetoscope.report.collect.build import build
 
-    return build(profile)
+    return build(run)
 
 
 def _load_analyses() -> None:
-    import_module("kinetoscope.report.build")
+    import_module("kinetoscope.report.collect.build")
     import_module("kinetoscope.findings.registry").rules()

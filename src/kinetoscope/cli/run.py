@@ -66,9 +66,9 @@ def main(arguments: argparse.Namespace) -> int:
     import signal
     import sys
 
-    from kinetoscope.capture import launch
     from kinetoscope.capture.options import Options
-    from kinetoscope.capture.summary import announce, summarize
+    from kinetoscope.capture.process import launch
+    from kinetoscope.capture.process.summary import announce, summarize
     from kinetoscope.errors import UsageError
 
     words = list(arguments.program)

@@ -68,10 +68,11 @@ def main(arguments: argparse.Namespace) -> int:
 
     import msgspec
 
-    from kinetoscope.bench import results, settings
-    from kinetoscope.bench.device import import_torch
-    from kinetoscope.bench.tuning import tune_program
-    from kinetoscope.capture import backends
+    from kinetoscope.bench.measure import results
+    from kinetoscope.bench.measure.device import import_torch
+    from kinetoscope.bench.tune import settings
+    from kinetoscope.bench.tune.programs import tune_program
+    from kinetoscope.capture.compiler import backends
     from kinetoscope.errors import InputError, UsageError
 
     words: list[str] = arguments.program[1:] if arguments.program[:1] == ["--"] else list(arguments.program)
@@ -125,8 +126,8 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return 0
-    from kinetoscope.report.console import standard_output
-    from kinetoscope.report.tuning import print_tuning
+    from kinetoscope.report.pages.console import standard_output
+    from kinetoscope.report.verbs.tuning import print_tuning
 
     print_tuning(found, standard_output(widest=None))
     return 0

@@ -8,13 +8,15 @@ from types import MappingProxyType
 
 import msgspec
 
-from kinetoscope.compilation import breaks, frames, launchers, recompiles, records
+from kinetoscope.compilation import breaks, frames, launchers, recompiles
 from kinetoscope.compilation.breaks import Occurrence, Place
-from kinetoscope.compilation.draft import FrameDraft, LogDraft, gather
 from kinetoscope.compilation.fusion import SchedulerLog
 from kinetoscope.compilation.graphs import graph_rows
 from kinetoscope.compilation.launchers import Loaded
-from kinetoscope.compilation.log import Log
+from kinetoscope.compilation.log import records
+from kinetoscope.compilation.log.draft import FrameDraft, LogDraft, gather
+from kinetoscope.compilation.log.read import Log
+from kinetoscope.compilation.log.records import Metrics
 from kinetoscope.compilation.model import (
     Autotune,
     Compilation,
@@ -29,7 +31,6 @@ from kinetoscope.compilation.model import (
     Text,
     held,
 )
-from kinetoscope.compilation.records import Metrics
 
 NO_SCHEDULER = SchedulerLog((), ())
 

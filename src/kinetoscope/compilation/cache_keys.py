@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kinetoscope.compilation import records
+from kinetoscope.compilation.log import records
 from kinetoscope.compilation.model import Compilation, Graph, Row
 
 COMPONENT = re.compile(r"^\[(?P<hash>\w+)\] (?P<name>[^:\n]*)(?::\s*(?P<value>.*))?$", re.S)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from kinetoscope.compilation import breaks, guards, phases
-from kinetoscope.compilation.draft import FrameDraft
 from kinetoscope.compilation.fx import call_count
+from kinetoscope.compilation.log.draft import FrameDraft
+from kinetoscope.compilation.log.records import Metrics, Stack
 from kinetoscope.compilation.model import CacheState, Dimension, Failure, Frame, StackLine
-from kinetoscope.compilation.records import Metrics, Stack
 
 # Frames of torch itself are not the user's stack.
 INTERNAL = re.compile(

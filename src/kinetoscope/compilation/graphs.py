@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
-from kinetoscope.compilation import aten, fx, module, records
+from kinetoscope.compilation import aten, fx, module
 from kinetoscope.compilation.breaks import RESUMED
-from kinetoscope.compilation.draft import FrameDraft, GraphDraft
 from kinetoscope.compilation.fx import Node
+from kinetoscope.compilation.log import records
+from kinetoscope.compilation.log.draft import FrameDraft, GraphDraft
+from kinetoscope.compilation.log.records import KernelInfo
 from kinetoscope.compilation.model import ExternCall, Fusion, Graph, Kernel, SourceLine
 from kinetoscope.compilation.module import Call, Comment, Definition, Module
-from kinetoscope.compilation.records import KernelInfo
 
 TRACE_LINE = re.compile(
     r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)\n\s*(?P<code>[^\n]*)'

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from kinetoscope.compilation.log import Log, Record
+from kinetoscope.compilation.log.read import Log, Record
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

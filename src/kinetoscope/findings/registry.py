@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings import rules as folder
 from kinetoscope.findings.model import SEVERITIES, Finding
 from kinetoscope.findings.scene import forget
@@ -23,13 +23,13 @@ class Rule:
     """One module of ``findings/rules``: ``overhead_bound.py`` is the rule ``overhead-bound``.
 
     The module's docstring has a first line and the five ``SECTIONS``, each a heading on a line of its own; its
-    ``find(profile)`` yields findings.
+    ``find(run)`` yields findings.
     """
 
     slug: str
     summary: str
     sections: dict[str, str]
-    find: Callable[[Profile], Iterable[Finding]]
+    find: Callable[[Run], Iterable[Finding]]
 
 
 @cache
@@ -60,10 +60,10 @@ def _sections(document: str) -> tuple[str, dict[str, str]]:
 
 
 @remembered
-def find(profile: Profile) -> list[Finding]:
+def find(run: Run) -> list[Finding]:
     """All findings of all rules: those that save most first; equal savings by severity, then by rule."""
-    found = [replace(finding, rule=rule.slug) for rule in rules().values() for finding in rule.find(profile)]
-    forget(profile)
+    found = [replace(finding, rule=rule.slug) for rule in rules().values() for finding in rule.find(run)]
+    forget(run)
     return sorted(
         _one_for_all_ranks(found),
         key=lambda f: (-f.saving.us, SEVERITIES.index(f.severity), f.rule, f.subject),

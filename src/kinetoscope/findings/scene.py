@@ -11,15 +11,16 @@ from typing import Any
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis import intervals
-from kinetoscope.analysis.busy import busy_intervals
-from kinetoscope.analysis.idle import gaps
+from kinetoscope.analysis.events import named
+from kinetoscope.analysis.idle import timeline
+from kinetoscope.analysis.idle.gaps import gaps
+from kinetoscope.analysis.kernels.names import short_name
+from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.names import short_name
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.analysis.window import window
-from kinetoscope.analysis.work import work
-from kinetoscope.findings import named, timeline
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time import intervals
+from kinetoscope.analysis.time.busy import busy_intervals
+from kinetoscope.analysis.time.window import window
 from kinetoscope.findings.model import Evidence, Saving, Severity
 from kinetoscope.trace.model import Trace
 
@@ -51,7 +52,7 @@ class Scene:
     """One trace. ``start_ns`` to ``end_ns`` are its recorded steps and the device work that they launched (the
     device may finish after the host's last step); without steps, the whole recording."""
 
-    profile: Profile
+    run: Run
     trace: Trace
 
     @property
@@ -113,7 +114,7 @@ class Scene:
     @cached_property
     def unprofiled_us(self) -> float | None:
         """Time of a step without the profiler (the mean over a run of them, in µs), where the recording has it."""
-        manifest = self.profile.manifest
+        manifest = self.run.manifest
         if manifest is None or self.unit != "step":
             return None
         mine = next((record.steps for record in manifest.ranks if record.rank == self.rank), None)
@@ -123,7 +124,7 @@ class Scene:
     @property
     def settled(self) -> bool:
         """The recording's manifest says that steps were warmed up until their time had settled."""
-        ranks = self.profile.manifest.ranks if self.profile.manifest else ()
+        ranks = self.run.manifest.ranks if self.run.manifest else ()
         return any(r.rank == self.rank and r.steps.settled and len(r.steps.warmup_s) > 0 for r in ranks)
 
     @cached_property
@@ -156,7 +157,7 @@ class Scene:
     @cached_property
     def gaps(self) -> pl.DataFrame:
         """The idle time of this rank's devices between the bounds, cut by cause (``analysis.idle.gaps``)."""
-        found = gaps(self.profile).filter(pl.col("rank") == self.rank)
+        found = gaps(self.run).filter(pl.col("rank") == self.rank)
         return found.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
 
     def idle_us(self, *causes: str) -> float:
@@ -316,15 +317,15 @@ def severity(saving: Saving, at_most: Severity = "high") -> Severity | None:
 
 
 @remembered
-def scenes(profile: Profile) -> tuple[Scene, ...]:
+def scenes(run: Run) -> tuple[Scene, ...]:
     """One a rank."""
-    return tuple(Scene(profile, trace) for trace in profile.traces)
+    return tuple(Scene(run, trace) for trace in run.traces)
 
 
-def forget(profile: Profile) -> None:
+def forget(run: Run) -> None:
     """Let go what only rules look at."""
-    scenes.forget(profile)
-    for trace in profile.traces:
+    scenes.forget(run)
+    for trace in run.traces:
         timeline.chain.forget(trace)
         named.host_index.forget(trace)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.findings import proofs
 from kinetoscope.findings.model import Finding, Saving, Severity
+from kinetoscope.findings.proof import commands as proofs
 from kinetoscope.findings.scene import Scene, heaviest, severity
 
 

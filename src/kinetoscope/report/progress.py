@@ -11,14 +11,14 @@ from threading import Thread
 from typing import TextIO
 
 from kinetoscope import numbers
-from kinetoscope.analysis.profile import Profile, load
-from kinetoscope.report import names
+from kinetoscope.analysis.run import Run, load
+from kinetoscope.report.words import names
 
 PATIENCE = 1.0  # seconds that pass in silence
 EVERY = 0.1  # seconds between two lines on a terminal
 
 
-def load_shown(inputs: Sequence[str], meanwhile: Callable[[], object] | None = None) -> Profile:
+def load_shown(inputs: Sequence[str], meanwhile: Callable[[], object] | None = None) -> Run:
     """``load`` for a command: what takes long, and what was left out, shows on stderr.
 
     Args:
@@ -37,10 +37,10 @@ def load_shown(inputs: Sequence[str], meanwhile: Callable[[], object] | None = N
                 Thread(target=meanwhile).start()
             shown(path, done, size)
 
-        profile = load(*inputs, progress=progress)
-    for sentence in profile.unread:
+        run = load(*inputs, progress=progress)
+    for sentence in run.unread:
         sys.stderr.write(f"kinetoscope: {names.plain(sentence)}\n")
-    return profile
+    return run
 
 
 class Reading:

@@ -127,7 +127,7 @@ def _entry(path: Path) -> Path | None:
 @functools.cache
 def _code() -> str:
     """This room's own code: what another version of it wrote may mean something else."""
-    times = [module.stat().st_mtime_ns for module in sorted(Path(__file__).parent.glob("*.py"))]
+    times = [module.stat().st_mtime_ns for module in sorted(Path(__file__).parent.rglob("*.py"))]
     return hashlib.blake2b(repr(times).encode(), digest_size=6).hexdigest()
 
 

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from kinetoscope.trace.decode import LARGEST_US
-from kinetoscope.trace.events import ABSENT, canonical
-from kinetoscope.trace.layouts import LAYOUTS, RENAMED
-from kinetoscope.trace.packing import SEPARATOR
+from kinetoscope.trace.decoding.decode import LARGEST_US
+from kinetoscope.trace.decoding.events import ABSENT, canonical
+from kinetoscope.trace.decoding.layouts import LAYOUTS, RENAMED
+from kinetoscope.trace.decoding.packing import SEPARATOR
 from kinetoscope.trace.schema import NAME
 from kinetoscope.trace.threads import on_threads
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from kinetoscope.trace.frame import Opening, closing, cut, opening, opening_without_head
-from kinetoscope.trace.salvage import REPAIRS, UNREADABLE
-from kinetoscope.trace.spans import Span
+from kinetoscope.trace.decoding.frame import Opening, closing, cut, opening, opening_without_head
+from kinetoscope.trace.decoding.salvage import REPAIRS, UNREADABLE
+from kinetoscope.trace.decoding.spans import Span
 from kinetoscope.trace.supply import Supply
 
 TAIL = 256 << 10  # bytes at the end in which the end of the list is looked for

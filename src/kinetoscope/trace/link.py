@@ -7,7 +7,7 @@ from dataclasses import replace
 import polars as pl
 
 from kinetoscope.trace import schema
-from kinetoscope.trace.events import CALLS
+from kinetoscope.trace.decoding.events import CALLS
 from kinetoscope.trace.model import Trace
 
 LAUNCHING = sorted(CALLS)

@@ -15,10 +15,10 @@ from kinetoscope.trace import cache
 from kinetoscope.trace.container import open_supply
 from kinetoscope.trace.cutter import Cutter
 from kinetoscope.trace.damage import described, is_complete
+from kinetoscope.trace.decoding.packing import Batch
+from kinetoscope.trace.decoding.spans import Span, decode_span
 from kinetoscope.trace.model import DeviceProperties, Source, Trace
-from kinetoscope.trace.packing import Batch
 from kinetoscope.trace.recognise import refuse_document
-from kinetoscope.trace.spans import Span, decode_span
 from kinetoscope.trace.workers import Workers, cores
 
 Progress = Callable[[int, int], None]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from kinetoscope.trace.spans import FileSpan, Span
+from kinetoscope.trace.decoding.spans import FileSpan, Span
 
 
 class Supply(Protocol):

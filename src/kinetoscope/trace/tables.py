@@ -9,9 +9,9 @@ import polars as pl
 
 from kinetoscope.trace import schema
 from kinetoscope.trace.columns import Alphabet, Meaning, array, split, unpacked
-from kinetoscope.trace.events import ABSENT, DEVICE_KINDS
-from kinetoscope.trace.layouts import ROOMS
-from kinetoscope.trace.packing import Batch, Codes
+from kinetoscope.trace.decoding.events import ABSENT, DEVICE_KINDS
+from kinetoscope.trace.decoding.layouts import ROOMS
+from kinetoscope.trace.decoding.packing import Batch, Codes
 from kinetoscope.trace.threads import beside
 from kinetoscope.trace.tree import nested, sorted_by_lane
 

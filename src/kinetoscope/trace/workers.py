@@ -20,13 +20,13 @@ from queue import SimpleQueue
 
 import msgspec
 
-from kinetoscope.trace.packing import Batch
-from kinetoscope.trace.spans import Span, decode_span
-from kinetoscope.trace.worker import receive, send
+from kinetoscope.trace.decoding.packing import Batch
+from kinetoscope.trace.decoding.spans import Span, decode_span
+from kinetoscope.trace.decoding.worker import receive, send
 
 MOST = 32
 _PIPE = 256 << 10  # bytes, where the system lets a pipe be so large: fewer turns between the processes
-_START = "import sys; sys.path += {homes!r}; from kinetoscope.trace.worker import serve; serve()"
+_START = "import sys; sys.path += {homes!r}; from kinetoscope.trace.decoding.worker import serve; serve()"
 
 
 def cores() -> int:

@@ -26,14 +26,14 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis import intervals
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time import intervals
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.scene import scenes
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         requests = scene.inside(scene.host(r"^Activity Buffer Request$"))
         if requests.is_empty():
             continue

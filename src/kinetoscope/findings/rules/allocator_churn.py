@@ -27,8 +27,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis import intervals
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time import intervals
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
 
@@ -39,8 +39,8 @@ BEHIND_NS = 20_000  # what the next launch takes to arrive
 WITHOUT_STEPS = 10  # calls: a warm-up makes a handful
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         calls = scene.inside(scene.host(CALLS))
         if calls.is_empty():
             continue

@@ -31,12 +31,12 @@ from collections.abc import Iterator
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.analysis.roofline import costed
-from kinetoscope.bench.settings import Setting
-from kinetoscope.findings import proofs
+from kinetoscope.analysis.compiled.regions import compiled, regions
+from kinetoscope.analysis.cost.roofline import costed
+from kinetoscope.analysis.run import Run
+from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.regions import compiled, regions
+from kinetoscope.findings.proof import commands as proofs
 from kinetoscope.findings.scene import MEDIUM, Scene, heaviest, scenes, severity
 
 SHARE = 0.5
@@ -47,8 +47,8 @@ SETTING = Setting(mode="max-autotune-no-cudagraphs")
 SNIPPET = 'torch.compile(model, mode="max-autotune-no-cudagraphs")'
 
 
-def find(profile: Profile) -> Iterator[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterator[Finding]:
+    for scene in scenes(run):
         if not untuned(scene):
             continue
         yield from _slow(scene)
@@ -57,7 +57,7 @@ def find(profile: Profile) -> Iterator[Finding]:
 
 def untuned(scene: Scene) -> bool:
     """The scene has compiled code and none of its products was tuned."""
-    log = scene.profile.compilation
+    log = scene.run.compilation
     tuned = log is not None and len(log.autotune)
     return not (tuned or regions(scene.trace).is_empty() or len(scene.kernels(r"^triton_tem_")))
 

@@ -29,9 +29,9 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.events.named import host_rows
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Evidence, Finding, Saving
-from kinetoscope.findings.named import host_rows
 from kinetoscope.findings.scene import Scene, scenes
 
 FACTOR = (
@@ -45,8 +45,8 @@ LOADING_NS = 1_000_000  # a launch takes 5 to 20 µs; loading a module on first 
 LAUNCH = r"^(cuda|hip|cu)(Ext)?(Module)?LaunchKernel"
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         yield from _first_step(scene) if scene.unit == "step" else _first_launches(scene)
 
 

@@ -26,20 +26,20 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.idle.waits import culprit, waits
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Evidence, Finding
 from kinetoscope.findings.rules.straggler import MOSTLY
 from kinetoscope.findings.scene import LOW, MEDIUM, Scene, scenes, severity
-from kinetoscope.findings.waits import culprit, waits
 
 UNEVEN = 1.5
 GAIN = 0.5
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         uneven = _uneven_splits(scene)
-        rank, share = culprit(profile)
+        rank, share = culprit(run)
         turns = rank is not None and share < MOSTLY
         if uneven.is_empty() and not turns:
             continue

@@ -26,9 +26,9 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.compiled.regions import region_of_work, regions
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.regions import region_of_work, regions
 from kinetoscope.findings.scene import scenes, severity
 
 ENTRIES = 5  # a step: below, the tax is a few hundred microseconds at most
@@ -36,8 +36,8 @@ LAUNCHES = 3
 EAGER_NS = 10_000  # what an eager op takes on the host, its launch included
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         entered = scene.inside(regions(scene.trace))
         if len(entered) < ENTRIES * scene.steps:
             continue

@@ -28,18 +28,18 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.bench.settings import Setting
-from kinetoscope.findings import proofs
+from kinetoscope.analysis.run import Run
+from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.findings.model import Finding
+from kinetoscope.findings.proof import commands as proofs
 from kinetoscope.findings.scene import scenes, severity
 
 COPIES = r"^aten::(_foreach_copy_|copy_)$"
 LAUNCH = r"^(cuda|hip)GraphLaunch$"
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         graphs = scene.host(LAUNCH)
         if graphs.is_empty():
             continue

@@ -22,19 +22,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.compiled.regions import replaying
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.regions import replaying
 from kinetoscope.findings.scene import Scene, at_line, scenes, severity
 
 SKIPPED = "skipped: "
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    compilation = profile.compilation
+def find(run: Run) -> Iterable[Finding]:
+    compilation = run.compilation
     if compilation is None:
         return
-    for scene in scenes(profile)[:1]:  # every rank compiles the same; the first speaks for all
+    for scene in scenes(run)[:1]:  # every rank compiles the same; the first speaks for all
         replayed = replaying(scene.trace)
         for frame in compilation.frames:
             if not frame.cudagraphs.startswith(SKIPPED) or frame.compile_id in replayed:

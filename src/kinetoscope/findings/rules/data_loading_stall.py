@@ -24,15 +24,15 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
 
 LOADER = r"^enumerate\(DataLoader\)#"
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         calls = scene.inside(scene.host(LOADER))
         if calls.is_empty():
             continue

@@ -25,8 +25,8 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.analysis.unanswered import unanswered_launches
+from kinetoscope.analysis.events.unanswered import unanswered_launches
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.scene import scenes
 
@@ -34,8 +34,8 @@ SHARE = 0.01
 COUNT = 5
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         device = scene.trace.device_events
         answered = device["launch"].drop_nulls().n_unique()
         if not answered:

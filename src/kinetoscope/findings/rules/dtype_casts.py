@@ -27,8 +27,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.matching import matching
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import MEDIUM, scenes, severity
 
@@ -36,8 +36,8 @@ CASTS = r"(bfloat16|float16|half|float8\w*)_copy_kernel"
 COPIES = r"direct_copy_kernel_cuda|" + CASTS
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         copies = scene.kernels(COPIES)
         if copies.is_empty():
             continue

@@ -26,17 +26,17 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.findings.chains import elementwise_chains
+from kinetoscope.analysis.compiled.regions import compiled, regions
+from kinetoscope.analysis.kernels.chains import elementwise_chains
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.regions import compiled, regions
 from kinetoscope.findings.scene import scenes, severity
 
 SHARE = 0.05
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         if regions(scene.trace).is_empty():
             continue
         work = scene.work

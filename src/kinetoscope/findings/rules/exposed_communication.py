@@ -29,17 +29,17 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis import intervals
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.idle.waits import waits
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time import intervals
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import HIGH, scenes, severity
-from kinetoscope.findings.waits import waits
 
 GAIN = 0.5
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         collectives = scene.work.filter(pl.col("part") == "communication")
         if collectives.is_empty():
             continue

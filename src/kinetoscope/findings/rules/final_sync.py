@@ -27,16 +27,16 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.idle.timeline import WAITS
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.scene import scenes
-from kinetoscope.findings.timeline import WAITS
 
 FLUSH = r"^(cuda|hip)DeviceSynchronize$"
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         flushes = scene.host(FLUSH).sort("start_ns")
         launches = scene.trace.host_events["start_ns"].gather(
             scene.trace.device_events["launch"].drop_nulls()

@@ -26,14 +26,14 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis import intervals
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time import intervals
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         pauses = scene.inside(scene.host(r"^Python GC$"))
         if pauses.is_empty():
             continue

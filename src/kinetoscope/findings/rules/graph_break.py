@@ -27,20 +27,20 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis.compiled import join
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.compiled.join import join
+from kinetoscope.analysis.compiled.regions import entry_costs
+from kinetoscope.analysis.run import Run
 from kinetoscope.compilation.model import Compilation, GraphBreak
 from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.regions import entry_costs
 from kinetoscope.findings.scene import Scene, at_line, scenes, severity
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    joined = join(profile)
+def find(run: Run) -> Iterable[Finding]:
+    joined = join(run)
     if joined is None:
         return
     compilation = joined.compilation
-    for scene in scenes(profile)[:1]:  # every rank compiles the same; the first speaks for all
+    for scene in scenes(run)[:1]:  # every rank compiles the same; the first speaks for all
         for number, row in enumerate(compilation.graph_breaks):
             saving, resumed = _saving(scene, compilation, row)
             place = at_line(row.file, row.line)

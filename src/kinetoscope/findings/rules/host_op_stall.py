@@ -25,7 +25,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
 
@@ -33,8 +33,8 @@ from kinetoscope.findings.scene import scenes, severity
 NOT_COMPUTING = r"^(Torch-Compiled Region|## Call CompiledFxGraph|TorchDynamo|AOTDispatcher|Pregraph|CompiledFunction|record_param_comms|nccl|c10d|gloo|triton_|aten::(empty|_foreach_|to$))"
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         host = scene.trace.host_events
         idle = scene.gaps.filter((pl.col("cause") == "host-op") & pl.col("host_event").is_not_null())
         idle = idle.with_columns(

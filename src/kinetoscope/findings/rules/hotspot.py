@@ -23,17 +23,17 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.findings import proofs
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding
+from kinetoscope.findings.proof import commands as proofs
 from kinetoscope.findings.scene import LOW, scenes
 
 SHARE = 0.5
 BUSY = 0.5  # in a step that waits for the host, no kernel is hot
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         if scene.busy_share < BUSY:
             continue
         work = scene.work.filter(pl.col("part") != "communication")

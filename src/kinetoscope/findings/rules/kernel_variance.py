@@ -26,7 +26,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Evidence, Finding
 from kinetoscope.findings.scene import Scene, heaviest, scenes, severity
 
@@ -35,8 +35,8 @@ LONG_NS = 10_000
 SPREAD = 1.3  # longest over median: clocks alone wander by some per cent
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         if scene.unit != "step" or scene.steps < STEPS:
             continue
         place = ["name", "grid", "nth"]
@@ -72,7 +72,7 @@ def find(profile: Profile) -> Iterable[Finding]:
 
 
 def _clocks(scene: Scene) -> Iterable[Evidence]:
-    manifest = scene.profile.manifest
+    manifest = scene.run.manifest
     samples = [s for r in manifest.ranks if r.rank == scene.rank for s in r.clocks] if manifest else []
     start, end = (bound / 1000 for bound in scene.bounds)
     for sample in samples:

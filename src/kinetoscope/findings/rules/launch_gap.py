@@ -26,16 +26,16 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.bench.settings import Setting
-from kinetoscope.findings import proofs
+from kinetoscope.analysis.run import Run
+from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.findings.model import Finding
+from kinetoscope.findings.proof import commands as proofs
 from kinetoscope.findings.rules.overhead_bound import BUSY
 from kinetoscope.findings.scene import MEDIUM, scenes, severity
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         # The device is empty when a recording begins: the way to the first launch is not a gap of the program's.
         late = scene.gaps.filter(
             (pl.col("cause") == "launch-bound") & (pl.col("start_ns") > scene.first_work_ns)

@@ -27,8 +27,8 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.analysis.roofline import costed
+from kinetoscope.analysis.cost.roofline import costed
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rules.autotune_overdue import slow_products, untuned
 from kinetoscope.findings.scene import scenes
@@ -39,8 +39,8 @@ POSSIBLE = 0.8
 LONG_NS = 20_000
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         calls = costed(scene.trace).filter(
             pl.col("id").is_in(scene.work["id"].implode())
             & (pl.col("time_ns") >= LONG_NS)

@@ -25,9 +25,9 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis.matching import matching
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.analysis.roofline import costed
+from kinetoscope.analysis.cost.roofline import costed
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rules.misaligned_shapes import MISALIGNED
 from kinetoscope.findings.scene import scenes
@@ -40,8 +40,8 @@ LONG_NS = 10_000
 PRODUCTS = ("matmul", "convolution", "template")
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         products = scene.work["id"].filter(matching(scene.work, "category", f"^({'|'.join(PRODUCTS)})$"))
         costs = costed(scene.trace)
         calls = costs.filter(

@@ -26,9 +26,9 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.findings import proofs
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding
+from kinetoscope.findings.proof import commands as proofs
 from kinetoscope.findings.scene import heaviest, scenes, severity
 
 LONG_NS = 20_000
@@ -38,8 +38,8 @@ GAIN = 0.5
 PIPELINED = ("matmul", "convolution", "attention", "template", "communication", "copy")
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         if scene.multiprocessors is None:
             continue
         long = scene.work.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))

@@ -25,8 +25,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.matching import matching
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
 
@@ -34,8 +34,8 @@ CALLS = 50  # fewer calls are ordinary: a model of fifty layers has fifty of eve
 TINY_NS = 5_000  # shorter than any launch
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         host = scene.trace.host_events
         work = scene.work
         eager = work.select("id", "op", "op_name", "duration_ns").filter(

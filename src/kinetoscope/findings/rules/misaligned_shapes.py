@@ -27,7 +27,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
 
@@ -36,8 +36,8 @@ MISALIGNED = r"(bf16|f16|s16816|s161616|h16816|h1688|_i8|s8)\w*align[124]\b"
 GAIN = {"1": 0.75, "2": 0.5, "4": 0.25}
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         kernels = scene.kernels(MISALIGNED)
         if kernels.is_empty():
             continue

@@ -26,10 +26,10 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.bench.settings import Setting
-from kinetoscope.findings import proofs
+from kinetoscope.analysis.run import Run
+from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.findings.model import Finding
+from kinetoscope.findings.proof import commands as proofs
 from kinetoscope.findings.scene import scenes, severity
 
 PLAIN = r"(?i)sgemm|_ffma_|simt_s|_scudnn_|f32f32_f32f32_f32_"
@@ -37,8 +37,8 @@ LONG_NS = 20_000
 GAIN = 0.8
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         capability = scene.trace.devices[0].compute_capability if scene.trace.devices else None
         if capability is None or capability[0] < 8:
             continue

@@ -24,15 +24,15 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.findings.compiling import compiling
+from kinetoscope.analysis.compiled.compiling import compiling
+from kinetoscope.analysis.compiled.regions import region_of_work, regions
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.regions import region_of_work, regions
 from kinetoscope.findings.scene import scenes
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         entered = regions(scene.trace)
         if entered.is_empty() or not scene.trace.devices:
             continue

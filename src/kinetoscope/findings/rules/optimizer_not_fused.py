@@ -24,8 +24,8 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis import intervals
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time import intervals
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
 
@@ -34,8 +34,8 @@ FUSED = r"(?i)Fused(Optimizer|Adam|SGD|Adagrad)|triton_"
 GAIN = 0.6
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         kernels = scene.work.filter(
             (pl.col("category").cast(pl.String) == "optimizer") & (pl.col("kind") == "kernel")
         )

@@ -30,10 +30,10 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.bench.settings import Setting
-from kinetoscope.findings import proofs
+from kinetoscope.analysis.run import Run
+from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.findings.model import Finding
+from kinetoscope.findings.proof import commands as proofs
 from kinetoscope.findings.scene import scenes, severity
 
 # Below half, the host and not the device sets the pace; from there on single gaps are `launch-gap`'s.
@@ -42,8 +42,8 @@ BUSY = 0.5
 LAUNCH_BOUND = 0.5
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         idle = int(scene.gaps["idle_ns"].sum()) / scene.steps / 1000
         waiting = scene.idle_us("launch-bound")
         if scene.work.is_empty() or scene.busy_share >= BUSY or waiting < LAUNCH_BOUND * idle:

@@ -25,7 +25,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene, scenes, severity
 
@@ -36,8 +36,8 @@ OTHERWISE = 50.0
 LARGE = 1 << 20  # smaller copies measure the latency, not the link
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         copies = scene.kernels(r"Pageable").filter(pl.col("bytes") > 0)
         if copies.is_empty():
             continue

@@ -26,18 +26,18 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis import intervals
-from kinetoscope.analysis.matching import matching
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.findings.compiling import compiling
+from kinetoscope.analysis.compiled.compiling import compiling
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time import intervals
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.scene import Scene, scenes
 
 SHARE = 0.01
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         stretches = compiling(scene)
         time = intervals.total(stretches)
         if time < SHARE * scene.length_ns:

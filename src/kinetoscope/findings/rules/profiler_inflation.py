@@ -24,15 +24,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kinetoscope import numbers
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.scene import scenes
 
 FACTOR = 1.25
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         real = scene.unprofiled_us
         if real is None or scene.step_us < FACTOR * real:
             continue

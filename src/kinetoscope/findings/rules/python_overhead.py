@@ -26,9 +26,9 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis import intervals
-from kinetoscope.analysis.matching import matching
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time import intervals
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import MEDIUM, scenes, severity, user_line
 
@@ -36,8 +36,8 @@ CANDIDATES = 12  # functions looked at: those with most time
 WORKING = "cpu_op|cuda_runtime|cuda_driver|hip_runtime"
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         host = scene.trace.host_events
         events = host.select(
             "event", "name", "start_ns", "duration_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")

@@ -23,21 +23,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kinetoscope.analysis import intervals
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.findings.compiling import compiling
+from kinetoscope.analysis.compiled.compiling import compiling
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time import intervals
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.scene import at_line, scenes
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    compilation = profile.compilation
+def find(run: Run) -> Iterable[Finding]:
+    compilation = run.compilation
     if compilation is None:
         return
     places: dict[str, list[int]] = {}
     for number, row in enumerate(compilation.recompilations):
         places.setdefault(f"{row.function} {at_line(row.file, row.line)}", []).append(number)
-    for scene in scenes(profile)[:1]:  # every rank compiles the same; the first speaks for all
+    for scene in scenes(run)[:1]:  # every rank compiles the same; the first speaks for all
         inside = intervals.total(compiling(scene))
         total = sum(row.cost_s * row.count for row in compilation.recompilations)
         for place, numbers in places.items():

@@ -23,23 +23,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.kernels.chains import elementwise_chains
+from kinetoscope.analysis.run import Run
 from kinetoscope.compilation.model import Recompilation
-from kinetoscope.findings.chains import elementwise_chains
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.scene import Scene, at_line, scenes
 
 LIMIT = 8  # torch's default
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    compilation = profile.compilation
+def find(run: Run) -> Iterable[Finding]:
+    compilation = run.compilation
     if compilation is None:
         return
     functions: dict[str, list[Recompilation]] = {}
     for row in compilation.recompilations:
         functions.setdefault(f"{row.function} {at_line(row.file, row.line)}", []).append(row)
-    for scene in scenes(profile)[:1]:  # every rank compiles the same; the first speaks for all
+    for scene in scenes(run)[:1]:  # every rank compiles the same; the first speaks for all
         for place, rows in functions.items():
             compiled = 1 + sum(row.count for row in rows)
             if not any(row.limit_hit for row in rows) and compiled < LIMIT:

@@ -27,8 +27,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis import intervals
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time import intervals
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import MEDIUM, scenes, severity
 
@@ -39,8 +39,8 @@ BYTES = {
 }  # fmt: skip
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         arguments = pl.col("collective").cast(pl.String).str
         small = (
             scene.work.filter(pl.col("collective").is_not_null())

@@ -24,17 +24,17 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.findings import proofs
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding
+from kinetoscope.findings.proof import commands as proofs
 from kinetoscope.findings.scene import heaviest, scenes, severity
 
 LONG_NS = 20_000  # shorter ones are as long as a launch: more blocks would save nothing
 USED = 0.5  # above it, some multiprocessors have one block more than others, and cutting finer gains little
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         processors = scene.multiprocessors
         if processors is None:
             continue

@@ -25,20 +25,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.idle.waits import culprit, waits
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Evidence, Finding
 from kinetoscope.findings.scene import MEDIUM, Scene, scenes, severity
-from kinetoscope.findings.waits import culprit, waits
 
 MOSTLY = 0.6
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         waited = waits(scene)
         if waited.is_empty():
             continue
-        rank, share = culprit(profile)
+        rank, share = culprit(run)
         if rank is not None and (share < MOSTLY or rank == scene.rank):
             continue
         saving = scene.device_saving(waited, "exposed waiting inside collectives, all of it")
@@ -60,7 +60,7 @@ def find(profile: Profile) -> Iterable[Finding]:
                 scene.evidence(
                     "the collectives that waited longest", waited.sort("saved_ns", descending=True).head(6)
                 ),
-                *(_meanwhile(late) for late in scenes(profile) if late.rank == rank and len(late.gaps)),
+                *(_meanwhile(late) for late in scenes(run) if late.rank == rank and len(late.gaps)),
             ],
             advice=f"Find out why {whom} is late: input, data loading, clocks, other work on its host.",
             rank=scene.rank,

@@ -28,7 +28,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
 
@@ -47,8 +47,8 @@ ASKED_BY = {
 }
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         idle = scene.gaps.filter((pl.col("cause") == "synchronization") & pl.col("host_event").is_not_null())
         if idle.is_empty():
             continue

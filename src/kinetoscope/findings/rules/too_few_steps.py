@@ -20,15 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.scene import scenes
 
 ENOUGH = 3
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         steps = len(scene.trace.steps)
         if steps >= ENOUGH or scene.trace.host_events.is_empty():
             continue

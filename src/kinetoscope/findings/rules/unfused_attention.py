@@ -27,7 +27,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
 
@@ -36,8 +36,8 @@ NEAR = 5  # kernels from the softmax to each product
 GAIN = 0.4
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         if scene.kernels(r"(?i)softmax").is_empty():
             continue
         category, name = pl.col("category").cast(pl.String), pl.col("op_name").cast(pl.String)

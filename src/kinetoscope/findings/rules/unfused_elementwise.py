@@ -26,17 +26,17 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.bench.settings import Setting
-from kinetoscope.findings import proofs
-from kinetoscope.findings.chains import elementwise_chains
+from kinetoscope.analysis.compiled.regions import regions
+from kinetoscope.analysis.kernels.chains import elementwise_chains
+from kinetoscope.analysis.run import Run
+from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.regions import regions
+from kinetoscope.findings.proof import commands as proofs
 from kinetoscope.findings.scene import scenes, severity
 
 
-def find(profile: Profile) -> Iterable[Finding]:
-    for scene in scenes(profile):
+def find(run: Run) -> Iterable[Finding]:
+    for scene in scenes(run):
         if len(regions(scene.trace)):
             continue
         chains = elementwise_chains(scene, scene.work)

@@ -1,1 +1,1 @@
-"""A profile's tables in the formats of other tools."""
+"""A run's tables in the formats of other tools."""

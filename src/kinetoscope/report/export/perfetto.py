@@ -1,4 +1,4 @@
-"""A profile as Chrome JSON that Perfetto shows whole: events nest on every lane, launches point at their work."""
+"""A run as Chrome JSON that Perfetto shows whole: events nest on every lane, launches point at their work."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.profile import Profile
-from kinetoscope.analysis.work import work
+from kinetoscope.analysis.kernels.work import work
+from kinetoscope.analysis.run import Run
 from kinetoscope.report.export.nesting import ANNOTATION, DEVICE, HOST, nested
 from kinetoscope.trace.model import Trace
 
@@ -19,17 +19,17 @@ KINDS = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
 CUT = 0.0002
 
 
-def render(profile: Profile) -> bytes:
+def render(run: Run) -> bytes:
     """One JSON document; times count from the first event. Several ranks stand below each other."""
-    starts = [table["start_ns"].min() for trace in profile.traces for table in _tables(trace) if len(table)]
+    starts = [table["start_ns"].min() for trace in run.traces for table in _tables(trace) if len(table)]
     base = min((int(start) for start in starts if isinstance(start, int)), default=0)
     lines: list[str] = []
     pids: dict[tuple[int, str], int] = {}
     arrows = 0
-    for trace in profile.traces:
-        lines += _trace_lines(trace, base, pids, arrows, several=len(profile.traces) > 1)
+    for trace in run.traces:
+        lines += _trace_lines(trace, base, pids, arrows, several=len(run.traces) > 1)
         arrows += len(trace.device_events)
-    devices = [{"id": device.index, "name": device.name} for device in profile.traces[0].devices]
+    devices = [{"id": device.index, "name": device.name} for device in run.traces[0].devices]
     head = f'{{"displayTimeUnit":"ns","deviceProperties":{msgspec.json.encode(devices).decode()},"traceEvents":[\n'
     return (head + ",\n".join(lines) + "\n]}\n").encode()
 

@@ -10,22 +10,22 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.profile import Profile
+from kinetoscope.analysis.run import Run
 from kinetoscope.report.export.nesting import nested
 from kinetoscope.trace.model import Trace
 
 
-def render(profile: Profile) -> bytes:
+def render(run: Run) -> bytes:
     """One JSON document, times in nanoseconds from each rank's first event; the lane with most events opens first."""
     frames: dict[str, int] = {}
-    several = len(profile.traces) > 1
-    lanes = [lane for trace in profile.traces for lane in _lanes(trace, frames, several=several)]
+    several = len(run.traces) > 1
+    lanes = [lane for trace in run.traces for lane in _lanes(trace, frames, several=several)]
     sizes = [len(lane["events"]) for lane in lanes]
     return msgspec.json.encode(
         {
             "$schema": "https://www.speedscope.app/file-format-schema.json",
             "exporter": "kinetoscope",
-            "activeProfileIndex": sizes.index(max(sizes)) if sizes else None,
+            "activeRunIndex": sizes.index(max(sizes)) if sizes else None,
             "shared": {"frames": [{"name": name} for name in frames]},
             "profiles": lanes,
         }

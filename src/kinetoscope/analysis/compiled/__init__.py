@@ -1,0 +1,1 @@
+"""What the compiler made, joined with what the device ran."""

@@ -1,0 +1,196 @@
+"""What a graph break costs on the device, where the trace shows the function entered again behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import polars as pl
+
+from kinetoscope.analysis.compiled.calls import CALL, REGION
+from kinetoscope.analysis.compiled.sums import silent_frames
+from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.compilation.breaks import RESUMED
+from kinetoscope.compilation.model import Compilation, GraphBreak
+from kinetoscope.trace.model import Trace
+
+REPLAY = r"GraphLaunch"
+# What Inductor's scheduler could have fused; templates (matmuls) take no neighbour in from behind.
+FUSABLE = r"^triton_(poi|per|red|for|spl)_"
+
+CROSSINGS = {
+    "compile_id": pl.String,
+    "before": pl.String,
+    "idle_ns": pl.Int64,
+    "eager": pl.Int64,
+    "graphs": pl.Int64,
+    "fusable": pl.Int64,
+    "in_step": pl.Boolean,
+}
+
+
+def break_costs(traces: Iterable[Trace], compilation: Compilation) -> tuple[GraphBreak, ...]:
+    """``graph_breaks`` with what their crossings cost.
+
+    A crossing is one entry into the rest of a function, which Dynamo names after the line that it broke at. Breaks
+    whose rest never ran in the traces, and frames skipped whole, keep their nulls.
+
+    - ``idle_us``: the device's idle time before the first work of the rest.
+    - ``eager_launches``: device work that Python launched between the compiled piece before the break and the rest;
+      null where the piece before announces no calls (backends other than Inductor), so that its own work cannot be told
+      from Python's.
+    - ``graph_launches``: where both sides replay CUDA graphs, the rest's own launch and its copies into the graph's
+      inputs: whole, one graph would hold both sides.
+    - ``fusable_launches``: crossings, not between CUDA graphs, with generated kernels as the last work before and the
+      first after: candidates for one kernel. What else might have been fused is not known.
+    - ``extra_launches``: the three together. Of the backward pass nothing is counted.
+    """
+    resumed = _resumed(compilation)
+    if not resumed:
+        return compilation.graph_breaks
+    traces = tuple(traces)
+    steps = sum(len(trace.steps) for trace in traces)
+    ids = sorted({id_ for ids in resumed.values() for id_ in ids})
+    crossings = pl.concat([pl.DataFrame(schema=CROSSINGS), *(_crossings(trace, ids) for trace in traces)])
+    silent = {frame.compile_id for frame in silent_frames(compilation)}
+    rows = list(compilation.graph_breaks)
+    for index, mine in resumed.items():
+        table = crossings.filter(pl.col("compile_id").is_in(mine))
+        if not table.is_empty():
+            rows[index] = _with_costs(rows[index], table, silent, steps)
+    return tuple(rows)
+
+
+def _with_costs(row: GraphBreak, crossings: pl.DataFrame, silent: set[str], steps: int) -> GraphBreak:
+    known = silent.isdisjoint(crossings["before"].drop_nulls())
+    extra = pl.col("graphs") + pl.col("fusable") + (pl.col("eager") if known else 0)
+    sums = crossings.select(
+        pl.len().alias("crossings"),
+        pl.col("idle_ns", "eager", "graphs", "fusable").sum(),
+        extra.sum().alias("extra"),
+        extra.filter("in_step").sum().alias("extra_in_steps"),
+    ).row(0, named=True)
+    return msgspec.structs.replace(
+        row,
+        crossings=sums["crossings"],
+        idle_us=sums["idle_ns"] / 1000,
+        eager_launches=sums["eager"] if known else None,
+        graph_launches=sums["graphs"],
+        fusable_launches=sums["fusable"],
+        extra_launches=sums["extra"],
+        extra_launches_per_step=sums["extra_in_steps"] / steps if steps else None,
+    )
+
+
+def _resumed(compilation: Compilation) -> dict[int, set[str]]:
+    """Compile ids of what follows each break, by row of ``graph_breaks``."""
+    after: dict[tuple[str | None, int], set[str]] = {}
+    for frame in compilation.frames:
+        if frame.function and (match := RESUMED.match(frame.function)):
+            after.setdefault((frame.file, int(match["line"])), set()).add(frame.compile_id)
+    return {
+        i: after[row.file, row.line]
+        for i, row in enumerate(compilation.graph_breaks)
+        if row.line is not None and (row.file, row.line) in after
+    }
+
+
+def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:
+    """One row a crossing into one of ``compile_ids``: ``CROSSINGS``, ``before`` being the compile id it comes from."""
+    host = trace.host_events
+    is_call, is_region = matching(host, "name", CALL), matching(host, "name", REGION)
+    around = nearest(host, is_region)
+    pieces = host.select(
+        pl.col("id").alias("piece"),
+        "start_ns",
+        around.gather(host["parent"]).alias("region"),  # the region strictly around it
+        host["name"].cast(pl.String).str.extract(REGION).alias("compile_id"),
+    ).filter(is_call | is_region)
+    of_region = pieces.select(
+        pl.col("piece").alias("region"),
+        pl.col("compile_id").alias("before"),
+        pl.col("start_ns").alias("before_ns"),
+    )
+    entries = pieces.filter(pl.col("compile_id").is_in(compile_ids)).join(of_region, on="region")
+    work = _work(trace, around, nearest(host, is_call))
+    # What runs in a region outside of its graphs and before another piece of it: Python's own, on the way there.
+    eager = (
+        work.filter(pl.col("call").is_null() & pl.col("region").is_not_null())
+        .sort("launched_ns")
+        .join_asof(
+            pieces.sort("start_ns"),
+            left_on="launched_ns",
+            right_on="start_ns",
+            by="region",
+            strategy="forward",
+            check_sortedness=False,
+        )
+        .group_by("piece")
+        .agg(pl.len().cast(pl.Int64).alias("eager"))
+    )
+    first_replay = pl.col("replayed").arg_max()
+    last = pl.col("last_replayed", "last_generated", "last_launched_ns").first()
+    rest = (
+        work.filter(pl.col("region").is_in(entries["piece"].implode()))
+        .group_by(pl.col("region").alias("piece"), maintain_order=True)
+        .agg(
+            pl.col("idle_ns").first(),
+            pl.col("replayed").any(),
+            first_replay.alias("copies"),
+            pl.col("generated").get(first_replay),
+            last,
+        )
+    )
+    within = (pl.col("last_launched_ns") >= pl.col("before_ns")).fill_null(False)
+    replays = within & pl.col("replayed") & pl.col("last_replayed")
+    fusable = within & pl.col("generated") & pl.col("last_generated") & ~replays
+    begin, end = _steps(trace)
+    return (
+        entries.join(rest, on="piece")
+        .join(eager, on="piece", how="left")
+        .with_columns(
+            pl.col("eager").fill_null(0),
+            pl.when(replays).then(1 + pl.col("copies")).otherwise(0).alias("graphs"),
+            fusable.alias("fusable"),
+            pl.col("start_ns").is_between(begin, end, closed="left").alias("in_step"),
+        )
+        .select(pl.col(name).cast(dtype) for name, dtype in CROSSINGS.items())
+    )
+
+
+def _work(trace: Trace, region: pl.Series, call: pl.Series) -> pl.DataFrame:
+    """Device work in the order in which each thread launched it: ``lane``, ``launched_ns``, ``region`` and ``call``
+    around the launch, ``idle_ns`` of its device before it, ``generated`` (by a graph, and fusable), ``replayed``; and of
+    the last work of a graph before it ``last_generated``, ``last_replayed``, ``last_launched_ns``."""
+    host = trace.host_events
+    device = trace.device_events.filter(pl.col("launch").is_not_null()).sort("device", "start_ns")
+    launch = device["launch"]
+    end = pl.col("start_ns") + pl.col("duration_ns")
+    of_graph = pl.col("call").is_not_null() | pl.col("replayed")
+    last = pl.when(of_graph).then(pl.col("generated", "replayed", "launched_ns"))
+    return (
+        device.with_columns(end.cum_max().shift(1).over("device").alias("busy_until"))
+        .select(
+            host["lane"].gather(launch).alias("lane"),
+            host["start_ns"].gather(launch).alias("launched_ns"),
+            region.gather(launch).alias("region"),
+            call.gather(launch).alias("call"),
+            (pl.col("start_ns") - pl.col("busy_until")).clip(0).fill_null(0).alias("idle_ns"),
+            (matching(device, "name", FUSABLE) & call.gather(launch).is_not_null()).alias("generated"),
+            matching(host, "name", REPLAY).gather(launch).alias("replayed"),
+            "start_ns",
+        )
+        .sort("lane", "launched_ns", "start_ns")
+        .drop("start_ns")
+        .with_columns(last.forward_fill().shift(1).over("lane").name.prefix("last_"))
+    )
+
+
+def _steps(trace: Trace) -> tuple[int, int]:
+    """From the first step's start to the last one's end; nothing at all without steps."""
+    steps = trace.steps
+    if steps.is_empty():
+        return 0, 0
+    ends = steps["start_ns"] + steps["duration_ns"]
+    return int(steps["start_ns"].min() or 0), int(ends.max() or 0)  # type: ignore[arg-type]

@@ -1,0 +1,218 @@
+"""Join what the compiler made with what the device ran.
+
+A launch belongs to the graph whose call encloses it on the host: Inductor announces every call of a graph as
+``## Call CompiledFxGraph HASH ##``, and HASH is the graph's key in the compile log. Inside a graph a generated kernel
+is found by its name, and a library's kernel by the op that launched it, the n-th of its kind being the n-th call in
+the generated module. Where a trace announces no calls, a kernel belongs to the compile id of the region around it,
+or else to the one graph that has a kernel of that name. Whatever remains is said to be unmatched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from kinetoscope.analysis.compiled import sums as compiled_rows
+from kinetoscope.analysis.compiled.break_costs import break_costs
+from kinetoscope.analysis.compiled.calls import CALL, REGION, graph_calls
+from kinetoscope.analysis.compiled.speed import with_speed
+from kinetoscope.analysis.compiled.sums import LineTime
+from kinetoscope.analysis.events.enclosing import caller, nearest
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time.busy import busy
+from kinetoscope.analysis.time.window import window
+from kinetoscope.compilation.model import Compilation
+from kinetoscope.trace.model import Trace
+
+# Triton before 3.0 appended the specialisation of each argument to the kernel's name.
+SPECIALISED = r"_\d[\dcdei]*$"
+REPLAY = "GraphLaunch"
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A compilation with its device columns filled in.
+
+    ``coverage``: shares of device time (null without any). ``matched``: on what ground kernels were found, and how
+    much device time of generated kernels no graph claims. ``source_lines``: by device time.
+    """
+
+    compilation: Compilation
+    coverage: dict[str, float | None]
+    source_lines: tuple[LineTime, ...]
+    matched: dict[str, Any]
+
+
+@remembered
+def join(run: Run) -> Joined | None:
+    """The run's compilation joined with its traces; None where there is no compile log."""
+    compilation = run.compilation
+    if compilation is None:
+        return None
+    events = pl.concat([launched(trace) for trace in run.traces])
+    owned = _own(events, compilation)
+    window_ns = int(busy(run)["window_ns"].sum())
+    filled = compiled_rows.fill(compilation, owned, window_ns)
+    filled = replace(filled, graph_breaks=break_costs(run.traces, filled))
+    filled, lines = with_speed(filled, compiled_rows.source_lines(filled, owned, window_ns), owned, run)
+    return Joined(
+        filled,
+        compiled_rows.coverage(owned),
+        lines,
+        compiled_rows.matched(owned, filled),
+    )
+
+
+def source_of(run: Run) -> dict[str, str]:
+    """``file:line`` of the first line that each generated kernel computes, by the name that the trace has for it.
+
+    Graphs may have kernels of one name: the one with the most device time speaks for it.
+    """
+    joined = join(run)
+    kernels = joined.compilation.kernels if joined else ()
+    return {
+        name: f"{kernel.source[0].file}:{kernel.source[0].line}"
+        for kernel in sorted(kernels, key=lambda k: k.device_time_us or 0.0)
+        if kernel.source
+        for name in (kernel.symbol, kernel.name)
+    }
+
+
+@remembered
+def launched(trace: Trace) -> pl.DataFrame:
+    """Every piece of device work with the compiled graph that launched it.
+
+    ``rank``, ``device``, ``kind``, ``name``, ``duration_ns``, ``inside_ns`` (the part inside the window), ``registers``, ``shared_memory_bytes``, ``call`` (row of the graph's
+    call in ``host_events``), ``hash``, ``compile_id`` (both null outside of compiled graphs), ``region`` (compile id
+    of the region around the launch), ``op`` and ``nth``: the op that the graph called to launch it, and which of its
+    like in that call it is (from 0), ``cudagraph``.
+    """
+    host = trace.host_events
+    is_call, is_region = matching(host, "name", CALL), matching(host, "name", REGION)
+    under_call = host["parent"].is_in(host["id"].filter(is_call).implode()).fill_null(False)
+    launch = caller(trace.device_events)
+    names = host["name"]
+    of_call = graph_calls(trace).select(pl.col("id").alias("call"), "hash", "compile_id")
+    end, within = pl.col("start_ns") + pl.col("duration_ns"), window(trace)
+    inside = pl.min_horizontal(end, within.end_ns) - pl.max_horizontal("start_ns", within.start_ns)
+    table = trace.device_events.select(
+        pl.lit(trace.rank, pl.Int32).alias("rank"),
+        "device",
+        pl.col("kind").cast(pl.String),
+        pl.col("name").cast(pl.String),
+        "duration_ns",
+        inside.clip(0).alias("inside_ns"),
+        "registers",
+        "shared_memory_bytes",
+        nearest(host, is_call).gather(launch).alias("call"),
+        names.gather(nearest(host, is_region).gather(launch))
+        .cast(pl.String)
+        .str.extract(REGION)
+        .alias("region"),
+        nearest(host, under_call).gather(launch).alias("child"),
+        matching(host, "name", REPLAY).gather(launch).fill_null(False).alias("cudagraph"),
+    )
+    return table.join(of_call, on="call", how="left", maintain_order="left").join(
+        _children(host, under_call), on=["call", "child"], how="left", maintain_order="left"
+    )
+
+
+def _children(host: pl.DataFrame, under_call: pl.Series) -> pl.DataFrame:
+    """What each call of a graph called on the host, numbered among its like: ``call``, ``child``, ``op``, ``nth``."""
+    return (
+        host.filter(under_call)
+        .sort("start_ns")
+        .select(
+            pl.col("parent").alias("call"),
+            pl.col("id").alias("child"),
+            pl.col("name").cast(pl.String).alias("op"),
+        )
+        .with_columns((pl.int_range(pl.len(), dtype=pl.Int64).over("call", "op")).alias("nth"))
+    )
+
+
+def _own(events: pl.DataFrame, compilation: Compilation) -> pl.DataFrame:
+    """``events`` with ``graph`` and ``kernel`` (row numbers of the compilation, or null) and ``basis``."""
+    events = _graph_of(events, compilation)
+    kernels = pl.DataFrame(
+        [
+            (i, k.graph, k.compile_id, name)
+            for i, k in enumerate(compilation.kernels)
+            for name in dict.fromkeys((k.name, k.symbol))
+        ],
+        schema={"kernel": pl.UInt32, "graph": pl.UInt32, "compile_id": pl.String, "base": pl.String},
+        orient="row",
+    )
+    name = pl.col("name")
+    events = events.with_columns(
+        pl.when(name.is_in(kernels["base"].unique().implode()))
+        .then(name)
+        .otherwise(name.str.replace(SPECIALISED, ""))
+        .alias("base")
+    )
+    in_graph = kernels.unique(["graph", "base"], keep="first", maintain_order=True).drop("compile_id")
+    in_frame = _single(kernels, ["compile_id", "base"], "frame").rename({"compile_id": "region"})
+    anywhere = _single(kernels, ["base"], "name")
+    # What an announced graph launched is that graph's or nobody's.
+    known = pl.col("hash").is_not_null()
+    return (
+        events.join(in_graph, on=["graph", "base"], how="left")
+        .join(in_frame, on=["region", "base"], how="left")
+        .join(anywhere, on="base", how="left")
+        .with_columns(
+            pl.when(pl.col("graph").is_not_null())
+            .then(pl.lit("graph hash"))
+            .when(known)
+            .then(None)
+            .when(pl.col("frame_kernel").is_not_null())
+            .then(pl.lit("compile id and name"))
+            .when(pl.col("name_kernel").is_not_null())
+            .then(pl.lit("name"))
+            .alias("basis"),
+            pl.when(known)
+            .then("kernel")
+            .otherwise(pl.coalesce("frame_kernel", "name_kernel"))
+            .alias("kernel"),
+            pl.when(known).then("graph").otherwise(pl.coalesce("frame_graph", "name_graph")).alias("graph"),
+        )
+        .drop("frame_kernel", "frame_graph", "name_kernel", "name_graph", "base")
+    )
+
+
+def _graph_of(events: pl.DataFrame, compilation: Compilation) -> pl.DataFrame:
+    """The graph of that key; where several compilations share one (a cache hit), the one of that compile id."""
+    graphs = pl.DataFrame(
+        [
+            (g.key, g.compile_id, compilation.frames[g.frame].rank, g.index)
+            for g in compilation.graphs
+            if g.key
+        ],
+        schema={"hash": pl.String, "compile_id": pl.String, "rank": pl.Int32, "graph": pl.UInt32},
+        orient="row",
+    )
+    keys = ["hash", "rank"]
+    if graphs["rank"].n_unique() <= 1:
+        # One log and several traces: the same program ran on every rank.
+        graphs, keys = graphs.drop("rank"), ["hash"]
+    exact = graphs.unique([*keys, "compile_id"], keep="first", maintain_order=True)
+    any_id = graphs.drop("compile_id").unique(keys, keep="first", maintain_order=True)
+    return (
+        events.join(exact, on=[*keys, "compile_id"], how="left")
+        .join(any_id.rename({"graph": "any_graph"}), on=keys, how="left")
+        .with_columns(pl.coalesce("graph", "any_graph").alias("graph"))
+        .drop("any_graph")
+    )
+
+
+def _single(kernels: pl.DataFrame, keys: list[str], prefix: str) -> pl.DataFrame:
+    """The kernels that ``keys`` tell apart from all others; what is ambiguous is left out."""
+    return (
+        kernels.group_by(keys)
+        .agg(pl.col("kernel").n_unique().alias("count"), pl.col("kernel").first(), pl.col("graph").first())
+        .filter(pl.col("count") == 1)
+        .select(*keys, pl.col("kernel").alias(f"{prefix}_kernel"), pl.col("graph").alias(f"{prefix}_graph"))
+    )

@@ -1,0 +1,1 @@
+"""FLOPs and bytes of ops, and how near kernels come to what the device can do."""

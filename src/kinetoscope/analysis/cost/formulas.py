@@ -1,0 +1,262 @@
+"""FLOPs and bytes of an op call, from its recorded shapes and types. To teach kinetoscope an op, add it to a table.
+
+Bytes are the least that has to cross the memory bus: every input once, every output once. FLOPs of what is not a
+matrix product count one for each arithmetic operation on an element (as ``torch.autograd.profiler`` counts ``add``
+and ``mul``); those ops are bound by memory on every device there is, so the bytes are what matters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+from kinetoscope.analysis.cost import lists, matrix
+from kinetoscope.analysis.cost.call import DTYPES, Call, Cost, broadcast, numel
+
+Formula = Callable[[Call], Cost | None]
+
+# No single op call computes or moves this much in a day; sums of smaller ones fit 64 bits.
+ABSURD = 1 << 53
+
+
+def cost(call: Call) -> Cost | None:
+    """What the call costs at least; null where no formula knows the op, or what it needs was not recorded."""
+    formula = FORMULAS.get(call.name) or next(
+        (f for pattern, f in PATTERNS if pattern.search(call.name)), None
+    )
+    if formula is None:
+        return None
+    try:
+        found = formula(call)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return None  # not the arguments that the formula is written for
+    return found if found and 0 <= found.flops < ABSURD and 0 <= found.bytes < ABSURD else None
+
+
+def _computes_in(call: Call, at: int = 0) -> str:
+    """Vector units compute 16-bit numbers in fp32."""
+    return "fp64" if call.dtype(at) == "fp64" else "fp32"
+
+
+def _tensors(call: Call) -> list[int]:
+    return [at for at in range(len(call.types)) if call.is_tensor(at)]
+
+
+def elementwise(call: Call, operands: int = 1, flops: int = 1, out_bytes: int | None = None) -> Cost:
+    """The first ``operands`` tensors are read (one that follows is where the result goes), one result of their
+    common shape is written: of the widest type among them, or ``out_bytes`` an element. ``flops`` an element."""
+    tensors = _tensors(call)[:operands]
+    result = broadcast([call.shape(at) for at in tensors])
+    width = out_bytes or max(call.size(at) for at in tensors if call.shape(at) or len(tensors) == 1)
+    read = sum(call.footprint(at) for at in tensors)
+    return Cost(flops * numel(result), read + numel(result) * width, _computes_in(call, tensors[0]))
+
+
+def in_place(call: Call, operands: int = 1, flops: int = 1) -> Cost:
+    """As ``elementwise``; the result overwrites the first argument."""
+    return elementwise(call, operands, flops, call.size(0))
+
+
+def copy(call: Call) -> Cost:
+    """(target, source): reads one, writes the other, whatever their types."""
+    return Cost(0, numel(call.shape(0)) * call.size(0) + call.footprint(1), _computes_in(call))
+
+
+def fill(call: Call) -> Cost:
+    return Cost(0, numel(call.shape(0)) * call.size(0), _computes_in(call))
+
+
+def reduction(call: Call) -> Cost:
+    """(input, dimensions, …): reads the input; writes what the reduced dimensions leave (all are, if none is named)."""
+    shape = call.shape(0)
+    reduced = call.integers(1)
+    gone = {d % len(shape) for d in reduced} if reduced else set(range(len(shape)))
+    left = numel([n for d, n in enumerate(shape) if d not in gone])
+    return Cost(numel(shape), call.footprint(0) + left * call.size(0), _computes_in(call))
+
+
+def softmax(call: Call) -> Cost:
+    """Maximum, difference, exponential, sum, quotient: five operations an element; the result may be fp32 (2)."""
+    width = 4 if call.is_true(2) else call.size(0)
+    elements = numel(call.shape(0))
+    return Cost(5 * elements, call.footprint(0) + elements * width, _computes_in(call))
+
+
+def gradient_of_rows(call: Call, operands: int = 2, flops: int = 4) -> Cost:
+    """The backward pass of a softmax or norm: reads ``operands`` tensors of the input's shape, writes one."""
+    elements = numel(call.shape(0))
+    read = sum(call.footprint(at) for at in range(operands))
+    return Cost(flops * elements, read + elements * call.size(0), _computes_in(call))
+
+
+def normalization(call: Call) -> Cost:
+    """Mean, variance, difference, scale, weight, bias: eight operations an element. Reads the input and the small
+    tensors, writes the result."""
+    read = sum(call.footprint(at) for at in _tensors(call))
+    elements = numel(call.shape(0))
+    return Cost(8 * elements, read + elements * call.size(0), _computes_in(call))
+
+
+def lookup(call: Call, rows: int = 0, index: int = 1) -> Cost:
+    """Reads the indices and as many rows as there are, writes the rows."""
+    width = numel(call.shape(rows)[1:]) * call.size(rows)
+    count = numel(call.shape(index))
+    return Cost(0, call.footprint(index) + 2 * count * width, _computes_in(call, rows))
+
+
+def embedding_gradient(call: Call) -> Cost:
+    """(gradient, indices, rows, …): reads both, writes the whole table's gradient."""
+    rows, gradient = int(call.values_at(2)), call.shape(0)
+    table = rows * gradient[-1] * call.size(0)
+    return Cost(numel(gradient), call.footprint(0) + call.footprint(1) + table, _computes_in(call))
+
+
+def pooling(call: Call, result: int) -> Cost:
+    """Reads every tensor, writes one of the shape of argument ``result``."""
+    written = numel(call.shape(result)) * call.size(result)
+    return Cost(0, sum(call.footprint(at) for at in _tensors(call)) + written, _computes_in(call))
+
+
+def max_pooling(call: Call) -> Cost | None:
+    """(input, kernel, stride, padding, dilation, rounded up): reads the input, writes the maxima and their 64-bit
+    indices. Null where the kernel's size was not recorded."""
+    kernel, stride, padding, dilation = (call.integers(at) for at in range(1, 5))
+    up = call.is_true(5)
+    if not kernel or padding is None or dilation is None or up is None:
+        return None
+    shape, written = call.shape(0), 1
+    for i, side in enumerate(shape[-2:]):
+        window, step, pad, spread = (
+            (sizes or kernel)[i % len(sizes or kernel)] for sizes in (kernel, stride, padding, dilation)
+        )
+        reach = side + 2 * pad - spread * (window - 1) - 1
+        places = (reach + step - 1) // step + 1 if up else reach // step + 1
+        # The last window has to start inside of the input or its padding on the left.
+        written *= places - (up and (places - 1) * step >= side + pad)
+    written *= numel(shape[:-2])
+    return Cost(0, call.footprint(0) + written * (call.size(0) + 8), _computes_in(call))
+
+
+def gather(call: Call) -> Cost:
+    """(source, dimension, indices): reads the indices and as many elements, writes them."""
+    return Cost(0, call.footprint(2) + 2 * numel(call.shape(2)) * call.size(0), _computes_in(call))
+
+
+def generated(call: Call) -> Cost | None:
+    """A kernel that Inductor generated: its op records all of the kernel's tensors, read or written, once each.
+    Where it may touch only a part of one (rows of a table, a slice), that says nothing: null."""
+    if re.search(r"embedding|index|gather|scatter|slice|split|nll_loss", call.name):
+        return None
+    tensors = [at for at, name in enumerate(call.types) if name in DTYPES]
+    return Cost(0, sum(call.footprint(at) for at in tensors), "fp32")
+
+
+_REDUCTIONS = "sum mean amax amin prod norm linalg_vector_norm"
+_UNARY = (
+    "abs neg exp exp2 log log2 log1p sqrt rsqrt reciprocal sin cos tanh sigmoid relu silu gelu erf floor ceil round "
+    "square clamp clamp_min clamp_max hardtanh leaky_relu softplus mish elu hardswish hardsigmoid sign bitwise_not"
+)
+_BINARY = (
+    "add sub rsub mul div pow maximum minimum remainder atan2 bitwise_and bitwise_or logical_and logical_or"
+)
+_TESTS = {
+    "isnan": 1,
+    "isinf": 1,
+    "isfinite": 1,
+    "logical_not": 1,
+    "eq": 2,
+    "ne": 2,
+    "lt": 2,
+    "le": 2,
+    "gt": 2,
+    "ge": 2,
+}
+# (operands, operations an element)
+_OTHERS = {
+    "where": (3, 0), "masked_fill": (2, 0), "addcmul": (3, 3), "addcdiv": (3, 3), "lerp": (2, 3),
+    "threshold_backward": (2, 1), "silu_backward": (2, 5), "gelu_backward": (2, 8), "sigmoid_backward": (2, 3),
+    "tanh_backward": (2, 3), "mse_loss": (2, 2), "mse_loss_backward": (3, 3),
+}  # fmt: skip
+
+FORMULAS: dict[str, Formula] = {
+    # Matrix products, convolutions, attention.
+    "aten::mm": matrix.mm,
+    "aten::_int_mm": matrix.mm,
+    "aten::addmm": partial(matrix.mm, a=1, b=2, added=0),
+    "aten::_addmm_activation": partial(matrix.mm, a=1, b=2, added=0),
+    "aten::bmm": matrix.bmm,
+    "aten::baddbmm": partial(matrix.bmm, a=1, b=2, added=0),
+    "aten::mv": matrix.mv,
+    "aten::addmv_": partial(matrix.mv, a=1, added=0),
+    "aten::addmv": partial(matrix.mv, a=1, added=0),
+    "aten::dot": matrix.dot,
+    "aten::_scaled_mm": matrix.scaled_mm,
+    "aten::cudnn_convolution": matrix.cudnn_convolution,
+    "aten::miopen_convolution": matrix.miopen_convolution,
+    "aten::miopen_depthwise_convolution": matrix.miopen_convolution,
+    "aten::convolution": matrix.convolution,
+    "aten::_convolution": matrix.convolution,
+    "aten::_conv_depthwise2d": matrix.depthwise,
+    "aten::convolution_backward": matrix.convolution_backward,
+    "aten::_cudnn_attention_forward": partial(matrix.attention, causal_at=10, heads_first=True),
+    "aten::_cudnn_attention_backward": partial(
+        matrix.attention, causal_at=14, heads_first=True, backward=True
+    ),
+    "aten::_scaled_dot_product_cudnn_attention": partial(matrix.attention, causal_at=6, heads_first=True),
+    "aten::_flash_attention_forward": partial(matrix.attention, causal_at=8, heads_first=False),
+    "aten::_flash_attention_backward": partial(
+        matrix.attention, causal_at=11, heads_first=False, backward=True
+    ),
+    "aten::_efficient_attention_forward": partial(matrix.attention, causal_at=9, heads_first=False),
+    "aten::_efficient_attention_backward": partial(
+        matrix.attention, causal_at=14, heads_first=False, backward=True
+    ),
+    # Elementwise.
+    **{f"aten::{name}": elementwise for name in _UNARY.split()},
+    **{f"aten::{name}_": in_place for name in _UNARY.split()},
+    **{f"aten::{name}": partial(elementwise, operands=2) for name in _BINARY.split()},
+    **{f"aten::{name}_": partial(in_place, operands=2) for name in _BINARY.split()},
+    **{f"aten::{name}": partial(elementwise, operands=n, out_bytes=1) for name, n in _TESTS.items()},
+    **{f"aten::{name}": partial(elementwise, operands=n, flops=each) for name, (n, each) in _OTHERS.items()},
+    **{f"aten::{name}_": partial(in_place, operands=n, flops=each) for name, (n, each) in _OTHERS.items()},
+    "aten::copy_": copy,
+    "aten::fill_": fill,
+    "aten::zero_": fill,
+    # Lists of tensors.
+    "aten::cat": lists.concatenation,
+    "aten::_chunk_cat": lists.chunk_concatenation,
+    "aten::split_with_sizes_copy": lists.split_copy,
+    "aten::_fused_adam_": lists.fused_adam,
+    "aten::_fused_adamw_": lists.fused_adam,
+    "aten::_fused_sgd_": lists.fused_sgd,
+    # Along rows.
+    **{f"aten::{name}": reduction for name in _REDUCTIONS.split()},
+    "aten::_softmax": softmax,
+    "aten::_log_softmax": softmax,
+    "aten::_softmax_backward_data": gradient_of_rows,
+    "aten::_log_softmax_backward_data": gradient_of_rows,
+    "aten::native_layer_norm": normalization,
+    "aten::_fused_rms_norm": normalization,
+    "aten::native_group_norm": normalization,
+    "aten::native_batch_norm": normalization,
+    "aten::cudnn_batch_norm": normalization,
+    "aten::miopen_batch_norm": normalization,
+    "aten::native_layer_norm_backward": partial(gradient_of_rows, flops=12),
+    "aten::native_group_norm_backward": partial(gradient_of_rows, flops=12),
+    "aten::native_batch_norm_backward": partial(gradient_of_rows, flops=12),
+    "aten::cudnn_batch_norm_backward": partial(gradient_of_rows, flops=12),
+    "aten::miopen_batch_norm_backward": partial(gradient_of_rows, flops=12),
+    # Tables.
+    "aten::embedding": lookup,
+    "aten::index_select": partial(lookup, index=2),
+    "aten::embedding_dense_backward": embedding_gradient,
+    "aten::gather": gather,
+    "aten::max_pool2d_with_indices": max_pooling,
+    "aten::max_pool2d_with_indices_backward": partial(pooling, result=1),
+}
+
+PATTERNS: tuple[tuple[re.Pattern[str], Formula], ...] = (
+    (re.compile(r"^triton_(poi|per|red|for)_fused"), generated),
+    (lists.FOREACH, lists.foreach),
+)

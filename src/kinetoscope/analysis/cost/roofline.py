@@ -1,0 +1,237 @@
+"""How near each kernel comes to what its device can do, wherever shapes were recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from kinetoscope.analysis.cost.call import DTYPES, Call, Cost
+from kinetoscope.analysis.cost.formulas import cost
+from kinetoscope.analysis.cost.parameter_lists import listed_elements
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.run import Run
+from kinetoscope.hardware import DeviceSpec, find
+from kinetoscope.trace.model import Trace
+
+ARGUMENTS = ["input_dims", "input_types", "input_strides", "concrete_inputs"]
+BESIDE = ["kernel", "listed"]  # what the recorded arguments leave open
+COUNTED = ["kernel_flops", "kernel_gigabytes"]
+# Kernels whose name says that they round fp32 to tf32 first.
+TF32 = r"tf32|_s1688|s161616gemm_tf32|_TF32_"
+
+COSTED = {
+    "rank": pl.Int32,
+    "device": pl.Int32,
+    "id": pl.UInt32,
+    "name": pl.Categorical,
+    "op_name": pl.Categorical,
+    "shapes": pl.Categorical,
+    "dtype": pl.Categorical,
+    "flops": pl.Int64,
+    "bytes": pl.Int64,
+    "time_ns": pl.Int64,
+    "peak_flops": pl.Float64,
+    "peak_bandwidth": pl.Float64,
+}
+
+
+@remembered
+def costed(trace: Trace) -> pl.DataFrame:
+    """The op calls whose cost is known, one row each, in the order of ``device_events``.
+
+    An op call may launch several kernels; its cost and the device time of all of them stand with the longest.
+
+    Returns:
+        ``rank``, ``device``, ``id`` (row of ``device_events``), ``name`` of that kernel, ``op_name``, ``shapes``
+        (JSON as recorded), ``dtype`` that bounds it, ``flops``, ``bytes`` (see ``op_costs``), ``time_ns`` (of all
+        the call's device work), ``peak_flops`` and ``peak_bandwidth`` (per second; null where the device is not
+        in the table).
+    """
+    host = trace.host_events
+    work = trace.device_events.select("id", "duration_ns", "op").drop_nulls("op")
+    of_longest = pl.col("duration_ns").arg_max()
+    calls = (
+        work.group_by("op")
+        .agg(pl.col("id").get(of_longest), pl.col("duration_ns").sum().alias("time_ns"))
+        .filter(pl.col("time_ns") > 0)
+    )
+    calls = calls.hstack(host.select("name", *ARGUMENTS, *COUNTED)[calls["op"]]).drop_nulls("input_dims")
+    if calls.is_empty():
+        return pl.DataFrame(schema=COSTED)
+    calls = calls.with_columns(
+        trace.device_events["name"].gather(calls["id"]).alias("kernel"), listed_elements(trace, calls)
+    )
+    # Calls are many and distinct ones few: rows are told apart by a 64-bit hash.
+    calls = calls.with_columns(calls.select("name", *ARGUMENTS, *COUNTED, *BESIDE).hash_rows().alias("hash"))
+    known = _known_costs(calls.unique("hash", maintain_order=True))
+    longest = (
+        calls.select("id", "time_ns", "hash")
+        .join(known.select("hash").with_row_index("known"), on="hash")
+        .sort("id")
+    )
+    longest = pl.concat(
+        [
+            longest.select("time_ns"),
+            trace.device_events.select("id", "device", "name")[longest["id"]],
+            known.drop("hash")[longest["known"]],
+        ],
+        how="horizontal",
+    )
+    rounded = matching(longest, "name", TF32) & (longest["dtype"] == "fp32") & longest["matrix"]
+    # What goes through the bus to the host is not bound by the device's memory.
+    by_bus = matching(longest, "name", r"^Memcpy (HtoD|DtoH|PtoP)")
+    return (
+        longest.with_columns(
+            pl.lit(trace.rank, pl.Int32).alias("rank"),
+            pl.when(rounded).then(pl.lit("tf32")).otherwise("dtype").alias("dtype"),
+        )
+        .join(peaks(trace), on=["device", "dtype"], how="left", maintain_order="left")
+        .with_columns(pl.when(~by_bus).then(pl.col("peak_flops", "peak_bandwidth")))
+        .select(pl.col(name).cast(dtype) for name, dtype in COSTED.items())
+    )
+
+
+def _known_costs(distinct: pl.DataFrame) -> pl.DataFrame:
+    """The cost of each distinct call that a formula knows; a trace has hundreds of them."""
+
+    def decoded(text: str | None) -> list[Any]:
+        found = msgspec.json.decode(text) if text else []
+        return found if isinstance(found, list) else []
+
+    costs: list[Cost | None] = []
+    columns = ["name", *BESIDE, *ARGUMENTS, *COUNTED]
+    for name, kernel, listed, *arguments, flops, gigabytes in distinct.select(columns).iter_rows():
+        shapes, types, strides, values = (decoded(text) for text in arguments)
+        found = cost(Call(name, shapes, types, strides, [str(value) for value in values], kernel, listed))
+        if found is not None and gigabytes:  # Inductor knows which of its tensors are both read and written
+            found = found._replace(bytes=round(gigabytes * 1e9), flops=flops or found.flops)
+        costs.append(found)
+    return (
+        distinct.select("hash", op_name="name", shapes="input_dims")
+        .with_columns(
+            pl.Series("flops", [c and c.flops for c in costs], pl.Int64),
+            pl.Series("bytes", [c and c.bytes for c in costs], pl.Int64),
+            pl.Series("dtype", [c and c.dtype for c in costs], pl.String),
+            pl.Series("matrix", [c and c.matrix for c in costs], pl.Boolean),
+        )
+        .filter((pl.col("flops") + pl.col("bytes")) > 0)
+    )
+
+
+def device_spec(trace: Trace, device: int) -> DeviceSpec | None:
+    """What is known of a device of the trace. Where the file's list does not have its number (visible devices are
+    numbered otherwise than physical ones), any entry says, if they all name one product."""
+    listed = {entry.index: entry for entry in trace.devices}
+    if device not in listed and len({entry.name for entry in trace.devices}) != 1:
+        return None
+    entry = listed.get(device, trace.devices[0])
+    return find(entry.name, entry.total_memory_bytes)
+
+
+def peaks(trace: Trace) -> pl.DataFrame:
+    """``peak_flops`` by device and dtype, and ``peak_bandwidth``. A dtype without a unit is computed in fp32."""
+    rows: list[tuple[int, str, float | None, float]] = []
+    for device in trace.device_events["device"].unique():
+        spec = device_spec(trace, device)
+        if spec is not None:
+            dtypes = sorted({name for name, _ in DTYPES.values()} | {"tf32"})
+            rows += [(device, d, spec.peak(d) or spec.peak("fp32"), spec.bandwidth) for d in dtypes]
+    columns = {"device": pl.Int32, "dtype": pl.String, "peak_flops": pl.Float64, "peak_bandwidth": pl.Float64}
+    return pl.DataFrame(rows, columns, orient="row")
+
+
+@remembered
+def roofline(run: Run) -> pl.DataFrame:
+    """One row per kernel, op and shapes, of all ranks, longest first.
+
+    Returns:
+        ``name`` (kernel), ``op_name``, ``shapes``, ``dtype``, ``calls``, ``time_ns``, ``flops`` and ``bytes`` (of
+        all calls), ``flops_per_s``, ``bytes_per_s``, ``flops_share`` and ``bandwidth_share`` of the device's peaks,
+        ``speed_of_light`` (the larger: the time it would take at the peak that bounds it, over the time it took),
+        ``bound`` (``compute`` or ``memory``: which peak that is) and ``refused``. A row that would be above 100 %
+        is refused: the model does not hold for it (data that never left the cache, work that was skipped), so its
+        shares are null. Without a known device the shares are null as well.
+    """
+    table = pl.concat([pl.DataFrame(schema=COSTED), *map(costed, run.traces)])
+    by = ["name", "op_name", "shapes", "dtype"]
+    compute, memory = pl.col("flops") / pl.col("peak_flops"), pl.col("bytes") / pl.col("peak_bandwidth")
+    seconds = pl.col("time_ns") / 1e9
+    shares = ["flops_share", "bandwidth_share", "speed_of_light"]
+    return (
+        table.with_columns(compute.alias("compute_s"), memory.alias("memory_s"))
+        .group_by(by, maintain_order=True)
+        .agg(
+            pl.len().alias("calls"),
+            pl.col("time_ns", "flops", "bytes").sum(),
+            # A sum of nulls would be 0, a rate nobody measured.
+            pl.when(pl.col("compute_s").is_not_null().all())
+            .then(pl.col("compute_s").sum())
+            .alias("flops_share"),
+            pl.when(pl.col("memory_s").is_not_null().all())
+            .then(pl.col("memory_s").sum())
+            .alias("bandwidth_share"),
+        )
+        .with_columns(
+            (pl.col("flops") / seconds).alias("flops_per_s"),
+            (pl.col("bytes") / seconds).alias("bytes_per_s"),
+            pl.col("flops_share") / seconds,
+            pl.col("bandwidth_share") / seconds,
+        )
+        .with_columns(
+            pl.max_horizontal("flops_share", "bandwidth_share").alias("speed_of_light"),
+            pl.when(pl.col("flops_share") > pl.col("bandwidth_share"))
+            .then(pl.lit("compute"))
+            .when(pl.col("bandwidth_share").is_not_null())
+            .then(pl.lit("memory"))
+            .alias("bound"),
+        )
+        .with_columns((pl.col("speed_of_light") > 1).fill_null(False).alias("refused"))
+        .with_columns(pl.when(~pl.col("refused")).then(pl.col(*shares, "bound")))
+        .select(
+            *by,
+            "calls",
+            "time_ns",
+            "flops",
+            "bytes",
+            "flops_per_s",
+            "bytes_per_s",
+            *shares,
+            "bound",
+            "refused",
+        )
+        .sort("time_ns", descending=True)
+    )
+
+
+@remembered
+def kernel_roofline(run: Run) -> pl.DataFrame:
+    """By kernel ``name``: ``flops`` and ``bytes`` (null unless every launch's cost is known), ``speed_of_light``
+    (over the calls whose model holds: the time they would take at their peaks, over the time they took),
+    ``costed_launches``, ``refused_launches`` and ``launches``."""
+    names = [trace.device_events.select("name") for trace in run.traces]
+    counts = (
+        pl.concat([pl.DataFrame(schema={"name": pl.Categorical}), *names])
+        .group_by("name")
+        .agg(pl.len().alias("launches"))
+    )
+    holds = ~pl.col("refused") & pl.col("speed_of_light").is_not_null()
+    ideal = (pl.col("speed_of_light") * pl.col("time_ns")).filter(holds).sum()
+    costs = (
+        roofline(run)
+        .group_by("name")
+        .agg(
+            pl.col("calls").sum().alias("costed_launches"),
+            pl.col("calls").filter(pl.col("refused")).sum().alias("refused_launches"),
+            pl.col("flops", "bytes").sum(),
+            pl.when(holds.any()).then(ideal / pl.col("time_ns").filter(holds).sum()).alias("speed_of_light"),
+        )
+    )
+    every = pl.col("costed_launches") == pl.col("launches")
+    return (
+        counts.join(costs, on="name")
+        .with_columns(pl.when(every).then(pl.col("flops", "bytes")))
+        .select("name", "flops", "bytes", "speed_of_light", "costed_launches", "refused_launches", "launches")
+    )

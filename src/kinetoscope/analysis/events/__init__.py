@@ -1,0 +1,1 @@
+"""Events by what encloses them and what they are called, and the names that PyTorch, CUDA and HIP write."""

@@ -1,0 +1,40 @@
+"""Launch calls whose device work is not in the recording."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.trace.model import Trace
+
+# The calls of CUDA and HIP that put work on a device. Queries, allocations, waits and host callbacks have
+# correlation ids as well.
+LAUNCH = r"^(cuda|cu|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel|^(cuda|cu|hip)(Memcpy|Memset|GraphLaunch)"
+
+
+@remembered
+def unanswered_launches(trace: Trace) -> pl.DataFrame:
+    """``host_events`` of the launches that no device event answers, with ``rank`` and ``device``.
+
+    A call does not say which device it was for: it is counted where its thread's last answered launch went (its
+    next one, if it has no earlier), and on the recording's first device where its thread has none. Nothing is
+    counted in a recording without any device event, for it has no device to count it on.
+    """
+    host, device = trace.host_events, trace.device_events
+    is_call = matching(host, "name", LAUNCH) & host["correlation"].is_not_null()
+    calls = host.select("id", "lane").filter(is_call)
+    answered = device.select(pl.col("launch").alias("id"), "device").drop_nulls("id").unique("id")
+    calls = calls.join(answered, on="id", how="left", maintain_order="left")
+    elsewhere = device["device"].min() if len(device) else None
+    guessed = pl.coalesce(
+        pl.col("device").forward_fill().over("lane"),
+        pl.col("device").backward_fill().over("lane"),
+        pl.lit(elsewhere, pl.Int32),
+    )
+    unanswered = calls.select("id", guessed.alias("device")).filter(
+        calls["device"].is_null() & pl.col("device").is_not_null()
+    )
+    return host[unanswered["id"]].with_columns(
+        unanswered["device"], pl.lit(trace.rank, pl.Int32).alias("rank")
+    )

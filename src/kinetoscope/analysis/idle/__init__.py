@@ -1,0 +1,1 @@
+"""When a device did nothing, why, and who was waited for."""

@@ -1,0 +1,173 @@
+"""What host threads were doing that keeps them from launching work: the reasons a device can be idle."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.time.layers import overlay
+from kinetoscope.analysis.time.window import Window, window
+from kinetoscope.trace.model import Trace
+
+CAUSES = [
+    "launch-bound",
+    "synchronization",
+    "data-loading",
+    "host-op",
+    "allocator",
+    "compilation",
+    "waiting-for-rank",
+    "start-or-end",
+    "unexplained",
+]
+CAUSE = pl.Enum(CAUSES)
+
+# What a host event's name says, most telling first: a cudaMalloc inside a compilation is the compilation's.
+NAMED: tuple[tuple[str, str], ...] = (
+    (
+        "compilation",
+        r" \(dynamo_timed\)$"  # torch marks every timed phase of Dynamo, AOTAutograd and Inductor so
+        r"|^(dynamo|entire_frame_compile|backend_compile|inductor_compile|code_gen|compile_attempt_\d+)$"
+        r"|^(CachingAutotuner\.|async_compile\.|CUDAGraphNode\.record)"
+        r"|torch/_dynamo/convert_frame\.py\(\d+\): (_compile|compile_inner)$"
+        r"|triton/compiler/compiler\.py\(\d+\): compile$",
+    ),
+    (
+        "data-loading",
+        r"^enumerate\(DataLoader\)#|torch/utils/data/dataloader\.py\(\d+\): __next__$",
+    ),
+    (
+        "allocator",
+        r"^(cuda|hip)(Ext)?(Host)?(Malloc|Free)|^cudaHostAlloc|^cu_?Mem(Create|Map|Unmap|Release|SetAccess|Alloc|Free|AddressReserve)",
+    ),
+    ("waiting-for-rank", r"^(gloo|mpi|ucc|nccl|c10d):+(monitored_)?barrier|^gloo:|^c10d::barrier"),
+    (
+        "synchronization",
+        r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|^(cuda|hip)Memcpy$|^hipMemcpyWithStream$",
+    ),
+)
+
+# Which cause names a stretch that several fit. The profiler's own overhead stands before a long op around it.
+PRIORITY = [*(cause for cause, _ in NAMED), "overhead", "host-op", "unexplained"]
+
+# A thread that is on its way to a launch records something every few hundred microseconds at the least: between two
+# ops of the recordings that this was written on, eager Python takes 5 to 200 µs. A longer silence has another cause.
+SILENCE_NS = 1_000_000
+
+STEP = r"^ProfilerStep[#*]"
+
+
+@remembered
+def host_causes(trace: Trace) -> pl.DataFrame:
+    """For each thread that launches device work, the stretches in which something known keeps it from launching.
+
+    Returns:
+        ``lane``, ``start_ns``, ``end_ns``, ``cause`` and ``host_event`` (row of ``host_events``; null where
+        nothing was recorded), disjoint per lane and sorted. ``host-op``: an event's own time, ``SILENCE_NS`` or
+        more without anything recorded inside it, or the profiler's own overhead, which stops every thread.
+        ``unexplained``: a silence with no event, or only a step's annotation, around it.
+    """
+    host = trace.host_events.select(
+        "id",
+        "category",
+        "name",
+        "lane",
+        "parent",
+        "start_ns",
+        end_ns=pl.col("start_ns") + pl.col("duration_ns"),
+    )
+    lanes = host["lane"].gather(trace.device_events["launch"].drop_nulls()).unique()
+    overhead = host.filter(matching(host, "category", "^overhead$"))
+    host = host.filter(pl.col("lane").is_in(lanes.implode()))
+    found = pl.concat(
+        [
+            _named(host),
+            overhead.drop("lane")
+            .join(lanes.to_frame("lane"), how="cross")
+            .select("lane", "start_ns", "end_ns", pl.lit("overhead").alias("cause"), host_event="id"),
+            _silences(host, window(trace)),
+        ]
+    )
+    # One cause's events may nest (phases of a compilation): the outermost stands for them.
+    reached = pl.col("end_ns").cum_max().shift(1).over("lane", "cause")
+    found = (
+        found.sort("lane", "cause", "start_ns", -(pl.col("end_ns")))
+        .filter((pl.col("start_ns") >= reached).fill_null(True))
+        .with_row_index("row")
+    )
+    cut = overlay({cause: found.filter(pl.col("cause") == cause) for cause in PRIORITY}, ["lane"])
+    row = cut.select(pl.coalesce(PRIORITY)).to_series()
+    return cut.select("lane", "start_ns", "end_ns").with_columns(
+        found["cause"].replace("overhead", "host-op").gather(row).cast(CAUSE),
+        found["host_event"].gather(row),
+    )
+
+
+def _named(host: pl.DataFrame) -> pl.DataFrame:
+    """The host events whose name is in ``NAMED``."""
+    names = host.select(pl.col("name").unique())
+    text = pl.col("name").cast(pl.String)
+    causes = pl.coalesce(pl.when(text.str.contains(pattern)).then(pl.lit(cause)) for cause, pattern in NAMED)
+    known = names.with_columns(causes.alias("cause")).drop_nulls("cause")
+    few = host.filter(pl.col("name").is_in(known["name"].implode()))
+    return few.join(known, on="name").select("lane", "start_ns", "end_ns", "cause", host_event="id")
+
+
+def _silences(host: pl.DataFrame, within: Window) -> pl.DataFrame:
+    """The stretches of ``SILENCE_NS`` or more in which a thread starts and ends nothing, with what is around them."""
+    silence = pl.col("end_ns") - pl.col("start_ns") >= SILENCE_NS
+    goes_on = pl.col("lane").shift(-1) == pl.col("lane")
+    following = pl.when(goes_on).then(pl.col("start_ns").shift(-1)).otherwise(within.end_ns)
+    # From each event's start to the next one's: few are long, and only in those do ends have to be looked at.
+    quiet = pl.concat(
+        [
+            host.select("lane", "start_ns", following.alias("end_ns"), event="id").filter(silence),
+            host.group_by("lane")
+            .agg(
+                start_ns=pl.lit(within.start_ns, pl.Int64),
+                end_ns=pl.col("start_ns").min(),
+                event=pl.lit(None, pl.UInt32),
+            )
+            .filter(silence),
+        ]
+    ).with_row_index("quiet")
+    opened = _around(host, quiet.select("quiet", "event"))
+    ends = opened.join(quiet.drop("event"), on="quiet").filter(
+        pl.col("until").is_between("start_ns", "end_ns", "left")
+    )
+    stretches = (
+        pl.concat(
+            [quiet.drop("event"), ends.select("quiet", "lane", pl.col("until").alias("start_ns"), "end_ns")]
+        )
+        .sort("quiet", "start_ns")
+        .with_columns(pl.col("start_ns").shift(-1).over("quiet").fill_null(pl.col("end_ns")).alias("end_ns"))
+        .filter(silence)
+        .with_row_index("stretch")
+    )
+    still_open = (
+        stretches.join(opened, on="quiet")
+        .filter(pl.col("until") > pl.col("start_ns"))
+        .sort("stretch", "level")
+        .unique("stretch", keep="first")
+        .select("stretch", host_event="event")
+    )
+    steps = host["id"].filter(matching(host, "name", STEP))
+    nameless = pl.col("host_event").is_null() | pl.col("host_event").is_in(steps.implode())
+    return stretches.join(still_open, on="stretch", how="left").select(
+        "lane",
+        "start_ns",
+        "end_ns",
+        pl.when(nameless).then(pl.lit("unexplained")).otherwise(pl.lit("host-op")).alias("cause"),
+        "host_event",
+    )
+
+
+def _around(host: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """For each row's ``event``, itself and everything around it: ``level`` (0: itself) and when it ends (``until``)."""
+    tree = host.select("parent", event="id", until="end_ns")
+    found = [pl.DataFrame(schema={**rows.schema, "until": pl.Int64, "level": pl.Int32})]
+    while len(rows := rows.drop_nulls("event").join(tree, on="event")):
+        found.append(rows.drop("parent").with_columns(pl.lit(len(found) - 1, pl.Int32).alias("level")))
+        rows = rows.select(found[0].columns[0], event="parent")
+    return pl.concat(found)

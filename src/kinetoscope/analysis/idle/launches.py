@@ -1,0 +1,153 @@
+"""The calls that put work on a device: what they cost the host, and how far ahead of the device they run."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.unanswered import LAUNCH
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time.window import window
+from kinetoscope.trace.model import Trace
+
+LAUNCHES = {
+    "rank": pl.Int32,
+    "device": pl.Int32,
+    "launch": pl.UInt32,
+    "lane": pl.UInt32,
+    "start_ns": pl.Int64,
+    "host_ns": pl.Int64,
+    "works": pl.UInt32,
+    "first_start_ns": pl.Int64,
+    "last_end_ns": pl.Int64,
+    "device_ns": pl.Int64,
+    "latency_ns": pl.Int64,
+    "depth": pl.UInt32,
+    "step": pl.UInt32,
+}
+
+
+@remembered
+def launches(trace: Trace) -> pl.DataFrame:
+    """One row per launch call that device work answers, in order of time.
+
+    Returns:
+        ``rank``, ``device``, ``launch`` (row of ``host_events``), ``lane``, ``start_ns``, ``host_ns`` (the call's
+        duration), ``works`` (device events it put there: many behind one graph launch), ``first_start_ns``,
+        ``last_end_ns`` and ``device_ns`` (sum of durations) of that work, ``latency_ns`` (from the call's start to
+        the first work's start), ``depth`` (launches of this device, this one included, that had been made and whose
+        work had not ended when the call was made: how far ahead the host is; 1 when the device has nothing else)
+        and ``step``.
+    """
+    host = trace.host_events
+    answered = (
+        trace.device_events.filter(pl.col("launch").is_not_null())
+        .group_by("launch", maintain_order=True)
+        .agg(
+            pl.col("device").first(),
+            pl.len().alias("works"),
+            pl.col("start_ns").min().alias("first_start_ns"),
+            (pl.col("start_ns") + pl.col("duration_ns")).max().alias("last_end_ns"),
+            pl.col("duration_ns").sum().alias("device_ns"),
+            pl.col("step").first(),
+        )
+    )
+    table = answered.with_columns(
+        pl.lit(trace.rank, pl.Int32).alias("rank"),
+        host["lane"].gather(answered["launch"]).alias("lane"),
+        host["start_ns"].gather(answered["launch"]).alias("start_ns"),
+        host["duration_ns"].gather(answered["launch"]).alias("host_ns"),
+    ).sort("start_ns")
+    table = table.with_columns((pl.col("first_start_ns") - pl.col("start_ns")).alias("latency_ns"))
+    over = pl.int_range(pl.len(), dtype=pl.UInt32).over("device")
+    ended = table.select("device", pl.col("last_end_ns").alias("start_ns")).sort("start_ns")
+    ended = ended.with_columns((over + 1).alias("ended"))
+    table = table.with_columns(over.alias("made")).join_asof(
+        ended, on="start_ns", by="device", check_sortedness=False
+    )
+    depth = (pl.col("made") + 1 - pl.col("ended").fill_null(0)).cast(pl.UInt32)
+    return table.with_columns(depth.alias("depth")).select(pl.col(n).cast(d) for n, d in LAUNCHES.items())
+
+
+@remembered
+def launch_statistics(run: Run) -> pl.DataFrame:
+    """One row per rank and device: how its launches went.
+
+    Returns:
+        ``launches``, ``launches_per_step`` (mean; null without steps), ``works_per_launch`` (mean; above 1 with
+        graphs), ``host_ns`` (all calls), ``host_median_ns``, ``host_p90_ns``, ``latency_median_ns``,
+        ``latency_p10_ns``, ``latency_p90_ns``, ``depth_median`` and ``depth_max``, ``empty`` (launches that found
+        the device with nothing to do), ``short`` (launches whose call took the host longer than their work took the
+        device) and ``short_device_ns`` (what that work took), and ``host_ns_per_launch``: the host's time between
+        the starts of two launches of one thread, at the median: what one launch costs with all the Python and
+        dispatch around it.
+    """
+    table = pl.concat([pl.DataFrame(schema=LAUNCHES), *map(launches, run.traces)]).with_columns(
+        (pl.col("start_ns") - pl.col("start_ns").shift(1)).over("rank", "lane").alias("apart_ns")
+    )
+    steps = {trace.rank: len(trace.steps) or None for trace in run.traces}
+    short = pl.col("host_ns") > pl.col("device_ns")
+    return (
+        table.group_by("rank", "device")
+        .agg(
+            pl.len().alias("launches"),
+            pl.col("step").is_not_null().sum().alias("launches_per_step"),
+            pl.col("works").mean().alias("works_per_launch"),
+            pl.col("host_ns").sum(),
+            pl.col("host_ns").median().alias("host_median_ns"),
+            pl.col("host_ns").quantile(0.9, "linear").alias("host_p90_ns"),
+            pl.col("latency_ns").median().alias("latency_median_ns"),
+            pl.col("latency_ns").quantile(0.1, "linear").alias("latency_p10_ns"),
+            pl.col("latency_ns").quantile(0.9, "linear").alias("latency_p90_ns"),
+            pl.col("depth").median().alias("depth_median"),
+            pl.col("depth").max().alias("depth_max"),
+            (pl.col("depth") == 1).sum().alias("empty"),
+            short.sum().alias("short"),
+            pl.col("device_ns").filter(short).sum().alias("short_device_ns"),
+            pl.col("apart_ns").median().alias("host_ns_per_launch"),
+        )
+        .with_columns(
+            pl.col("launches_per_step")
+            / pl.col("rank").replace_strict(steps, return_dtype=pl.Int64, default=None)
+        )
+        .sort("rank", "device")
+    )
+
+
+def queue_depth(trace: Trace, points: int = 200) -> pl.DataFrame:
+    """The depth of each device's queue over the window, in ``points`` equal stretches.
+
+    Returns:
+        ``device``, ``start_ns`` (of the stretch), ``launches`` made in it, ``depth_mean`` and ``depth_max`` at them;
+        stretches without a launch are left out.
+    """
+    within = window(trace)
+    width = max(within.length_ns // points, 1)
+    inside = launches(trace).filter(pl.col("start_ns").is_between(within.start_ns, within.end_ns, "left"))
+    stretch = (pl.col("start_ns") - within.start_ns) // width * width + within.start_ns
+    return (
+        inside.group_by("device", stretch.alias("start_ns"))
+        .agg(
+            pl.len().alias("launches"),
+            pl.col("depth").mean().alias("depth_mean"),
+            pl.col("depth").max().alias("depth_max"),
+        )
+        .sort("device", "start_ns")
+    )
+
+
+def launch_calls(trace: Trace) -> pl.DataFrame:
+    """The launching calls by ``name``, answered or not: ``calls``, ``host_ns``, ``median_ns``; most time first."""
+    host = trace.host_events
+    return (
+        host.select("name", "duration_ns")
+        .filter(matching(host, "name", LAUNCH))
+        .group_by("name")
+        .agg(
+            pl.len().alias("calls"),
+            pl.col("duration_ns").sum().alias("host_ns"),
+            pl.col("duration_ns").median().alias("median_ns"),
+        )
+        .sort("host_ns", descending=True)
+    )

@@ -1,0 +1,94 @@
+"""Puts every device event into a category, by the table in ``taxonomy``."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from kinetoscope.analysis.events.enclosing import caller, nearest
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.kernels import taxonomy
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.trace.model import Trace
+
+CATEGORY = pl.Categorical
+
+
+@remembered
+def categories(trace: Trace) -> pl.Series:
+    """The category of each row of ``device_events``, in its order.
+
+    Copies and memsets are what the file says they are. A kernel with a recorded collective is communication;
+    every other is the first rule of ``taxonomy.RULES`` that fits its name, the op that launched it, and what is
+    around that op; the rest is "other". Rules are tried once for each distinct combination of the three.
+    """
+    device, host = trace.device_events, trace.host_events
+    contexts = [rule.under for rule in taxonomy.RULES if rule.under is not None]
+    called_by = caller(device)
+    launched = device.select(
+        "kind",
+        "name",
+        pl.col("collective").is_not_null().alias("is_collective"),
+        host["name"].gather(device["op"]).alias("op_name"),
+        *(
+            _inside(host, pattern).gather(called_by).fill_null(False).alias(f"under_{i}")
+            for i, pattern in enumerate(contexts)
+        ),
+    )
+    keys = launched.columns
+    distinct = launched.unique(maintain_order=True)
+    decided = distinct.with_columns(
+        classify(
+            distinct["kind"].cast(pl.String),
+            distinct["name"].cast(pl.String),
+            distinct["is_collective"],
+            distinct["op_name"].cast(pl.String),
+            {pattern: distinct[f"under_{i}"] for i, pattern in enumerate(contexts)},
+        )
+        .cast(CATEGORY)
+        .alias("category")
+    )
+    return launched.join(decided, on=keys, how="left", nulls_equal=True, maintain_order="left")["category"]
+
+
+def classify(
+    kind: pl.Series,
+    name: pl.Series,
+    is_collective: pl.Series,
+    op_name: pl.Series,
+    under: dict[str, pl.Series],
+) -> pl.Series:
+    """The category of each combination; ``under`` says for each rule's pattern whether it fits something around."""
+    table = pl.DataFrame(
+        {"kind": kind, "name": name, "op": op_name, "is_collective": is_collective}
+        | {f"under {pattern}": fits for pattern, fits in under.items()}
+    )
+    category = (
+        pl.when(pl.col("kind") == "memcpy")
+        .then(pl.lit(taxonomy.COPY))
+        .when(pl.col("kind") == "memset")
+        .then(pl.lit(taxonomy.MEMSET))
+        .when(pl.col("is_collective"))
+        .then(pl.lit(taxonomy.COMMUNICATION))
+    )
+    for rule in taxonomy.RULES:
+        category = category.when(_fits(rule)).then(pl.lit(rule.category))
+    return table.select(category.otherwise(pl.lit(taxonomy.OTHER)).alias("category")).to_series()
+
+
+def _fits(rule: taxonomy.Rule) -> pl.Expr:
+    conditions: list[pl.Expr] = []
+    if rule.kernel is not None:
+        conditions.append(pl.col("name").str.contains(f"(?i){rule.kernel}"))
+    if rule.op is not None:
+        conditions.append(pl.col("op").str.contains(f"(?i){rule.op}").fill_null(False))
+    if rule.under is not None:
+        conditions.append(pl.col(f"under {rule.under}"))
+    return pl.all_horizontal(conditions)
+
+
+def _inside(host: pl.DataFrame, pattern: str) -> pl.Series:
+    """Whether each host event is, or is inside, one whose name the pattern fits."""
+    fits = matching(host, "name", f"(?i){pattern}")
+    if not fits.any():
+        return fits
+    return nearest(host, fits).is_not_null()

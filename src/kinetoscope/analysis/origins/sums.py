@@ -1,0 +1,104 @@
+"""Where device time went: by kernel, and by everything a kernel belongs to."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from kinetoscope.analysis.kernels.names import short_names
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.origins.belonging import OUTSIDE, UNATTRIBUTED, belonging
+from kinetoscope.analysis.run import Run
+from kinetoscope.errors import UsageError
+
+# What device time can be summed by, and the column of `belonging` that says it.
+BY = {
+    "kernel": "name",
+    "category": "category",
+    "graph": "graph",
+    "step": "step_name",
+    "stream": "stream",
+    "op": "op_name",
+    "annotation": "annotation",
+    "module": "module",
+}
+
+
+def kernels(run: Run, by: str = "kernel", category: str | None = None) -> pl.DataFrame:
+    """Device time summed by ``by`` (a key of ``BY``), of one category or of all, most first.
+
+    Returns:
+        The key's column (named ``by``) and ``category`` (the one with most of the row's time), ``launches`` (device
+        events), ``device_time_ns`` (sum), ``share_of_device_time`` (of all device time, filtered or not),
+        ``mean_ns``, ``median_ns``, ``min_ns``, ``max_ns``, ``p90_ns`` of the durations. Quantiles interpolate
+        linearly between the two nearest ranks, so the median of an even count is the mean of the middle two.
+
+    Raises:
+        UsageError: ``by`` or ``category`` is not one there is.
+    """
+    if by not in BY:
+        raise UsageError(f"kernels cannot be summed by {by!r}", mend=f"one of: {', '.join(BY)}")
+    table = belonging(run)
+    total = int(table["duration_ns"].sum())
+    if category is not None:
+        present = table["category"].unique().cast(pl.String).sort().to_list()
+        if category not in present:
+            raise UsageError(
+                f"no device time of category {category!r} here", mend=f"one of: {', '.join(present)}"
+            )
+        table = table.filter(pl.col("category").cast(pl.String) == category)
+    return summed(table, BY[by], total).rename({BY[by]: by} if by != "category" else {})
+
+
+def summed(table: pl.DataFrame, key: str, total_ns: int) -> pl.DataFrame:
+    """The rows of ``kernels`` for one grouping column of a table of work."""
+    duration = pl.col("duration_ns")
+    rows = table.group_by(key, maintain_order=True).agg(
+        pl.len().cast(pl.Int64).alias("launches"),
+        duration.sum().alias("device_time_ns"),
+        duration.mean().alias("mean_ns"),
+        duration.median().alias("median_ns"),
+        duration.min().alias("min_ns"),
+        duration.max().alias("max_ns"),
+        duration.quantile(0.9, "linear").alias("p90_ns"),
+    )
+    if key != "category":
+        rows = rows.join(_main(table, key, "category"), on=key, how="left", nulls_equal=True)
+    return rows.with_columns(
+        (pl.col("device_time_ns") / max(total_ns, 1)).alias("share_of_device_time")
+    ).sort("device_time_ns", "launches", pl.col(key).cast(pl.String), descending=[True, True, False])
+
+
+def _main(table: pl.DataFrame, key: str, of: str) -> pl.DataFrame:
+    """The value of column ``of`` that has most of each key's time."""
+    return (
+        table.group_by(key, of)
+        .agg(pl.col("duration_ns").sum())
+        .sort("duration_ns", pl.col(of).cast(pl.String), descending=[True, False])
+        .unique(key, keep="first", maintain_order=True)
+        .drop("duration_ns")
+    )
+
+
+@remembered
+def kernel_rows(run: Run) -> pl.DataFrame:
+    """One row a kernel name, copies and memsets included, as the report shows them: ``kernels`` with ``kind``,
+    ``short_name``, ``graph`` (the compiled graph with most of its time; null if that is none) and ``ops`` (who
+    launched it, most time first: structs of name, launches, device_time_ns)."""
+    table = belonging(run)
+    inside = pl.col("graph").cast(pl.String).is_in([OUTSIDE["graph"], UNATTRIBUTED]).not_()
+    rows = kernels(run).rename({"kernel": "name"})
+    for details in (_ops(table), _main(table.filter(inside), "name", "graph"), _main(table, "name", "kind")):
+        rows = rows.join(details, on="name", how="left", maintain_order="left")
+    shorts = short_names(rows["name"].cast(pl.String))
+    return rows.with_columns(pl.Series("short_name", shorts, pl.String))
+
+
+def _ops(table: pl.DataFrame) -> pl.DataFrame:
+    """(name, ops): which ops launched each kernel."""
+    return (
+        table.group_by("name", "op_name")
+        .agg(pl.len().cast(pl.Int64).alias("launches"), pl.col("duration_ns").sum().alias("device_time_ns"))
+        .sort("device_time_ns", "launches", pl.col("op_name").cast(pl.String), descending=[True, True, False])
+        .group_by("name", maintain_order=True)
+        .agg(pl.struct(pl.col("op_name").alias("name"), "launches", "device_time_ns").alias("ops"))
+    )

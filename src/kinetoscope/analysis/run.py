@@ -1,0 +1,138 @@
+"""What analyses and rules are given: the traces of one run, its compilation, its manifest, its devices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kinetoscope.analysis.ranks import distinct
+from kinetoscope.errors import NotATraceError
+from kinetoscope.recording import manifest as manifests
+from kinetoscope.recording.manifest import Manifest
+from kinetoscope.trace.model import Source, Trace
+
+if TYPE_CHECKING:
+    from kinetoscope.compilation.model import Compilation
+
+Progress = Callable[[Path, int, int], None]
+
+TRACE_FILE = re.compile(r"\.json(?:\.gz|\.zst)?$")
+
+
+@dataclass(frozen=True, eq=False)  # identity: analyses remember their result per run
+class Run:
+    """One run as it was recorded: every rank's trace, and whatever else is known of it.
+
+    ``unread`` names what stands in a folder of traces and is none, with the reason.
+    """
+
+    traces: tuple[Trace, ...]
+    manifest: Manifest | None = None
+    compilation: Compilation | None = None
+    folder: Path | None = None
+    unread: tuple[str, ...] = ()
+
+
+def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
+    """Read recordings, traces, compile logs or folders of them.
+
+    Compile logs are joined to whatever traces stand beside them; alone they make a run whose trace is empty.
+    Several recordings are taken for one run of several hosts: its ranks are those of all of them, its command,
+    environment and measurements those of the first.
+
+    Args:
+        progress: called now and then with a trace's path, the bytes of it read so far, and its size.
+
+    Raises:
+        InputError: an input cannot be used; the message says why.
+    """
+    from kinetoscope.compilation.log import sources
+
+    def read(path: Path, rank: int | None = None) -> Trace:
+        from kinetoscope.trace.read import read
+
+        return read(path, rank=rank, progress=None if progress is None else partial(progress, path))
+
+    traces: list[Trace] = []
+    recorded: list[Trace] = []
+    logs: list[Path] = []
+    unread: list[str] = []
+    recordings: dict[Path, Manifest] = {}
+    for item in chain.from_iterable(map(_recordings_in, map(Path, inputs))):
+        if manifests.is_recording(item):
+            manifest = recordings[item] = manifests.read(item)
+            recorded += [read(item / r.trace, rank=r.rank) for r in manifest.ranks if r.trace]
+            logs += [item] if sources.has_compile_log(item) else []
+        elif item.is_dir():
+            logs += [item] if sources.has_compile_log(item) else []
+            files = [path for path in sorted(item.iterdir()) if TRACE_FILE.search(path.name)]
+            inside, others = _those_that_are_traces(files or ([] if logs else [item]), read)
+            traces += inside
+            unread += others
+        elif item.is_file() and sources.has_compile_log(item):
+            logs.append(item)
+        else:
+            traces.append(read(item))
+    compilation = sources.load(*logs) if logs else None
+    if compilation is not None and not traces and not recorded:
+        recorded.append(_no_events(compilation))
+    return Run(
+        distinct([*recorded, *traces], recorded),
+        _of_all_hosts(list(recordings.values())),
+        compilation,
+        next(iter(recordings), None),
+        tuple(unread),
+    )
+
+
+def _those_that_are_traces(
+    files: Sequence[Path], read: Callable[[Path], Trace]
+) -> tuple[list[Trace], list[str]]:
+    """The traces among the files of a folder, and a sentence on each that is none.
+
+    Raises:
+        InputError: none is a trace, or one cannot be read at all.
+    """
+
+    def attempt(file: Path) -> Trace | NotATraceError:
+        try:
+            return read(file)
+        except NotATraceError as error:
+            return error
+
+    found = [attempt(file) for file in files]
+    traces = [one for one in found if isinstance(one, Trace)]
+    others = [one for one in found if isinstance(one, NotATraceError)]
+    if others and not traces:
+        raise others[0]
+    return traces, [f"{error.where} was left out: {error.what}" for error in others]
+
+
+def _of_all_hosts(recorded: Sequence[Manifest]) -> Manifest | None:
+    if not recorded:
+        return None
+    ranks = tuple(rank for manifest in recorded for rank in manifest.ranks)
+    return msgspec.structs.replace(recorded[0], ranks=ranks)
+
+
+def _recordings_in(item: Path) -> list[Path]:
+    """The recordings that stand in a folder; else the item itself."""
+    if not item.is_dir() or manifests.is_recording(item):
+        return [item]
+    return [inside for inside in sorted(item.iterdir()) if manifests.is_recording(inside)] or [item]
+
+
+def _no_events(compilation: Compilation) -> Trace:
+    """What stands for the trace where there are compile logs only."""
+    from kinetoscope.trace import schema
+
+    first = compilation.sources[0]
+    tables: dict[str, Any] = {name: schema.empty(columns) for name, columns in schema.TABLES.items()}
+    return Trace(Source(first.path, first.bytes, 0, first.rank), **tables)

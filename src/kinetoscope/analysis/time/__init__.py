@@ -1,0 +1,1 @@
+"""Windows, steps, busy time and memory over time."""

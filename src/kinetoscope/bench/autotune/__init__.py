@@ -1,0 +1,1 @@
+"""Which kernels are worth tuning, their configurations tried, and what the winners promise."""

@@ -1,0 +1,139 @@
+"""`bench --max-autotune`: the kernels worth tuning, tuned; their winners written and their graphs replayed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from kinetoscope.bench.autotune.apply import Applied, winners, write
+from kinetoscope.bench.autotune.configurations import Configuration, Tuned, tune_kernel
+from kinetoscope.bench.autotune.promise import Promise, promise
+from kinetoscope.bench.autotune.worth import Copy, Worth, choose, copies, time_cold, worth
+from kinetoscope.bench.kernels import replica
+from kinetoscope.bench.kernels.generated import Module, ReplayError
+from kinetoscope.bench.kernels.modules import ModuleResult, load, time_module
+from kinetoscope.bench.kernels.timing import Subject, compare
+from kinetoscope.bench.measure.device import Bench
+from kinetoscope.errors import KinetoscopeError
+from kinetoscope.hardware import spec
+
+# Of replaying a graph with its winners and without, at least.
+REPLAY_SECONDS = 5.0
+
+Say = Callable[[str], None]
+
+
+class Campaign(NamedTuple):
+    """What came of it; the fields are those of the worker's result."""
+
+    tuned: tuple[Tuned, ...]
+    worth: tuple[Worth, ...]
+    copies: tuple[Copy, ...]
+    problems: tuple[str, ...]
+    modules: tuple[ModuleResult, ...] = ()
+    applied: Applied | None = None
+    promises: tuple[Promise, ...] = ()
+
+
+def run(
+    subjects: Sequence[Subject],
+    benches: Callable[[str], Bench],
+    *,
+    configurations: Sequence[Configuration],
+    seconds: float,
+    limit: int,
+    apply_in: Path | None,
+    say: Say,
+) -> Campaign:
+    """Tune kernels; of several only the ``limit`` that could win most, and only if there is something to win.
+
+    Args:
+        configurations: to try besides Inductor's own.
+        seconds: of measuring in one session, at most.
+        apply_in: write the winners there and replay their graphs with and without them.
+
+    Raises:
+        KinetoscopeError: none of the kernels has configurations.
+    """
+    triton = [subject for subject in subjects if subject.kernel.kind == "triton"]
+    if not triton:
+        raise KinetoscopeError(
+            f"none of these {len(subjects)} kernels has configurations to choose from",
+            where=str(subjects[0].module.path),
+            mend="Inductor's C++ kernels have none, its Triton kernels have: record on a GPU",
+        )
+    problems: list[str] = []
+    if others := len(subjects) - len(triton):
+        problems.append(f"{others} C++ kernels have no configurations to choose from")
+    copied: tuple[Copy, ...] = ()
+    ranked: list[Worth] = []
+    if len(triton) > 1:
+        copied, ranked, unusable = _rank(triton, benches, limit, say)
+        problems += unusable
+        of = {(subject.module.hash, subject.kernel.name): subject for subject in triton}
+        triton = [of[kernel.module, kernel.name] for kernel in ranked if kernel.skipped is None]
+    tuned: list[Tuned] = []
+    for number, subject in enumerate(triton, 1):
+        say(f"{number}/{len(triton)} {subject.kernel.name}")
+        made = _tune(subject, benches, configurations, seconds)
+        if isinstance(made, str):
+            problems.append(made)
+        else:
+            tuned.append(made)
+    done = Campaign(tuple(tuned), tuple(ranked), copied, tuple(problems))
+    if apply_in is None or not tuned:
+        return done
+    homes = {subject.module.hash: subject.module for subject in triton}
+    replayed = _replay(tuned, list(homes.values()), benches, seconds, say)
+    return done._replace(
+        modules=tuple(replayed),
+        applied=write(apply_in, tuned, homes),
+        promises=tuple(made for replay in replayed if (made := promise(tuned, replay)) is not None),
+    )
+
+
+def _rank(
+    subjects: Sequence[Subject], benches: Callable[[str], Bench], limit: int, say: Say
+) -> tuple[tuple[Copy, ...], list[Worth], list[str]]:
+    bed = benches(replica.device_of(subjects[0].arguments))
+    for module in {subject.module.hash: subject.module for subject in subjects}.values():
+        say(f"compiling the kernels of {module.aot_id} {module.hash}")
+        # Together and in parallel, as the model does it; what cannot be had says so when its turn comes.
+        with contextlib.suppress(ReplayError):
+            load(module)
+    cold, unusable = time_cold(subjects, benches, say)
+    copied, peak = copies(bed), spec.find(bed.name)
+    return copied, choose((worth(kernel, time_ns, copied, peak) for kernel, time_ns in cold), limit), unusable
+
+
+def _tune(
+    subject: Subject, benches: Callable[[str], Bench], given: Sequence[Configuration], seconds: float
+) -> Tuned | str:
+    bed = benches(replica.device_of(subject.arguments))
+    try:
+        found = compare(subject, replica.Replica(subject.kernel), bed.device)
+        if found.status == "differs":
+            return f"{subject.kernel.name} is not tuned: it {found.text}"
+        return tune_kernel(subject, bed, given=given, seconds=seconds)
+    except KinetoscopeError as error:
+        return str(error)
+
+
+def _replay(
+    tuned: Sequence[Tuned],
+    modules: Sequence[Module],
+    benches: Callable[[str], Bench],
+    seconds: float,
+    say: Say,
+) -> list[ModuleResult]:
+    replayed: list[ModuleResult] = []
+    for module in modules:
+        exchange = winners([kernel for kernel in tuned if kernel.module == module.hash])
+        if exchange:
+            say(f"replaying {module.aot_id} with and without {len(exchange)} winners")
+            replayed.append(
+                time_module(module, benches("cuda"), seconds=max(REPLAY_SECONDS, seconds), exchange=exchange)
+            )
+    return replayed

@@ -1,0 +1,235 @@
+"""Which configuration of a Triton kernel is fastest here: every one tried, then coordinate descent from the best."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kinetoscope.bench import torch_names
+from kinetoscope.bench.kernels import replica
+from kinetoscope.bench.kernels.timing import Subject, arguments, launches
+from kinetoscope.bench.measure.device import Bench
+from kinetoscope.bench.measure.harness import TWIN, measure
+from kinetoscope.bench.measure.results import Comparison, Session
+from kinetoscope.bench.measure.timers import Call
+from kinetoscope.errors import UsageError
+
+Configuration = Mapping[str, int]
+
+# What coordinate descent changes, by halving and doubling, and how far.
+LIMITS = {"num_warps": (1, 32), "num_stages": (1, 6)}
+LARGEST_BLOCK = 8192
+# Sets of buffers for each configuration: many configurations share the device's memory.
+SETS = 4
+# A neighbour must be this much faster in its trial for the descent to move there; a final A/B decides in the end.
+STEP_GAIN = 0.005
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One configuration, tried."""
+
+    configuration: dict[str, int]
+    origin: str  # default | max-autotune | given | coordinate descent
+    median_ns: float | None = None
+    registers: int | None = None
+    spills: int | None = None
+    shared_memory_bytes: int | None = None
+    error: str | None = None
+    """Why it has no time: it does not compile, or its results differ from the default's."""
+
+
+class Tuned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All trials of one kernel, and the winner against the default in a session of their own."""
+
+    name: str
+    module: str
+    launches_per_run: int
+    trials: tuple[Trial, ...]
+    default: dict[str, int]
+    winner: dict[str, int]
+    lookup_key: str | None = None
+    """Inductor's own key for this kernel (see `apply`)."""
+    final: Session | None = None
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The winner against the default; None if the default won."""
+        if self.final is None:
+            return None
+        return next(c for c in self.final.comparisons if not c.name.endswith(TWIN))
+
+
+def parse_configuration(text: str) -> dict[str, int]:
+    """``XBLOCK=128,num_warps=8`` (also separated by spaces) as a configuration.
+
+    Raises:
+        UsageError: it is not of that form.
+    """
+    found: dict[str, int] = {"num_warps": 4, "num_stages": 1}
+    for part in re.split(r"[,\s]+", text.strip()):
+        name, equals, value = part.partition("=")
+        if not equals or not name.isidentifier() or not value.isdecimal():
+            raise UsageError(
+                f"not a configuration: {text!r}", mend="for example XBLOCK=128,num_warps=8,num_stages=2"
+            )
+        found[name] = int(value)
+    return found
+
+
+def max_autotune_source(source: str) -> str:
+    """The kernel's source as Inductor writes it under max-autotune: the same code, told to try everything."""
+    return re.sub(r"'(max_autotune|max_autotune_pointwise)': False", r"'\1': True", source)
+
+
+def neighbours(
+    configuration: Configuration, limits: Mapping[str, tuple[int, int]] = LIMITS
+) -> list[dict[str, int]]:
+    """The configurations one halving or doubling away (``num_stages``: one less or more)."""
+    found: list[dict[str, int]] = []
+    for name, value in configuration.items():
+        if not tunable(name):
+            continue
+        low, high = limits.get(name, (1, LARGEST_BLOCK))
+        steps = (value - 1, value + 1) if name == "num_stages" else (value // 2, value * 2)
+        found += [{**configuration, name: step} for step in steps if low <= step <= high]
+    return found
+
+
+def tunable(name: str) -> bool:
+    """Blocks, warps and stages. Other entries (``RSPLIT_SIZE``) are agreed on with the wrapper and stay as they are."""
+    return name.endswith("BLOCK") or name in LIMITS
+
+
+def descend(
+    start: dict[str, int], cost: Callable[[list[dict[str, int]]], Sequence[float]], *, most: int = 20
+) -> dict[str, int]:
+    """Coordinate descent: move to the best neighbour as long as one is faster.
+
+    Args:
+        cost: times configurations side by side, in one session; infinity for one that cannot run.
+        most: moves at most.
+    """
+    here = start
+    for _ in range(most):
+        around = neighbours(here)
+        first, *others = cost([here, *around])
+        best = min(range(len(others)), key=others.__getitem__)
+        if not others[best] < first * (1 - STEP_GAIN):
+            break
+        here = around[best]
+    return here
+
+
+class Tuner:
+    """Tries configurations of one kernel, each checked against the default's results before it is timed."""
+
+    def __init__(self, subject: Subject, bench: Bench, *, seconds: float) -> None:
+        self._subject, self._bench, self._seconds = subject, bench, seconds
+        self._default = replica.Replica(subject.kernel)
+        self._expected = replica.fresh(self._arguments, self._default)
+        launcher = self._default.launcher()
+        assert launcher is not None, "only Triton kernels are tuned"
+        self.default = launcher.configuration
+        self._calls: dict[str, list[Call] | None] = {}
+        self.trials: dict[str, Trial] = {}
+
+    def _arguments(self) -> list[Any]:
+        return arguments(self._subject, self._bench.device)
+
+    def candidates(self) -> list[dict[str, int]]:
+        """What Inductor itself would try under max-autotune."""
+        source = max_autotune_source(self._subject.kernel.source)
+        autotuner = getattr(replica.load_source(source), self._subject.kernel.name)
+        return [torch_names.configuration(config) for config in autotuner.configs]
+
+    def times(self, wanted: Iterable[Configuration], origin: str) -> list[float]:
+        """The median of each configuration, timed side by side; infinity for one that cannot be used."""
+        keys = [self._prepare(configuration, origin) for configuration in wanted]
+        ready = {key: calls for key in dict.fromkeys(keys) if (calls := self._calls[key])}
+        if ready:
+            session = measure(
+                ready,
+                timer=self._bench.timer,
+                mode="cold",
+                clocks=self._bench.clocks,
+                seconds=self._seconds,
+                warmup_seconds=0.05,
+                precision=0.002,
+            )
+            for key in ready:
+                self.trials[key] = msgspec.structs.replace(self.trials[key], median_ns=session[key].median_ns)
+        return [self.trials[key].median_ns or float("inf") for key in keys]
+
+    def _prepare(self, configuration: Configuration, origin: str) -> str:
+        key = ", ".join(f"{name}={value}" for name, value in configuration.items())
+        if key in self.trials:
+            return key
+        trial = Trial(configuration=dict(configuration), origin=origin)
+        self._calls[key] = None
+        try:
+            built = replica.Replica(self._subject.kernel, configuration)
+            found = replica.fresh(self._arguments, built)
+            launcher = built.launcher()
+            assert launcher is not None
+            trial = msgspec.structs.replace(
+                trial,
+                registers=launcher.registers,
+                spills=launcher.spills,
+                shared_memory_bytes=launcher.shared_memory_bytes,
+            )
+            if replica.agree(found, self._expected):
+                self._calls[key] = launches(self._subject, built, self._bench.device, SETS)
+            else:
+                trial = msgspec.structs.replace(trial, error="its results differ from the default's")
+        except Exception as error:  # too many resources, a compiler's refusal: this configuration is out
+            trial = msgspec.structs.replace(trial, error=f"{type(error).__name__}: {error}"[:300])
+        self.trials[key] = trial
+        return key
+
+    def final(self, winner: Configuration, *, seconds: float) -> Session:
+        """The winner against the default, interleaved, with a twin of the default for the noise floor."""
+        return measure(
+            {
+                "default": self._calls[self._prepare(self.default, "default")] or (),
+                "winner": self._calls[self._prepare(winner, "given")] or (),
+            },
+            timer=self._bench.timer,
+            mode="cold",
+            base="default",
+            clocks=self._bench.clocks,
+            seconds=seconds,
+        )
+
+
+def tune_kernel(
+    subject: Subject, bench: Bench, *, given: Sequence[Configuration] = (), seconds: float = 1.0
+) -> Tuned:
+    """Try every configuration of a kernel and measure the winner against the default.
+
+    Raises:
+        ReplayError: the kernel cannot be rebuilt here.
+    """
+    tuner = Tuner(subject, bench, seconds=seconds)
+    tuner.times([tuner.default], "default")
+    tuner.times([tuner.default, *tuner.candidates()], "max-autotune")
+    tuner.times([tuner.default, *given], "given")
+    best = min(tuner.trials.values(), key=lambda trial: trial.median_ns or float("inf")).configuration
+    winner = descend(best, lambda wanted: tuner.times(wanted, "coordinate descent"))
+    return Tuned(
+        name=subject.kernel.name,
+        module=subject.module.hash,
+        launches_per_run=subject.launches,
+        trials=tuple(tuner.trials.values()),
+        default=tuner.default,
+        winner=winner,
+        # The table has no place for entries that are not blocks, warps or stages.
+        lookup_key=torch_names.lookup_key(
+            getattr(replica.load_source(subject.kernel.source), subject.kernel.name)
+        )
+        if all(map(tunable, winner))
+        else None,
+        final=None if winner == tuner.default else tuner.final(winner, seconds=max(2.0, seconds)),
+    )

@@ -1,0 +1,1 @@
+"""Generated kernels and modules, rebuilt from a recording and timed alone."""

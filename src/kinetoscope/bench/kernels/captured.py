@@ -1,0 +1,165 @@
+"""What `kinetoscope run --kernel-inputs` kept of a run: index values, and hand-written Triton kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kinetoscope.bench.kernels.generated import (
+    Argument,
+    Kernel,
+    Launch,
+    Module,
+    ScalarArgument,
+    TensorArgument,
+)
+from kinetoscope.errors import InputError
+
+
+class SavedTensor(msgspec.Struct, frozen=True, kw_only=True):
+    """An integer or boolean argument: its values lie in the ``.bin`` file, from byte ``at``, contiguous."""
+
+    position: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+    device: str
+    at: int
+
+
+class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One parameter of a hand-written kernel: a tensor (with a shape), or a value."""
+
+    name: str
+    constant: bool = False
+    value: int | float | bool | str | None = None
+    triton_dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    stride: tuple[int, ...] = ()
+    dtype: str = ""
+    device: str = ""
+    storage: int = 0
+    offset: int = 0
+
+
+class UserKernel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A hand-written kernel as it was launched."""
+
+    kernel: str
+    launches: int
+    arguments: tuple[SavedTensor, ...] = ()
+    source: str = ""
+    missing: tuple[str, ...] = ()
+    file: str = ""
+    line: int = 0
+    parameters: tuple[Parameter, ...] = ()
+    grid: tuple[int, ...] = ()
+    options: dict[str, int | float | bool | str] = {}
+    unusable: str | None = None
+
+
+class GeneratedKernel(msgspec.Struct, frozen=True, kw_only=True):
+    """The integers that a generated kernel was called with."""
+
+    kernel: str
+    arguments: tuple[SavedTensor, ...]
+
+
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+    """``inputs/rank0.json``"""
+
+    schema: str
+    generated: tuple[GeneratedKernel, ...] = ()
+    user: tuple[UserKernel, ...] = ()
+
+
+class Values(NamedTuple):
+    """Recorded values of one kernel's arguments, by position, and the file that holds them."""
+
+    file: Path
+    tensors: tuple[SavedTensor, ...]
+
+    def fill(self, made: list[Any]) -> None:
+        """Copy the values into arguments of the same shape and type."""
+        import torch
+
+        data = bytearray(self.file.read_bytes())
+        for saved in self.tensors:
+            target = made[saved.position] if 0 <= saved.position < len(made) else None
+            if not isinstance(target, torch.Tensor) or not target.numel():
+                continue
+            if not fits(saved, target.shape, str(target.dtype).removeprefix("torch.")):
+                continue
+            flat = torch.frombuffer(data, dtype=target.dtype, count=target.numel(), offset=saved.at)
+            target.copy_(flat.reshape(saved.shape))
+
+
+def fits(saved: SavedTensor, shape: Any, dtype: str) -> bool:
+    """Whether recorded values are those of an argument of this shape and type."""
+    return saved.shape == tuple(shape) and saved.dtype == dtype
+
+
+def read(recording: Path) -> tuple[dict[str, Values], list[UserKernel], Path]:
+    """Kernel name → recorded values; the hand-written kernels; the file of values. Empty where nothing was kept.
+
+    Raises:
+        InputError: the index is damaged.
+    """
+    index, data = recording / "inputs" / "rank0.json", recording / "inputs" / "rank0.bin"
+    if not index.is_file() or not data.is_file():
+        return {}, [], data
+    try:
+        found = msgspec.json.decode(index.read_bytes(), type=Inputs)
+    except msgspec.MsgspecError as error:
+        raise InputError(f"the kernels' inputs are damaged: {error}", where=str(index)) from error
+    size = data.stat().st_size
+    values = {
+        kernel.kernel: Values(data, tuple(saved for saved in kernel.arguments if 0 <= saved.at <= size))
+        for kernel in found.generated
+    }
+    return values, list(found.user), data
+
+
+def user_kernels(recording: Path) -> Iterator[tuple[Kernel, Module, tuple[Argument, ...], int, Values] | str]:
+    """Each hand-written kernel with its arguments, launches and values; or why it cannot be rebuilt."""
+    _, kernels, data = read(recording)
+    for user in kernels:
+        where = f"{user.kernel} ({Path(user.file).name}:{user.line})"
+        if user.unusable is not None:
+            yield f"{where} cannot be rebuilt: {user.unusable}"
+            continue
+        if user.missing:
+            yield f"{where} cannot be rebuilt from its source alone: it needs {', '.join(user.missing)} of its module"
+            continue
+        constants = {
+            p.name: p.triton_dtype or p.value for p in user.parameters if p.shape is None and p.constant
+        }
+        dtypes = frozenset(p.name for p in user.parameters if p.triton_dtype)
+        launch = Launch(user.grid, constants, dtypes, user.options)
+        names = tuple(p.name for p in user.parameters if p.name not in constants)
+        kernel = Kernel(user.kernel, user.source, "user", names, "", launch)
+        arguments = tuple(_argument(p) for p in user.parameters if p.name not in constants)
+        position = {p.name: i for i, p in enumerate(p for p in user.parameters if p.name not in constants)}
+        tensors = tuple(
+            msgspec.structs.replace(saved, position=position[name])
+            for saved in user.arguments
+            if (name := user.parameters[saved.position].name) in position
+        )
+        module = Module(Path(user.file), user.source, "", {kernel.name: kernel})
+        yield kernel, module, arguments, user.launches, Values(data, tensors)
+
+
+def _argument(parameter: Parameter) -> Argument:
+    if parameter.shape is None:
+        return ScalarArgument(parameter.value)
+    return TensorArgument(
+        parameter.shape,
+        parameter.stride,
+        parameter.dtype,
+        parameter.device,
+        parameter.storage,
+        parameter.offset,
+    )

@@ -1,0 +1,196 @@
+"""What each kernel of a generated module is called with, without compiling or running anything.
+
+The module's wrapper runs on fake tensors, with every kernel replaced by a recorder: no device is needed, and each
+kernel's real arguments (sizes, strides, aliases) come out.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from kinetoscope.bench import torch_names
+from kinetoscope.bench.kernels.generated import (
+    Argument,
+    Kernel,
+    KernelCall,
+    Module,
+    ReplayError,
+    ScalarArgument,
+    TensorArgument,
+)
+from kinetoscope.errors import InputError
+
+
+def calls(module: Module) -> list[KernelCall]:
+    """Every kernel call of one run of the module, in order, with real sizes and strides.
+
+    Raises:
+        ReplayError: the wrapper cannot be followed without real data (a size that depends on values).
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    recorded: list[KernelCall] = []
+
+    def recorder(kernel: Kernel) -> object:
+        def call(*arguments: Any, **_: Any) -> None:
+            recorded.append(KernelCall(kernel.name, tuple(_describe(arguments))))
+
+        # Triton kernels are called as `kernel.run(…)`, C++ kernels as `kernel(…)`.
+        call.run = call  # type: ignore[attr-defined]
+        return call
+
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            scope = _scope(module, recorder)
+            run = entry(scope)
+            run()
+    except InputError:
+        raise
+    except Exception as error:  # whatever the module's own code raises
+        raise ReplayError(
+            f"the wrapper of {module.hash} cannot be followed: {type(error).__name__}: {error}",
+            where=str(module.path),
+            mend="its sizes may depend on values; record kernels with real inputs",
+        ) from error
+    return recorded
+
+
+def entry(scope: dict[str, Any]) -> Callable[[], object]:
+    """One run of a module on inputs of the recorded sizes, from the module's own benchmark harness."""
+    if "get_args" in scope:  # PyTorch 2.10 and later
+        arguments = scope["get_args"]()
+        return lambda: scope["call"](list(arguments))
+    if "benchmark_compiled_module" not in scope:
+        raise InputError(
+            "the module has no benchmark harness, so its inputs are not known",
+            mend="record with TORCHINDUCTOR_BENCHMARK_HARNESS unset or 1 (torch._inductor.config.benchmark_harness)",
+        )
+    from torch._inductor import utils
+
+    # Up to 2.9 the harness makes its inputs and hands a closure over them to this function.
+    caught: list[Callable[[], object]] = []
+    original = utils.print_performance
+    utils.print_performance = lambda fn, **_: caught.append(fn) or 0.0  # type: ignore[assignment]
+    try:
+        scope["benchmark_compiled_module"](times=1, repeat=1)
+    finally:
+        utils.print_performance = original
+    return caught[0]
+
+
+def _describe(arguments: Sequence[Any]) -> Iterator[Argument]:
+    import torch
+
+    storages: dict[int, int] = {}
+    for value in arguments:
+        if isinstance(value, torch.Tensor):
+            key = torch_names.storage_identity(value)
+            yield TensorArgument(
+                tuple(map(int, value.shape)),
+                tuple(map(int, value.stride())),
+                str(value.dtype).removeprefix("torch."),
+                value.device.type,
+                storages.setdefault(key, len(storages)),
+                int(value.storage_offset()),
+            )
+        else:
+            yield ScalarArgument(value if isinstance(value, int | float | bool | str | None) else str(value))
+
+
+def _scope(module: Module, stand_in: Callable[[Kernel], object]) -> dict[str, Any]:
+    """Run the module's top level with kernels and device calls replaced; what it defines."""
+    import torch
+
+    scope: dict[str, Any] = {"__name__": "kinetoscope_generated", "__file__": str(module.path)}
+    for statement in ast.parse(module.source).body:
+        match statement:
+            case ast.Import() | ast.ImportFrom():
+                _import(statement, scope)
+            case ast.Assign(targets=[ast.Name(id=name)]) if name in module.kernels:
+                scope[name] = stand_in(module.kernels[name])
+            case ast.Assign(targets=[ast.Name(id="async_compile")]) | ast.Delete() | ast.If():
+                pass
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="async_compile")))):
+                pass
+            case _:
+                code = ast.Module([statement], [])
+                exec(compile(code, str(module.path), "exec"), scope)
+    scope.update({name: value for name, value in _replacements(torch).items() if name in scope})
+    if "extern_kernels" in scope:
+        scope["extern_kernels"] = _ExternKernels(scope["extern_kernels"])
+    return scope
+
+
+def _import(statement: ast.Import | ast.ImportFrom, scope: dict[str, Any]) -> None:
+    """Import what is there; what is not (Triton, a CUDA function on a machine without) becomes a no-op."""
+    try:
+        exec(compile(ast.Module([statement], []), "<imports>", "exec"), scope)
+    except ImportError:
+        for alias in statement.names:
+            scope[alias.asname or alias.name.partition(".")[0]] = contextlib.nullcontext
+
+
+class _TorchWithoutDevice:
+    """`torch` as a wrapper sees it, whose device guards do nothing: fake tensors need no device."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self.cuda = self.xpu = SimpleNamespace(
+            _DeviceGuard=contextlib.nullcontext, set_device=contextlib.nullcontext
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._torch, name)
+
+
+class _ExternKernels:
+    """Library calls that fill a given output need not run; the others are followed on fake tensors."""
+
+    def __init__(self, extern_kernels: Any) -> None:
+        self._extern_kernels = extern_kernels
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._extern_kernels, name)
+
+        def call(*arguments: Any, out: Any = None, **keywords: Any) -> Any:
+            return real(*arguments, **keywords) if out is None else out
+
+        return call
+
+
+def _replacements(torch: Any) -> dict[str, Any]:
+    """What stands in for functions that would bypass fake tensors. Names are those of generated modules."""
+
+    def empty_on(device: str) -> Callable[..., Any]:
+        def empty(size: Any, stride: Any, dtype: Any) -> Any:
+            return torch.empty_strided(size, stride, dtype=dtype, device=device)
+
+        return empty
+
+    def nothing(*_: Any) -> int:
+        return 0
+
+    def assert_size_stride(tensor: Any, size: Any, stride: Any, *_: Any) -> None:
+        # A fake convolution may choose another layout than the library did; what the module asserts is the truth.
+        if tuple(tensor.stride()) != tuple(stride):
+            tensor.as_strided_(size, stride)
+
+    def reinterpret(tensor: Any, size: Any, stride: Any, offset: int = 0) -> Any:
+        return torch.as_strided(tensor, size, stride, tensor.storage_offset() + offset)
+
+    return {
+        "torch": _TorchWithoutDevice(torch),
+        "empty_strided_cuda": empty_on("cuda:0"),
+        "empty_strided_cpu": empty_on("cpu"),
+        "empty_strided_cpu_pinned": empty_on("cpu"),
+        "empty_strided_xpu": empty_on("xpu"),
+        "assert_size_stride": assert_size_stride,
+        "assert_alignment": nothing,
+        "reinterpret_tensor": reinterpret,
+        "get_raw_stream": nothing,
+        "run_intermediate_hooks": nothing,
+    }

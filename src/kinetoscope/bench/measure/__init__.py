@@ -1,0 +1,1 @@
+"""Timing honestly: harness, timers, statistics, results."""

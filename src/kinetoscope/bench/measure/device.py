@@ -1,0 +1,87 @@
+"""What a session measures with on this machine: timers, clocks, memory. Chosen once; everything else is injected."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kinetoscope.bench.measure import clocks as clock_sources
+from kinetoscope.bench.measure import cuda_timers, timers
+from kinetoscope.bench.measure.clocks import Clocks
+from kinetoscope.bench.measure.timers import Timer
+from kinetoscope.errors import MissingDependencyError, UsageError
+
+# A sample of wall time waits for the device once for this long a stretch of calls.
+WALL_SAMPLE_NS = 50_000_000
+TIMERS = ("activity", "events", "graph", "host")
+
+
+class Bench(NamedTuple):
+    """Where kernels run and what times them."""
+
+    device: str
+    name: str
+    timer: Timer
+    wall: Timer
+    clocks: Clocks | None
+
+
+def import_torch() -> Any:
+    """The user's torch.
+
+    Raises:
+        MissingDependencyError: it is not installed in this interpreter.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingDependencyError(
+            "measuring needs PyTorch, and this Python has none",
+            mend="run kinetoscope with the Python that runs your program",
+        ) from error
+    return torch
+
+
+def bench(device: str, timer: str | None = None) -> Bench:
+    """The bench for kernels that run on ``device`` (``cuda`` or ``cpu``).
+
+    Args:
+        timer: one of `TIMERS`; by default activity records on a GPU and the host's clock on a CPU.
+
+    Raises:
+        UsageError: the kernels need a device that is not here, or the timer does not fit it.
+    """
+    torch = import_torch()
+    if device == "cpu":
+        if timer not in (None, "host"):
+            raise UsageError(f"the timer {timer!r} needs a GPU", mend="leave --timer away")
+        host = timers.HostTimer(timers.host_flush())
+        return Bench("cpu", _cpu_name(), host, timers.HostTimer(shortest_ns=WALL_SAMPLE_NS), None)
+    if device != "cuda" or not torch.cuda.is_available():
+        raise UsageError(
+            f"the kernels were made for {device}, and PyTorch sees no such device here",
+            mend="run this on a machine with such a device; the recording holds all that is needed",
+        )
+    made: Timer
+    if timer == "events":
+        made = cuda_timers.EventTimer()
+    elif timer == "graph":
+        made = cuda_timers.GraphTimer()
+    elif timer == "host":
+        made = timers.HostTimer(cuda_timers.device_flush(), torch.cuda.synchronize)
+    else:
+        made = cuda_timers.ActivityTimer()
+    return Bench(
+        f"cuda:{torch.cuda.current_device()}",
+        torch.cuda.get_device_name(),
+        made,
+        timers.HostTimer(None, torch.cuda.synchronize, shortest_ns=WALL_SAMPLE_NS),
+        clock_sources.of_current_device(),
+    )
+
+
+def _cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return "CPU"

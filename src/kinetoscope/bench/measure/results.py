@@ -1,0 +1,126 @@
+"""What a measurement is on disk: every sample, its clocks, and what may be concluded. Times are nanoseconds."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from kinetoscope.bench.measure import statistics
+from kinetoscope.errors import InputError
+
+SCHEMA = "kinetoscope.bench/1"
+
+Mode = Literal["cold", "hot"]
+
+
+class ClockReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """NVML's reading of the card at one moment of a session; ``round`` is the round it was taken in. Null is
+    what the card does not tell."""
+
+    moment: Literal["before", "during", "after"]
+    round: int
+    sm_clock_mhz: int | None
+    max_sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    temperature_c: int | None
+    power_w: float | None
+    throttle_reasons: tuple[str, ...] = ()
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One subject: all its samples in the order of the rounds (outliers kept) and what they add up to."""
+
+    name: str
+    mode: Mode
+    basis: str
+    """How a sample was taken, in words."""
+    n: int
+    median_ns: float
+    p10_ns: float
+    p90_ns: float
+    min_ns: float
+    max_ns: float
+    relative_standard_error: float | None = None
+    """Of the median; null of fewer than five samples."""
+    samples_ns: tuple[float, ...]
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A subject against the base of its session: below 1 is faster."""
+
+    name: str
+    base: str
+    ratio: float
+    low: float
+    high: float
+    confidence: float
+    noise_floor: float
+    """How far apart the base and its twin (the same thing measured twice) came out, as a fraction."""
+    verdict: statistics.Verdict
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One call of `measure`: its subjects were interleaved in random order, round by round."""
+
+    schema: str = SCHEMA
+    subjects: tuple[Measurement, ...]
+    comparisons: tuple[Comparison, ...] = ()
+    rounds: int
+    stopped: Literal["precise", "settled", "out of time"]
+    seconds: float
+    seed: int
+    clocks: tuple[ClockReading, ...] = ()
+    slow_clock_rounds: tuple[int, ...] = ()
+    """Rounds during which the SM clock was below 75 % of the rated one."""
+    notes: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> Measurement:
+        return next(subject for subject in self.subjects if subject.name == name)
+
+
+def summarize(name: str, mode: Mode, basis: str, samples_ns: list[float]) -> Measurement:
+    """The samples of one subject with their median, quantiles and standard error."""
+    error = statistics.relative_standard_error(samples_ns)
+    return Measurement(
+        name=name,
+        mode=mode,
+        basis=basis,
+        n=len(samples_ns),
+        median_ns=statistics.median(samples_ns),
+        p10_ns=statistics.quantile(samples_ns, 0.1),
+        p90_ns=statistics.quantile(samples_ns, 0.9),
+        min_ns=min(samples_ns),
+        max_ns=max(samples_ns),
+        relative_standard_error=error if math.isfinite(error) else None,
+        samples_ns=tuple(round(x, 3) for x in samples_ns),
+    )
+
+
+def save(folder: Path, name: str, document: Any) -> Path:
+    """Write a document as ``folder/bench/NAME.json``; the name is reduced to letters, digits, ``._-``."""
+    home = folder / "bench"
+    home.mkdir(parents=True, exist_ok=True)
+    path = home / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name).strip('.-')[:150] or 'bench'}.json"
+    temporary = path.with_suffix(".tmp")
+    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
+    temporary.replace(path)
+    return path
+
+
+T = TypeVar("T")
+
+
+def load(path: Path, kind: type[T]) -> T:
+    """Read a document that `save` wrote.
+
+    Raises:
+        InputError: it cannot be read or is something else.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InputError(f"not a measurement of kinetoscope: {error}", where=str(path)) from error

@@ -1,0 +1,1 @@
+"""What a kernel should have computed, and whether it did."""

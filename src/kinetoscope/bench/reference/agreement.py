@@ -1,0 +1,337 @@
+"""Whether a kernel computes what its graph fragment says, on the very inputs that it is timed on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from kinetoscope.bench.reference import expected as reference
+from kinetoscope.bench.reference.fragment import Fragment, FragmentError, Type, parse
+
+# What a type's rounding may do to one element, of the element plus the root mean square of all.
+TOLERANCES = {"float64": 1e-7, "float32": 1e-4, "float16": 2e-3, "bfloat16": 1.6e-2}
+# A kernel may err this much more than PyTorch's own operators do …
+MULTIPLIER = 3.0
+# … and this share of its elements may lie beyond the tolerance (a comparison that falls the other way in float64).
+BEYOND = 1e-5
+# Like inputs whose order the fragment does not tell are tried in so many orders.
+MOST_ORDERS = 24
+
+
+class Agreement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A kernel's outputs against its reference. Errors are relative to an output's root mean square."""
+
+    status: Literal["agrees", "differs", "not checked"]
+    text: str
+    """For people: how far apart, or why there was no check."""
+    outputs: int = 0
+    checked: int = 0
+    largest_error: float | None = None
+    eager_error: float | None = None
+    """PyTorch's own operators, without compiling, on the same inputs."""
+
+
+class Gap(NamedTuple):
+    """One output against one candidate."""
+
+    agrees: bool
+    largest: float
+    eager: float
+
+
+def not_checked(why: str) -> Agreement:
+    return Agreement(status="not checked", text=f"not checked: {why}")
+
+
+def check(
+    comment: str,
+    parameters: Sequence[str],
+    written: Sequence[str],
+    before: Sequence[Any],
+    after: Sequence[Any],
+    device: str,
+) -> Agreement:
+    """Compare what a kernel wrote with its reference.
+
+    Args:
+        comment: the comment block above the kernel, with the graph fragment.
+        parameters: the kernel's parameter names, in order: ``in_ptr0``, ``in_out_ptr0``, ``out_ptr0``, …
+        written: those of them that it writes.
+        before: its arguments before the launch (copies), same order.
+        after: the same after the launch.
+    """
+    try:
+        fragment = parse(comment)
+    except FragmentError as error:
+        return not_checked(str(error))
+    tensors = [
+        (name, old, new)
+        for name, old, new in zip(parameters, before, after, strict=False)
+        if hasattr(old, "untyped_storage")
+    ]
+    outputs = [new for name, _, new in tensors if name in written]
+    if not outputs:
+        return not_checked("the kernel writes nothing that could be compared")
+    fixed = [old for name, old, _ in tensors if name.startswith("in_ptr")]
+    # What an output held may count as well (a scatter adds to it), but rarely does.
+    moving = [old for name, old, _ in tensors if name.startswith("in_out")]
+    moving += [old for name, old, _ in tensors if name.startswith("out_ptr")]
+    orders = list(itertools.islice(_orders(fragment, fixed, moving), MOST_ORDERS + 1))
+    if not orders:
+        return not_checked("its arguments do not fit the fragment's placeholders")
+    tried: list[Agreement] = []
+    for inputs in orders[:MOST_ORDERS]:
+        try:
+            found = _compare(fragment, inputs, outputs, device)
+        except reference.UnknownOperationError as error:
+            return not_checked(str(error))
+        if found.status == "agrees" and found.checked == found.outputs:
+            return found
+        tried.append(found)
+    best = max(tried, key=lambda found: (found.status == "agrees", found.checked))
+    if best.status == "differs" and len(orders) > MOST_ORDERS:
+        return not_checked(
+            f"the order of its like arguments is not told, and none of {MOST_ORDERS} tried agrees"
+        )
+    return best
+
+
+def _orders(fragment: Fragment, fixed: Sequence[Any], moving: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """Ways to give each placeholder that comes from outside the kernel an argument of its size and type.
+
+    Args:
+        fixed: arguments that are only read: almost always in the placeholders' order.
+        moving: arguments that are written, some of which are read first: their place in that order is not told.
+    """
+    outside = {name: kind for name, kind in fragment.placeholders.items() if name not in fragment.returns}
+    stand_ins = reference.stand_ins(fragment, list(outside))
+
+    def place(names: Sequence[str], free: Sequence[Any]) -> Iterator[dict[str, Any]]:
+        if not names:
+            yield {}
+            return
+        name, *others = names
+        fits = sorted((misfit, at) for at, x in enumerate(free) if (misfit := _misfit(outside[name], x)) < 2)
+        for _, at in fits:
+            for rest in place(others, [*free[:at], *free[at + 1 :]]):
+                yield {name: _as_placed(outside[name], free[at]), **rest}
+
+    def mix(names: Sequence[str], chosen: Sequence[Any]) -> Iterator[dict[str, Any]]:
+        if not chosen:
+            yield {}
+            return
+        tensor, *others = chosen
+        fits = sorted(
+            (misfit, at) for at, n in enumerate(names) if (misfit := _misfit(outside[n], tensor)) < 2
+        )
+        for _, at in fits:
+            for rest in mix([*names[:at], *names[at + 1 :]], others):
+                yield {names[at]: _as_placed(outside[names[at]], tensor), **rest}
+
+    def finished(inputs: dict[str, Any]) -> dict[str, Any]:
+        for missing, stand_in in stand_ins.items():
+            inputs[missing] = inputs[stand_in]
+            if stand_in in fragment.nodes:  # updated in place: the name itself is the result
+                del inputs[stand_in]
+        return inputs
+
+    # Each argument that is only read is one placeholder's: so many of the others are read as well.
+    also_read = itertools.combinations(moving, max(0, len(outside) - len(fixed)))
+    mixes = itertools.chain.from_iterable(mix(list(outside), chosen) for chosen in also_read)
+    chosen = list(itertools.islice(mixes, MOST_ORDERS))
+    ways = [(taken, place([name for name in outside if name not in taken], fixed)) for taken in chosen]
+    # First every choice with the others in order, then the others in other orders.
+    while ways:
+        for way in list(ways):
+            rest = next(way[1], None)
+            if rest is None:
+                ways.remove(way)
+            else:
+                yield finished({**way[0], **rest})
+
+
+_DTYPES = {
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "i64": "int64",
+    "i32": "int32",
+    "i16": "int16",
+    "i8": "int8",
+    "u8": "uint8",
+    "b8": "bool",
+    "c64": "complex64",
+    "c128": "complex128",
+}
+
+
+def _misfit(kind: Type | None, tensor: Any) -> int:
+    """0: the same shape; 1: as many elements of the same type; 2: something else."""
+    if kind is None:
+        return 1
+    if _DTYPES.get(kind.dtype) != str(tensor.dtype).removeprefix("torch."):
+        return 2
+    if kind.shape == tuple(tensor.shape):
+        return 0
+    count = 1
+    for size in kind.shape:
+        if size is None:
+            return 1 if len(kind.shape) == tensor.dim() else 2
+        count *= size
+    return 1 if count == tensor.numel() else 2
+
+
+def _as_placed(kind: Type | None, tensor: Any) -> Any:
+    """The tensor as the fragment sees it: a kernel goes through memory in the layout of the buffer."""
+    if kind is None or kind.shape == tuple(tensor.shape) or None in kind.shape or None in kind.stride:
+        return tensor
+    shape, stride = (tuple(x for x in sizes if x is not None) for sizes in (kind.shape, kind.stride))
+    return tensor.as_strided(shape, stride, tensor.storage_offset())
+
+
+def _compare(fragment: Fragment, inputs: Mapping[str, Any], written: Sequence[Any], device: str) -> Agreement:
+    leaves = reference.leaves(fragment)
+    keep = (*fragment.returns, *leaves)
+    exact = _parts(reference.run(fragment, inputs, device, keep, exact=True))
+    eager = _parts(reference.run(fragment, inputs, device, keep, exact=False))
+    told = [name for name in fragment.returns if name in exact and name not in inputs]
+    open_ends = len(fragment.returns) > len(told)
+    untold = [
+        name for name in exact if name.partition("[")[0] in leaves and name not in told and name not in inputs
+    ]
+    good, bad = _partial_variance(fragment, written, eager, exact), list[Gap]()
+    for tensor in written if not good else ():
+        best: tuple[str, Gap] | None = None
+        for name in [*told, *untold, *fragment.returns]:
+            if name not in exact or name in inputs:
+                continue
+            gap = _gap(tensor, eager[name], exact[name])
+            if gap is None:
+                continue
+            if gap.agrees:
+                best = name, gap
+                break
+            # Only a result that the fragment names, made of what it names, can convict: others may be another node's.
+            certain = name in told and not open_ends and not reference.guessed(fragment, name, inputs)
+            if certain and (best is None or gap.largest < best[1].largest):
+                best = name, gap
+        if best is not None:
+            told = [name for name in told if name != best[0] or not best[1].agrees]
+            (good if best[1].agrees else bad).append(best[1])
+    return _judgement(good, bad, len(written))
+
+
+def _judgement(good: Sequence[Gap], bad: Sequence[Gap], outputs: int) -> Agreement:
+    checked = len(good) + len(bad)
+    if not checked:
+        why = "which node of the graph it writes, the fragment does not tell"
+        return msgspec.structs.replace(not_checked(why), outputs=outputs)
+    worst = max(bad or good, key=lambda gap: gap.largest)
+    errors = f"largest error {worst.largest:.1e}, eager's {worst.eager:.1e}"
+    part = "" if checked == outputs else f", {checked} of {outputs} outputs"
+    return Agreement(
+        status="differs" if bad else "agrees",
+        text=f"DIFFERS from its graph ({errors}{part})" if bad else f"agrees with its graph ({errors}{part})",
+        outputs=outputs,
+        checked=checked,
+        largest_error=worst.largest,
+        eager_error=worst.eager,
+    )
+
+
+def _parts(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Tensors by name; the parts of a split are called ``split[0]``, ``split[1]``, …"""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if hasattr(value, "numel"):
+            found[name] = value
+        elif isinstance(value, list | tuple):
+            found |= {f"{name}[{place}]": part for place, part in enumerate(value) if hasattr(part, "numel")}
+    return found
+
+
+def _gap(tensor: Any, eager: Any, exact: Any) -> Gap | None:
+    """An output against a value: itself, or its partial results added up; None if their sizes do not fit.
+
+    The first kernel of a sum in two steps writes partial sums, one more dimension at the end.
+    """
+    if exact.numel() == 0 or tensor.dim() == 0 or tensor.numel() == exact.numel():
+        if tensor.numel() != exact.numel():
+            return None
+        return measure_gap(tensor, eager.reshape(tensor.shape), exact.reshape(tensor.shape))
+    if tensor.numel() != exact.numel() * tensor.shape[-1] or not tensor.is_floating_point():
+        return None
+    shape = tensor.shape[:-1]
+    return measure_gap(tensor.sum(-1), eager.reshape(shape), exact.reshape(shape))
+
+
+def _partial_variance(
+    fragment: Fragment, written: Sequence[Any], eager: Mapping[str, Any], exact: Mapping[str, Any]
+) -> list[Gap]:
+    """The gaps of mean and variance where the outputs are partial ones: means, sums of squares, counts.
+
+    Put together as Chan, Golub and LeVeque do it. Empty if the outputs are something else, or do not agree.
+    """
+    node = next((n for n in fragment.nodes.values() if n.target.startswith("torch.ops.aten.var_mean.")), None)
+    if node is None or f"{node.name}[1]" not in exact or len(written) != 3:
+        return []
+    means, squares, counts = (tensor.double() for tensor in written)
+    correction = node.kwargs.get("correction")
+    if (
+        means.dim() == 0
+        or not means.shape == squares.shape == counts.shape
+        or not isinstance(correction, int)
+    ):
+        return []
+    total = counts.sum(-1, keepdim=True)
+    mean = (means * counts).sum(-1, keepdim=True) / total
+    variance = (squares + counts * (means - mean) ** 2).sum(-1) / (total[..., 0] - correction)
+    gaps: list[Gap] = []
+    for place, value in ((0, variance), (1, mean[..., 0])):
+        true, honest = exact[f"{node.name}[{place}]"], eager[f"{node.name}[{place}]"]
+        if true.numel() != value.numel():
+            return []
+        mine = value.to(written[0].dtype)
+        gaps.append(measure_gap(mine, honest.reshape(mine.shape), true.reshape(mine.shape)))
+    return [*gaps, gaps[0]] if all(gap.agrees for gap in gaps) else []
+
+
+def measure_gap(mine: Any, eager: Any, exact: Any) -> Gap:
+    """How far a result and eager's lie from the exact one, and whether the first is excused by the second.
+
+    Floating point: the root mean square of the error may be three times eager's plus a tenth of the tolerance; the
+    share of elements beyond the tolerance three times eager's plus 1e-5; and no element may be infinite or NaN where
+    the other two are not. Integers and booleans: the share of elements that differ, likewise.
+    """
+    import torch
+
+    if not mine.is_floating_point() and not mine.is_complex():
+        own = float((mine.double() != exact.double()).double().mean())
+        other = float((eager.double() != exact.double()).double().mean())
+        return Gap(own <= MULTIPLIER * other + BEYOND, own, other)
+    tolerance = TOLERANCES.get(str(mine.dtype).removeprefix("torch."), 1e-4)
+    mine, eager, exact = (x.double() for x in (mine, eager.to(mine.dtype), exact))
+    usable = torch.isfinite(exact) & torch.isfinite(eager)
+    if not bool(usable.any()):
+        same = bool((torch.isfinite(mine) == torch.isfinite(eager)).all())
+        return Gap(same, 0.0 if same else float("inf"), 0.0)
+    if bool((usable & ~torch.isfinite(mine)).any()):
+        return Gap(False, float("inf"), 0.0)
+    zero = torch.zeros((), dtype=torch.float64, device=exact.device)
+    exact = torch.where(usable, exact, zero)
+    count = usable.sum()
+    scale = torch.sqrt((exact * exact).sum() / count).clamp(min=1e-300)
+    limit = tolerance * (exact.abs() + scale)
+
+    def errors(values: Any) -> tuple[float, float, float]:
+        off = torch.where(usable, values - exact, zero).abs()
+        spread = torch.sqrt((off * off).sum() / count) / scale
+        return float(spread), float((off > limit).sum() / count), float(off.max() / scale)
+
+    own, honest = errors(mine), errors(eager)
+    agrees = own[0] <= MULTIPLIER * honest[0] + tolerance / 10 and own[1] <= MULTIPLIER * honest[1] + BEYOND
+    return Gap(agrees, own[2], honest[2])

@@ -1,0 +1,1 @@
+"""The program under each setting of torch.compile, measured side by side."""

@@ -1,0 +1,155 @@
+"""The settings that `tune` tries: what is injected into a program, how it is called, the line to write for it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from kinetoscope.capture.compiler import backends
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+PRECISIONS = ("highest", "high", "medium")
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One way to run a program. ``mode`` None is eager: torch.compile hands back what it is given.
+
+    With ``as_written`` the program's own calls of torch.compile stay as they are (and ``mode`` is None).
+    """
+
+    mode: str | None = None
+    as_written: bool = False
+    backend: str | None = None
+    dynamic: bool | None = None
+    matmul_precision: str | None = None
+    batch: str | None = None
+
+    @property
+    def is_base(self) -> bool:
+        """Eager, with nothing else changed: what every other setting of the same batch is compared with."""
+        return self.is_eager and self.matmul_precision is None
+
+    @property
+    def is_eager(self) -> bool:
+        return self.mode is None and not self.as_written
+
+    @property
+    def samples(self) -> int | None:
+        """``batch`` as a number; None where it is none or something else."""
+        return int(self.batch) if self.batch is not None and self.batch.isdecimal() else None
+
+    @property
+    def label(self) -> str:
+        parts = ["as written" if self.as_written else "eager" if self.mode is None else self.mode]
+        if self.backend is not None:
+            parts.append(f"backend={self.backend}")
+        if self.dynamic is not None:
+            parts.append(f"dynamic={self.dynamic}")
+        if self.matmul_precision is not None:
+            parts.append(f"matmul={self.matmul_precision}")
+        if self.batch is not None:
+            parts.append(f"batch={self.batch}")
+        return " ".join(parts)
+
+    def arguments(self) -> dict[str, object]:
+        """Keyword arguments of ``torch.compile`` (not for eager)."""
+        given: dict[str, object] = {}
+        if self.backend in (None, "inductor"):
+            given["mode"] = self.mode
+        if self.backend is not None:
+            given["backend"] = self.backend
+        if self.dynamic is not None:
+            given["dynamic"] = self.dynamic
+        return given
+
+    def lines(self, module: str | None = None) -> tuple[str, ...]:
+        """What to write into the program to have this setting.
+
+        Args:
+            module: the class of the module to compile, where the program does not compile anything itself.
+        """
+        written: list[str] = []
+        if self.matmul_precision is not None:
+            written.append(f'torch.set_float32_matmul_precision("{self.matmul_precision}")')
+        if self.mode is not None:
+            backend = backends.known(self.backend or "")
+            if backend is not None and backend.imported:
+                written.append(f"import {backend.module}  # registers the backend")
+            words = ", ".join(
+                f'{k}="{v}"' if isinstance(v, str) else f"{k}={v}"
+                for k, v in self.arguments().items()
+                if (k, v) != ("mode", "default")
+            )
+            if module is None:
+                written.append(f"torch.compile(…{', ' if words else ''}{words})")
+            else:
+                written.append(f"model = torch.compile(model{', ' if words else ''}{words})  # the {module}")
+        return tuple(written)
+
+
+def written(given: Mapping[str, object]) -> Setting:
+    """The setting that a program's own keyword arguments of ``torch.compile`` are; as written, where they say more."""
+    mode, backend, dynamic = given.get("mode"), given.get("backend"), given.get("dynamic")
+    plain = (
+        isinstance(mode, str | None) and isinstance(backend, str | None) and isinstance(dynamic, bool | None)
+    )
+    if not plain or given.get("options") or given.get("disable"):
+        return Setting(as_written=True)
+    return Setting(
+        mode=str(mode or "default"),
+        backend=None if backend in (None, "inductor") else str(backend),
+        dynamic=None if dynamic is None else bool(dynamic),
+    )
+
+
+def is_program(setting: Setting, own: Sequence[Setting]) -> bool:
+    """Whether the program as it is written runs under this setting (its precision and batch apart).
+
+    Args:
+        own: what its calls of torch.compile say, each different one once; none where it has none.
+    """
+    if setting.as_written or len(own) > 1:
+        return setting.as_written
+    backend = None if setting.backend == "inductor" else setting.backend
+    bare = msgspec.structs.replace(setting, backend=backend, matmul_precision=None, batch=None)
+    return bare == own[0] if own else setting.is_eager
+
+
+def with_program(settings: Sequence[Setting], own: Sequence[Setting]) -> list[Setting]:
+    """The settings, and after each eager one the program as it is written, unless another one is just that."""
+    if any(is_program(setting, own) for setting in settings):
+        return list(settings)
+    return [
+        chosen
+        for setting in settings
+        for chosen in (
+            (setting, msgspec.structs.replace(setting, as_written=True)) if setting.is_eager else (setting,)
+        )
+    ]
+
+
+def grid(
+    modes: Sequence[str],
+    *,
+    backends: Sequence[str] = (),
+    dynamic: Sequence[bool] = (),
+    precisions: Sequence[str] = (),
+    batches: Sequence[str] = (),
+) -> list[Setting]:
+    """Every combination, eager first. Backends other than Inductor have no modes and come once each."""
+    found: list[Setting] = []
+    for batch, precision in itertools.product(batches or (None,), (None, *precisions)):
+        found.append(Setting(matmul_precision=precision, batch=batch))
+        for mode, backend, shape in itertools.product(modes, backends or (None,), dynamic or (None,)):
+            setting = Setting(
+                mode=mode if backend in (None, "inductor") else "default",
+                backend=backend,
+                dynamic=shape,
+                matmul_precision=precision,
+                batch=batch,
+            )
+            if setting not in found:
+                found.append(setting)
+    return found

@@ -1,0 +1,191 @@
+"""What torch.compile says of itself while it works, streamed to disk in the format of TORCH_TRACE.
+
+Four streams: the structured log, to which the backend of each graph is added; the messages on fusion and CUDA graphs
+that are not in it; bytecode before and after, where the structured log lacks it; what Triton made of each kernel.
+Beside them, at the end, Dynamo's counters and every generated file.
+"""
+
+from __future__ import annotations
+
+import dis
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType
+from typing import Any, TextIO
+
+from kinetoscope.capture import torch_private
+from kinetoscope.capture.compiler.launchers import Launchers
+from kinetoscope.capture.process.hooks import hook
+from kinetoscope.capture.process.imports import ImportWatch
+
+# The artifact, of our own, that names the backend of the frame it is logged in.
+BACKEND = "kinetoscope_backend"
+KERNEL_PATH = re.compile(r"^# kernel path: (\S+\.py)\s*$", re.MULTILINE)
+
+
+class StructuredHandler(logging.Handler):
+    """Writes every structured record, and puts each generated module aside as it appears."""
+
+    def __init__(self, path: Path, generated: Path) -> None:
+        super().__init__(logging.DEBUG)
+        self.path, self.generated = path, generated
+        self.pid = os.getpid()
+        self.stream: TextIO | None = None
+        self.records = 0
+        self.kernel_paths: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # A failure here must not reach the compiler: logging's own convention is to swallow it.
+        try:
+            if os.getpid() != self.pid:
+                return
+            self.records += 1
+            if self.stream is None:
+                self.setFormatter(torch_private.structured_formatter())
+                self.path.parent.mkdir(exist_ok=True)
+                self.stream = self.path.open("w", encoding="utf-8", errors="backslashreplace")
+                torch_private.log_version()
+            self.stream.write(self.format(record) + "\n")
+            self.stream.flush()
+            self._keep_generated(getattr(record, "metadata", {}), getattr(record, "payload", None))
+        except Exception:
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Be silent: the program's stderr is its own."""
+
+    def _keep_generated(self, metadata: dict[str, Any], payload: str | None) -> None:
+        if "inductor_output_code" not in metadata or payload is None:
+            return
+        name = Path(str(metadata["inductor_output_code"].get("filename") or "")).name
+        self.generated.mkdir(exist_ok=True)
+        name = name or hashlib.sha256(payload.encode()).hexdigest()[:16] + ".py"
+        (self.generated / name).write_text(payload, encoding="utf-8")
+        self.kernel_paths.update(KERNEL_PATH.findall(payload))
+
+
+class Tap(logging.Filter):
+    """Copies a logger's records to a file, and lets through only what would have been logged without it."""
+
+    def __init__(self, stream: TextIO, level: int) -> None:
+        super().__init__()
+        self.stream, self.level, self.pid = stream, level, os.getpid()
+        self.formatter = logging.Formatter("%(levelname)s %(asctime)s %(name)s %(message)s")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if os.getpid() == self.pid:
+            self.stream.write(self.formatter.format(record) + "\n")
+        return record.levelno >= self.level
+
+
+class CompileLog:
+    """The compile log of one process."""
+
+    def __init__(self, folder: Path, rank: int, imports: ImportWatch) -> None:
+        self.folder, self.rank = folder, rank
+        self.home = folder / "compile"
+        self.handler = StructuredHandler(self.home / f"rank{rank}.log", folder / "generated")
+        self.taps: list[tuple[logging.Logger, Tap, int]] = []
+        self.scheduler: TextIO | None = None
+        self.bytecode: TextIO | None = None
+        self.bytecode_hook: Any = None
+        self.launchers: Launchers | None = None
+        self.unhook: Callable[[], None] | None = None
+        logging.getLogger(torch_private.STRUCTURED_LOGGER).addHandler(self.handler)
+        imports.when_imported(torch_private.CONVERT_FRAME, self._compiler_loaded)
+        imports.when_imported(torch_private.OUTPUT_GRAPH, self._graphs_loaded)
+        imports.when_imported(torch_private.TRITON_HEURISTICS, self._triton_loaded)
+
+    @property
+    def records(self) -> int:
+        """How many records have been written: it grows while something compiles."""
+        return self.handler.records
+
+    def _compiler_loaded(self) -> None:
+        """Dynamo was imported, so something is going to be compiled."""
+        self.home.mkdir(exist_ok=True)
+        # Line by line: a fork of the program must not write a second time what lies in a buffer.
+        self.scheduler = (self.home / f"rank{self.rank}.scheduler.log").open("w", 1, encoding="utf-8")
+        for name in torch_private.TAPPED_LOGGERS:
+            logger = logging.getLogger(name)
+            tap = Tap(self.scheduler, logger.getEffectiveLevel())
+            self.taps.append((logger, tap, logger.level))
+            logger.addFilter(tap)
+            logger.setLevel(logging.DEBUG)
+        # The structured log holds bytecode of resumed functions only (2.13 to 2.15), before that of none.
+        from torch._dynamo.convert_frame import register_bytecode_hook
+
+        self.bytecode = (self.home / f"rank{self.rank}.bytecode.jsonl").open("w", 1, encoding="utf-8")
+        self.bytecode_hook = register_bytecode_hook(self._keep_bytecode)
+
+    def _graphs_loaded(self) -> None:
+        """Dynamo hands a graph over to its backend, whose name it logs nowhere."""
+        graph = getattr(sys.modules[torch_private.OUTPUT_GRAPH], "OutputGraph", None)
+        if hasattr(graph, "call_user_compiler"):
+            self.unhook = hook(graph, "call_user_compiler", before=self._keep_backend)
+
+    def _keep_backend(self, graph: Any) -> None:
+        text = json.dumps(torch_private.backend_of(graph.compiler_fn))
+        self.handler.emit(torch_private.structured_artifact(BACKEND, text))
+
+    def _triton_loaded(self) -> None:
+        autotuner = getattr(sys.modules[torch_private.TRITON_HEURISTICS], "CachingAutotuner", None)
+        if hasattr(autotuner, "_make_launchers"):
+            self.launchers = Launchers(autotuner, self.home / f"rank{self.rank}.kernels.jsonl")
+
+    def _keep_bytecode(self, code: CodeType, new_code: CodeType) -> None:
+        assert self.bytecode is not None
+        record = {
+            "function": code.co_name,
+            "file": code.co_filename,
+            "line": code.co_firstlineno,
+            "original": dis.Bytecode(code).dis(),
+            "modified": dis.Bytecode(new_code).dis(),
+        }
+        self.bytecode.write(json.dumps(record) + "\n")
+
+    def close(self) -> dict[str, str]:
+        """End the log and gather what lies outside it; the files, relative to the recording, by what they are."""
+        logging.getLogger(torch_private.STRUCTURED_LOGGER).removeHandler(self.handler)
+        for logger, tap, level in self.taps:
+            logger.removeFilter(tap)
+            logger.setLevel(level)
+        if self.bytecode_hook is not None:
+            self.bytecode_hook.remove()
+        if self.unhook is not None:
+            self.unhook()
+        if self.launchers is not None:
+            self.launchers.close()
+        for stream in (self.handler.stream, self.scheduler, self.bytecode):
+            if stream is not None:
+                stream.close()
+        if self.handler.records:
+            counters = self.home / f"rank{self.rank}.counters.json"
+            counters.write_text(json.dumps(torch_private.dynamo_counters(), indent=1))
+        self._copy_kernels()
+        names = {
+            "compile_log": f"compile/rank{self.rank}.log",
+            "scheduler_log": f"compile/rank{self.rank}.scheduler.log",
+            "bytecode": f"compile/rank{self.rank}.bytecode.jsonl",
+            "kernels": f"compile/rank{self.rank}.kernels.jsonl",
+            "counters": f"compile/rank{self.rank}.counters.json",
+        }
+        for name in names.values():
+            path = self.folder / name
+            if path.is_file() and not path.stat().st_size:
+                path.unlink()
+        return {what: name for what, name in names.items() if (self.folder / name).is_file()}
+
+    def _copy_kernels(self) -> None:
+        """Copy the files of single kernels, which generated modules name, out of Inductor's cache."""
+        for path in sorted(self.handler.kernel_paths):
+            source = Path(path)
+            if source.is_file():
+                shutil.copyfile(source, self.handler.generated / source.name)

@@ -1,0 +1,1 @@
+"""Starting the program as its own interpreter would, and what is needed inside it."""

@@ -1,0 +1,162 @@
+"""A process that `kinetoscope run` started: whether it is one to record, from when, and how its end is noticed."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from kinetoscope.capture import session as sessions
+from kinetoscope.capture.options import Options
+from kinetoscope.capture.process.imports import ImportWatch
+from kinetoscope.capture.session import Session
+from kinetoscope.capture.steps.ranks import rank_and_world
+from kinetoscope.recording import folder as folders
+
+ORDER = "KINETOSCOPE_CAPTURE"
+HOME = "KINETOSCOPE_HOME"
+# Programs whose Python processes only start others: the ranks are theirs to start and ours to record.
+LAUNCHERS = (
+    "torchrun",
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate",
+    "deepspeed",
+    "mpirun",
+)
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What `kinetoscope run` hands to the processes it starts, in an environment variable.
+
+    Attributes:
+        folder: the recording.
+        launcher: True where the command starts the program's processes, False where it is the program.
+        options: what to record.
+        python_path: PYTHONPATH as it was; None where it was not set.
+    """
+
+    folder: str
+    launcher: bool
+    options: Options
+    python_path: str | None
+
+
+def begin() -> None:
+    """Arrange for this process to be recorded once it imports torch, if it is one to record."""
+    order = msgspec.json.decode(os.environ[ORDER], type=Order)
+    if order.launcher and _launches(sys.orig_argv, os.environ):
+        return  # its children inherit the order
+    place = rank_and_world(os.environ)
+    if not order.launcher or place is not None:
+        _hide(order)
+    rank, world = place or (0, 1)
+    watch = ImportWatch()
+
+    def torch_imported() -> None:
+        if order.launcher and place is None:
+            _hide(order)
+        folder = Path(order.folder)
+        if folders.claim(folder, rank):
+            _record(folder, rank, world, order.options)
+
+    watch.when_imported("torch", torch_imported)
+
+
+def _launches(command: Sequence[str], variables: Mapping[str, str]) -> bool:
+    """True for a process of the launcher itself."""
+    names = {os.path.basename(word).removesuffix(".py") for word in command[:4]}
+    return rank_and_world(variables) is None and not names.isdisjoint(LAUNCHERS)
+
+
+def _hide(order: Order) -> None:
+    """Leave the environment as the user's shell had it: the program's own children are none of ours."""
+    for name in (ORDER, HOME):
+        os.environ.pop(name, None)
+    if order.python_path is None:
+        os.environ.pop("PYTHONPATH", None)
+    else:
+        os.environ["PYTHONPATH"] = order.python_path
+
+
+def _record(folder: Path, rank: int, world: int, options: Options) -> None:
+    try:
+        session = Session(folder, rank, world, options)
+    except Exception as error:
+        print(f"kinetoscope: not recording: {type(error).__name__}: {error}", file=sys.stderr)
+        return
+    _Ending(session).watch()
+
+
+class _Ending:
+    """Notices every way in which a process can end that leaves it the time to write a file."""
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.pid = session, os.getpid()
+        self.exit_now = os._exit
+
+    def watch(self) -> None:
+        atexit.register(self._exited)
+        os.register_at_fork(after_in_child=self._forked)
+        os._exit = self._exit_now
+        if (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        ):
+            # Only while nothing is on disk yet: a program that looks later finds what it expects.
+            signal.signal(signal.SIGTERM, self._terminated)
+            self.session.recorder.finished = self._recorded
+
+    def _recorded(self) -> None:
+        self._restore_signal()
+        self.session.recorded()
+
+    def _restore_signal(self) -> None:
+        on_main = threading.current_thread() is threading.main_thread()
+        if on_main and signal.getsignal(signal.SIGTERM) == self._terminated:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def _exited(self) -> None:
+        failure = getattr(sys, "last_value", None)
+        if failure is not None:
+            self.session.end(f"exception: {type(failure).__name__}", failure)
+        else:
+            self.session.end("ok")
+
+    def _exit_now(self, status: int) -> Any:
+        if os.getpid() == self.pid:
+            self.session.end(f"os._exit: {status}")
+        self.exit_now(status)
+
+    def _terminated(self, number: int, frame: FrameType | None) -> None:
+        self.session.end(f"signal: {signal.Signals(number).name}")
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    def _forked(self) -> None:
+        if sessions.active() is self.session:
+            self.session.forget()
+        os._exit = self.exit_now
+        self._restore_signal()
+        _leave_kineto_alone()
+
+
+def _leave_kineto_alone() -> None:
+    """Have this fork end without running C++ destructors: Kineto's abort or hang where its threads were not forked.
+
+    What a plain program's fork does at its end it does all the same, but for those destructors: Python is shut down,
+    C's streams are flushed, and the exit status is the one it was given.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):  # glibc's atexit that is told the status; runs the latest registered first
+        libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
+        libc.__cxa_atexit(ctypes.cast(libc.fflush, ctypes.c_void_p), None, None)

@@ -1,0 +1,196 @@
+"""`kinetoscope run`: start the program as its own interpreter would, wait for it, merge what it left.
+
+The program runs in a child process of the same interpreter, started with the very command line that plain Python
+would have been given: `sys.argv`, `__main__`, `sys.path`, `-m`, multiprocessing and tracebacks are as without us
+because they are made by the same interpreter from the same words. What records it is a `sitecustomize` that
+PYTHONPATH leads to, and that hides itself from the program and from the program's own children.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+import kinetoscope
+from kinetoscope.capture.options import Options
+from kinetoscope.capture.process.child import HOME, ORDER, Order
+from kinetoscope.capture.steps.ranks import rank_and_world
+from kinetoscope.errors import InputError, UsageError
+from kinetoscope.recording import folder as folders
+from kinetoscope.recording import manifest as manifests
+from kinetoscope.recording.manifest import Manifest
+from kinetoscope.recording.meeting import await_ranks, meet
+
+# What the founding document sets by hand, and what makes a generated kernel's origin known.
+KERNEL_NAMES = {"TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1"}
+PROVENANCE = {"INDUCTOR_PROVENANCE": "1"}
+# Kineto reports its stages on stderr; the program's stderr is its own.
+QUIET = {"KINETO_LOG_LEVEL": "99"}
+FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+
+
+@dataclass(frozen=True)
+class Program:
+    """What to run: the whole command line, a name for the recording, and whether it starts other processes."""
+
+    command: tuple[str, ...]
+    name: str
+    launcher: bool
+
+
+def program(words: Sequence[str], module: str | None) -> Program:
+    """The command line of ``script.py args…``, of ``-m module args…``, or of another program that starts Python.
+
+    Raises:
+        UsageError: there is nothing to run.
+        InputError: the script does not exist.
+    """
+    interpreter = [sys.executable, *_interpreter_flags()]
+    if module is not None:
+        launcher = module.startswith(("torch.distributed.run", "torch.distributed.launch", "accelerate"))
+        return Program((*interpreter, "-m", module, *words), _script(words) if launcher else module, launcher)
+    if not words:
+        raise UsageError("there is nothing to run", mend="kinetoscope run [options] script.py [arguments]")
+    first = words[0]
+    if first.endswith(".py") or (os.path.isfile(first) and not os.access(first, os.X_OK)):
+        if not os.path.isfile(first):
+            raise InputError("the script does not exist", where=first, mend="check the path")
+        return Program((*interpreter, *words), Path(first).stem, False)
+    if os.path.isdir(first) and os.path.isfile(os.path.join(first, "__main__.py")):
+        return Program((*interpreter, *words), Path(first).name, False)
+    # A console script of this very environment may not be on PATH.
+    beside = os.path.join(os.path.dirname(sys.executable), first)
+    found = shutil.which(first) or (beside if os.access(beside, os.X_OK) else None)
+    if found is None:
+        raise InputError(
+            "no such script or program", where=first, mend="name a Python script, or use -m for a module"
+        )
+    return Program((found, *words[1:]), _script(words[1:]) or Path(first).name, True)
+
+
+def _script(words: Sequence[str]) -> str:
+    """The name of the script that a launcher is told to start; empty where there is none."""
+    return next((Path(word).stem for word in words if word.endswith(".py")), "")
+
+
+def environment(order: Order, variables: Mapping[str, str]) -> dict[str, str]:
+    """The child's environment: the user's, the order, and compiler settings that the user has not made."""
+    home = Path(kinetoscope.__file__).parent
+    chosen = dict(QUIET)
+    if order.options.compile_log:
+        chosen |= KERNEL_NAMES | (PROVENANCE if order.options.provenance else {})
+    if order.options.bench_harness:
+        chosen["TORCHINDUCTOR_BENCHMARK_KERNEL"] = "1"
+    path = [
+        str(home / "capture" / "process" / "bootstrap"),
+        *([order.python_path] if order.python_path else []),
+    ]
+    return {
+        **chosen,
+        **variables,
+        ORDER: msgspec.json.encode(order).decode(),
+        HOME: str(home.parent),
+        "PYTHONPATH": os.pathsep.join(path),
+    }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: the recording, and the program's exit status (minus a signal's number)."""
+
+    folder: Path
+    manifest: Manifest
+    status: int
+    speaks: bool  # False for the ranks but the first, where a launcher started a `kinetoscope run` a rank
+
+
+def run(what: Program, options: Options, out: Path | None, announce: Callable[[Path], None]) -> Outcome:
+    """Run the program to its end and return its recording.
+
+    Args:
+        announce: told the recording's folder before the program starts.
+
+    Raises:
+        UsageError: the recording's folder cannot be made.
+    """
+    place = rank_and_world(os.environ)
+    folder, first = (
+        (folders.create(what.name, out), True) if place is None else meet(what.name, out, place[0])
+    )
+    if first:
+        folders.begin(
+            folder,
+            command=what.command,
+            options=msgspec.to_builtins(options),
+            version=kinetoscope.__version__,
+        )
+        announce(folder)
+    order = Order(
+        folder=str(folder), launcher=what.launcher, options=options, python_path=os.environ.get("PYTHONPATH")
+    )
+    status = _wait(what.command, environment(order, os.environ))
+    if place is not None:
+        rank, world = place
+        if rank != 0:
+            return Outcome(folder, manifests.read(folder), status, False)
+        await_ranks(what.name, out, folder, world)
+    manifest = folders.finish(
+        folder, exit=_exit(status), status=status, alone=not what.launcher and place is None
+    )
+    return Outcome(folder, manifest, status, True)
+
+
+def _wait(command: Sequence[str], variables: dict[str, str]) -> int:
+    """Run the command, passing on the signals that reach only us; its exit status."""
+    child: subprocess.Popen[Any] | None = None
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        # What is typed at the terminal reaches the program by itself.
+        typed = number in (signal.SIGINT, signal.SIGQUIT) and _in_foreground()
+        if child is not None and not typed:
+            child.send_signal(number)
+
+    numbers = [getattr(signal, name) for name in FORWARDED if hasattr(signal, name)]
+    before = {number: signal.signal(number, forward) for number in numbers}
+    try:
+        child = subprocess.Popen(command, env=variables)
+        return child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _in_foreground() -> bool:
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def _exit(status: int) -> str:
+    if status < 0:
+        return f"signal: {signal.Signals(-status).name}"
+    return f"sys.exit: {status}" if status else "ok"
+
+
+def _interpreter_flags() -> list[str]:
+    """The options of Python that we were started with: `python -O -X dev -m kinetoscope run …`."""
+    flags: list[str] = []
+    words = iter(sys.orig_argv[1:])
+    for word in words:
+        if not word.startswith("-") or word in ("-m", "-c"):
+            break
+        flags.append(word)
+        if word in ("-X", "-W"):
+            flags.append(next(words, ""))
+    return flags

@@ -1,0 +1,63 @@
+"""What `kinetoscope run` says of a recording, on stderr: the program's stdout is its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from kinetoscope.capture.process.launch import Outcome
+from kinetoscope.recording.manifest import RankRecord
+
+
+def announce(folder: Path) -> None:
+    say(f"recording into {shown(folder)}")
+
+
+def say(text: str) -> None:
+    print(f"kinetoscope: {text}", file=sys.stderr, flush=True)
+
+
+def shown(folder: Path) -> str:
+    """The folder as the user would type it."""
+    relative = os.path.relpath(folder)
+    return str(folder) if relative.startswith("..") else relative
+
+
+def summarize(outcome: Outcome, *, report: bool) -> None:
+    """Say how the program ended, what was recorded, and where it is; then show the report."""
+    manifest = outcome.manifest
+    if outcome.status:
+        say(f"the program failed ({manifest.exit}); its exit status was {outcome.status}")
+    if not manifest.ranks:
+        say("nothing was recorded: no process of the program imported torch, or none could be watched")
+        return
+    first = manifest.ranks[0]
+    for note in dict.fromkeys(
+        (*manifest.notes, *(n for r in manifest.ranks for n in (*r.notes, *r.steps.notes)))
+    ):
+        say(note)
+    say(_steps(first) + (f", on each of {len(manifest.ranks)} ranks" if len(manifest.ranks) > 1 else ""))
+    recorded = any(rank.trace for rank in manifest.ranks)
+    reported = False
+    if report and recorded:
+        command = [sys.executable, "-m", "kinetoscope", "report", shown(outcome.folder)]
+        reported = subprocess.call(command, stdout=sys.stderr) == 0
+    say(f"the recording is {shown(outcome.folder)}")
+    if recorded and not reported:  # a report ends with the next commands itself
+        say(f"next: kinetoscope report {shown(outcome.folder)} -o report.html")
+
+
+def _steps(record: RankRecord) -> str:
+    steps = record.steps
+    if not steps.profiled_s:
+        if record.trace is None:
+            return "no trace was recorded"
+        what = {"whole": "recorded the program whole", "program": "kept what the program recorded itself"}
+        return what.get(steps.found_by, "recorded the program's first steps")
+    text = f"recorded {len(steps.profiled_s)} steps ({steps.found_by} {steps.step_name or ''}".rstrip() + ")"
+    plain, under = steps.unprofiled_step_s, steps.profiled_step_s
+    if plain is not None and under is not None:
+        text += f", {1e3 * plain:.3f} ms a step without the profiler, {1e3 * under:.3f} ms with it"
+    return text

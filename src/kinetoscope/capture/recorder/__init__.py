@@ -1,0 +1,1 @@
+"""The state machine that times and records, and the profilers behind it."""

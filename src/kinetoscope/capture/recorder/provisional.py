@@ -1,0 +1,73 @@
+"""The recording that runs before anything is known of the program's steps, so that there always is one."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from kinetoscope.capture.recorder.profiler import Device, Session
+
+# A kind of boundary, and which of its kind: one optimizer, one module, one range's name.
+Source = tuple[str, Hashable]
+
+# The sources of steps, the surest first.
+ORDER = ("user", "optimizer", "module", "compiled", "range")
+
+
+class Provisional:
+    """A session from the start on, its steps marked by whichever source seems surest so far.
+
+    Attributes:
+        session: running, or ended and not yet written; None before and after.
+        source: whose ticks mark its steps.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.session: Session | None = None
+        self.running = False
+        self.source: Source | None = None
+        self.steps = 0
+
+    def start(self) -> None:
+        session = self.device.session(any_thread=True)
+        session.prepare()
+        session.start()
+        self.session, self.running = session, True
+
+    def stop(self) -> None:
+        if self.session is not None and self.running:
+            self.session.mark(None)
+            self.running = False
+            self.session.stop()
+
+    def tick(self, source: Source) -> None:
+        """Mark a step of ``source``, unless a surer source marks them."""
+        if self.source is None or ORDER.index(source[0]) < ORDER.index(self.source[0]):
+            self.source = source
+        if source == self.source and self.session is not None and self.running:
+            self.session.mark(self.steps)
+            self.steps += 1
+
+    def drop(self) -> None:
+        self.session = None
+
+
+def notes(*, cold: bool, steps: int, whole: bool) -> list[str]:
+    """What a user must know of a provisional recording that became the recording.
+
+    Args:
+        cold: it was ended after the first steps, which a better recording was to follow.
+        steps: how many boundaries its source ticked at.
+        whole: everything was to be recorded.
+    """
+    if cold and steps >= 2:
+        return [
+            "the program ended before its step time had settled and been recorded: "
+            "this recording holds its first steps, cold start and all"
+        ]
+    if not whole and steps < 2:
+        return [
+            "no steps were found (no optimizer, module, compiled function or named range was called repeatedly): "
+            "the program was recorded whole; kinetoscope.profile's step() marks them"
+        ]
+    return []

@@ -1,0 +1,196 @@
+"""Where steps begin, found without touching the program's objects.
+
+A source calls ``tick(kind, key, name)`` at every boundary it sees. None leaves a frame of ours on the user's stack,
+so tracebacks are the program's own: a hook returns before the user's code runs on, and a :class:`Boundary` is a
+descriptor, which has done its work once the method it stands for has been looked up. While Dynamo compiles they are
+gone, so that it sees, inlines and guards on nothing of ours.
+
+    optimizer   the end of an optimizer's step()
+    module      the call of a module that no other module's call surrounds
+    compiled    the call of what torch.compile returned
+    range       the entry of a named record_function block
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Hashable
+from types import FrameType
+from typing import Any
+
+from kinetoscope.capture import torch_private
+from kinetoscope.capture.process.imports import ImportWatch
+from kinetoscope.capture.steps.boundary import Aftermath, Boundary
+
+Tick = Callable[[str, Hashable, str], None]
+
+# Ranges that libraries open themselves: no step of the user's.
+LIBRARY_RANGES = (
+    "Optimizer.",
+    "DistributedDataParallel.",
+    "enumerate(DataLoader)",
+    "ProfilerStep#",
+    "FSDP",
+    "## ",
+)
+
+
+class Sources:
+    """All sources of step boundaries in this process."""
+
+    def __init__(self, tick: Tick, imports: ImportWatch) -> None:
+        self.tick, self.imports = tick, imports
+        self.boundaries: dict[str, Boundary] = {}
+        self.removers: dict[str, Callable[[], None]] = {}
+        self.compiling = False
+        self.calling: frozenset[Any] = frozenset()
+        self.leader: Any = None
+        self.step_ended: Any = None
+        self.optimizer_hook: Any = None
+        self.compiled_call: tuple[dict[str, Any], Any, Any] | None = None
+
+    def install(self, range_name: str | None) -> None:
+        """Watch every source; with a ``range_name``, that range alone."""
+        import torch
+
+        torch_private.hide_from_dynamo(Boundary.__get__)
+        self.imports.when_imported(torch_private.COMPILE_CALLBACKS, self._watch_compilations)
+        enter = torch.profiler.record_function
+        if range_name is not None:
+            self._bound("range", enter, "__enter__", lambda r: self._range_entered(r, only=range_name))
+            self.boundaries["range end"] = Aftermath(
+                enter, "__exit__", lambda r: self._range_left(r, range_name)
+            )
+            self.boundaries["range end"].install()
+            return
+        self.calling = torch_private.module_call_codes()
+        self._bound("range", enter, "__enter__", self._range_entered)
+        self._bound("module", torch.nn.Module, "__call__", self._module_called)
+        self._watch_optimizers()
+        self.imports.when_imported(torch_private.EVAL_FRAME, self._watch_compiled)
+
+    def _watch_compilations(self) -> None:
+        self.removers["compilations"] = torch_private.around_compilations(self.suspend, self.resume)
+
+    def suspend(self) -> None:
+        """Take every source out, for as long as Dynamo compiles."""
+        self.compiling = True
+        for boundary in self.boundaries.values():
+            boundary.remove()
+        self._hook_optimizers(False)
+        self._hook_compiled(False)
+
+    def resume(self) -> None:
+        self.compiling = False
+        for boundary in self.boundaries.values():
+            boundary.install()
+        self._hook_optimizers("optimizer" in self.removers)
+        self._hook_compiled("compiled" in self.removers)
+
+    def remove(self, *kinds: str) -> None:
+        """Stop watching these sources; all of them where none is named."""
+        for kind in kinds or (*self.boundaries, *self.removers):
+            if kind in self.boundaries:
+                self.boundaries.pop(kind).remove()
+            if kind in self.removers:
+                self.removers.pop(kind)()
+
+    def follow(self, kind: str, key: Hashable) -> None:
+        """Watch only what may still matter once ``key`` leads: its own source, cheaply, and the optimizers."""
+        others = {"optimizer", "module", "compiled", "range"} - {kind, "optimizer"}
+        self.remove(*others)
+        if kind == "module" and self.leader is not None and id(self.leader) == key:
+            self.remove("module")
+            self._bound("module", type(self.leader), "__call__", self._leader_called)
+
+    def _bound(self, kind: str, owner: type, name: str, seen: Callable[[Any], None]) -> None:
+        self.boundaries[kind] = Boundary(owner, name, seen)
+        if not self.compiling:
+            self.boundaries[kind].install()
+
+    # What each source sees
+
+    def _watch_optimizers(self) -> None:
+        tick, switch = self.tick, torch_private.dynamo_switch()
+
+        def step_ended(optimizer: Any, args: Any, kwargs: Any) -> None:
+            prior = switch(None)
+            try:
+                tick("optimizer", id(optimizer), type(optimizer).__name__)
+            finally:
+                switch(prior)
+
+        torch_private.hide_from_dynamo(step_ended)
+        self.step_ended = step_ended
+        self.removers["optimizer"] = lambda: self._hook_optimizers(False)
+        self._hook_optimizers(True)
+
+    def _hook_optimizers(self, on: bool) -> None:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        if self.optimizer_hook is not None:
+            self.optimizer_hook.remove()
+            self.optimizer_hook = None
+        if on:
+            self.optimizer_hook = register_optimizer_step_post_hook(self.step_ended)
+
+    def _watch_compiled(self) -> None:
+        module = sys.modules[torch_private.EVAL_FRAME]
+        original = getattr(module, "_callback_from_stance", None)
+        if original is None:
+            return
+        tick = self.tick
+
+        def callback_from_stance(callback: Any) -> Any:
+            if callable(callback):  # not the False and None that switch Dynamo off
+                tick("compiled", id(callback), "torch.compile")
+            return original(callback)
+
+        torch_private.hide_from_dynamo(callback_from_stance)
+        self.compiled_call = (vars(module), callback_from_stance, original)
+        self.removers["compiled"] = lambda: self._hook_compiled(False)
+        self._hook_compiled(not self.compiling)
+
+    def _hook_compiled(self, on: bool) -> None:
+        if self.compiled_call is not None:
+            names, ours, original = self.compiled_call
+            if names["_callback_from_stance"] in (ours, original):
+                names["_callback_from_stance"] = ours if on else original
+
+    def _module_called(self, module: Any) -> None:
+        if _surrounded(inspect.currentframe(), self.calling):
+            return
+        self.leader = module
+        self.tick("training module" if _trains(module) else "module", id(module), type(module).__name__)
+
+    def _leader_called(self, module: Any) -> None:
+        if module is self.leader:
+            self.tick("module", id(module), type(module).__name__)
+
+    def _range_entered(self, range_: Any, only: str | None = None) -> None:
+        name = str(range_.name)
+        if name == only or (only is None and not name.startswith(LIBRARY_RANGES)):
+            self.tick("range", name, name)
+
+    def _range_left(self, range_: Any, only: str) -> None:
+        if range_.name == only:
+            self.tick("range end", only, only)
+
+
+def _surrounded(frame: FrameType | None, codes: frozenset[Any]) -> bool:
+    """True when a function with one of these codes is on the stack."""
+    while frame is not None:
+        if frame.f_code in codes:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _trains(module: Any) -> bool:
+    """True when an optimizer's step may follow this call: gradients are recorded for parameters that want them."""
+    import torch
+
+    if not (torch.is_grad_enabled() and module.training):
+        return False
+    return any(parameter.requires_grad for parameter in module.parameters())

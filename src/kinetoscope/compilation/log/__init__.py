@@ -1,0 +1,1 @@
+"""torch's structured compile log, found and taken apart into records."""

@@ -1,0 +1,293 @@
+"""Gather the records of each compilation: the log's one stream taken apart by frame and by graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from kinetoscope.compilation.log import records
+from kinetoscope.compilation.log.read import Log, Record
+from kinetoscope.compilation.log.records import CacheEvent, KernelInfo, Metrics, Stack, Symbol
+from kinetoscope.compilation.phases import Event, event_decoder
+
+Decoded = TypeVar("Decoded")
+
+# Artifacts and records that are kept as texts of their frame, and the name they are asked for by.
+TEXTS = {
+    "dynamo_output_graph": "dynamo",
+    "dynamo_cpp_guards_str": "guards",
+    "aot_joint_graph": "joint",
+    "aot_forward_graph": "forward",
+    "aot_backward_graph": "backward",
+    "aot_inference_graph": "inference",
+    "before_pre_grad_graph": "before_pre_grad",
+    "after_pre_grad_graph": "after_pre_grad",
+    "before_joint_graph": "before_joint",
+    "after_joint_graph": "after_joint",
+    "fx_graph_runnable": "runnable",
+    "dynamo_error": "error",
+    "optimize_ddp_split_graph": "ddp_split",
+    "compiled_autograd_graph": "compiled_autograd",
+}
+POST_GRAD = {"inductor_post_grad_graph", "after_post_grad_graph"}
+
+
+@dataclass(eq=False)
+class GraphDraft:
+    """What the log holds about one generated module, from its post-grad graph to its cache key."""
+
+    output: Record
+    module: str | None
+    post_grad: Record | None
+    runnable: Record | None
+    key: str | None = None
+    cache: str = "off"
+    cache_record: Record | None = None
+    mappings: Record | None = None
+    traces: Record | None = None
+    kernels: dict[str, KernelInfo] = field(default_factory=dict[str, KernelInfo])
+
+
+@dataclass(eq=False)
+class FrameDraft:
+    """What the log holds about one compilation of one frame."""
+
+    compile_id: str
+    rank: int
+    generation: int
+    log: Log
+    closed: bool = False
+    started: bool = False
+    attempts: int = 0
+    stack: list[Stack] = field(default_factory=list[Stack])
+    metrics: Metrics | None = None
+    later_metrics: list[Metrics] = field(default_factory=list[Metrics])
+    events: list[Event] = field(default_factory=list[Event])
+    reasons: list[Record] = field(default_factory=list[Record])
+    breaks: list[Record] = field(default_factory=list[Record])
+    symbols: list[Symbol] = field(default_factory=list[Symbol])
+    guards_added: list[records.Added] = field(default_factory=list[records.Added])
+    specialized: list[records.Specialized] = field(default_factory=list[records.Specialized])
+    fx_cache: Counter[str] = field(default_factory=Counter[str])
+    aot_cache: Counter[str] = field(default_factory=Counter[str])
+    aot_record: Record | None = None
+    backend: records.Backend | None = None
+    graphs: list[GraphDraft] = field(default_factory=list[GraphDraft])
+    texts: dict[str, Record] = field(default_factory=dict[str, Record])
+    # texts that were found outside of the log
+    apart: dict[str, str] = field(default_factory=dict[str, str])
+    # what came since the last generated module and belongs to the next
+    post_grad: Record | None = None
+    runnable: Record | None = None
+
+    def header(self, record: Record, decoder: msgspec.json.Decoder[Decoded]) -> Decoded | None:
+        try:
+            return decoder.decode(record.header)
+        except msgspec.MsgspecError:
+            return None
+
+
+@dataclass(eq=False)
+class LogDraft:
+    """One log taken apart. ``unknown`` counts records of kinds that nobody here knows."""
+
+    log: Log
+    rank: int
+    frames: list[FrameDraft] = field(default_factory=list[FrameDraft])
+    names: dict[int, str] = field(default_factory=dict[int, str])
+    torch: str | None = None
+    unknown: Counter[str] = field(default_factory=Counter[str])
+
+
+def gather(log: Log, rank: int | None) -> LogDraft:
+    """Sort the log's records by frame. ``rank`` is used where the records do not say theirs."""
+    said = next((r.rank for r in log.records if r.rank is not None), None)
+    draft = LogDraft(log, said if said is not None else rank or 0)
+    current: dict[str, FrameDraft] = {}
+    for record in log.records:
+        if record.kind == "str":
+            _intern(record, draft)
+        elif record.compile_id is not None:
+            frame = _frame(record, draft, current)
+            if frame is not None:
+                _take(record, frame, draft)
+        elif record.artifact == "torch_version":
+            version = log.json(record, records.torch_version)
+            draft.torch = version.pytorch_version if version else draft.torch
+        elif record.kind.endswith("metrics_runtime"):
+            _runtime(record, draft, current)
+    _name_cached_modules(draft)
+    return draft
+
+
+def _name_cached_modules(draft: LogDraft) -> None:
+    """A module out of AOTAutograd's cache comes without a record of its key: the same file had it before."""
+    known: dict[str | None, str] = {}
+    for graph in (graph for frame in draft.frames for graph in frame.graphs):
+        if graph.key is not None:
+            known.setdefault(graph.module, graph.key)
+        elif graph.module and graph.module in known:
+            graph.key, graph.cache = known[graph.module], "hit"
+
+
+def _intern(record: Record, draft: LogDraft) -> None:
+    try:
+        name, number = records.interned.decode(record.header).value
+    except msgspec.MsgspecError:
+        return
+    draft.names[number] = name
+
+
+def _frame(record: Record, draft: LogDraft, current: dict[str, FrameDraft]) -> FrameDraft | None:
+    """The frame that the record belongs to; a compile id starts anew after ``torch.compiler.reset()``."""
+    compile_id = record.compile_id or ""
+    frame = current.get(compile_id)
+    starts = record.kind == "dynamo_start" or record.artifact == "recompile_reasons"
+    if record.kind == "chromium_event":
+        event = draft.log.json(record, event_decoder)
+        if event is None:
+            return None
+        starts = event.name == "dynamo" and event.ph == "B"
+    else:
+        event = None
+    again = (
+        frame is not None and starts and (frame.closed or (record.kind == "dynamo_start" and frame.started))
+    )
+    if frame is None or again:
+        generation = frame.generation + 1 if frame else 0
+        frame = current[compile_id] = FrameDraft(compile_id, draft.rank, generation, draft.log)
+        draft.frames.append(frame)
+    if event is not None:
+        frame.events.append(event)
+        return None
+    return frame
+
+
+def _runtime(record: Record, draft: LogDraft, current: dict[str, FrameDraft]) -> None:
+    """Run-time metrics name their compilation inside."""
+    try:
+        decoded = records.frame_metrics.decode(record.header)
+    except msgspec.MsgspecError:
+        return
+    metrics = decoded.compilation_metrics_runtime or decoded.bwd_compilation_metrics_runtime
+    if metrics and metrics.compile_id in current:
+        current[metrics.compile_id].later_metrics.append(metrics)
+
+
+def _take(record: Record, frame: FrameDraft, draft: LogDraft) -> None:
+    frame.attempts = max(frame.attempts, record.attempt + 1)
+    name = record.artifact if record.kind == "artifact" else record.kind
+    if name in TEXTS:
+        frame.texts[TEXTS[name]] = record
+        if name == "fx_graph_runnable":
+            frame.runnable = record
+    elif name in POST_GRAD:
+        frame.post_grad = record
+    elif name.endswith(("_ORIGINAL_BYTECODE", "_MODIFIED_BYTECODE")):
+        frame.texts["bytecode" if name.endswith("_ORIGINAL_BYTECODE") else "modified bytecode"] = record
+    elif name.startswith(("fx_graph_cache_", "aotautograd_cache_")):
+        _take_cache(record, name, frame)
+    elif name.startswith("inductor_provenance_tracking_") and frame.graphs:
+        if name.endswith("node_mappings"):
+            frame.graphs[-1].mappings = record
+        else:
+            frame.graphs[-1].traces = record
+    elif take := TAKERS.get(name):
+        take(record, frame)
+    else:
+        draft.unknown[name] += 1
+
+
+def _take_cache(record: Record, name: str, frame: FrameDraft) -> None:
+    state = name.rpartition("_")[2]
+    if state not in ("hit", "miss", "bypass"):
+        return
+    if name.startswith("aotautograd"):
+        frame.aot_cache[state] += 1
+        frame.aot_record = record
+        return
+    frame.fx_cache[state] += 1
+    if frame.graphs:
+        event: CacheEvent | None = frame.log.json(record, records.cache_event)
+        graph = frame.graphs[-1]
+        graph.key, graph.cache, graph.cache_record = event.key if event else None, state, record
+
+
+def _take_start(record: Record, frame: FrameDraft) -> None:
+    frame.started = True
+    decoded = frame.header(record, records.dynamo_start)
+    frame.stack = decoded.dynamo_start.stack if decoded else []
+
+
+def _take_metrics(record: Record, frame: FrameDraft) -> None:
+    decoded = frame.header(record, records.frame_metrics)
+    if decoded is None:
+        return
+    if decoded.compilation_metrics:
+        frame.metrics, frame.closed = decoded.compilation_metrics, True
+    for later in (
+        decoded.bwd_compilation_metrics,
+        decoded.compilation_metrics_runtime,
+        decoded.bwd_compilation_metrics_runtime,
+    ):
+        if later:
+            frame.later_metrics.append(later)
+
+
+def _take_output(record: Record, frame: FrameDraft) -> None:
+    decoded = frame.header(record, records.inductor_output)
+    code = decoded.inductor_output_code if decoded else records.OutputCode()
+    frame.graphs.append(GraphDraft(record, code.file_path or code.filename, frame.post_grad, frame.runnable))
+    frame.post_grad = frame.runnable = None
+
+
+def _take_kernel_info(record: Record, frame: FrameDraft) -> None:
+    if frame.graphs:
+        frame.graphs[-1].kernels.update(frame.log.json(record, records.kernel_infos) or {})
+
+
+def _take_backend(record: Record, frame: FrameDraft) -> None:
+    frame.backend = frame.log.json(record, records.backend) or frame.backend
+
+
+def _take_symbol(record: Record, frame: FrameDraft) -> None:
+    if decoded := frame.header(record, records.create_symbol):
+        frame.symbols.append(decoded.create_symbol)
+
+
+def _take_guard(record: Record, frame: FrameDraft) -> None:
+    if decoded := frame.header(record, records.guard_added):
+        frame.guards_added.append(decoded.guard_added_fast)
+
+
+def _take_specialization(record: Record, frame: FrameDraft) -> None:
+    if decoded := frame.header(record, records.specialization):
+        frame.specialized.append(decoded.symbolic_shape_specialization)
+
+
+TAKERS: dict[str, Callable[[Record, FrameDraft], None]] = {
+    "dynamo_start": _take_start,
+    "compilation_metrics": _take_metrics,
+    "bwd_compilation_metrics": _take_metrics,
+    "compilation_metrics_runtime": _take_metrics,
+    "bwd_compilation_metrics_runtime": _take_metrics,
+    "inductor_output_code": _take_output,
+    "triton_kernel_info": _take_kernel_info,
+    "kinetoscope_backend": _take_backend,
+    "create_symbol": _take_symbol,
+    "guard_added_fast": _take_guard,
+    "symbolic_shape_specialization": _take_specialization,
+    "recompile_reasons": lambda record, frame: frame.reasons.append(record),
+    "dynamo_graph_break_reason": lambda record, frame: frame.breaks.append(record),
+    # Known, and nothing of theirs is shown.
+    "describe_storage": lambda record, frame: None,
+    "describe_tensor": lambda record, frame: None,
+    "describe_source": lambda record, frame: None,
+    "before_post_grad_graph": lambda record, frame: None,
+    "torch._functorch.config": lambda record, frame: None,
+    "aot_forward_graph_fw_metadata": lambda record, frame: None,
+}

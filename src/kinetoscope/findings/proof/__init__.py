@@ -1,0 +1,1 @@
+"""The commands that try what findings advise, and what they measured."""

@@ -1,1 +1,0 @@
-"""Many ranks, many traces."""

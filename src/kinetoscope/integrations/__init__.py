@@ -1,1 +1,0 @@
-"""Thin fronts for other tools: pytest, IPython."""

@@ -1,0 +1,1 @@
+"""The one place that reads analyses, findings and compile logs, and puts them into a document."""

@@ -1,0 +1,1 @@
+"""Everything that a renderer shows, as typed rows."""

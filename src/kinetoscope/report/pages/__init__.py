@@ -1,0 +1,1 @@
+"""The whole report: terminal, text, Markdown, HTML, JSON."""

@@ -1,0 +1,39 @@
+"""Which renderer writes which kind of file: a new one is its module and a line here."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol, cast
+
+from kinetoscope.errors import UsageError
+from kinetoscope.report.document.report import Report
+
+# suffix → module with `render(report, inputs) -> str`; imported when asked for, since each brings a library.
+FORMATS = {
+    ".html": "kinetoscope.report.pages.html",
+    ".json": "kinetoscope.report.pages.json",
+    ".md": "kinetoscope.report.pages.markdown",
+    ".txt": "kinetoscope.report.pages.text",
+}
+
+
+class Renderer(Protocol):
+    def __call__(self, report: Report, inputs: Sequence[str]) -> str: ...
+
+
+def renderer(path: Path) -> Renderer:
+    """The renderer for a file of that name.
+
+    Raises:
+        UsageError: no format has that suffix.
+    """
+    module = FORMATS.get(path.suffix.lower())
+    if module is None:
+        raise UsageError(
+            f"cannot tell a report's format from {path.suffix or 'a name without a suffix'}",
+            where=f"-o {path}",
+            mend=f"end the name in {', '.join(FORMATS)}",
+        )
+    return cast(Renderer, importlib.import_module(module).render)

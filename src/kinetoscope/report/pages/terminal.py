@@ -1,0 +1,275 @@
+"""The report as a screenful of terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from kinetoscope import numbers
+from kinetoscope.report.document.report import Report
+from kinetoscope.report.pages.table import Name, Prose, columns, heads, rest
+from kinetoscope.report.words import bars, headline, names, pace_lines, palette
+from kinetoscope.report.words.bars import Bar
+from kinetoscope.report.words.next_commands import next_commands
+
+NOTES = 4
+DEVICES = 8
+STEPS = 6
+FINDINGS = 3
+CATEGORIES = 8
+GRAPHS = 3
+KERNELS = 10
+OPS = 12
+WORTH_WORDS = 0.05  # of the window, unexplained
+
+# Without colour the uses of time are still told apart, by their fill.
+_FILLS = {palette.COMPUTE: "█", palette.COMMUNICATION: "▓", palette.COPY: "▒", palette.IDLE: "░"}
+_ASCII_FILLS = {palette.COMPUTE: "#", palette.COMMUNICATION: "=", palette.COPY: "+", palette.IDLE: "."}
+_VERDICT_STYLES = {"good": "green", "degraded": "yellow", "unreliable": "bold red"}
+_SEVERITY_STYLES = {"high": "bold red", "medium": "yellow", "low": "blue"}
+
+
+def print_report(report: Report, inputs: Sequence[str], console: Console) -> None:
+    """Print the report of ``inputs`` (as they were typed: the next commands name them)."""
+    ascii_only = not console.encoding.startswith("utf")
+    # Tables keep to the width; only a long command to copy may run past it.
+    console.print(Group(*_sections(report, inputs, ascii_only=ascii_only)), markup=False, crop=False)
+
+
+def _sections(report: Report, inputs: Sequence[str], *, ascii_only: bool) -> Iterable[RenderableType]:
+    yield Text(" · ".join(headline.title(report)), style="dim", no_wrap=True, overflow="ellipsis")
+    yield from _health(report, ascii_only)
+    yield Text()
+    yield Prose(headline.headline(report), style="bold")
+    if timing := headline.timing(report):
+        yield Prose(timing)
+    if compiled := headline.compilation(report):
+        yield Prose(compiled)
+    if headline.worth_doing(report):
+        yield from _findings(report)
+    if report.devices:
+        yield from _busy(report, ascii_only)
+        yield from _pace(report)
+        yield from _categories(report, ascii_only)
+        yield from _graphs(report)
+        yield from _kernels(report)
+    else:
+        yield from _ops(report)
+    yield from _next(report, inputs)
+
+
+def _health(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
+    good = report.health.verdict == "good"
+    mark = ("+" if good else "!") if ascii_only else ("✓" if good else "⚠")
+    yield Text(f"{mark} {headline.verdict(report)}", style=_VERDICT_STYLES.get(report.health.verdict, ""))
+    notes = headline.notes(report)
+    table = columns("left", "left*")
+    for note in notes[:NOTES]:
+        table.add_row(Text("  -"), Text(note))
+    if notes:
+        yield table
+    yield from rest(len(notes) - NOTES, "note")
+
+
+def _heading(title: str, basis: str = "") -> Iterable[RenderableType]:
+    yield Text()
+    yield Text.assemble((title, "bold"), (f"  {basis}" if basis else "", "dim"))
+
+
+def _findings(report: Report) -> Iterable[RenderableType]:
+    shown = headline.worth_doing(report)[:FINDINGS]
+    yield from _heading("Findings", "what to change, the largest saving first")
+    table = columns("left", "left*")
+    for row in shown:
+        where = f" ({names.plain(row.source)})" if row.source else ""
+        saving = f"{headline.saving(report, row)}. ".capitalize() if row.saving_us > 0 else ""
+        measured = headline.measured(row)
+        table.add_row(
+            Text(names.plain(row.severity), style=_SEVERITY_STYLES.get(row.severity, "")),
+            Group(
+                Prose(names.shorten(row.title, 240)),
+                Prose(f"{saving}{names.shorten(row.advice, 300)}{where}", style="dim"),
+                *(
+                    [Prose(f"M{measured[1:]}.", style=palette.verdict(row.measured_verdict))]
+                    if measured
+                    else []
+                ),
+            ),
+        )
+    yield table
+    yield from rest(len(report.findings) - len(shown), "finding")
+    for problem in report.unread:
+        yield Text(names.shorten(problem, 300), style="yellow")
+
+
+def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
+    talks = any(row.communication_us for row in report.devices)
+    exposed = "; communication, copies: exposed" if talks else ""
+    yield from _heading("Busy", f"share of {headline.window(report)}{exposed}")
+    table = columns("left*", "left", "right", "left*")
+    device_bars, step_bars = bars.device_bars(report), bars.step_bars(report)
+    for bar in device_bars[:DEVICES]:
+        parts = " · ".join(
+            f"{segment.use} {numbers.percent(segment.share)}"
+            for segment in bar.segments
+            if segment.share >= 0.005 and segment.use != palette.IDLE
+        )
+        table.add_row(
+            Name(bar.label),
+            _bar(bar, ascii_only),
+            Text(f"{numbers.percent(bar.busy)} busy"),
+            Text(parts, style="dim"),
+        )
+    if len(report.devices) == 1:
+        for bar in step_bars[:STEPS]:
+            table.add_row(
+                Name(names.shorten(bar.label, 24)),
+                _bar(bar, ascii_only),
+                Text(f"{numbers.percent(bar.busy)} busy"),
+                Text(f"of {numbers.time(bar.time_us)}", style="dim"),
+            )
+    yield table
+    yield from rest(len(device_bars) - DEVICES, "device")
+    if len(report.devices) == 1:
+        yield from rest(len(step_bars) - STEPS, "step")
+    causes = headline.idle_causes(report)
+    if causes:
+        listed = " · ".join(
+            f"{names.plain(row.cause)} {numbers.percent(row.share_of_window)}" for row in causes[:4]
+        )
+        yield Text.assemble(("idle because  ", "dim"), listed)
+    for row in causes:
+        if row.cause == "unexplained" and row.share_of_window >= WORTH_WORDS and row.text:
+            yield Prose(f"unexplained: mostly, {names.shorten(row.text, 300)}", style="dim")
+
+
+def _pace(report: Report) -> Iterable[RenderableType]:
+    found = pace_lines.lines(report)
+    if not found:
+        return
+    yield from _heading("Steps, launches, memory")
+    table = columns("left", "left*")
+    last = ""
+    for what, sentence in found:
+        table.add_row(Text("" if what == last else what, style="dim"), Text(sentence))
+        last = what
+    yield table
+
+
+def _categories(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
+    if not report.categories:
+        return
+    total = sum(row.device_time_us for row in report.categories)
+    yield from _heading("GPU time by category", f"share of {numbers.time(total)} of device time")
+    table = columns("left", "left", "right", "right", "right", "right")
+    largest = report.categories[0].share_of_device_time
+    for row in report.categories[:CATEGORIES]:
+        colour = palette.category(row.category)
+        table.add_row(
+            Text(names.shorten(row.category, 22)),
+            Text(_length(row.share_of_device_time / largest if largest else 0, 28, ascii_only), style=colour),
+            Text(numbers.percent(row.share_of_device_time)),
+            Text(numbers.time(row.device_time_us)),
+            Text(numbers.count(row.launches, "launch"), style="dim"),
+            Text(numbers.count(row.distinct_kernels, "kernel"), style="dim"),
+        )
+    yield table
+    yield from rest(len(report.categories) - CATEGORIES, "category")
+
+
+def _kernels(report: Report) -> Iterable[RenderableType]:
+    if not report.kernels:
+        return
+    yield from _heading("Top kernels", "share of device time; median and range of one launch")
+    table = columns("left*", "left", "right", "right", "right", "right", "right")
+    heads(table, "kernel", "category", "share", "total", "launches", "median", "min–max")
+    for row in report.kernels[:KERNELS]:
+        table.add_row(
+            Name(names.plain(row.short_name)),
+            Text(names.shorten(row.category, 13), style=palette.category(row.category)),
+            Text(numbers.percent(row.share_of_device_time)),
+            Text(numbers.time(row.device_time_us)),
+            Text(numbers.count(row.launches)),
+            Text(numbers.time(row.median_us)),
+            Text(numbers.span(row.min_us, row.max_us), style="dim"),
+        )
+    yield table
+    yield from rest(len(report.kernels) - KERNELS, "kernel")
+
+
+def _graphs(report: Report) -> Iterable[RenderableType]:
+    if not report.graphs:
+        return
+    yield from _heading("Compiled graphs", "share of device time; of each graph's own time")
+    table = columns("left", "right", "right", "right", "left*")
+    for row, label in zip(report.graphs[:GRAPHS], headline.graph_labels(report), strict=False):
+        parts = " · ".join(
+            f"{names.shorten(part.category, 22)} {numbers.percent(part.share_of_graph)}"
+            for part in row.categories[:3]
+        )
+        table.add_row(
+            Text(names.shorten(label, 30)),
+            Text(numbers.percent(row.share_of_device_time)),
+            Text(numbers.time(row.device_time_us)),
+            Text(numbers.count(row.calls, "call")),
+            Text(parts, style="dim"),
+        )
+    yield table
+    yield from rest(len(report.graphs) - GRAPHS, "graph")
+
+
+def _ops(report: Report) -> Iterable[RenderableType]:
+    rows = headline.host_ops(report)
+    if not rows:
+        return
+    total = sum(row.host_self_us for row in rows)
+    yield from _heading("Top ops", f"share of {numbers.time(total)} of host time in ops and runtime calls")
+    table = columns("left*", "right", "right", "right", "right")
+    heads(table, "op", "share", "self", "total", "calls")
+    for row in rows[:OPS]:
+        table.add_row(
+            Name(names.plain(row.name)),
+            Text(numbers.percent(row.host_self_us / total if total else 0.0)),
+            Text(numbers.time(row.host_self_us)),
+            Text(numbers.time(row.host_total_us)),
+            Text(numbers.count(row.calls)),
+        )
+    yield table
+    yield from rest(len(rows) - OPS, "op")
+
+
+def _next(report: Report, inputs: Sequence[str]) -> Iterable[RenderableType]:
+    yield from _heading("Next")
+    commands = next_commands(report, inputs)
+    longest = max(len(command.shows) for command in commands)
+    for command in commands:
+        # Never folded or shortened: the line must be right when it is copied.
+        yield Text.assemble(
+            (f"{command.shows:{longest}}  ", "dim"),
+            (names.plain(command.line), "cyan"),
+            no_wrap=True,
+            overflow="ignore",
+        )
+
+
+def _bar(bar: Bar, ascii_only: bool, width: int = 20) -> Text:
+    fills = _ASCII_FILLS if ascii_only else _FILLS
+    text = Text()
+    drawn, edge = 0, 0.0
+    for segment in bar.segments:
+        # Each edge is rounded, not each length: the bar always has its whole width.
+        edge += segment.share
+        cells = round(edge * width) - drawn
+        text.append(fills[segment.use] * cells, style=palette.USES[segment.use])
+        drawn += cells
+    return text
+
+
+def _length(share: float, width: int, ascii_only: bool) -> str:
+    """A bar of ``share`` of ``width`` cells, to an eighth of a cell."""
+    eighths = max(round(share * width * 8), 1)
+    if ascii_only:
+        return "#" * max(eighths // 8, 1)
+    return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]

@@ -1,0 +1,116 @@
+"""All findings with their evidence: what ``kinetoscope findings`` shows."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from kinetoscope import numbers
+from kinetoscope.findings.proof.after import After
+from kinetoscope.report.document.report import FindingRow
+from kinetoscope.report.pages.table import columns
+from kinetoscope.report.words import headline, names, palette
+
+STYLES = {"high": "bold red", "medium": "yellow", "low": "blue", "info": "dim"}
+INDENT = (0, 0, 0, 3)
+EVENTS = 4  # event numbers that a line of evidence shows
+
+
+def render_json(findings: Sequence[FindingRow], unread: Sequence[str], after: After | None = None) -> str:
+    """One document with the contract's rows under ``findings``, what cannot be read, and what a second recording shows."""
+    document = {"findings": list(findings), "unread": list(unread), "after": after}
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+def print_findings(
+    findings: Sequence[FindingRow],
+    console: Console,
+    *,
+    start_us: float,
+    unit: str,
+    unread: Sequence[str] = (),
+) -> None:
+    """Every finding: title, saving and its basis, advice, code, evidence, and the command that proves it.
+
+    Args:
+        start_us: the recording's begin on the trace's clock; times of evidence are shown from there.
+        unit: what savings are per: "step" or "recording".
+        unread: measurements that cannot be read, and why.
+    """
+    for problem in unread:
+        console.print(Text(names.plain(problem), style="yellow"))
+    if not findings:
+        console.print(Text("Nothing found: no rule has anything to say about this recording.", style="green"))
+        return
+    counted = [(level, sum(row.severity == level for row in findings)) for level in STYLES]
+    summary = Text(f"{numbers.count(len(findings), 'finding')}  ", style="bold")
+    summary.append(" · ".join(f"{count} {level}" for level, count in counted if count), style="dim")
+    console.print(summary)
+    for number, row in enumerate(findings, 1):
+        console.print()
+        for part in _finding(number, row, start_us, unit):
+            console.print(part)
+    console.print()
+    worst = names.plain(findings[0].rule)
+    console.print(
+        Text(
+            f"kinetoscope explain {shlex.quote(worst)}    what the first one is, and how it was decided",
+            style="dim",
+        )
+    )
+
+
+def _finding(number: int, row: FindingRow, start_us: float, unit: str) -> Iterable[RenderableType]:
+    title = Text(f"{number}  ")
+    title.append(f"{names.plain(row.severity):<6} ", style=STYLES.get(row.severity, ""))
+    title.append(names.plain(row.rule), style="bold")
+    if row.ranks and len(row.ranks) > 1:
+        title.append(f"  ranks {_ranks(row.ranks)}", style="dim")
+    yield title
+    yield Padding(Text(numbers.together(names.plain(row.title))), INDENT)
+    table = columns("left", "left*")
+    table.columns[1].overflow = "fold"
+    for label, text in _lines(row, start_us, unit):
+        table.add_row(Text(label, style="dim"), text)
+    yield Padding(table, INDENT)
+
+
+def _lines(row: FindingRow, start_us: float, unit: str) -> Iterable[tuple[str, Text]]:
+    if row.saving_us > 0:
+        amount = f"about {numbers.time(row.saving_us)} per {unit}, {numbers.percent(row.share_of_step)}"
+        # What is only a question ("what if it were twice as fast?") is not promised in green.
+        saving = Text(amount, style="" if row.severity == "info" else "green")
+        saving.append(f"  ({names.plain(row.saving_basis)})", style="not bold dim")
+        yield "saves", saving
+    else:
+        yield "saves", Text(f"– ({names.plain(row.saving_basis)})", style="dim")
+    if measured := headline.measured(row):
+        said = Text(
+            measured.removeprefix("measured").lstrip(": "), style=palette.verdict(row.measured_verdict)
+        )
+        said.append(f"  ({names.plain(row.measured_basis or '')})", style="not bold dim")
+        yield "measured", said
+    advice = Text(names.plain(row.advice))
+    if row.snippet:
+        advice.append(f"\n{names.printable(row.snippet)}", style="cyan")
+    yield "do", advice
+    if row.source:
+        yield "where", Text(names.plain(row.source))
+    for i, seen in enumerate(row.evidence):
+        line = Text(names.plain(seen.text))
+        events = ", ".join(map(str, seen.events[:EVENTS])) + ("…" if len(seen.events) > EVENTS else "")
+        at = numbers.time(max(seen.start_us - start_us, 0.0))
+        line.append(f"  at {at}" + (f", events {events}" if events else ""), style="dim")
+        yield "" if i else "see", line
+    if row.proof and not row.is_measured:
+        yield "prove", Text(names.plain(row.proof), style="cyan")
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8]))
+    return shown + ("…" if len(ranks) > 8 else "")

@@ -1,0 +1,1 @@
+"""Sentences, names and colours that all renderers share."""

@@ -1,0 +1,292 @@
+"""The report in plain English: what it is of, whether it can be trusted, where the time went."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from statistics import median
+
+from kinetoscope import numbers
+from kinetoscope.report.document.report import FindingRow, HealthNote, IdleRow, OpRow, Report
+from kinetoscope.report.words import names
+
+HASH = 8  # characters that tell graphs apart
+VERDICTS = {
+    "good": "The recording is good: nothing in it weakens the numbers below.",
+    "degraded": "The recording is degraded: read the numbers below with these notes.",
+    "unreliable": "The recording is unreliable: do not trust the numbers below.",
+}
+NOT_HOST_WORK = ("user_annotation", "kernel", "memcpy", "memset", "device annotation")
+
+
+def title(report: Report) -> list[str]:
+    """What the report is of, in parts: the recording, the devices, the software, how much was recorded."""
+    parts = [_sources(report)]
+    devices = [row.name or "GPU" for row in report.devices]
+    for name in dict.fromkeys(devices):
+        many = devices.count(name)
+        parts.append(names.plain(f"{many} × {name}" if many > 1 else name))
+    if not devices:
+        parts.append("no GPU in the recording")
+    if torch := report.environment.get("torch"):
+        parts.append(names.plain(f"torch {torch}"))
+    if report.steps:
+        parts.append(numbers.count(len(step_names(report)), "step"))
+    return parts
+
+
+def verdict(report: Report) -> str:
+    """One line on the recording's health; the notes follow it where it is not good."""
+    return VERDICTS.get(report.health.verdict, names.plain(report.health.verdict))
+
+
+def headline(report: Report) -> str:
+    """One or two sentences that answer "where did the time go"."""
+    if not report.devices:
+        return _host_headline(report)
+    return " ".join(
+        part for part in (_busy_sentence(report), _work_sentence(report), _waiting(report)) if part
+    )
+
+
+def timing(report: Report) -> str | None:
+    """What a step costs without the profiler, and how much the profiler added; None when it was not measured."""
+    rows = report.timings
+    if not rows:
+        return None
+    slowest = max(rows, key=lambda row: row.unprofiled_us)
+    rank = f" on the slowest rank ({slowest.rank})" if len(rows) > 1 else ""
+    sentence = (
+        f"Unprofiled, a step takes {numbers.time(slowest.unprofiled_us)}{rank} "
+        f"(mean of {slowest.unprofiled_steps})"
+    )
+    if slowest.profiled_us is None:
+        return f"{sentence}."
+    inflation = slowest.profiled_us / slowest.unprofiled_us - 1
+    change = "longer" if inflation >= 0 else "less"
+    return (
+        f"{sentence}; with the profiler {numbers.time(slowest.profiled_us)}, "
+        f"{numbers.percent(abs(inflation))} {change}."
+    )
+
+
+def compilation(report: Report) -> str | None:
+    """What torch.compile did, in one line; None when the input has no compile log."""
+    if report.compilation is None:
+        return None
+    facts = report.compilation
+    frames = facts.get("frames", [])
+    breaks = sum(row.get("count", 1) for row in facts.get("graph_breaks", []))
+    parts = [
+        numbers.count(len(frames), "frame"),
+        numbers.count(breaks, "graph break"),
+        numbers.count(len(facts.get("recompilations", [])), "recompilation"),
+    ]
+    if failures := facts.get("failures", []):
+        parts.append(numbers.count(len(failures), "failure"))
+    if seconds := sum(row.get("compile_s") or 0.0 for row in frames):
+        parts.append(f"{numbers.time(seconds * 1e6)} compiling")
+    share = facts.get("coverage", {}).get("compiled_share_of_device_time")
+    if share is not None:
+        parts.append(f"{numbers.percent(share)} of GPU time in compiled graphs")
+    return "torch.compile: " + " · ".join(parts)
+
+
+def step_names(report: Report) -> list[str]:
+    """The steps' names, each once however many ranks recorded it."""
+    return list(dict.fromkeys(row.name for row in report.steps))
+
+
+def idle_causes(report: Report) -> list[IdleRow]:
+    """Idle time by cause over all devices, largest first; shares are of the devices' windows together, the text is
+    that of the device which idled longest for that cause."""
+    windows = sum(row.window_us for row in report.devices)
+    totals: dict[str, float] = {}
+    texts: dict[str, str | None] = {}
+    for row in sorted(report.idle, key=lambda row: -row.idle_us):
+        totals[row.cause] = totals.get(row.cause, 0.0) + row.idle_us
+        texts.setdefault(row.cause, row.text)
+    rows = [
+        IdleRow(
+            device=-1,
+            cause=cause,
+            idle_us=total,
+            share_of_window=total / windows if windows else 0.0,
+            text=texts[cause],
+        )
+        for cause, total in totals.items()
+        if total
+    ]
+    return sorted(rows, key=lambda row: -row.idle_us)
+
+
+def notes(report: Report) -> list[str]:
+    """What weakens the numbers, gravest first; of what several ranks share, the worst. A good recording has none."""
+    several = len({source.rank for source in report.sources}) > 1
+    kinds: dict[str, list[HealthNote]] = {}
+    for note in report.health.notes:
+        if note.gravity != "info":
+            kinds.setdefault(note.code, []).append(note)
+    return [names.shorten(_whose(kind, several) + kind[0].text, 400) for kind in kinds.values()]
+
+
+def _whose(kind: list[HealthNote], several: bool) -> str:
+    if not several or kind[0].rank is None:
+        return ""
+    more = f" (and {numbers.count(len(kind) - 1, 'rank')} more)" if len(kind) > 1 else ""
+    return f"rank {kind[0].rank}{more}: "
+
+
+def worth_doing(report: Report) -> list[FindingRow]:
+    """The findings that ask for a change; what only informs is left out."""
+    return [row for row in report.findings if row.severity != "info"]
+
+
+def saving(report: Report, row: FindingRow) -> str:
+    """What a finding's advice is estimated to bring, and of what."""
+    of = " a step" if report.steps else ""
+    if row.saving_on_critical_path:
+        return f"saves about {numbers.time(row.saving_us)}{of}"
+    return f"frees about {numbers.time(row.saving_us)} of device time{of}"
+
+
+def measured(row: FindingRow) -> str:
+    """What `tune` or `bench` measured of a finding's saving, beside what was predicted; empty where nothing was."""
+    if row.measured_verdict is None:
+        return ""
+    saved = row.measured_saving_us
+    if saved is None:
+        return "measured: it cannot be had"
+    amount = f"measured {'' if saved >= 0 else 'a loss of '}{numbers.time(abs(saved))}"
+    if row.measured_interval_us is not None:
+        low, high = row.measured_interval_us
+        amount += f" ({numbers.time(low)} to {numbers.time(high)})"
+    told = {"faster": "", "differs": ", but its output differs"}.get(
+        row.measured_verdict, f", {names.plain(row.measured_verdict)}"
+    )
+    # What is only a question ("what if it were twice as fast?") predicts nothing.
+    if row.measured_verdict == "faster" and row.severity != "info" and saved > 0 and row.saving_us > 0:
+        told = f"; predicted/measured {row.saving_us / saved:.2f}"
+    return amount + told
+
+
+def unproved(report: Report) -> FindingRow | None:
+    """The finding that promises most and whose command has not been run; None where there is none."""
+    open_ones = [
+        row for row in worth_doing(report) if row.proof and not row.is_measured and row.saving_us > 0
+    ]
+    return open_ones[0] if open_ones else None
+
+
+def host_ops(report: Report) -> list[OpRow]:
+    """What ran on the host, most time of its own first: ops and runtime calls, without annotations around them."""
+    rows = [row for row in report.ops if row.kind not in NOT_HOST_WORK]
+    return sorted(rows, key=lambda row: -row.host_self_us)
+
+
+def graph_labels(report: Report) -> list[str]:
+    """Each compiled graph in few words: ``0/0 backward``, and the hash's beginning (as ``--graph`` takes it) where that
+    does not tell it apart."""
+    told = [" ".join(part for part in (row.compile_id, row.direction) if part) for row in report.graphs]
+    return [
+        names.plain(
+            label if row.compile_id and told.count(label) == 1 else f"{label} {row.hash[:HASH]}".strip()
+        )
+        for label, row in zip(told, report.graphs, strict=True)
+    ]
+
+
+def window(report: Report) -> str:
+    """What the shares of time are shares of, in words."""
+    if report.steps:
+        return _steps(report)
+    longest = max((row.window_us for row in report.devices), default=0.0)
+    return f"the recorded {numbers.time(longest)}"
+
+
+def _steps(report: Report) -> str:
+    """``3 steps (18.3 ms each)``, or their median and range where they differ by more than a tenth."""
+    durations = [row.duration_us for row in report.steps]
+    ranks = len({row.rank for row in report.steps})
+    what = numbers.count(len(step_names(report)), "step") + (f" on {ranks} ranks" if ranks > 1 else "")
+    middle, low, high = median(durations), min(durations), max(durations)
+    if high - low > 0.1 * middle:
+        return f"{what} (median {numbers.time(middle)}, {numbers.span(low, high)})"
+    return f"{what} ({numbers.time(middle)}{' each' if len(durations) > 1 else ''})"
+
+
+def _sources(report: Report) -> str:
+    paths = [source.path for source in report.sources]
+    if not paths:
+        return "nothing"
+    first = PurePath(paths[0])
+    recording = first.parent.parent.name if first.parent.name == "trace" else None
+    if len(paths) == 1:
+        return names.plain(recording or first.name)
+    return names.plain(
+        f"{recording or first.parent.name or first.name} ({numbers.count(len(paths), 'trace')})"
+    )
+
+
+def _busy_sentence(report: Report) -> str:
+    shares = sorted(row.busy_fraction for row in report.devices)
+    if len(shares) == 1:
+        subject, busy, idle = "The GPU was", numbers.percent(shares[0]), numbers.percent(1 - shares[0])
+    else:
+        subject = f"The {len(shares)} GPUs were"
+        busy, idle = _range(shares), _range([1 - share for share in reversed(shares)])
+    sentence = f"{subject} busy {busy} of {window(report)}"
+    causes = idle_causes(report)
+    total = sum(row.idle_us for row in causes)
+    if not total or shares[0] > 0.97:
+        return f"{sentence}."
+    share = causes[0].idle_us / total
+    cause = names.shorten(causes[0].cause, 40)
+    why = f"mostly {cause}" if share >= 0.5 else f"{numbers.percent(share)} of that {cause}"
+    return f"{sentence}; {idle} idle, {why}."
+
+
+def _work_sentence(report: Report) -> str:
+    largest = [row for row in report.categories if row.share_of_device_time >= 0.05][:3]
+    if not largest:
+        return ""
+    listed = [
+        f"{numbers.percent(row.share_of_device_time)} {names.shorten(row.category, 40)}" for row in largest
+    ]
+    return (
+        f"Its work: {_listing(listed)}." if len(report.devices) == 1 else f"Their work: {_listing(listed)}."
+    )
+
+
+def _waiting(report: Report) -> str:
+    """Busy time that was not work: collectives in which a rank only waited for another."""
+    inside = sum(row.busy_inside_collectives_us for row in report.idle)
+    share = inside / sum(row.window_us for row in report.devices) if inside else 0.0
+    if share < 0.01:
+        return ""
+    return (
+        f"{numbers.percent(share)} ({numbers.time(inside)}) was busy only in collectives that waited for "
+        "another rank."
+    )
+
+
+def _host_headline(report: Report) -> str:
+    rows = host_ops(report)
+    total = sum(row.host_self_us for row in rows)
+    if not total and report.compilation is not None:
+        return "This is a compile log without a trace: it says what was compiled, not what ran."
+    if not total:
+        return "The recording holds neither device work nor ops."
+    span = f"{window(report)}: " if report.steps else ""
+    top = [
+        f"{numbers.percent(row.host_self_us / total)} in {names.shorten(row.name, 48)}" for row in rows[:3]
+    ]
+    return f"No device work was recorded. On the host, {span}{numbers.time(total)} in ops and runtime calls, {_listing(top)}."
+
+
+def _range(sorted_shares: list[float]) -> str:
+    low, high = numbers.percent(sorted_shares[0]), numbers.percent(sorted_shares[-1])
+    return low if low == high else f"{low} to {high}"
+
+
+def _listing(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

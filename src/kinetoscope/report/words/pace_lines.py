@@ -1,0 +1,91 @@
+"""How steps, launches and memory went, in sentences: what every renderer prints of it."""
+
+from __future__ import annotations
+
+from kinetoscope import numbers
+from kinetoscope.report.document.report import LaunchRow, MemoryRow, Report, StepOutlierRow, StepTimesRow
+from kinetoscope.report.words import names
+
+OUTLIERS = 3
+RANKS = 8
+DIFFERENCES = 2
+
+
+def lines(report: Report) -> list[tuple[str, str]]:
+    """What a sentence is about (``steps``, ``outlier``, ``launches``, ``memory``, ``allocator``), and the sentence."""
+    many = len({row.rank for row in report.launching} | {row.rank for row in report.step_times}) > 1
+    slowest = sorted(report.step_outliers, key=lambda row: -row.duration_us / row.median_us)
+    inside = [row for row in report.allocator if row.calls_in_window]
+    found = [("steps", row.rank, _steps(row)) for row in report.step_times if row.steps > 1]
+    found += [("outlier", row.rank, _outlier(row)) for row in slowest[:OUTLIERS]]
+    found += [("launches", row.rank, _launches(row)) for row in report.launching[:RANKS]]
+    found += [("memory", row.rank, _memory(row)) for row in report.memory[:RANKS]]
+    found += [
+        (
+            "allocator",
+            row.rank,
+            f"{names.shorten(row.name, 60)} {numbers.count(row.calls_in_window)} × in the recorded time: "
+            f"{numbers.time(row.host_us_in_window)} of the host's",
+        )
+        for row in inside[:OUTLIERS]
+    ]
+    return [(what, f"rank {rank}: {text}" if many else text) for what, rank, text in found]
+
+
+def _steps(row: StepTimesRow) -> str:
+    times = f"{numbers.time(row.duration_median_us)} at the median"
+    if row.steps >= 5:
+        times += f", p10–p90 {numbers.span(row.duration_p10_us, row.duration_p90_us)}"
+    busy = f"busy {numbers.time(row.busy_median_us)}" if row.busy_median_us else "no device work in them"
+    return f"{times}, all {numbers.span(row.duration_min_us, row.duration_max_us)}; {busy}"
+
+
+def _outlier(row: StepOutlierRow) -> str:
+    times = numbers.rate(row.duration_us / row.median_us)
+    sentence = f"{names.shorten(row.name, 40)} took {numbers.time(row.duration_us)}, {times} × the median"
+    parts = [
+        f"{names.shorten(part.name, 60)}{' idle' if part.kind == 'idle' else ''} +{numbers.time(part.extra_us)}"
+        for part in row.differences[:DIFFERENCES]
+    ]
+    return f"{sentence}: {', '.join(parts)}" if parts else sentence
+
+
+def _launches(row: LaunchRow) -> str:
+    often = (
+        f"{numbers.count(row.launches)} in all"
+        if row.launches_per_step is None
+        else f"{_plain(row.launches_per_step)} a step"
+    )
+    parts = [f"{often}, {numbers.time(row.host_median_us)} a call"]
+    if row.host_us_per_launch is not None:
+        parts[0] += f", one every {numbers.time(row.host_us_per_launch)}"
+    parts.append(
+        f"work starts {numbers.time(row.latency_median_us)} after its call "
+        f"(p10–p90 {numbers.span(row.latency_p10_us, row.latency_p90_us)})"
+    )
+    parts.append(
+        f"queue {_plain(row.depth_median)} deep at the median, {numbers.count(row.depth_max)} at most"
+    )
+    idle = numbers.percent(row.on_idle_device / row.launches)
+    parts.append(f"{idle} found the device idle")
+    if row.shorter_than_call:
+        parts.append(f"{numbers.percent(row.shorter_than_call / row.launches)} were shorter than their call")
+    return "; ".join(parts)
+
+
+def _memory(row: MemoryRow) -> str:
+    peak = f"peak {numbers.size(row.peak_allocated_bytes)}"
+    if row.peak_reserved_bytes is not None:
+        peak += f" of {numbers.size(row.peak_reserved_bytes)} reserved"
+    if row.peak_op:
+        peak += f", in {names.shorten(row.peak_op, 60)}"
+    change = row.last_allocated_bytes - row.first_allocated_bytes
+    return (
+        f"{peak}; {numbers.count(row.allocations, 'allocation')} ({numbers.size(row.turned_over_bytes)}), "
+        f"{numbers.count(row.releases, 'release')}; {numbers.size(abs(change))} "
+        f"{'more' if change >= 0 else 'less'} at the end than at the start"
+    )
+
+
+def _plain(number: float) -> str:
+    return numbers.count(int(number)) if number == int(number) else numbers.rate(number)

@@ -1,0 +1,1 @@
+"""What runs in decoding processes: msgspec and the standard library alone."""

@@ -1,0 +1,265 @@
+"""Events to packed columns: arrays of numbers, and codes into lists of the texts seen.
+
+A chunk of a file packs by itself, so chunks decode in parallel; this module runs in those processes and imports
+msgspec and the standard library only. Slices of half a megabyte keep what is decoded inside the cache of the core,
+which is worth a factor of two.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kinetoscope.trace.decoding.decode import double_ns, exact_ns
+from kinetoscope.trace.decoding.events import ABSENT, NO_NUMBER, Args, Event, ExactEvent, Label, room_of
+from kinetoscope.trace.decoding.layouts import COLLECTIVE, LAYOUTS, RENAMED, ROOMS, Layout
+from kinetoscope.trace.decoding.usual import ROOM_OF
+
+NOWHERE = len(ROOMS)  # the room of an event that no table holds
+SEPARATOR = b"\0"  # no JSON text has it
+_EMPTY = Args()
+_NOTHING = {"I": 0, "B": 0, "q": ABSENT, "d": NO_NUMBER}
+_TIMED = frozenset(["ops", "calls", "python", "device", "notes"])
+
+
+class Codes(dict[Any, int]):
+    """A number for every distinct value, in the order they come."""
+
+    def __missing__(self, value: Any) -> int:
+        self[value] = code = len(self)
+        return code
+
+    def of(self, values: Iterable[Any]) -> list[int]:
+        return list(map(self.__getitem__, values))
+
+
+class Batch(NamedTuple):
+    """What one chunk of a file packs into.
+
+    Args:
+        rooms: of every element of ``traceEvents`` in it, the place of its room in ``ROOMS``, or ``NOWHERE``: it
+            gives the rows of the tables their positions in the file.
+        tables: room → column → (array type code, bytes). ``texts`` columns hold codes. A column that says nothing
+            in the whole chunk is not there.
+        names: what codes of ``name`` and ``category`` mean.
+        texts: what codes of every other text column mean; 0 is none.
+        joined: what codes of ``json`` columns mean: the layout's texts with ``SEPARATOR`` between them; 0 is none.
+        lanes: what codes of ``lane`` mean: (pid, tid) as written.
+        unused: events that no table holds, by ``ph cat``.
+        damages: code → count.
+    """
+
+    rooms: bytes
+    tables: dict[str, dict[str, tuple[str, bytes]]]
+    names: list[Any]
+    texts: list[bytes | str]
+    joined: list[bytes]
+    lanes: list[tuple[Label, Label]]
+    unused: dict[str, int]
+    damages: dict[str, int]
+
+
+class _Table:
+    """The growing columns of one packed table."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.columns: dict[str, array[Any]] = {}
+        self.rows = 0
+
+    def says(self, name: str, values: list[Any], nothing: Any) -> bool:
+        """Whether the column has begun, or begins with these values: one of nothing but absent values is left out."""
+        return name in self.columns or values.count(nothing) < len(values)
+
+    def extend(
+        self, name: str, typecode: str, values: list[Any], mend: Callable[[Any], Any] | None = None
+    ) -> None:
+        column = self.columns.get(name)
+        if column is None:
+            column = self.columns[name] = array(typecode, [_NOTHING[typecode]]) * self.rows
+        try:
+            column.fromlist(values)
+        except (TypeError, OverflowError):
+            if mend is None:
+                raise
+            column.fromlist([mend(value) for value in values])
+
+
+class Packer:
+    """Packs decoded events, slice by slice, into one Batch."""
+
+    def __init__(self) -> None:
+        self.damages: dict[str, int] = {}
+        self._exact = False
+        self._rooms = _Rooms()
+        self._order = bytearray()
+        self._tables = {room: _Table(layout) for room, layout in LAYOUTS.items()}
+        self._names, self._lanes = Codes(), Codes()
+        self._texts, self._joined = Codes({b"": 0}), Codes({b"": 0})
+        self._unused: dict[str, int] = {}
+
+    def add(self, events: Sequence[Any]) -> None:
+        """Pack decoded events, in the order of the file: all are exact from the first exact one on."""
+        if not events:
+            return
+        if not self._exact and isinstance(events[0], ExactEvent):
+            self._keep_exact()
+        order = self._rooms_of(events)
+        self._order += order
+        members: list[list[Any]] = [[] for _ in range(NOWHERE + 1)]
+        puts = [chosen.append for chosen in members]
+        for put, event in zip(map(puts.__getitem__, order), events, strict=True):
+            put(event)
+        for event in members.pop():
+            kind = f"{event.ph} {event.cat or ''}".strip()
+            self._unused[kind] = self._unused.get(kind, 0) + 1
+        for room, chosen in zip(ROOMS, members, strict=True):
+            if chosen:
+                self._pack(room, chosen)
+
+    def add_salvaged(self, events: Sequence[Any | None], damages: dict[str, int]) -> None:
+        """Pack what was salvaged; a lost event (None) keeps its position."""
+        for lost, group in groupby(events, lambda event: event is None):
+            members = list(group)
+            if lost:
+                self._order += bytes([NOWHERE]) * len(members)
+            else:
+                self.add([event for event in members if event is not None])
+        for code, count in damages.items():
+            self.damages[code] = self.damages.get(code, 0) + count
+
+    def batch(self) -> Batch:
+        tables = {
+            room: {name: (column.typecode, column.tobytes()) for name, column in table.columns.items()}
+            for room, table in self._tables.items()
+            if table.rows
+        }
+        return Batch(
+            bytes(self._order),
+            tables,
+            list(self._names),
+            list(self._texts),
+            list(self._joined),
+            list(self._lanes),
+            self._unused,
+            self.damages,
+        )
+
+    def _keep_exact(self) -> None:
+        """From here on times come as they are written; those packed so far were exact."""
+        self._exact = True
+        for table in self._tables.values():
+            for name in ("start", "duration"):
+                if name in table.columns:
+                    table.columns[name] = array("q", map(double_ns, table.columns[name]))
+
+    def _rooms_of(self, events: Sequence[Any]) -> bytes:
+        if isinstance(events[0], Event | ExactEvent):
+            return bytes(map(self._rooms.__getitem__, map(_KIND, events)))
+        return bytes(map(_ROOM_OF_USUAL.__getitem__, map(type, events)))
+
+    def _pack(self, room: str, events: list[Any]) -> None:
+        table = self._tables[room]
+        extend = table.extend
+        if room == "labels":  # they name lanes; they are on none
+            extend("pid", "I", self._texts.of(str(event.pid) for event in events))
+            extend("tid", "I", self._texts.of(str(event.tid) for event in events))
+        else:
+            extend("lane", "I", self._lanes.of(map(_LANE, events)))
+            extend("category", "I", self._names.of(map(_CATEGORY, events)))
+            self._times(table, "start", list(map(_TS, events)))
+        if room == "flows":
+            extend("flow", "q", list(map(_ID, events)), self._integer)
+            extend("is_start", "B", [event.ph == "s" for event in events])
+        else:
+            extend("name", "I", self._names.of(map(_NAME, events)))
+            if room in _TIMED:
+                self._times(table, "duration", list(map(_DUR, events)))
+            self._arguments(table, [event.args or _EMPTY for event in events])
+        table.rows += len(events)
+
+    def _times(self, table: _Table, name: str, values: list[Any]) -> None:
+        if self._exact:
+            table.extend(name, "q", list(map(exact_ns, values)))
+        else:
+            table.extend(name, "d", values, self._number)
+
+    def _arguments(self, table: _Table, arguments: list[Any]) -> None:
+        layout, extend, says, texts = table.layout, table.extend, table.says, self._texts
+        for name in layout.integers:
+            values = list(map(_ATTRIBUTE[name], arguments))
+            if name in RENAMED and ABSENT in values:
+                others = map(_ATTRIBUTE[RENAMED[name]], arguments)
+                values = [b if a is ABSENT else a for a, b in zip(values, others, strict=True)]
+            if says(name, values, ABSENT):
+                extend(name, "q", values, self._integer)
+        for name in layout.numbers:
+            values = list(map(_ATTRIBUTE[name], arguments))
+            if says(name, values, NO_NUMBER):
+                extend(name, "d", values, self._number)
+        for name in layout.texts:
+            values = list(map(_ATTRIBUTE[name], arguments))
+            if says(name, values, b""):
+                extend(name, "I", self._coded(values))
+        if layout.json:
+            values = list(map(SEPARATOR.join, map(_JSON[layout.json], arguments)))
+            if says("json", values, SEPARATOR * (len(layout.json) - 1)):
+                extend("json", "I", self._joined.of(values))
+        if layout.collective:
+            values = list(map(_COLLECTIVE_NAME, arguments))
+            if says("collective", values, None):
+                extend("collective", "I", texts.of(map(_collective, arguments)))
+
+    def _coded(self, values: list[Any]) -> list[int]:
+        try:
+            return self._texts.of(values)
+        except TypeError:  # a list or an object
+            return self._texts.of(value if isinstance(value, bytes) else str(value) for value in values)
+
+    def _integer(self, value: Any) -> int:
+        if value is None or value is ABSENT:
+            return ABSENT
+        try:
+            number = int(value, 16) if isinstance(value, str) and value[:2] == "0x" else int(value)
+        except (TypeError, ValueError, OverflowError):
+            number = None
+        if number is None or not -(1 << 63) < number < 1 << 63:
+            self.damages["bad-field"] = self.damages.get("bad-field", 0) + 1
+            return ABSENT
+        return number
+
+    def _number(self, value: Any) -> float:
+        if value is None:
+            return NO_NUMBER
+        try:
+            return float(value)
+        except (TypeError, ValueError, OverflowError):
+            self.damages["bad-field"] = self.damages.get("bad-field", 0) + 1
+            return NO_NUMBER
+
+
+class _Rooms(dict[tuple[Label, Label], int]):
+    def __missing__(self, key: tuple[Label, Label]) -> int:
+        room = room_of(*key)
+        self[key] = place = NOWHERE if room is None else ROOMS.index(room)
+        return place
+
+
+def _collective(arguments: Any) -> str | bytes:
+    if arguments.collective_name is None:
+        return b""
+    values = {key: getattr(arguments, name) for name, key in COLLECTIVE.items()}
+    return msgspec.json.encode({key: value for key, value in values.items() if value is not None}).decode()
+
+
+_ROOM_OF_USUAL = {kind: ROOMS.index(room) for kind, room in ROOM_OF.items()}
+_KIND, _LANE = attrgetter("ph", "cat"), attrgetter("pid", "tid")
+_CATEGORY, _NAME, _TS, _DUR, _ID = (attrgetter(name) for name in ("cat", "name", "ts", "dur", "id"))
+_ATTRIBUTE = {name: attrgetter(name) for name in Args.__struct_fields__}
+_COLLECTIVE_NAME = _ATTRIBUTE["collective_name"]
+_JSON = {layout.json: attrgetter(*layout.json) for layout in LAYOUTS.values() if layout.json}

@@ -1,0 +1,162 @@
+"""Events out of bytes that are not quite JSON. Only slices that do not decode come here.
+
+Imported by the decoding processes too: msgspec and the standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kinetoscope.trace.decoding.events import Event, ExactEvent
+from kinetoscope.trace.decoding.frame import BOUNDARY
+
+AnyEvent = Event | ExactEvent
+# What msgspec raises on bytes that are no events: malformed, ill-typed, nested past the stack.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_GROUP = 32  # events decoded together: one bad one costs only its group the second look
+_JOIN = 8  # pieces of one event that contains what looks like a boundary
+_LONGEST = 1 << 20  # bytes of one event that are still worth mending
+
+_CONTROL = bytes(32 if code < 32 or code == 127 else code for code in range(256))
+_NOT_A_NUMBER = re.compile(
+    rb"([:\[,]\s*)[+-]?(?:nan|inf(?:inity)?|n/a|undefined|none)(?=\s*[,}\]])", re.IGNORECASE
+)
+_LONE_BACKSLASH = re.compile(rb'(\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})|\\')
+_STRAY_COMMA = re.compile(rb",(?=\s*[}\]])")
+_NAME = re.compile(rb'("name"\s*:\s*")(.*?)("\s*,\s*"(?:pid|ph|cat|ts|tid|args|id|s)"\s*:)', re.DOTALL)
+_BARE_QUOTE = re.compile(rb'(?<!\\)"')
+
+Repair = Callable[[bytes], bytes]
+REPAIRS: tuple[tuple[str, Repair], ...] = (
+    ("invalid-utf8", lambda data: data.decode("utf-8", "replace").encode()),
+    ("control-character", lambda data: data.translate(_CONTROL)),
+    ("not-a-number", lambda data: _NOT_A_NUMBER.sub(rb"\1null", data)),
+    ("lone-backslash", lambda data: _LONE_BACKSLASH.sub(lambda m: m[1] or b"\\\\", data)),
+    ("stray-comma", lambda data: _STRAY_COMMA.sub(b"", data)),
+    (
+        "unescaped-quote",
+        lambda data: _NAME.sub(lambda m: m[1] + _BARE_QUOTE.sub(b'\\\\"', m[2]) + m[3], data),
+    ),
+)
+
+
+class Salvaged(NamedTuple):
+    """What a slice gave.
+
+    Args:
+        events: events, and None where one was lost, in the order of the file.
+        damages: code → events concerned.
+        rest: bytes at the end that may be the beginning of an event that goes on after the slice.
+    """
+
+    events: list[AnyEvent | None]
+    damages: dict[str, int]
+    rest: bytes
+
+
+def salvage(data: bytes, kind: type[AnyEvent], *, last: bool) -> Salvaged:
+    """The events of a slice that did not decode as a whole; ``last`` if nothing follows it."""
+    one, many = msgspec.json.Decoder(kind), msgspec.json.Decoder(list[kind])
+    starts = [0, *(match.end() for match in BOUNDARY.finditer(data))]
+    ends = [*(match.start() + 1 for match in BOUNDARY.finditer(data)), len(data)]
+    events: list[AnyEvent | None] = []
+    damages: dict[str, int] = {}
+    at = 0
+    while at < len(starts):
+        stop = min(at + _GROUP, len(starts))
+        try:
+            events += many.decode(b"[" + data[starts[at] : ends[stop - 1]] + b"]")
+            at = stop
+            continue
+        except UNREADABLE:
+            pass
+        while at < stop:
+            event, used = _one(data, starts, ends, at, one, damages)
+            if event is None and not last and at + _JOIN >= len(starts) and _is_open(data[starts[at] :]):
+                return Salvaged(events, damages, data[starts[at] :])
+            if event is None:
+                piece = data[starts[at] : ends[at + used - 1]]
+                code = "several-traces" if b'"traceEvents"' in piece else "bad-event"
+                damages[code] = damages.get(code, 0) + 1
+            events.append(event)
+            at += used
+    return Salvaged(events, damages, b"")
+
+
+def _one(
+    data: bytes,
+    starts: list[int],
+    ends: list[int],
+    at: int,
+    decoder: msgspec.json.Decoder[AnyEvent],
+    damages: dict[str, int],
+) -> tuple[AnyEvent | None, int]:
+    """One event and how many pieces it took."""
+    piece = data[starts[at] : ends[at]]
+    try:
+        return decoder.decode(piece), 1
+    except UNREADABLE:
+        pass
+    if len(piece) <= _LONGEST and (event := _mended(piece, decoder, damages)) is not None:
+        return event, 1
+    for more in range(1, min(_JOIN, len(starts) - at)):
+        if ends[at + more] - starts[at] > _LONGEST:
+            break
+        try:
+            return decoder.decode(data[starts[at] : ends[at + more]]), more + 1
+        except UNREADABLE:
+            continue
+    return None, 1
+
+
+def _mended(
+    piece: bytes, decoder: msgspec.json.Decoder[AnyEvent], damages: dict[str, int]
+) -> AnyEvent | None:
+    applied: list[str] = []
+    event: AnyEvent | None = None
+    for code, repair in REPAIRS:
+        mended = repair(piece)
+        if mended == piece:
+            continue
+        piece = mended
+        applied.append(code)
+        try:
+            event = decoder.decode(piece)
+            break
+        except UNREADABLE:
+            continue
+    if event is None and (event := _with_fields_dropped(piece, decoder)) is not None:
+        applied.append("bad-field")
+    if event is not None:
+        for code in applied:
+            damages[code] = damages.get(code, 0) + 1
+    return event
+
+
+def _with_fields_dropped(piece: bytes, decoder: msgspec.json.Decoder[AnyEvent]) -> AnyEvent | None:
+    """The event without those of its fields that have a wrong type."""
+    try:
+        fields: Any = msgspec.json.decode(piece)
+    except UNREADABLE:
+        return None
+    if not isinstance(fields, dict) or "ph" not in fields:
+        return None
+    if not isinstance(fields.get("args", {}), dict):
+        del fields["args"]
+    for name in ("ph", "cat", "name", "pid", "tid", "id"):
+        if isinstance(fields.get(name), (dict, list)):
+            fields[name] = msgspec.json.encode(fields[name]).decode()
+    try:
+        return decoder.decode(msgspec.json.encode(fields))
+    except UNREADABLE:
+        return None
+
+
+def _is_open(piece: bytes) -> bool:
+    """Whether the piece could be the beginning of an event: it opens more braces than it closes."""
+    return len(piece) <= _LONGEST and piece.count(b"{") > piece.count(b"}")

@@ -1,0 +1,83 @@
+"""Stretches of a file that decode by themselves, and decoding one of them.
+
+Imported by the decoding processes too: msgspec and the standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kinetoscope.trace.decoding.decode import Decoder, doubles_hold
+from kinetoscope.trace.decoding.events import Event, ExactEvent
+from kinetoscope.trace.decoding.frame import BOUNDARY
+from kinetoscope.trace.decoding.packing import Batch, Packer
+from kinetoscope.trace.decoding.salvage import UNREADABLE, salvage
+
+SLICE = 512 << 10  # bytes decoded at a time
+_MARGIN = 1 << 14  # where in a slice the cut is looked for first
+
+
+class FileSpan(NamedTuple):
+    """Bytes ``start`` to ``end`` of a file, beginning and ending between events."""
+
+    path: str
+    start: int
+    end: int
+
+
+Span = FileSpan | bytes
+
+
+def decode_span(span: Span) -> Batch:
+    """Pack every event of the span; what cannot be read is counted in the batch's damages."""
+    decoder, packer = Decoder(), Packer()
+    rest = b""
+    for data, last in _slices(span):
+        data, rest = rest + data, b""
+        try:
+            packer.add(decoder.decode(b"[" + data + b"]"))
+        except UNREADABLE:
+            salvaged = salvage(data, ExactEvent if decoder.exact else Event, last=last)
+            if not decoder.exact and not doubles_hold([event for event in salvaged.events if event]):
+                decoder.exact = True
+                salvaged = salvage(data, ExactEvent, last=last)
+            packer.add_salvaged(salvaged.events, salvaged.damages)
+            rest = salvaged.rest
+            if rest:
+                rest += b","
+    return packer.batch()
+
+
+def _slices(span: Span) -> Iterator[tuple[bytes, bool]]:
+    """Slices cut between events, and whether each is the last."""
+    carry = b""
+    for block, last in _blocks(span):
+        data = carry + block
+        if last:
+            if data:
+                yield data, True
+            return
+        match = BOUNDARY.search(data, max(0, len(data) - _MARGIN)) or BOUNDARY.search(data)
+        if match is None:
+            carry = data
+            continue
+        yield data[: match.start() + 1], False
+        carry = data[match.end() :]
+
+
+def _blocks(span: Span) -> Iterator[tuple[bytes, bool]]:
+    if isinstance(span, bytes):
+        view = memoryview(span)
+        for at in range(0, len(span) or 1, SLICE):
+            yield bytes(view[at : at + SLICE]), at + SLICE >= len(span)
+        return
+    left = span.end - span.start
+    with open(span.path, "rb") as file:
+        file.seek(span.start)
+        while left >= 0:
+            block = file.read(min(SLICE, left))
+            left -= len(block)
+            yield block, not left or not block
+            if not left or not block:
+                return

@@ -1,0 +1,73 @@
+"""Events of the categories that nearly every event has, told apart while they are decoded.
+
+They have the attributes of ``Event`` that their room packs, and nothing else is looked for; what is no such event
+(another category or phase, a time that is no number) does not decode as one.
+Imported by the decoding processes too: msgspec and the standard library only.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import Any, Literal
+
+import msgspec
+
+from kinetoscope.trace.decoding.events import ABSENT, Args, Label
+from kinetoscope.trace.decoding.layouts import COLLECTIVE, LAYOUTS, RENAMED
+
+_CATEGORIES = {
+    "ops": ("cpu_op", "user_annotation", "overhead"),
+    "calls": ("cuda_runtime", "cuda_driver"),
+    "python": ("python_function",),
+    "device": ("kernel", "gpu_memcpy", "gpu_memset"),
+    "notes": ("gpu_user_annotation",),
+    "flows": ("ac2g", "fwdbwd"),
+    "instants": ("cpu_instant_event",),
+}
+_PHASES = {"flows": Literal["s", "f", "t"], "instants": Literal["i"]}
+_NAMED: list[Any] = [(name, Label, None) for name in ("name", "pid", "tid")]
+
+
+def _args_of(room: str) -> Any:
+    """``Args`` with those of its fields that the room's layout names."""
+    layout = LAYOUTS[room]
+    kept = {*layout.integers, *layout.numbers, *layout.texts, *layout.json}
+    kept |= {RENAMED[name] for name in kept & RENAMED.keys()} | (
+        COLLECTIVE.keys() if layout.collective else set()
+    )
+    fields = [field for field in msgspec.structs.fields(Args) if field.name in kept]
+    return msgspec.defstruct(
+        f"{room}_args",
+        [(f.name, f.type, msgspec.field(default=f.default, name=f.encode_name)) for f in fields],
+        frozen=True,
+        gc=False,
+    )
+
+
+def _event_of(room: str, category: str, args: Any) -> Any:
+    phase: Any = ("ph", _PHASES.get(room, Literal["X"]))
+    time: Any = ("ts", int | float)
+    rest: list[Any]
+    if room == "flows":
+        rest = [("id", Label, ABSENT)]
+    else:
+        rest = [("dur", int | float | None, None), ("args", args | None, None)]
+    return msgspec.defstruct(
+        f"{room}_{category}",
+        [phase, time, *_NAMED, *rest],
+        namespace={"cat": category},  # of the class: the tag itself is no attribute
+        tag_field="cat",
+        tag=category,
+        gc=False,
+    )
+
+
+def _events_of(room: str) -> list[Any]:
+    args = _args_of(room)
+    return [_event_of(room, category, args) for category in _CATEGORIES[room]]
+
+
+_OF_ROOM = {room: _events_of(room) for room in _CATEGORIES}
+ROOM_OF = {kind: room for room, kinds in _OF_ROOM.items() for kind in kinds}
+USUAL: Any = reduce(or_, ROOM_OF)

@@ -1,0 +1,201 @@
+"""Each weakness of a recording is seen, named and weighed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinetoscope.analysis.health import Note, health
+from kinetoscope.analysis.run import Run
+from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
+from kinetoscope.trace.damage import described
+from kinetoscope.trace.model import Trace
+from kinetoscope.trace.read import read
+from traces import event
+
+Make = Callable[..., Trace]
+Event = dict[str, Any]
+
+
+def kernel(
+    start: float, duration: float, correlation: int, stream: int = 7, category: str = "kernel"
+) -> Event:
+    args = {"device": 0, "stream": stream, "correlation": correlation}
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": "k",
+        "pid": 0,
+        "tid": stream,
+        "ts": start,
+        "dur": duration,
+        "args": args,
+    }
+
+
+def launch(correlation: int, start: float) -> Event:
+    return event("cuda_runtime", "cudaLaunchKernel", start, 2.5, correlation=correlation)
+
+
+def step(number: int, start: float, duration: float) -> Event:
+    return event("user_annotation", f"ProfilerStep#{number}", start, duration)
+
+
+def sound(launches: int = 100) -> list[Event]:
+    """A recording of one step in which nothing is amiss."""
+    pairs = [(launch(i + 1, 10 * i + 1), kernel(10 * i + 5, 4.5, i + 1)) for i in range(launches)]
+    return [step(1, 0, 10 * launches), *(e for pair in pairs for e in pair)]
+
+
+def notes(trace: Trace) -> dict[str, Note]:
+    return {note.code: note for note in health(Run((trace,))).notes}
+
+
+def test_a_sound_recording_is_good_and_has_no_note(trace_of: Make) -> None:
+    found = health(Run((trace_of(*sound()),)))
+    assert (found.verdict, found.notes) == ("good", ())
+
+
+def test_device_work_without_a_launch(trace_of: Make) -> None:
+    note = notes(trace_of(kernel(1, 50, 900), *sound()))["device-work-without-launch"]
+    assert note.share_of_device_time == pytest.approx(50 / 500)
+    assert note.gravity == "degraded"
+    assert "all launched before the recording began" in note.text
+    few = notes(trace_of(kernel(1, 0.5, 900), *sound()))["device-work-without-launch"]
+    assert few.gravity == "info"
+
+
+def test_launches_without_a_kernel(trace_of: Make) -> None:
+    whole = [launch(1000 + i, 2000 + i * 5) for i in range(10)]
+    found = notes(trace_of(*sound(), *whole))["launches-without-kernel"]
+    assert (found.gravity, "10 of 110" in found.text) == ("unreliable", True)
+
+
+def test_launches_into_a_captured_graph_are_not_missing(trace_of: Make) -> None:
+    capture = [
+        event("cuda_runtime", "cudaStreamBeginCapture", 2000, 1),
+        launch(1000, 2005),
+        event("cuda_runtime", "cudaStreamEndCapture", 2010, 1),
+    ]
+    assert notes(trace_of(*sound(), *capture)) == {}
+
+
+def test_kernels_before_their_launch(trace_of: Make) -> None:
+    found = notes(trace_of(*sound(), launch(1000, 980), kernel(900, 1.5, 1000, stream=8)))["early-kernels"]
+    assert (found.gravity, "80.0 µs" in found.text) == ("degraded", True)
+
+
+def test_the_first_work_starts_long_after_its_launch(trace_of: Make) -> None:
+    """The device seems idle for 600 of 1000 µs, though its first work had been launched: it was not idle."""
+    late = [step(1, 0, 1000), launch(1, 1), kernel(603.5, 300, 1), launch(2, 10), kernel(910, 5, 2)]
+    note = notes(trace_of(*late))["unseen-work-before"]
+    assert note.gravity == "degraded"
+    assert "60.0% of the window" in note.text
+    # While another stream works, the device is not idle; nor while the launching call itself takes long.
+    other = [launch(3, 1), kernel(3.5, 600, 3, stream=8)]
+    assert "unseen-work-before" not in notes(trace_of(*late, *other))
+    slow = event("cuda_runtime", "cudaLaunchKernel", 1, 602, correlation=1)
+    assert "unseen-work-before" not in notes(trace_of(late[0], slow, *late[2:]))
+
+
+def test_impossible_duration(trace_of: Make) -> None:
+    found = notes(trace_of(*sound(), launch(1000, 990), kernel(995, 1e9, 1000, stream=8)))[
+        "impossible-duration"
+    ]
+    assert found.gravity == "unreliable"
+    assert found.share_of_device_time > 0.99
+
+
+def test_empty_steps_among_full_ones_but_not_the_sliver_at_the_end(trace_of: Make) -> None:
+    found = notes(trace_of(*sound(), step(2, 1000, 900)))["empty-steps"]
+    assert (found.gravity, "ProfilerStep#2" in found.text) == ("degraded", True)
+    assert notes(trace_of(*sound(), step(2, 1000, 5))) == {}
+
+
+def test_the_profilers_own_overhead_inside_the_window(trace_of: Make) -> None:
+    overhead = event("overhead", "Activity Buffer Request", 200, 100, tid=9)
+    assert notes(trace_of(*sound(), overhead))["profiler-overhead"].gravity == "degraded"
+    assert "10.0%" in notes(trace_of(*sound(), overhead))["profiler-overhead"].text
+    assert notes(trace_of(*sound(), {**overhead, "name": "Lazy Function Loading"})) == {}
+    assert notes(trace_of(*sound(), {**overhead, "ts": 1500})) == {}  # after the steps
+
+
+def test_overlap_in_one_stream(trace_of: Make) -> None:
+    late = [e for i in range(3) for e in (launch(1000 + i, 990 + i), kernel(1000 + 9 * i, 9.5, 1000 + i))]
+    found = notes(trace_of(*sound(), *late))["same-stream-overlap"]
+    assert (found.gravity, found.text[0]) == ("info", "2")
+
+
+def test_whole_microseconds(trace_of: Make) -> None:
+    events = [{**e, "ts": int(e["ts"]), "dur": int(e["dur"]) or 1} for e in sound()]
+    assert set(notes(trace_of(*events))) == {"coarse-clock"}
+
+
+@pytest.mark.parametrize(
+    ("events", "code", "gravity"),
+    [
+        ([event("cpu_op", "aten::add", 0, 5), step(1, 0, 9)], "no-device-events", "info"),
+        ([step(1, 0, 9), launch(1, 3)], "no-device-events", "unreliable"),
+        ([event("Trace", "PyTorch Profiler (0)", 0, 9)], "nothing-recorded", "unreliable"),
+        ([kernel(0, 5.5, 1), kernel(9, 5.5, 2)], "no-host-events", "degraded"),
+        ([launch(1, 0), kernel(5, 5.5, 1)], "no-steps", "info"),
+    ],
+)
+def test_what_was_not_recorded(trace_of: Make, events: list[Event], code: str, gravity: str) -> None:
+    assert notes(trace_of(*events))[code].gravity == gravity
+
+
+@pytest.mark.parametrize(
+    ("code", "count", "gravity"),
+    [
+        ("truncated", 1, "degraded"),
+        ("bad-event", 50, "unreliable"),  # of 201
+        ("bad-event", 1, "degraded"),
+        ("invalid-utf8", 50, "degraded"),  # mended, but a quarter of all
+        ("invalid-utf8", 2, "info"),
+        ("trailing-junk", 50, "info"),  # bytes
+    ],
+)
+def test_damages_of_the_file(trace_of: Make, code: str, count: int, gravity: str) -> None:
+    trace = trace_of(*sound())
+    source = replace(trace.source, damages=described({code: count}), complete=False)
+    found = notes(replace(trace, source=source))
+    assert {key: note.gravity for key, note in found.items()} == {code: gravity}
+
+
+def test_ranks_that_are_absent(trace_of: Make) -> None:
+    trace = trace_of(*sound(), distributedInfo={"rank": 0, "world_size": 4})
+    assert notes(trace)["ranks-absent"].text.startswith("1 of 4 ranks")
+
+
+def test_how_much_profiling_inflated_a_step(trace_of: Make) -> None:
+    timings = StepTimings(unprofiled_s=(0.001, 0.001, 0.028), profiled_s=(0.012, 0.014))
+    manifest = Manifest(ranks=(RankRecord(rank=0, steps=timings),))
+    (note,) = health(Run((trace_of(*sound()),), manifest)).notes
+    assert (note.code, note.gravity, "+30%" in note.text) == ("profiling-inflation", "degraded", True)
+
+
+def test_the_first_collective_waits_for_the_other_profilers(shared_data: Path) -> None:
+    folder = shared_data / "public/param_v100_dlrm_8rank"
+    traces = tuple(read(folder / f"rank{rank}.json.gz", rank=rank) for rank in range(8))
+    found = {n.rank for n in health(Run(traces)).notes if n.code == "first-collective-skew"}
+    assert found == {1, 3, 4, 5}  # the ranks whose first collective began milliseconds before the last rank's
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("h200/mm_64_warm_eager", "good"),
+        ("h200/llama_generate_eager", "good"),
+        ("h200/llama_train_compile", "degraded"),  # 6.5 % of device time was launched before the recording
+        ("h200-dist/ddp_straggler_rank0", "degraded"),
+        ("public/hta_a100_ws2_rank0_nccl_metadata", "good"),
+        ("public/tl_mi300x_ddp_resnet18_train", "good"),
+    ],
+)
+def test_verdicts_on_real_recordings(shared_data: Path, name: str, verdict: str) -> None:
+    assert health(Run((read(shared_data / f"{name}.json.gz"),))).verdict == verdict

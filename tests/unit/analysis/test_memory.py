@@ -1,0 +1,108 @@
+"""Device memory: peaks, turnover, the driver's calls."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time.memory import allocator_calls, memory_statistics, memory_timeline
+from kinetoscope.trace.model import Trace
+from kinetoscope.trace.read import read
+
+Make = Callable[..., Trace]
+
+
+def change(
+    at: float, size: int, allocated: int | None, reserved: int | None, device_type: int = 1
+) -> dict[str, Any]:
+    args = {"Device Type": device_type, "Device Id": 0, "Addr": 1, "Bytes": size}
+    if allocated is not None:
+        args |= {"Total Allocated": allocated, "Total Reserved": reserved}
+    return {
+        "ph": "i",
+        "s": "t",
+        "name": "[memory]",
+        "cat": "cpu_instant_event",
+        "pid": 1,
+        "tid": 1,
+        "ts": at,
+        "args": args,
+    }
+
+
+def call(name: str, start: float, duration: float, category: str) -> dict[str, Any]:
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": 1,
+        "tid": 1,
+        "ts": start,
+        "dur": duration,
+        "args": {},
+    }
+
+
+def test_peaks_turnover_and_where(trace_of: Make) -> None:
+    trace = trace_of(
+        call("aten::linear", 0, 50, "cpu_op"), call("aten::empty", 18, 4, "cpu_op"),
+        change(10, 100, 1100, 2000), change(20, 300, 1400, 2500), change(30, -100, 1300, 2500),
+        change(5, 999, 5000, 5000, device_type=0),
+    )  # fmt: skip
+    row = memory_statistics(Run((trace,))).row(0, named=True)
+    assert (row["peak_allocated"], row["peak_reserved"], row["peak_op"]) == (1400, 2500, "aten::empty")
+    assert (row["first_allocated"], row["last_allocated"]) == (1100, 1300)
+    assert (row["allocations"], row["releases"], row["allocated_bytes"], row["reserved_growths"]) == (
+        2,
+        1,
+        400,
+        1,
+    )
+
+
+def test_without_totals_it_is_the_sum_since_the_start(trace_of: Make) -> None:
+    trace = trace_of(change(10, 100, None, None), change(20, 50, None, None), change(30, -100, None, None))
+    assert memory_timeline(trace)["allocated"].to_list() == [100, 150, 50]
+    assert memory_timeline(trace)["reserved"].null_count() == 3
+
+
+def test_nothing_recorded_is_an_empty_table(trace_of: Make) -> None:
+    run = Run((trace_of(call("aten::mm", 0, 5, "cpu_op")),))
+    assert memory_statistics(run).is_empty()
+    assert allocator_calls(run).is_empty()
+
+
+def test_the_drivers_calls(trace_of: Make) -> None:
+    trace = trace_of(
+        call("cudaMalloc", 0, 10, "cuda_runtime"), call("ProfilerStep#1", 20, 80, "user_annotation"),
+        call("cudaMalloc", 30, 20, "cuda_runtime"), call("cudaFree", 60, 5, "cuda_runtime"),
+        call("cudaLaunchKernel", 70, 5, "cuda_runtime"),
+    )  # fmt: skip
+    assert allocator_calls(Run((trace,))).rows() == [
+        (0, "cudaMalloc", 2, 30_000, 1, 20_000),
+        (0, "cudaFree", 1, 5_000, 1, 5_000),
+    ]
+
+
+def test_a_real_recording_against_its_events(shared_data: Path) -> None:
+    path = shared_data / "h200/llama_train_eager.json.gz"
+    with gzip.open(path) as file:
+        events = json.load(file)["traceEvents"]
+    changes = [e["args"] for e in events if e["name"] == "[memory]" and e["args"]["Device Type"] == 1]
+    row = memory_statistics(Run((read(path),))).row(0, named=True)
+    assert row["peak_allocated"] == max(c["Total Allocated"] for c in changes)
+    assert row["allocated_bytes"] == sum(c["Bytes"] for c in changes if c["Bytes"] > 0)
+    assert row["peak_op"] == "aten::_log_softmax_backward_data"  # 32,000 logits a token, twice in fp32
+
+
+@pytest.mark.parametrize(("name", "calls"), [("hipFree", 1360), ("hipMalloc", 1460)])
+def test_a_real_program_whose_allocator_thrashes(shared_data: Path, name: str, calls: int) -> None:
+    table = allocator_calls(Run((read(shared_data / "public/tl_mi300x_ddp_resnet18_train.json.gz"),)))
+    rows = {row["name"]: row for row in table.iter_rows(named=True)}
+    assert rows[name]["calls"] == calls

@@ -1,0 +1,230 @@
+"""The harness, with an injected timer, clock and card."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from kinetoscope.bench.measure import results
+from kinetoscope.bench.measure.harness import FEWEST_IN_CHUNK, FEWEST_ROUNDS, TWIN, measure
+from kinetoscope.bench.measure.results import ClockReading, Mode
+from kinetoscope.bench.measure.timers import Call, HostTimer, last_level_cache_bytes
+from kinetoscope.errors import InputError
+from kinetoscope.hardware import nvml
+
+
+class MadeUpTimer:
+    """Each call returns its own duration in nanoseconds; time passes on a clock of its own."""
+
+    basis = "made up"
+
+    def __init__(self, noise: float = 0.0) -> None:
+        self.seconds = 0.0
+        self.log: list[float] = []
+        self._noise = noise
+        self._random = random.Random(7)
+
+    def time(self, calls: Sequence[Call], mode: Mode, during: Callable[[], None]) -> list[float]:
+        times = [call() * self._random.lognormvariate(0, self._noise) for call in calls]  # type: ignore[operator]
+        during()
+        self.seconds += sum(times) / 1e9
+        self.log += times
+        return times
+
+    def now(self) -> float:
+        return self.seconds
+
+
+def test_constant_timings_stop_as_soon_as_that_is_certain() -> None:
+    timer = MadeUpTimer()
+    session = measure({"a": lambda: 5e6, "b": lambda: 4e6}, timer=timer, base="a", now=timer.now)
+    assert session.stopped == "precise"
+    assert session.rounds == FEWEST_ROUNDS
+    assert session["a"].median_ns == 5e6
+    assert session["a"].n == session["b"].n == session.rounds
+    verdicts = {c.name: (c.verdict, c.ratio) for c in session.comparisons}
+    assert verdicts == {"b": ("faster", 0.8), "a" + TWIN: ("cannot tell", 1.0)}
+
+
+def test_a_planted_3_percent_is_told_and_identical_things_are_not() -> None:
+    timer = MadeUpTimer(noise=0.01)
+    session = measure(
+        {"a": lambda: 1e6, "same": lambda: 1e6, "slow": lambda: 1.03e6}, timer=timer, base="a", now=timer.now
+    )
+    verdicts = {c.name: c.verdict for c in session.comparisons}
+    assert verdicts == {"same": "cannot tell", "slow": "slower", "a" + TWIN: "cannot tell"}
+
+
+def test_noise_that_never_settles_runs_out_of_time() -> None:
+    timer = MadeUpTimer(noise=0.5)
+    session = measure({"a": lambda: 1e6}, timer=timer, now=timer.now, seconds=0.1, precision=1e-9)
+    assert session.stopped == "out of time"
+    assert 0.1 <= session.seconds < 0.2
+    assert session.rounds >= FEWEST_ROUNDS
+
+
+def test_slow_subjects_are_held_to_the_time_bound_and_compared_by_what_there_is() -> None:
+    timer = MadeUpTimer(noise=0.001)
+    session = measure(
+        {"a": lambda: 2e9, "b": lambda: 1e9},
+        timer=timer,
+        base="a",
+        now=timer.now,
+        seconds=20,
+        warmup_seconds=0,
+    )
+    assert session.stopped == "out of time"
+    assert 3 <= session.rounds <= 5
+    assert {c.name: c.verdict for c in session.comparisons} == {"b": "faster", "a" + TWIN: "cannot tell"}
+
+
+def test_two_clock_states_settle_by_their_entropy() -> None:
+    timer = MadeUpTimer()
+    states = itertools.cycle([1.0e6, 1.1e6])
+    session = measure({"a": lambda: next(states)}, timer=timer, now=timer.now, precision=1e-9)
+    assert session.stopped == "settled"
+
+
+def test_warm_up_is_thrown_away_and_bounded() -> None:
+    timer = MadeUpTimer()
+    durations = itertools.chain([9e9], itertools.repeat(1e6))  # the first call compiles
+    session = measure({"a": lambda: next(durations)}, timer=timer, now=timer.now)
+    assert session["a"].max_ns == 1e6
+
+
+def test_rounds_interleave_every_subject_in_random_order() -> None:
+    timer = MadeUpTimer()
+    session = measure(
+        {"a": lambda: 1.0, "b": lambda: 2.0, "c": lambda: 3.0}, timer=timer, now=timer.now, seconds=1e-6
+    )
+    rounds = [timer.log[i : i + 3] for i in range(0, len(timer.log), 3)]
+    assert all(sorted(each) == [1, 2, 3] for each in rounds)
+    assert len({tuple(each) for each in rounds[-session.rounds :]}) > 2
+
+
+def test_buffers_are_rotated() -> None:
+    timer = MadeUpTimer()
+    session = measure({"a": [lambda: 1e6, lambda: 2e6]}, timer=timer, now=timer.now)
+    assert list(session["a"].samples_ns[:4]) == [1e6, 2e6, 1e6, 2e6]
+    assert "2 sets of buffers" in session.notes[0]
+
+
+class MadeUpClocks:
+    def __init__(self) -> None:
+        self.readings = 0
+
+    def read(self, moment, round: int) -> ClockReading:
+        self.readings += 1
+        return ClockReading(
+            moment=moment,
+            round=round,
+            sm_clock_mhz=345 if self.readings == 2 else 1980,
+            max_sm_clock_mhz=1980,
+            memory_clock_mhz=3201,
+            temperature_c=40,
+            power_w=300.0,
+        )
+
+
+def test_samples_at_a_slow_clock_are_marked_and_kept() -> None:
+    timer = MadeUpTimer()
+    session = measure({"a": lambda: 1e6}, timer=timer, now=timer.now, clocks=MadeUpClocks())
+    assert [r.moment for r in session.clocks] == ["before", "during", "during", "after"]
+    assert session.slow_clock_rounds == tuple(range(FEWEST_IN_CHUNK))
+    assert session["a"].n == session.rounds == 2 * FEWEST_IN_CHUNK
+
+
+def test_the_host_timer_repeats_short_calls_and_flushes_before_cold_ones() -> None:
+    elapsed = 0
+    log: list[str] = []
+
+    def call() -> None:
+        nonlocal elapsed
+        elapsed += 1000
+        log.append("call")
+
+    timer = HostTimer(flush=lambda: log.append("flush"), clock=lambda: elapsed)
+    assert timer.time([call, call], "hot", lambda: None) == [1000, 1000]
+    assert len(log) == 1 + 2 + 4 + 8 + 16 + 32 + 2 * 32  # doubled until 20 µs are reached, then two samples
+    log.clear()
+    timer.time([call] * 2, "cold", lambda: log.append("during"))
+    assert log == ["flush", "call", "flush", "call", "during"]
+    with pytest.raises(ValueError, match="flushes"):
+        HostTimer().time([lambda: None], "cold", lambda: None)
+
+
+def test_cache_sizes_are_read_as_linux_writes_them(tmp_path: Path) -> None:
+    for index, size in enumerate(["48K", "2048K", "105M"]):
+        (tmp_path / f"index{index}").mkdir()
+        (tmp_path / f"index{index}" / "size").write_text(size + "\n")
+    assert last_level_cache_bytes(tmp_path) == 105 << 20
+    assert last_level_cache_bytes(tmp_path / "nothing") == 32 << 20
+
+
+def test_a_session_survives_the_disk_and_its_name_stays_in_the_folder(tmp_path: Path) -> None:
+    timer = MadeUpTimer(noise=0.01)
+    session = measure({"a": lambda: 1e6}, timer=timer, now=timer.now, clocks=MadeUpClocks())
+    path = results.save(tmp_path, "../../../etc/passwd <b>", session)
+    assert path.parent == tmp_path / "bench"
+    assert results.load(path, results.Session) == session
+    path.write_text("{}")
+    with pytest.raises(InputError, match="not a measurement"):
+        results.load(path, results.Session)
+
+
+class FakeNvml:
+    """Answers as libnvidia-ml does: 0 for success, numbers through pointers."""
+
+    VALUES: ClassVar[dict[str, int]] = {
+        "nvmlDeviceGetMaxClockInfo": 1980,
+        "nvmlDeviceGetTemperature": 41,
+        "nvmlDeviceGetPowerUsage": 312500,
+    }
+
+    def __init__(self) -> None:
+        self.uuid = b""
+
+    def nvmlInit_v2(self) -> int:
+        return 0
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: bytes, handle) -> int:
+        self.uuid = uuid
+        return 0 if uuid.startswith(b"GPU-") else 6
+
+    def nvmlDeviceGetClockInfo(self, handle, which: int, value) -> int:
+        value._obj.value = {1: 1755, 2: 3201}[which]
+        return 0
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle, value) -> int:
+        assert isinstance(value._obj, ctypes.c_ulonglong)
+        value._obj.value = 0x4 | 0x20
+        return 0
+
+    def __getattr__(self, name: str):
+        def answer(*arguments) -> int:
+            arguments[-1]._obj.value = self.VALUES[name]
+            return 0
+
+        return answer
+
+
+def test_nvml_readings() -> None:
+    library = FakeNvml()
+    reading = nvml.Card("abc", library).read()
+    assert library.uuid == b"GPU-abc"
+    assert reading == nvml.Reading(1755, 1980, 3201, 41, 312.5, ("power cap", "thermal (software)"))
+
+
+def test_a_machine_without_nvml_says_so() -> None:
+    class Refuses:
+        def nvmlInit_v2(self) -> int:
+            return 9
+
+    with pytest.raises(nvml.NvmlError, match="nvmlInit_v2 answered 9"):
+        nvml.Card("abc", Refuses())

@@ -1,0 +1,118 @@
+"""How findings and explanations look, and that names from a trace cannot reach the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from command import SMALL, kinetoscope
+from kinetoscope.errors import UsageError
+from kinetoscope.findings.registry import SECTIONS, rules
+from kinetoscope.report.document.report import EvidenceRow, FindingRow
+from kinetoscope.report.verbs.explanation import print_explanation
+from kinetoscope.report.verbs.findings import print_findings, render_json
+
+HOSTILE = "[red]k\x1b[31m\u202eernel[/red] <script>\nnext"
+
+
+def finding(**changes: object) -> FindingRow:
+    fields: dict[str, object] = {
+        "rule": "hotspot",
+        "severity": "high",
+        "title": "A kernel",
+        "saving_us": 1234.5,
+        "saving_basis": "a basis",
+        "evidence": [EvidenceRow(text="seen", start_us=110.0, end_us=120.0, events=[1, 2, 3, 4, 5, 6])],
+        "advice": "do it",
+        "share_of_step": 0.25,
+    }
+    return FindingRow(**(fields | changes))  # type: ignore[arg-type]
+
+
+def shown(*findings: FindingRow, width: int = 100) -> str:
+    page = io.StringIO()
+    console = Console(file=page, width=width, highlight=False, markup=False, emoji=False)
+    print_findings(findings, console, start_us=100.0, unit="step")
+    return page.getvalue()
+
+
+def explained(word: str | None) -> str:
+    page = io.StringIO()
+    print_explanation(word, Console(file=page, width=100, highlight=False, markup=False, emoji=False))
+    return page.getvalue()
+
+
+def test_a_finding_shows_all_it_has() -> None:
+    page = shown(
+        finding(
+            source="train.py:12", proof="kinetoscope tune -- train.py", snippet="x = 1\ny = 2", ranks=[0, 3]
+        )
+    )
+    for part in (
+        "hotspot", "high", "1.23 ms per step, 25.0 %", "a basis", "do it", "x = 1", "y = 2", "train.py:12", "at 10.0 µs",
+        "events 1, 2, 3, 4…", "kinetoscope tune -- train.py", "ranks 0, 3", "kinetoscope explain hotspot",
+    ):  # fmt: skip
+        assert part in page, part
+
+
+def test_nothing_found_is_said() -> None:
+    assert "Nothing found" in shown()
+
+
+@pytest.mark.parametrize(
+    "field", ["rule", "title", "saving_basis", "advice", "source", "proof", "snippet", "severity"]
+)
+def test_hostile_text_is_shown_and_not_obeyed(field: str) -> None:
+    page = shown(finding(**{field: HOSTILE}))
+    assert "\x1b" not in page
+    assert "\u202e" not in page
+    assert "[red]k" in page.replace("\n", "")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_it_fits_its_width(width: int) -> None:
+    page = shown(finding(title="word " * 60, advice="word " * 60, source="a" * 200), width=width)
+    assert max(len(line.rstrip()) for line in page.splitlines()) <= width
+
+
+def test_json_has_the_contracts_keys() -> None:
+    row = json.loads(render_json([finding()], []))["findings"][0]
+    contract = {"rule", "severity", "title", "saving_us", "saving_basis", "evidence", "advice", "source"}
+    assert contract <= set(row)
+    assert set(row["evidence"][0]) == {"text", "start_us", "end_us", "events"}
+
+
+@pytest.mark.parametrize("slug", rules())
+def test_every_rule_is_explained(slug: str) -> None:
+    page = explained(slug)
+    assert slug in page
+    assert all(heading in page for heading in SECTIONS)
+    assert "``" not in page
+
+
+def test_terms_and_kernel_names_are_explained() -> None:
+    assert "Linear with a bias" in explained("aten::addmm")
+    assert "cuBLAS" in explained("nvjet_sm90_tst_64x8_64x16_2x4_h_bz_TNT")
+    assert "overhead-bound" in explained(None)
+    assert "aten::addmm" in explained(None)
+    assert "overhead-bound" in explained("overhead_bound")
+
+
+def test_an_unknown_word_is_an_error_with_a_way_out() -> None:
+    with pytest.raises(UsageError) as caught:
+        explained("aten::addm")
+    assert "aten::addmm" in str(caught.value)
+    with pytest.raises(UsageError):
+        explained(HOSTILE)
+
+
+def test_the_commands() -> None:
+    done = kinetoscope("findings", SMALL, "--json")
+    assert done.returncode == 0
+    assert "overhead-bound" in {row["rule"] for row in json.loads(done.stdout)["findings"]}
+    assert kinetoscope("findings", SMALL).returncode == 0
+    assert kinetoscope("explain", "sync-in-step").returncode == 0
+    assert kinetoscope("explain", "no such word").returncode == 2

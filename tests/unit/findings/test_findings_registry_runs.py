@@ -1,0 +1,52 @@
+"""Rules on recordings that have nothing, or almost nothing, in them; and ranks put together."""
+
+from __future__ import annotations
+
+import traces
+from kinetoscope.analysis.run import Run
+from kinetoscope.findings.registry import find
+from kinetoscope.trace.model import Trace
+
+
+def launch_bound(rank: int, gap_us: float) -> Trace:
+    events = [
+        traces.step(1, 0, 10 * gap_us),
+        traces.step(2, 10 * gap_us, 10 * gap_us),
+        traces.step(3, 20 * gap_us, 10 * gap_us),
+    ]
+    for i in range(30):
+        at = i * gap_us + 1
+        events.append(traces.host("aten::relu", at, gap_us - 2))
+        events.append(traces.call("cudaLaunchKernel", at + gap_us - 5, 2, i + 1))
+        events.append(traces.kernel("relu", at + gap_us - 1, 2, i + 1))
+    return traces.trace(*events, rank=rank)
+
+
+def test_nothing_is_found_in_nothing() -> None:
+    assert find(Run(())) == []
+    assert find(Run((traces.nothing(),))) == []
+
+
+def test_one_host_event_says_only_that_it_is_little() -> None:
+    found = find(Run((traces.trace(traces.host("aten::add", 5, 5)),)))
+    assert {finding.rule for finding in found} == {"too-few-steps"}
+
+
+def test_one_device_event_without_a_launch() -> None:
+    found = find(Run((traces.trace(traces.kernel("k", 0, 10)),)))
+    assert all(finding.saving.us <= 10 for finding in found)
+
+
+def test_ranks_that_show_the_same_become_one_finding() -> None:
+    run = Run((launch_bound(0, 20), launch_bound(1, 40)))
+    found = [finding for finding in find(run) if finding.rule == "overhead-bound"]
+    assert len(found) == 1
+    assert found[0].ranks == (0, 1)
+    assert found[0].rank == 1  # the one that would save most
+    # Ten launches a step, each 38 of 40 µs idle; the first gap of all starts with the window.
+    assert 340 <= found[0].saving.us <= 400
+
+
+def test_findings_are_remembered_per_profile() -> None:
+    run = Run((launch_bound(0, 20),))
+    assert find(run) is find(run)

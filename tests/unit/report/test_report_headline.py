@@ -1,0 +1,145 @@
+import msgspec
+
+from kinetoscope.report.document.report import Health, HealthNote, IdleRow
+from kinetoscope.report.words import headline
+from report_sample import device, graph, host_only, report, timing
+
+
+def test_one_device():
+    assert headline.headline(report()) == (
+        "The GPU was busy 40.0 % of 3 steps (10.0 ms each); 60.0 % idle, mostly launch-bound. "
+        "Its work: 60.0 % pointwise and 40.0 % matmul."
+    )
+
+
+def test_several_ranks_give_their_range():
+    steps = [msgspec.structs.replace(step, rank=rank) for rank in (0, 1) for step in report().steps]
+    text = headline.headline(
+        report(devices=[device(), device(rank=1, busy_fraction=0.25, idle_us=22_500.0)], steps=steps)
+    )
+    assert text.startswith(
+        "The 2 GPUs were busy 25.0 % to 40.0 % of 3 steps on 2 ranks (10.0 ms each); 60.0 % to 75.0 % idle"
+    )
+
+
+def test_uneven_steps_give_median_and_range():
+    steps = [
+        msgspec.structs.replace(step, duration_us=duration)
+        for step, duration in zip(report().steps, (10_000.0, 12_000.0, 31_000.0), strict=True)
+    ]
+    assert "3 steps (median 12.0 ms, 10.0–31.0 ms)" in headline.headline(report(steps=steps))
+
+
+def test_a_cause_of_less_than_half_is_not_called_most():
+    causes = [
+        IdleRow(device=0, cause=cause, idle_us=time, share_of_window=time / 30_000)
+        for cause, time in (("host-op", 8_000.0), ("data-loading", 6_000.0), ("unexplained", 4_000.0))
+    ]
+    assert "60.0 % idle, 44.4 % of that host-op." in headline.headline(report(idle=causes))
+
+
+def test_causes_of_several_devices_are_shares_of_all_their_time():
+    two = report(devices=[device(), device(device=1)])
+    assert [(row.cause, row.share_of_window) for row in headline.idle_causes(two)] == [
+        ("launch-bound", 0.21),
+        ("synchronization", 0.09),
+    ]
+
+
+def test_waiting_inside_collectives_is_no_work():
+    assert "waited" not in headline.headline(report())
+    waited = [
+        msgspec.structs.replace(report().idle[0], busy_inside_collectives_us=time)
+        for time in (2_000.0, 4_000.0)
+    ]
+    two = report(idle=waited, devices=[device(), device(rank=1)])
+    assert headline.headline(two).endswith(
+        " 10.0 % (6.00 ms) was busy only in collectives that waited for another rank."
+    )
+
+
+def test_a_saving_says_of_what():
+    (row,) = report().findings
+    assert headline.saving(report(), row) == "saves about 12.6 ms a step"
+    freed = msgspec.structs.replace(row, saving_on_critical_path=False)
+    assert headline.saving(report(steps=[]), freed) == "frees about 12.6 ms of device time"
+
+
+def test_findings_that_only_inform_ask_for_nothing():
+    (row,) = report().findings
+    inform = msgspec.structs.replace(row, severity="info")
+    assert headline.worth_doing(report(findings=[inform, row])) == [row]
+
+
+def test_notes_that_only_inform_are_no_weakness():
+    notes = [
+        HealthNote(code="a", text="first", gravity="degraded", rank=0),
+        HealthNote(code="b", text="second", gravity="info", rank=0),
+    ]
+    assert headline.notes(report(health=Health(verdict="degraded", notes=notes))) == ["first"]
+
+
+def test_a_note_that_several_ranks_share_is_said_once():
+    notes = [
+        HealthNote(code="a", text="half is missing", rank=3),
+        HealthNote(code="a", text="a tenth is missing", rank=1),
+        HealthNote(code="b", text="about all"),
+    ]
+    sources = [msgspec.structs.replace(report().sources[0], rank=rank) for rank in (1, 3)]
+    assert headline.notes(report(sources=sources, health=Health(verdict="degraded", notes=notes))) == [
+        "rank 3 (and 1 rank more): half is missing",
+        "about all",
+    ]
+
+
+def test_compiled_graphs_are_told_apart():
+    rows = [
+        graph(),
+        graph(direction="backward", hash="fdef"),
+        graph(compile_id=None, direction="", hash="fghi" * 9),
+    ]
+    assert headline.graph_labels(report(graphs=rows)) == ["0/0 forward", "0/0 backward", "fghifghi"]
+    twice = [graph(), graph(hash="fdef")]
+    assert headline.graph_labels(report(graphs=twice)) == ["0/0 forward fabc", "0/0 forward fdef"]
+
+
+def test_without_a_device_the_ops_lead():
+    assert headline.headline(host_only()) == (
+        "No device work was recorded. On the host, 3 steps (10.0 ms each): 3.00 ms in ops and runtime calls, "
+        "70.0 % in aten::mm and 30.0 % in aten::add."
+    )
+    nothing = msgspec.structs.replace(host_only(), ops=[])
+    assert headline.headline(nothing) == "The recording holds neither device work nor ops."
+
+
+def test_what_the_profiler_added_is_said():
+    assert headline.timing(report()) is None
+    assert headline.timing(report(timings=[timing()])) == (
+        "Unprofiled, a step takes 8.00 ms (mean of 10); with the profiler 10.0 ms, 25.0 % longer."
+    )
+    assert headline.timing(report(timings=[timing(profiled_us=None)])) == (
+        "Unprofiled, a step takes 8.00 ms (mean of 10)."
+    )
+    assert "on the slowest rank (1)" in str(
+        headline.timing(report(timings=[timing(), timing(rank=1, unprofiled_us=9_000.0)]))
+    )
+
+
+def test_compilation_in_a_line():
+    facts = {
+        "frames": [{"compile_id": "0/0", "compile_s": 2.5}, {"compile_id": "0/1", "compile_s": None}],
+        "graph_breaks": [{"count": 3}],
+        "recompilations": [{}],
+        "failures": [],
+        "coverage": {"compiled_share_of_device_time": 0.75},
+    }
+    assert headline.compilation(report(compilation=facts)) == (
+        "torch.compile: 2 frames · 3 graph breaks · 1 recompilation · 2.50 s compiling · "
+        "75.0 % of GPU time in compiled graphs"
+    )
+
+
+def test_title():
+    assert headline.title(report()) == ["trace.json.gz", "NVIDIA H200", "torch 2.11.0", "3 steps"]
+    assert headline.title(host_only()) == ["trace.json.gz", "no GPU in the recording", "3 steps"]
+    assert headline.title(report(devices=[device(), device(device=1)]))[1] == "2 × NVIDIA H200"

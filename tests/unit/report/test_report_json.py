@@ -1,0 +1,34 @@
+"""The JSON report against the keys that the contract promises."""
+
+import json
+
+import msgspec
+
+from contract import CONTRACT
+from kinetoscope.report.document.report import Report
+from kinetoscope.report.pages import json as renderer
+from report_sample import report, timing
+
+
+def test_every_promised_key_is_there():
+    document = json.loads(renderer.render(report(), ["t"]))
+    assert document["schema"] == "kinetoscope.report/1"
+    for table, keys in CONTRACT.items():
+        rows = [document] if not table else document[table]
+        assert rows
+        for row in rows:
+            assert set(keys.split()) <= set(row)
+    assert set(document["health"]) == {"verdict", "notes"}
+    assert set(document["findings"][0]["evidence"][0]) == {"text", "start_us", "end_us", "events"}
+    assert set(document["kernels"][0]["ops"][0]) == {"name", "launches", "device_time_us"}
+
+
+def test_it_reads_back_exactly():
+    whole = report(timings=[timing()], compilation={"frames": []})
+    text = renderer.render(whole, ["t"])
+    assert msgspec.json.decode(text, type=Report) == whole
+
+
+def test_numbers_are_not_rounded():
+    third = report(devices=[msgspec.structs.replace(report().devices[0], busy_fraction=1 / 3)])
+    assert json.loads(renderer.render(third, ["t"]))["devices"][0]["busy_fraction"] == 1 / 3

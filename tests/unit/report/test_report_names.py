@@ -1,0 +1,50 @@
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinetoscope.report.words import names
+
+ANYTHING = st.text(st.characters(), max_size=200)
+
+
+@given(ANYTHING)
+def test_plain_text_obeys_nobody(text):
+    shown = names.plain(text)
+    assert not [c for c in shown if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")]
+    assert not set(shown) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\ufeff")
+    assert len(shown.splitlines()) <= 1
+    shown.encode()
+
+
+@given(st.text(st.characters(categories=("L", "N", "P", "S")), max_size=50))
+def test_ordinary_names_stay_as_they_are(text):
+    assert names.plain(text) == text
+
+
+@given(ANYTHING, st.integers(min_value=1, max_value=120))
+def test_shortened_names_fit_and_keep_their_ends(text, width):
+    shown = names.shorten(text, width)
+    whole = names.plain(text)
+    assert len(shown) <= width
+    if len(whole) <= width:
+        assert shown == whole
+    else:
+        head, tail = shown.split("…")[0], shown.rsplit("…", 1)[1]
+        assert whole.startswith(head)
+        assert whole.endswith(tail)
+
+
+def test_the_number_of_a_generated_kernel_survives():
+    assert names.shorten("triton_poi_fused_native_batch_norm_backward_silu_silu_backward_117", 30).endswith(
+        "117"
+    )
+
+
+def test_kernels_of_one_template_stay_apart_when_shortened():
+    """Both stood as ``multi_tensor_apply_kernel<…es<float>> #2`` under each other in a report."""
+    shown = {
+        names.shorten(f"multi_tensor_apply_kernel<{what}<float>> #2", 40)
+        for what in ("divides", "multiplies")
+    }
+    assert len(shown) == 2
