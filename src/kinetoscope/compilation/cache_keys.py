@@ -50,9 +50,7 @@ def _components(compilation: Compilation, graph: Graph) -> dict[str, tuple[str, 
     return found
 
 
-def _changes(
-    old: dict[str, tuple[str, str]], new: dict[str, tuple[str, str]]
-) -> list[ComponentChange]:
+def _changes(old: dict[str, tuple[str, str]], new: dict[str, tuple[str, str]]) -> list[ComponentChange]:
     nothing = ("", None)
     return [
         ComponentChange(
