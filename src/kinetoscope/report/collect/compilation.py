@@ -56,7 +56,7 @@ def as_document(
 
 
 def _texts(compilation: Compilation) -> document.Texts:
-    frames: dict[int, dict[str, int | str | document.GuardTree | tuple[document.Instruction, ...]]] = {}
+    frames: dict[int, dict[str, document.FrameText]] = {}
     for (frame, name), text in compilation.texts.items():
         if name == "runnable":
             continue

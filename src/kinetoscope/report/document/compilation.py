@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
-from kinetoscope.compilation.details import Guard, GuardTree, Instruction, KeyChange
+from kinetoscope.compilation.details import Guard as Guard
+from kinetoscope.compilation.details import GuardTree, Instruction
+from kinetoscope.compilation.details import KeyChange as KeyChange
 from kinetoscope.compilation.model import (
     Autotune,
     Counts,
@@ -18,41 +20,13 @@ from kinetoscope.compilation.model import (
     GraphBreak,
     Kernel,
     LogSource,
-    Reason,
     Recompilation,
     Row,
-    SourceLine,
 )
+from kinetoscope.compilation.model import Reason as Reason
+from kinetoscope.compilation.model import SourceLine as SourceLine
 
-__all__ = [
-    "Autotune",
-    "Bytecode",
-    "Caches",
-    "Compilation",
-    "Coverage",
-    "Failure",
-    "Frame",
-    "FrameDetail",
-    "Graph",
-    "GraphBreak",
-    "GraphTexts",
-    "Guard",
-    "GuardTree",
-    "Instruction",
-    "Kernel",
-    "KernelDetail",
-    "KeyChange",
-    "LimitHit",
-    "LineTime",
-    "Matched",
-    "NamedTexts",
-    "Reason",
-    "Recompilation",
-    "SourceLine",
-    "Texts",
-    "UnknownGraph",
-    "UnmatchedKernel",
-]
+FrameText = int | str | GuardTree | tuple[Instruction, ...]
 
 
 class LimitHit(Row, frozen=True, kw_only=True):
@@ -130,7 +104,7 @@ class Texts(Row, frozen=True, kw_only=True):
     """What ``--texts`` adds. Of each frame its number under ``frame``, and its texts by name: guards and bytecode are
     taken apart."""
 
-    frames: tuple[dict[str, int | str | GuardTree | tuple[Instruction, ...]], ...]
+    frames: tuple[dict[str, FrameText], ...]
     graphs: tuple[GraphTexts, ...]
 
 
