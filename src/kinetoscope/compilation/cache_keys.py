@@ -12,7 +12,7 @@ COMPONENT = re.compile(r"^\[(?P<hash>\w+)\] (?P<name>[^:\n]*)(?::\s*(?P<value>.*
 
 
 def changed(before: Compilation, after: Compilation) -> tuple[KeyChange, ...]:
-    """Graphs whose key differs, matched by compile id, direction and order; those under one key are left out."""
+    """Graphs whose key differs, matched by compile id, direction and order."""
     earlier: dict[tuple[str, str], list[Graph]] = {}
     for graph in before.graphs:
         earlier.setdefault((graph.compile_id, graph.direction), []).append(graph)

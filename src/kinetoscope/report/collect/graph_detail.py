@@ -24,8 +24,8 @@ def frame_details(
     with_bytecode: bool = False,
     text: str | None = None,
 ) -> Iterator[document.FrameDetail]:
-    """The compilations of that id (several after a reset or with several ranks), or the one of that number; all where
-    there is no name.
+    """The compilations of that id (several after a reset or with several ranks), or the one of that number;
+    all where there is no name.
 
     Args:
         shown: the document of ``compilation``.

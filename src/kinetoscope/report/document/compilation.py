@@ -1,7 +1,7 @@
 """The contract's ``compilation``: what reports embed and ``graphs --json`` prints.
 
-The rows that ``kinetoscope.compilation`` makes of the log are the contract's as they stand; added here are what a trace
-tells beside them, and what ``graphs`` shows of one frame or kernel. A key that is ``UNSET`` is not in the JSON.
+The rows that ``kinetoscope.compilation`` makes of a log are the contract's as they stand. Added here is
+what a trace tells beside them, and what ``graphs`` shows of one frame or kernel. ``UNSET`` has no key.
 """
 
 from __future__ import annotations
@@ -53,8 +53,10 @@ class Coverage(Row, frozen=True, kw_only=True):
 
 
 class LineTime(Row, frozen=True, kw_only=True):
-    """Device time of the kernels that compute (part of) one line; fused ones count for each of their lines, ``own_us``
-    is of those that compute this line alone. ``speed_of_light`` is of the part that ``costed_us`` is."""
+    """Device time of the kernels that compute (part of) one line; fused ones count for each line.
+
+    ``own_us``: of those that compute this line alone; ``speed_of_light``: of the part that ``costed_us`` is.
+    """
 
     file: str
     line: int
@@ -101,16 +103,16 @@ class GraphTexts(Row, frozen=True, kw_only=True):
 
 
 class Texts(Row, frozen=True, kw_only=True):
-    """What ``--texts`` adds. Of each frame its number under ``frame``, and its texts by name: guards and bytecode are
-    taken apart."""
+    """What ``--texts`` adds. Of each frame its number, ``frame``, and its texts by name; guards and bytecode
+    are taken apart."""
 
     frames: tuple[dict[str, FrameText], ...]
     graphs: tuple[GraphTexts, ...]
 
 
 class Compilation(Row, frozen=True, kw_only=True):
-    """``glossary``: what each op of the graphs does. ``source_lines`` (most device time first) and ``join`` are there
-    where a trace was joined to the log."""
+    """``glossary``: what each op of the graphs does. ``source_lines`` (most device time first) and ``join``
+    are there where a trace was joined to the log."""
 
     torch: str | None
     sources: tuple[LogSource, ...]
@@ -147,7 +149,7 @@ class NamedTexts(Row, frozen=True, kw_only=True):
 
 
 class FrameDetail(Row, frozen=True, kw_only=True):
-    """One compilation, looked at closely. What was not asked for is unset, what the log does not have is null.
+    """One compilation, closely. What was not asked for is unset, what the log does not have is null.
 
     ``text_names``: what may be asked for as ``text``. ``meanings``: of its graphs' ops.
     """

@@ -1,4 +1,4 @@
-"""What torch.compile did, as the page shows it: of the document's ``compilation``, what a reader looks for."""
+"""The page's section on torch.compile: of the document's ``compilation``, what a reader looks for."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ROWS = 20
 def compiled(compilation: Compilation | None) -> Compilation | None:
     """What the page shows of ``compilation``; None where nothing was compiled.
 
-    The longest compilations in their order, the kernels that ran by device time, all else as it comes; at most
-    ``ROWS`` each.
+    The longest compilations in their order, the kernels that ran by device time, all else as it comes;
+    at most ``ROWS`` each.
     """
     if compilation is None or not compilation.frames:
         return None

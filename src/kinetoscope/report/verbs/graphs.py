@@ -26,8 +26,7 @@ from kinetoscope.report.words.compiled import frame_name, place
 FRAMES = 12
 GRAPHS = 10
 KERNELS = 12
-# Values that a thread may keep in local memory before it is worth a word: sine and cosine have room of their own
-# there.
+# Values that a thread may keep in local memory before it is worth a word: sine and cosine have room there.
 SCRATCH = 16
 LINES = 8
 CHOICES = 5
@@ -228,7 +227,7 @@ def _percent(share: float | None) -> str:
 
 
 def _of_peak(row: Graph | LineTime) -> str:
-    """The share of the device's peak, with ``~`` where a tenth or more of its device time has no known cost."""
+    """The share of the device's peak; ``~`` where a tenth or more of its device time has no known cost."""
     if row.speed_of_light is None or not row.costed_us:
         return "–"
     part = "" if row.costed_us > 0.9 * (row.device_time_us or 0.0) else "~"
