@@ -17,8 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
+    from kinetoscope.report.collect.explanation import explanation
     from kinetoscope.report.pages.console import standard_output
     from kinetoscope.report.verbs.explanation import print_explanation
 
-    print_explanation(arguments.word, standard_output())
+    print_explanation(explanation(arguments.word), standard_output())
     return 0

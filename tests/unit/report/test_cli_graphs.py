@@ -1,4 +1,4 @@
-"""``kinetoscope graphs`` on the command line: every view, every way in, and nothing that a terminal would obey."""
+"""``kinetoscope graphs`` on the command line: every view, every way in, nothing that a terminal would obey."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kinetoscope.analysis.run import load
-from kinetoscope.report.collect.build import build
+from kinetoscope.report.collect.report import build
 from kinetoscope.report.pages import html
 from kinetoscope.report.pages.compiled_page import Break, Frame, compiled, place
 from report_sample import report

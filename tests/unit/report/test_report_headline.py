@@ -1,6 +1,6 @@
 import msgspec
 
-from kinetoscope.report.document.report import Health, HealthNote, IdleRow
+from kinetoscope.report.document import Health, HealthNote, IdleRow
 from kinetoscope.report.words import headline
 from report_sample import device, graph, host_only, report, timing
 

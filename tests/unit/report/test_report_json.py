@@ -5,7 +5,7 @@ import json
 import msgspec
 
 from contract import CONTRACT
-from kinetoscope.report.document.report import Report
+from kinetoscope.report.document import Report
 from kinetoscope.report.pages import json as renderer
 from report_sample import report, timing
 

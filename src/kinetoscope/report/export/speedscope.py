@@ -16,7 +16,7 @@ from kinetoscope.trace.model import Trace
 
 
 def render(run: Run) -> bytes:
-    """One JSON document, times in nanoseconds from each rank's first event; the lane with most events opens first."""
+    """One JSON document, times in nanoseconds from each rank's first event; the fullest lane opens first."""
     frames: dict[str, int] = {}
     several = len(run.traces) > 1
     lanes = [lane for trace in run.traces for lane in _lanes(trace, frames, several=several)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kinetoscope.report.document.report import Report
+from kinetoscope.report.document import Report
 
 
 def render(report: Report, inputs: Sequence[str]) -> str:

@@ -8,50 +8,34 @@ from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from kinetoscope.errors import UsageError
-from kinetoscope.findings.glossary.kernel_names import Decoded, decode
-from kinetoscope.findings.glossary.terms import alike, all_terms, meaning
-from kinetoscope.findings.registry import Rule, rules
+from kinetoscope.report.document import Explanation, KernelNamePage, Overview, RulePage, TermPage
 from kinetoscope.report.pages.table import Name, Prose, columns
 from kinetoscope.report.words import names
 
 
-def print_explanation(word: str | None, console: Console) -> None:
-    """Explain a rule, a term or a kernel name; without a word, list what can be explained.
-
-    Raises:
-        UsageError: nothing is known of that word; the message names what is like it.
-    """
-    for part in _overview() if word is None else _page(word):
+def print_explanation(explanation: Explanation, console: Console) -> None:
+    """Print one page."""
+    for part in _page(explanation):
         console.print(part)
 
 
-def _page(word: str) -> Iterable[RenderableType]:
-    slug = word.strip().lower().replace("_", "-")
-    if rule := rules().get(slug):
-        return _rule(rule)
-    if found := meaning(word.strip()):
-        return _term(word, *found)
-    if decoded := decode(word):
-        return _kernel(word, decoded)
-    near = [slug_ for slug_ in rules() if slug in slug_] + alike(word)
-    raise UsageError(
-        f"nothing is known of {names.plain(word)!r}",
-        mend="did you mean: " + ", ".join(near[:6])
-        if near
-        else "`kinetoscope explain` lists the rules and terms",
-    )
+def _page(explanation: Explanation) -> Iterable[RenderableType]:
+    if isinstance(explanation, RulePage):
+        return _rule(explanation)
+    if isinstance(explanation, TermPage):
+        return _term(explanation)
+    return _overview(explanation) if isinstance(explanation, Overview) else _kernel(explanation)
 
 
-def _overview() -> Iterable[RenderableType]:
+def _overview(overview: Overview) -> Iterable[RenderableType]:
     yield Text("Rules", style="bold")
     table = columns("left", "left*")
-    for rule in rules().values():
+    for rule in overview.rules:
         table.add_row(Text(rule.slug, style="cyan"), Name(rule.summary))
     yield table
     yield Text()
     yield Text("Terms", style="bold")
-    yield Prose(" · ".join(sorted(all_terms(), key=str.casefold)), style="dim")
+    yield Prose(" · ".join(overview.terms), style="dim")
     yield Text()
     yield Prose(
         "Kernel names are taken apart: kinetoscope explain nvjet_sm90_tst_64x8_64x16_2x4_h_bz_TNT",
@@ -59,29 +43,28 @@ def _overview() -> Iterable[RenderableType]:
     )
 
 
-def _rule(rule: Rule) -> Iterable[RenderableType]:
-    yield Text.assemble((rule.slug, "bold cyan"), f"  {rule.summary}")
-    for heading, text in rule.sections.items():
+def _rule(page: RulePage) -> Iterable[RenderableType]:
+    yield Text.assemble((page.slug, "bold cyan"), f"  {page.summary}")
+    for heading, text in page.sections.items():
         yield Text()
         yield Text(heading, style="bold")
         yield Padding(Prose(_flowing(text)), (0, 0, 0, 2))
 
 
-def _term(word: str, term: str, text: str) -> Iterable[RenderableType]:
-    yield Text.assemble(
-        (names.plain(word), "bold cyan"), (f"  ({term})" if term != word.strip() else "", "dim")
-    )
-    yield Padding(Prose(text), (0, 0, 0, 2))
+def _term(page: TermPage) -> Iterable[RenderableType]:
+    pattern = f"  ({page.term})" if page.term != page.word.strip() else ""
+    yield Text.assemble((names.plain(page.word), "bold cyan"), (pattern, "dim"))
+    yield Padding(Prose(page.meaning), (0, 0, 0, 2))
 
 
-def _kernel(word: str, decoded: Decoded) -> Iterable[RenderableType]:
-    yield Text.assemble((names.shorten(word, 90), "bold cyan"), (f"  {decoded.family}", "dim"))
+def _kernel(page: KernelNamePage) -> Iterable[RenderableType]:
+    yield Text.assemble((names.shorten(page.name, 90), "bold cyan"), (f"  {page.family}", "dim"))
     table = columns("left", "left*")
-    for field in decoded.fields:
-        table.add_row(Text(names.shorten(field.text, 34), style="cyan"), Text(field.meaning))
+    for part in page.parts:
+        table.add_row(Text(names.shorten(part.text, 34), style="cyan"), Text(part.meaning))
     yield table
 
 
 def _flowing(text: str) -> str:
-    """A docstring's paragraph as one line, its code marks taken off: the terminal breaks it where it is wide."""
+    """A docstring's paragraph as one line, without code marks: the terminal breaks it where it is wide."""
     return " ".join(text.replace("``", "").split())
