@@ -36,35 +36,41 @@ def main(arguments: argparse.Namespace) -> int:
             "a query needs an input and a SELECT",
             mend='kinetoscope query trace.json.gz "SELECT name, duration_ns FROM device_events"',
         )
-    from kinetoscope.report.collect.tables import answer
-    from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.progress import load_shown
-    from kinetoscope.report.verbs.query import print_answer, render_json
+    import msgspec
 
-    found = answer(load_shown([arguments.input]), arguments.sql, 0 if arguments.json else arguments.limit)
+    from kinetoscope.analysis.query import query
+    from kinetoscope.report.progress import load_shown
+
+    rows = query(load_shown([arguments.input]), arguments.sql)
     if arguments.json:
-        print(render_json(found))
+        print(msgspec.json.encode(rows.to_dicts()).decode())
         return 0
-    print_answer(found, standard_output(widest=None))
-    if found.left_out:
-        shown = len(found.rows)
-        whole = f"{shown:,} of {shown + found.left_out:,} rows"
-        print(f"{whole}; --limit 0 or --json prints all", file=sys.stderr)
+    from kinetoscope.report.pages.console import standard_output
+    from kinetoscope.report.verbs.listing import print_rows
+
+    shown = rows if arguments.limit == 0 else rows.head(arguments.limit)
+    numeric = [dtype.is_numeric() for dtype in shown.dtypes]
+    print_rows(standard_output(widest=None), shown.columns, numeric, shown.rows())
+    if len(rows) > len(shown):
+        print(f"{len(shown):,} of {len(rows):,} rows; --limit 0 or --json prints all", file=sys.stderr)
     return 0
 
 
 def _list_tables(*, as_json: bool) -> int:
-    from itertools import groupby
-
     import msgspec
 
-    from kinetoscope.report.collect.tables import columns
+    from kinetoscope.analysis.query import TABLES
 
     if as_json:
-        print(msgspec.json.encode(columns()).decode())
+        rows = [
+            {"table": table, "column": name, "type": str(column.dtype), "meaning": column.meaning}
+            for table, columns in TABLES.items()
+            for name, column in columns.items()
+        ]
+        print(msgspec.json.encode(rows).decode())
         return 0
-    for table, described in groupby(columns(), lambda column: column.table):
-        print(table)
-        for column in described:
-            print(f"  {column.column:<20} {column.type:<8} {column.meaning}".rstrip())
+    for table, columns in TABLES.items():
+        print(f"{table}")
+        for name, column in columns.items():
+            print(f"  {name:<20} {column.dtype!s:<8} {column.meaning}".rstrip())
     return 0

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kinetoscope.report.document import Report
 
-# Polars' allocator (jemalloc) keeps what is freed, so that it counts as ours for good. A report of many events
-# makes and drops large tables all the time: what lay idle for this long goes back to the system.
+# Polars' allocator (jemalloc) keeps what is freed, so that it counts as ours for good. A report of millions
+# of events makes and drops large tables all the time: what lay idle for this long goes back to the system.
 _ALLOCATOR = "dirty_decay_ms:300,muzzy_decay_ms:0"
 
 SUMMARY = "show where the time went: terminal, .html, .json, .md, .txt"

@@ -11,9 +11,9 @@ from rich.console import Console
 from command import SMALL, kinetoscope
 from kinetoscope.errors import UsageError
 from kinetoscope.findings.registry import SECTIONS, rules
-from kinetoscope.report.collect.explanation import explanation
+from kinetoscope.report.collect.explanation import explanation, glossary
 from kinetoscope.report.document import EvidenceRow, FindingRow, FindingsListing
-from kinetoscope.report.verbs.explanation import print_explanation
+from kinetoscope.report.verbs.explanation import print_explanation, print_glossary
 from kinetoscope.report.verbs.findings import print_findings, render_json
 
 HOSTILE = "[red]k\x1b[31m\u202eernel[/red] <script>\nnext"
@@ -42,9 +42,11 @@ def shown(*findings: FindingRow, width: int = 100) -> str:
 
 def explained(word: str | None) -> str:
     page = io.StringIO()
-    print_explanation(
-        explanation(word), Console(file=page, width=100, highlight=False, markup=False, emoji=False)
-    )
+    console = Console(file=page, width=100, highlight=False, markup=False, emoji=False)
+    if word is None:
+        print_glossary(glossary(), console)
+    else:
+        print_explanation(explanation(word), console)
     return page.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""``kinetoscope graphs`` on the command line: every view, every way in, nothing that a terminal would obey."""
+"""``kinetoscope graphs`` on the command line: every view, every way in, nothing that terminals obey."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ BREAK = (
     f"Graph break in user code at /home/{EVIL}.py:12\nGraph Break Reason: no {EVIL}\n  Explanation: {EVIL}\n"
     f"  Hint: {EVIL}\n"
 )
-KEYS = '{"key": "%s", "components": ["[aa] gm: GraphModule()", "[%s] fx_kwargs[cudagraphs]: BoxedBool(value=%s)"]}'
+KEYS = (
+    '{"key": "%s", "components": '
+    '["[aa] gm: GraphModule()", "[%s] fx_kwargs[cudagraphs]: BoxedBool(value=%s)"]}'
+)
 
 
 def written(path: Path, key: str = "fone", cudagraphs: str = "False") -> Path:

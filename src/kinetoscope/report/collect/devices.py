@@ -18,7 +18,7 @@ def devices(run: Run) -> list[DeviceRow]:
         _share("busy_ns", "span_ns").alias("busy_fraction_of_span"),
     )
     names = {(t.rank, d.index): d.name for t in run.traces for d in t.devices}
-    # ROCm numbers kernels' devices and devices' properties differently; where all are of one sort, that is it.
+    # ROCm numbers kernels' devices and devices' properties apart: where all are of one sort, it is that.
     of_rank = {t.rank: {d.name for d in t.devices} for t in run.traces}
     only = {rank: next(iter(found)) for rank, found in of_rank.items() if len(found) == 1}
     return rows(

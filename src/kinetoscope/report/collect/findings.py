@@ -7,7 +7,6 @@ import msgspec
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import after as proof
 from kinetoscope.findings.proof.measured import Measured, Proofs, proofs
 from kinetoscope.findings.registry import find
 from kinetoscope.report.document import After, EvidenceRow, FindingRow, FindingsListing
@@ -20,10 +19,11 @@ def listing(run: Run, later: Run | None = None) -> FindingsListing:
         InputError: the two recordings cannot be compared.
     """
     proven = proofs(run, later)
+    after = msgspec.convert(proven.after, After, from_attributes=True) if proven.after else None
     return FindingsListing(
         findings=findings(run, proven),
         unread=[*run.unread, *proven.unread],
-        after=_after(proven.after) if proven.after else None,
+        after=msgspec.structs.replace(after, gone=sorted(after.gone)) if after else None,
         start_us=min((window(trace).start_ns for trace in run.traces), default=0) / 1000,
         unit="step" if any(len(trace.steps) for trace in run.traces) else "recording",
     )
@@ -32,17 +32,6 @@ def listing(run: Run, later: Run | None = None) -> FindingsListing:
 def findings(run: Run, proven: Proofs) -> list[FindingRow]:
     """All findings: those that save most first, with what was measured of them."""
     return [_finding(finding, proven.of(finding)) for finding in find(run)]
-
-
-def _after(found: proof.After) -> After:
-    return After(
-        gone=sorted(found.gone),
-        predicted_us=found.predicted_us,
-        saving_us=found.saving_us,
-        interval_us=found.interval_us,
-        verdict=found.verdict,
-        basis=found.basis,
-    )
 
 
 def _finding(finding: Finding, measured: Measured | None) -> FindingRow:

@@ -48,17 +48,18 @@ def categories(run: Run) -> list[CategoryRow]:
         orient="row",
     )
     inside = pl.min_horizontal("end_ns", "window_end") - pl.max_horizontal("start_ns", "window_start")
-    window_ns = int(busy(run)["window_ns"].sum())
-    share = pl.col("inside_ns") / window_ns if window_ns else pl.lit(0.0)
     extras = (
         work_of_all(run)
         .select("rank", "category", "name", "start_ns", "end_ns")
         .join(limits, on="rank")
         .group_by("category")
         .agg(inside.clip(0).sum().alias("inside_ns"), pl.col("name").n_unique().alias("distinct_kernels"))
-        .with_columns(share.alias("share_of_window"))
     )
-    return rows(sums.kernels(run, "category").join(extras, on="category", maintain_order="left"), CategoryRow)
+    table = sums.kernels(run, "category").join(extras, on="category", maintain_order="left")
+    window_ns = int(busy(run)["window_ns"].sum())
+    # Not divided by Polars, which multiplies a column by the reciprocal of one number.
+    shares = [inside_ns / window_ns if window_ns else 0.0 for inside_ns in table["inside_ns"]]
+    return rows(table, CategoryRow, share_of_window=shares)
 
 
 def ops(run: Run) -> list[OpRow]:

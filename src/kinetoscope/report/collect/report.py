@@ -14,7 +14,7 @@ from kinetoscope.report.collect import devices, findings, kernels, launches, mem
 from kinetoscope.report.document import FindingRow, Report
 from kinetoscope.trace.workers import cores
 
-# From so many events on, two analyses at a time would take half a gigabyte more; on few cores they gain nothing.
+# From so many events on, two analyses at a time take half a gigabyte more, and on few cores gain nothing.
 LARGE, FEW = 2_000_000, 2
 
 

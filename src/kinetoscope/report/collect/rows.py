@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 import polars as pl
@@ -13,11 +13,10 @@ import polars as pl
 Row = TypeVar("Row", bound=msgspec.Struct)
 
 _MICROSECONDS = re.compile(r"_us(?=_|$)")
-_NOTHING: Mapping[str, str] = {}
 
 
 def rows(
-    table: pl.DataFrame, row: type[Row], renamed: Mapping[str, str] = _NOTHING, **given: Iterable[object]
+    table: pl.DataFrame, row: type[Row], renamed: Mapping[str, str] = {}, **given: Iterable[object]
 ) -> list[Row]:
     """One ``row`` for each of the table's.
 
@@ -39,13 +38,13 @@ def rows(
             values = table[column].to_list()
             if _MICROSECONDS.search(field.name):
                 values = [None if value is None else value / 1000 for value in values]
-            fields[field.name] = _checked(values, field.type)
+            fields[field.name] = msgspec.convert(values, list[field.type])
     names = tuple(fields)
     return [row(**dict(zip(names, values, strict=True))) for values in zip(*fields.values(), strict=True)]
 
 
 def rows_by(
-    table: pl.DataFrame, key: str, row: type[Row], renamed: Mapping[str, str] = _NOTHING
+    table: pl.DataFrame, key: str, row: type[Row], renamed: Mapping[str, str] = {}
 ) -> dict[object, list[Row]]:
     """The table's rows by their value of one column."""
     found: dict[object, list[Row]] = {}
@@ -59,7 +58,3 @@ def rows_within(column: pl.Series, row: type[Row]) -> list[list[Row]]:
     lists = column.list.len()
     made = iter(rows(column.filter(lists > 0).explode().struct.unnest(), row))
     return [list(islice(made, length)) for length in lists]
-
-
-def _checked(values: Sequence[object], of: Any) -> list[Any]:
-    return msgspec.convert(values, list[of])

@@ -5,43 +5,25 @@ from __future__ import annotations
 import msgspec
 
 
-class RuleSummary(msgspec.Struct, frozen=True, kw_only=True):
-    slug: str
-    summary: str
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """A page on one word.
 
-
-class RulePage(RuleSummary, frozen=True, kw_only=True):
-    """``sections`` are texts by their headings."""
-
-    sections: dict[str, str]
-
-
-class TermPage(msgspec.Struct, frozen=True, kw_only=True):
-    """``term`` is what explains ``word``: itself, or a pattern that it fits."""
+    Args:
+        origin: of a term, the pattern that it fits; of a kernel's name, where such names come from.
+        sections: texts by their headings.
+        parts: of a kernel's name, with what they mean.
+    """
 
     word: str
-    term: str
-    meaning: str
+    summary: str = ""
+    origin: str = ""
+    text: str = ""
+    sections: dict[str, str] = {}
+    parts: list[tuple[str, str]] = []
 
 
-class NamePart(msgspec.Struct, frozen=True, kw_only=True):
-    text: str
-    meaning: str
+class Glossary(msgspec.Struct, frozen=True, kw_only=True):
+    """All that can be explained: rules with their summaries, and terms."""
 
-
-class KernelNamePage(msgspec.Struct, frozen=True, kw_only=True):
-    """A kernel's name taken apart; ``family`` is where such names come from."""
-
-    name: str
-    family: str
-    parts: list[NamePart]
-
-
-class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """All that can be explained."""
-
-    rules: list[RuleSummary]
+    rules: dict[str, str]
     terms: list[str]
-
-
-Explanation = Overview | RulePage | TermPage | KernelNamePage

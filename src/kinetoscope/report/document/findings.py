@@ -40,8 +40,8 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class After(msgspec.Struct, frozen=True, kw_only=True):
-    """What a recording of the changed program shows: which findings are ``gone`` (rule and subject), what they
-    promised together, and how much less a step takes."""
+    """What a recording of the changed program shows: the findings that are ``gone`` (rule and subject), what
+    they promised together, and how much less a step takes."""
 
     gone: list[tuple[str, str]]
     predicted_us: float

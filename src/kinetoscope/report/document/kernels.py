@@ -37,8 +37,9 @@ class ListingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelRow(ListingRow, frozen=True, kw_only=True):
-    """``bytes`` and ``flops`` are of all launches, null unless every one's cost is known; ``speed_of_light`` is of
-    the ``costed_launches`` whose cost model holds: their time at the device's peaks, over the time they took."""
+    """``bytes`` and ``flops`` are of all launches, null unless the cost of each is known;
+    ``speed_of_light`` is of the ``costed_launches`` whose cost model holds: their time at the device's peaks,
+    over the time they took."""
 
     ops: list[KernelOp]
     kind: str = "kernel"

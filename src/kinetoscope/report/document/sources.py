@@ -28,8 +28,8 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where it was recorded. Only what is known has a key: a recording knows most, a bare trace (whose ``torch``
-    is null) the versions of CUDA, as it spells them."""
+    """Where it was recorded. Only what is known has a key: a recording knows most, a bare trace the
+    versions of CUDA, as it spells them (its ``torch`` is null)."""
 
     device_names: list[str]
     python: str = ""
@@ -42,7 +42,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     host: str = ""
     cpu: str = ""
     cpu_count: int = 0
-    devices: list[DeviceInfo] = []
+    devices: tuple[DeviceInfo, ...] = ()
     variables: dict[str, str] = {}
 
 

@@ -16,8 +16,9 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step of one rank cost without and with the profiler: means over steps in a row, the device waited
-    for at both ends. Minimum and maximum are the host's times of single steps, which the device may lag behind."""
+    """What a step of one rank cost without and with the profiler: means over steps in a row, the device
+    waited for at both ends. Minimum and maximum are the host's times of single steps: the device may
+    lag behind."""
 
     rank: int
     found_by: str
@@ -50,8 +51,8 @@ class StepTimesRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """What an outlier did more than the median step: ``kind`` is kernel, op (host time of its own) or idle (of
-    a cause)."""
+    """What an outlier did more than the median step: a kernel, an op (host time of its own) or idle time (of
+    a cause), which is its ``kind``."""
 
     kind: str
     name: str

@@ -14,7 +14,7 @@ def nested(trace: Trace) -> pl.DataFrame:
 
     Returns:
         ``lane`` and ``extra`` (0: the lane itself; 1, 2, …: beside it, for what overlaps there),
-        ``start_ns``, ``duration_ns``, ``name``, ``of`` (host, device or annotation) and ``row`` in that table;
+        ``start_ns``, ``duration_ns``, ``name``, ``of`` (host, device or annotation) and ``row`` of its table;
         ordered by lane, extra, start, longest first, as nesting viewers want it.
     """
     tables = {

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from kinetoscope import numbers
 from kinetoscope.report.document import Chain, ChainListing, Link, Quantiles
+from kinetoscope.report.pages.json import indented
 from kinetoscope.report.pages.table import Prose, columns, heads, rest
 from kinetoscope.report.words import names
 
@@ -139,7 +140,7 @@ def render_json(listing: ChainListing) -> str:
             for chain in listing.chains
         ],
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return indented(document)
 
 
 def _link(link: Link) -> dict[str, object]:

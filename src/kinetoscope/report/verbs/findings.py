@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
-import msgspec
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from kinetoscope import numbers
 from kinetoscope.report.document import After, FindingRow, FindingsListing
+from kinetoscope.report.pages.json import indented
 from kinetoscope.report.pages.table import columns
 from kinetoscope.report.words import headline, names, palette
 
@@ -22,8 +22,7 @@ EVENTS = 4  # event numbers that a line of evidence shows
 
 def render_json(listing: FindingsListing) -> str:
     """One document: the contract's rows, what cannot be read, and what a second recording shows."""
-    document = {"findings": listing.findings, "unread": listing.unread, "after": listing.after}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return indented({"findings": listing.findings, "unread": listing.unread, "after": listing.after})
 
 
 def print_findings(listing: FindingsListing, console: Console) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
 from kinetoscope import numbers
 from kinetoscope.report.document import KernelListing
+from kinetoscope.report.pages.json import indented
 from kinetoscope.report.pages.table import Name, columns, heads, rest
 from kinetoscope.report.words import names, palette
 
@@ -23,7 +23,7 @@ def render_json(shown: KernelListing) -> str:
         "categories" if shown.by == "category" else f"{shown.by}s": shown.rows,
         "share_of_device_time": shown.shares,
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return indented(document)
 
 
 def print_listing(shown: KernelListing, console: Console, limit: int) -> None:

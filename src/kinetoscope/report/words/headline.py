@@ -49,7 +49,7 @@ def headline(report: Report) -> str:
 
 
 def timing(report: Report) -> str | None:
-    """What a step costs without the profiler, and how much the profiler added; None if it was not measured."""
+    """What a step costs without the profiler, and how much the profiler added; None if not measured."""
     rows = report.timings
     if not rows:
         return None
@@ -97,8 +97,8 @@ def step_names(report: Report) -> list[str]:
 
 
 def idle_causes(report: Report) -> list[IdleRow]:
-    """Idle time by cause over all devices, largest first; shares are of the devices' windows together, the text
-    is that of the device which idled longest for that cause."""
+    """Idle time by cause over all devices, largest first; shares are of all devices' windows together, the
+    text is that of the device which idled longest for that cause."""
     windows = sum(row.window_us for row in report.devices)
     totals: dict[str, float] = {}
     texts: dict[str, str | None] = {}
