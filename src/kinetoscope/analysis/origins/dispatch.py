@@ -177,13 +177,10 @@ def chain(trace: Trace, device_id: int) -> Chain:
     """The dispatch chain of one row of ``device_events``: ProfilerStep#2, matmul_add, aten::matmul, aten::mm,
     cuLaunchKernelEx, the kernel. Python frames stand in it where they were recorded. Work without a launch in the
     recording has itself alone."""
-    row = attribution(trace).row(device_id, named=True)
-    work = trace.device_events.row(device_id, named=True)
+    host, work = trace.host_events, trace.device_events.row(device_id, named=True)
     itself = Link(work["kind"], work["name"], work["start_ns"], work["duration_ns"], work["event"])
-    return Chain(
-        (*_ancestors(trace.host_events, row["op"] if row["launch"] is None else row["launch"]), itself),
-        _ancestors(trace.host_events, row["forward_op"]),
-    )
+    above = _ancestors(host, work["op"] if work["launch"] is None else work["launch"])
+    return Chain((*above, itself), _ancestors(host, attribution(trace)["forward_op"][device_id]))
 
 
 def _ancestors(host: pl.DataFrame, row: int | None) -> tuple[Link, ...]:
