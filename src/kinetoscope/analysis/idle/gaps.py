@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.idle.causes import CAUSE, host_causes
+from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.analysis.idle.waiting import exposed_waiting, waiting
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
@@ -20,7 +21,7 @@ UNLAUNCHED = "unlaunched"  # no launch was recorded
 TAIL = "tail"  # none arrived any more
 ARRIVED = pl.Enum([LATE, QUEUED, EARLY, UNLAUNCHED, TAIL])
 
-# A launch that has not arrived after this many of the trace's quick latencies is held up on the device.
+# A launch that takes this many times what one takes to arrive at an idle device is held up there.
 LONG_LATENCIES = 20
 
 GAPS = {
@@ -44,7 +45,7 @@ def gaps(run: Run) -> pl.DataFrame:
     (row of ``host_events`` that shows the cause; null where none does) and ``text``.
 
     How a cause is found. A gap whose next work had been launched before the device ran dry, early enough to have
-    started (a launch takes the 10th percentile of this trace's latencies to arrive), is not the host's doing:
+    started (see ``arrival_ns``), is not the host's doing:
     ``unexplained``; so is what a launch takes beyond ``LONG_LATENCIES`` of those. Otherwise the host was behind, and
     what its launching thread did meanwhile says why (``causes.host_causes``); where that thread was silent
     (autograd's, before a backward), the thread that launched last says. What remains is ``launch-bound``: the thread
@@ -135,8 +136,7 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
         (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
         host["start_ns"].gather(device["launch"]).alias("launched"),
     ).with_columns(pl.col("end_ns").cum_max().over("device").alias("reached"))
-    latency = (work["start_ns"] - work["launched"]).drop_nulls()
-    arrival = int(latency.filter(latency > 0).quantile(0.1) or 0)
+    arrival = arrival_ns(trace)
     latest = pl.when(pl.col("end_ns") == pl.col("reached")).then("next").forward_fill()
     work = work.with_columns(
         pl.col("reached").shift(1).over("device").alias("dry_ns"),
