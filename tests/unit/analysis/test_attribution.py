@@ -119,7 +119,8 @@ def test_the_founding_articles_chain(shared_data: Path) -> None:
 
 @pytest.mark.parametrize("name", ["h200/llama_train_eager_stack", "public/hta_a100_ws2_rank0_nccl_metadata"])
 def test_forward_ops_are_where_the_files_own_arrows_start(shared_data: Path, name: str) -> None:
-    """Kineto draws an arrow from each forward op's start to its backward op's; the join here uses numbers alone."""
+    """Kineto draws an arrow from each forward op's start to its backward op's; the join here uses numbers
+    alone."""
     path = shared_data / f"{name}.json.gz"
     with gzip.open(path) as file:
         events = [e for e in json.load(file)["traceEvents"] if e.get("cat") == "fwdbwd"]

@@ -14,9 +14,9 @@ from kinetoscope.trace.model import Trace
 def unanswered_launches(trace: Trace) -> pl.DataFrame:
     """``host_events`` of the launches that no device event answers, with ``rank`` and ``device``.
 
-    A call does not say which device it was for: it is counted where its thread's last answered launch went (its
-    next one, if it has no earlier), and on the recording's first device where its thread has none. Nothing is
-    counted in a recording without any device event, for it has no device to count it on.
+    A call does not say which device it was for: it is counted where its thread's last answered launch went
+    (its next one, if it has no earlier), and on the recording's first device where its thread has none.
+    Nothing is counted in a recording without any device event, for it has no device to count it on.
     """
     host, device = trace.host_events, trace.device_events
     # Queries, allocations, waits and host callbacks have correlation ids as well.

@@ -15,16 +15,16 @@ from kinetoscope.trace.model import Trace
 def attribution(trace: Trace) -> pl.DataFrame:
     """Where each row of ``device_events`` came from, in its order.
 
-    Columns that are a row of ``host_events``, or null where nothing of the kind was recorded around the launch (or,
-    where that is missing, around the op that the work names by its id):
+    Columns that are a row of ``host_events``, or null where nothing of the kind was recorded around the
+    launch (or, where that is missing, around the op that the work names by its id):
 
-    - ``forward_op``: for work of a backward pass, the forward op whose gradient it computes. Autograd numbers the
-      ops that it records, and the backward op carries the number of its forward op. Of several forward ops with one
-      number the last to start is meant (as in Kineto's ``fwdbwd`` arrows);
-    - ``module``: the innermost ``nn.Module`` call, where stacks or modules were recorded; of backward work, that of
-      its forward op;
-    - ``annotation``: the innermost ``record_function`` other than a step's. The autograd engine's threads have none
-      of their own: for work of a backward pass, what was open on the thread that runs the steps.
+    - ``forward_op``: for work of a backward pass, the forward op whose gradient it computes. Autograd numbers
+      the ops that it records, and the backward op carries the number of its forward op. Of several forward
+      ops with one number the last to start is meant (as in Kineto's ``fwdbwd`` arrows);
+    - ``module``: the innermost ``nn.Module`` call, where stacks or modules were recorded; of backward work,
+      that of its forward op;
+    - ``annotation``: the innermost ``record_function`` other than a step's. The autograd engine's threads
+      have none of their own: for work of a backward pass, what was open on the thread that runs the steps.
 
     ``module_name`` (without ``nn.Module:``) and ``annotation_name`` are texts (Categorical).
     """
