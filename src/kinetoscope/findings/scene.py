@@ -11,7 +11,9 @@ from typing import Any
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.events import named
+from kinetoscope.analysis.compiled.compiling import compiler_phases
+from kinetoscope.analysis.events.rows import rows
+from kinetoscope.analysis.events.torch_names import LIBRARY_FRAME
 from kinetoscope.analysis.idle import timeline
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.names import short_name
@@ -137,17 +139,13 @@ class Scene:
     def busy_share(self) -> float:
         return self.busy_ns / self.length_ns
 
-    @cached_property
-    def _work_names(self) -> named.Index:
-        return named.Index(self.work["name"])
-
     def host(self, pattern: str) -> pl.DataFrame:
         """The host events whose name contains the regular expression, in order of ``id``."""
-        return self.trace.host_events[named.host_rows(self.trace, pattern)]
+        return self.trace.host_events[rows(self.trace.host_events, "name", pattern)]
 
     def kernels(self, pattern: str) -> pl.DataFrame:
         """The device work of the recorded steps whose name contains the regular expression."""
-        return self.work[self._work_names.rows(pattern)]
+        return self.work[rows(self.work, "name", pattern)]
 
     def inside(self, table: pl.DataFrame) -> pl.DataFrame:
         """The rows of a table of events that begin between the bounds."""
@@ -170,9 +168,7 @@ class Scene:
     @cached_property
     def compiler_events(self) -> pl.DataFrame:
         """Phases of Dynamo, AOTAutograd and Inductor that torch marks; the recording of CUDA graphs is left out."""
-        return self.inside(self.host(r"\(dynamo_timed\)$")).filter(
-            ~pl.col("name").cast(pl.String).str.starts_with("CUDAGraphNode.record")
-        )
+        return compiler_phases(self.trace, *self.bounds)
 
     # The device, as far as the file describes it.
 
@@ -327,7 +323,6 @@ def forget(run: Run) -> None:
     scenes.forget(run)
     for trace in run.traces:
         timeline.chain.forget(trace)
-        named.host_index.forget(trace)
 
 
 def heaviest(events: pl.DataFrame, *by: str) -> list[pl.DataFrame]:
@@ -346,16 +341,12 @@ def at_line(file: str | None, line: int | None) -> str | None:
 
 
 _FRAME = re.compile(r"(?P<file>[^\s;<>]+\.py)\((?P<line>\d+)\)")
-# Frames of the library, not of its user.
-_LIBRARY = re.compile(
-    r"(^|/)(torch|torchvision|transformers|triton|contextlib|threading|runpy)(/|\.py)|site-packages|dist-packages|<frozen|lib/python3"
-)
 
 
 def user_line(frame: str) -> str | None:
     """``train.py(12): step`` as ``train.py:12``, unless it is a frame of a library."""
     match = _FRAME.search(frame)
-    return f"{match['file']}:{match['line']}" if match and not _LIBRARY.search(match["file"]) else None
+    return f"{match['file']}:{match['line']}" if match and not re.search(LIBRARY_FRAME, frame) else None
 
 
 def _frames(host: pl.DataFrame, row: int | None) -> Iterable[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from kinetoscope.analysis.kernels.chains import _period
 from kinetoscope.findings.model import Saving
 from kinetoscope.findings.scene import severity, user_line
 
@@ -44,10 +43,3 @@ def test_severity_is_the_share_of_the_step(share: float, freed: float, expected:
 def test_severity_can_be_capped() -> None:
     assert severity(Saving(1.0, "", True, 0.5), at_most="medium") == "medium"
     assert severity(Saving(1.0, "", True, 0.5), at_most="low") == "low"
-
-
-@pytest.mark.parametrize(
-    ("names", "period"), [("abab", 2), ("abcabc", 3), ("aaaa", 2), ("abc", 3), ("abca", 4), ("ab", 2)]
-)
-def test_a_repeated_chain_has_a_period(names: str, period: int) -> None:
-    assert _period(tuple(names)) == period

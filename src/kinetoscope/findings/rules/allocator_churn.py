@@ -27,21 +27,19 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
+from kinetoscope.analysis.events.torch_names import ALLOCATION
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
 
-CALLS = (
-    r"^(cuda|hip)(Ext)?(Malloc|Free)(Managed|Async)?$|^cuMem(Create|Map|Unmap|Release|SetAccess|Alloc|Free)"
-)
 BEHIND_NS = 20_000  # what the next launch takes to arrive
 WITHOUT_STEPS = 10  # calls: a warm-up makes a handful
 
 
 def find(run: Run) -> Iterable[Finding]:
     for scene in scenes(run):
-        calls = scene.inside(scene.host(CALLS))
+        calls = scene.inside(scene.host(ALLOCATION))
         if calls.is_empty():
             continue
         if scene.unit == "step":

@@ -29,7 +29,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.events.named import host_rows
+from kinetoscope.analysis.events.rows import rows
+from kinetoscope.analysis.events.torch_names import KERNEL_LAUNCH
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Evidence, Finding, Saving
 from kinetoscope.findings.scene import Scene, scenes
@@ -41,8 +42,6 @@ FACTOR = (
 # this was written on).
 EXTRA_NS = 125_000
 LOADING_NS = 1_000_000  # a launch takes 5 to 20 µs; loading a module on first use takes milliseconds
-
-LAUNCH = r"^(cuda|hip|cu)(Ext)?(Module)?LaunchKernel"
 
 
 def find(run: Run) -> Iterable[Finding]:
@@ -110,7 +109,7 @@ def _dead_window(scene: Scene) -> Iterable[Evidence]:
 def _first_launches(scene: Scene) -> Iterable[Finding]:
     host = scene.trace.host_events
     launching = pl.concat(
-        [host_rows(scene.trace, LAUNCH), scene.trace.device_events["op"].drop_nulls()]
+        [rows(host, "name", KERNEL_LAUNCH), scene.trace.device_events["op"].drop_nulls()]
     ).unique()
     # A long launch with the device idle behind it is loading; with the device busy, the queue was full.
     waited = scene.gaps.filter(

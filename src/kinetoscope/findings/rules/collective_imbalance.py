@@ -43,7 +43,7 @@ def find(run: Run) -> Iterable[Finding]:
         turns = rank is not None and share < MOSTLY
         if uneven.is_empty() and not turns:
             continue
-        waited = waits(scene) if turns else _beyond_its_bytes(uneven)
+        waited = waits(scene.run, scene.rank, scene.work) if turns else _beyond_its_bytes(uneven)
         saving = scene.device_saving(
             waited.with_columns((pl.col("saved_ns") * GAIN).alias("saved_ns")), "half of the exposed waiting"
         )

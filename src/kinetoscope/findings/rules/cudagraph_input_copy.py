@@ -28,6 +28,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
+from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH
 from kinetoscope.analysis.run import Run
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.findings.model import Finding
@@ -35,12 +36,11 @@ from kinetoscope.findings.proof import commands as proofs
 from kinetoscope.findings.scene import scenes, severity
 
 COPIES = r"^aten::(_foreach_copy_|copy_)$"
-LAUNCH = r"^(cuda|hip)GraphLaunch$"
 
 
 def find(run: Run) -> Iterable[Finding]:
     for scene in scenes(run):
-        graphs = scene.host(LAUNCH)
+        graphs = scene.host(GRAPH_LAUNCH)
         if graphs.is_empty():
             continue
         host = scene.trace.host_events

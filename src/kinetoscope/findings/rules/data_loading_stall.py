@@ -24,16 +24,15 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope.analysis.events.torch_names import DATA_LOADER
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import scenes, severity
 
-LOADER = r"^enumerate\(DataLoader\)#"
-
 
 def find(run: Run) -> Iterable[Finding]:
     for scene in scenes(run):
-        calls = scene.inside(scene.host(LOADER))
+        calls = scene.inside(scene.host(DATA_LOADER))
         if calls.is_empty():
             continue
         on_device = len(scene.work) > 0

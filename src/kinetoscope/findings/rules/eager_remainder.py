@@ -46,7 +46,7 @@ def find(run: Run) -> Iterable[Finding]:
             & (pl.col("category").cast(pl.String) != "optimizer")
         )
         share = int(eager["duration_ns"].sum()) / max(1, int(work["duration_ns"].sum()))
-        chains = elementwise_chains(scene, eager)
+        chains = elementwise_chains(scene.work, eager)
         if share < SHARE or chains.is_empty():
             continue
         saving = scene.device_saving(chains, "each eager chain in the time of its longest kernel")

@@ -27,7 +27,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.idle.timeline import WAITS
+from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.scene import scenes
@@ -47,7 +47,9 @@ def find(run: Run) -> Iterable[Finding]:
         at = int(last["start_ns"][0])
         if at < launched:
             continue
-        waited = scene.host(WAITS).filter((pl.col("start_ns") > launched) & (pl.col("start_ns") < at))
+        waited = scene.host(SYNCHRONIZATION).filter(
+            (pl.col("start_ns") > launched) & (pl.col("start_ns") < at)
+        )
         if len(waited):
             continue
         duration = int(last["duration_ns"][0])

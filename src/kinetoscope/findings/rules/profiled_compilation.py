@@ -38,7 +38,7 @@ SHARE = 0.01
 
 def find(run: Run) -> Iterable[Finding]:
     for scene in scenes(run):
-        stretches = compiling(scene)
+        stretches = compiling(scene.trace, *scene.bounds)
         time = intervals.total(stretches)
         if time < SHARE * scene.length_ns:
             continue

@@ -38,7 +38,7 @@ def find(run: Run) -> Iterable[Finding]:
     for number, row in enumerate(compilation.recompilations):
         places.setdefault(f"{row.function} {at_line(row.file, row.line)}", []).append(number)
     for scene in scenes(run)[:1]:  # every rank compiles the same; the first speaks for all
-        inside = intervals.total(compiling(scene))
+        inside = intervals.total(compiling(scene.trace, *scene.bounds))
         total = sum(row.cost_s * row.count for row in compilation.recompilations)
         for place, numbers in places.items():
             rows = [compilation.recompilations[n] for n in numbers]

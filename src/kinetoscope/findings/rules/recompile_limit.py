@@ -68,6 +68,6 @@ def _saving(scene: Scene) -> Saving:
     if scene.work.is_empty():
         return Saving(0.0, "not known: no recording of what runs eagerly", False, 0.0)
     return scene.device_saving(
-        elementwise_chains(scene, scene.work),
+        elementwise_chains(scene.work, scene.work),
         "each eager elementwise chain in the time of its longest kernel",
     )

@@ -35,7 +35,7 @@ MOSTLY = 0.6
 
 def find(run: Run) -> Iterable[Finding]:
     for scene in scenes(run):
-        waited = waits(scene)
+        waited = waits(scene.run, scene.rank, scene.work)
         if waited.is_empty():
             continue
         rank, share = culprit(run)

@@ -39,7 +39,7 @@ def find(run: Run) -> Iterable[Finding]:
     for scene in scenes(run):
         if len(regions(scene.trace)):
             continue
-        chains = elementwise_chains(scene, scene.work)
+        chains = elementwise_chains(scene.work, scene.work)
         if chains.is_empty():
             continue
         saving = scene.device_saving(chains, "each chain in the time of its longest kernel")
