@@ -30,11 +30,11 @@ def bench(scene: Scene, kernel: str) -> Proof | None:
     if folder is None or not kernel.startswith("triton_"):
         return None
     launches = scene.work.filter(scene.work["name"] == kernel)
-    words = ["bench", str(folder), "--kernel", kernel, "--max-autotune", "--apply"]
+    options = [str(folder), "--kernel", kernel, "--max-autotune", "--apply"]
     return Proof(
-        f"kinetoscope {shlex.join(words)}",
+        f"kinetoscope bench {shlex.join(options)}",
         kernel=kernel,
-        kernel_us=scene.per_step(int(launches["duration_ns"].sum())) / 1000,
+        kernel_us=scene.per_step_us(launches),
         launches=scene.per_step(len(launches)),
     )
 
