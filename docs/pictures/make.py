@@ -21,7 +21,7 @@ from rich.terminal_theme import TerminalTheme
 
 from kinetoscope.analysis.run import load
 from kinetoscope.analysis.time.window import window
-from kinetoscope.findings.proof.measured import proofs
+from kinetoscope.findings.proof.measured import measurements
 from kinetoscope.report.collect.build import build, finding_rows
 from kinetoscope.report.pages import html
 from kinetoscope.report.pages.terminal import print_report
@@ -75,7 +75,7 @@ def proved_page() -> str:
     """The first finding of a recording whose advice was tried: predicted and measured."""
     profile = load(PROVED)
     (start,) = (window(trace).start_ns / 1000 for trace in profile.traces)
-    rows = finding_rows(profile, proofs(profile))[:1]
+    rows = finding_rows(profile, measurements(profile))[:1]
     return terminal_page(
         f"kinetoscope findings {PROVED.name}",
         lambda console: print_findings(rows, console, start_us=start, unit="step"),

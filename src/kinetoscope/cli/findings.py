@@ -20,13 +20,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.findings.proof.measured import proofs
+    from kinetoscope.findings.proof.measured import measurements
     from kinetoscope.report.collect.build import finding_rows
     from kinetoscope.report.progress import load_shown
     from kinetoscope.report.verbs.findings import print_findings, render_json
 
     run = load_shown(arguments.inputs)
-    proven = proofs(run, load_shown([arguments.proof]) if arguments.proof else None)
+    proven = measurements(run, load_shown([arguments.proof]) if arguments.proof else None)
     rows = finding_rows(run, proven)
     if arguments.json:
         print(render_json(rows, (*run.unread, *proven.unread), proven.after))

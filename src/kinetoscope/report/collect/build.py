@@ -22,7 +22,7 @@ from kinetoscope.analysis.time.busy import busy
 from kinetoscope.analysis.time.steps import steps
 from kinetoscope.analysis.time.window import window
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof.measured import Measured, Proofs, proofs
+from kinetoscope.findings.proof.measured import Measured, Measurements, measurements
 from kinetoscope.findings.registry import find
 from kinetoscope.report.collect import pace
 from kinetoscope.report.collect.timings import timings
@@ -39,7 +39,7 @@ def build(run: Run) -> document.Report:
     The findings take as long as all the rest: they are looked for beside it, where memory is no matter.
     """
     one_by_one = sum(trace.source.events for trace in run.traces) > LARGE and cores() <= FEW
-    proven = proofs(run)
+    proven = measurements(run)
     if one_by_one:
         ops(run)  # takes most memory: it comes while little else is remembered
     with ThreadPoolExecutor(1) as beside:
@@ -49,7 +49,7 @@ def build(run: Run) -> document.Report:
         return _report(run, proven, found)
 
 
-def _report(run: Run, proven: Proofs, findings: Future[list[document.FindingRow]]) -> document.Report:
+def _report(run: Run, proven: Measurements, findings: Future[list[document.FindingRow]]) -> document.Report:
     return document.Report(
         kinetoscope=__version__,
         sources=_sources(run),
@@ -259,7 +259,7 @@ def _graphs(run: Run) -> list[document.GraphRow]:
     ]
 
 
-def finding_rows(run: Run, proven: Proofs) -> list[document.FindingRow]:
+def finding_rows(run: Run, proven: Measurements) -> list[document.FindingRow]:
     """All findings, as the contract's rows: those that save most first, with what was measured of them."""
     return [_finding(finding, proven.of(finding)) for finding in find(run)]
 
