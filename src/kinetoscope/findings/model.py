@@ -46,7 +46,7 @@ class Saving:
 
 @dataclass(frozen=True)
 class Proof:
-    """The command that tries what is advised, and what its result is told by.
+    """The command that tries what is advised, and how its result is recognised.
 
     Args:
         setting: of `tune`: the one that the advice names. With ``mode`` None and ``as_written`` it changes
@@ -71,7 +71,7 @@ class Finding:
         subject: what tells this finding from others of the same rule (an op, a kernel); findings of several
             ranks with one subject become one.
         title: one line with its numbers.
-        saving: its share of the step is the severity; a finding that saves nothing is not told, …
+        saving: its share of the step is the severity; a finding that saves nothing is dropped, …
         at_least: … unless it is this severe whatever it saves.
         at_most: it is not more severe, however much it saves.
         snippet: the change as code, where there is one.

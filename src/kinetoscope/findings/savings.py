@@ -49,26 +49,24 @@ OF_THE_PROFILER = nothing("the profiler's own cost; a run without it does not pa
 def device(scene: Scene, events: pl.DataFrame, basis: str, saved: str | pl.Expr = "saved_ns") -> Saving:
     """What is saved if device events (``id``) are shortened, each by ``saved`` nanoseconds."""
     shorter = events.select("id", saved_ns=saved)
-    freed = scene.per_step_us(shorter, "saved_ns")
+    freed = scene.us_of(shorter, "saved_ns")
     if freed < LOW * scene.step_us:  # no severity asks for more: the replay is spared
         return nothing(basis)
-    us = min(freed, timeline.sooner(scene.trace, shorter) / scene.steps / 1000)
-    busy = scene.busy_ns / scene.steps / 1000
-    if scene.unprofiled_us is not None and scene.unprofiled_us < DEVICE_BOUND * busy:
+    us = min(freed, scene.us(timeline.sooner(scene.trace, shorter)))
+    if scene.unprofiled_us is not None and scene.unprofiled_us < DEVICE_BOUND * scene.busy_us:
         us = freed  # without the profiler the host keeps up: the device sets the pace
-    where = (
-        f"{numbers.time(freed)} of device time per {scene.unit}, {numbers.time(us)} of it on the critical "
-        "path"
-        if us < 0.95 * freed
-        else "all of it on the critical path"
-    )
-    return Saving(us, f"{basis}; {where}", us >= 0.25 * freed, us / scene.step_us, freed / max(busy, 1e-9))
+    part = "all"
+    if us < 0.95 * freed:
+        part = f"{numbers.time(freed)} of device time per {scene.unit}, {numbers.time(us)}"
+    basis = f"{basis}; {part} of it on the critical path"
+    freed_share = freed / max(scene.busy_us, 1e-9)
+    return Saving(us, basis, us >= 0.25 * freed, us / scene.step_us, freed_share)
 
 
 def host(scene: Scene, earlier: pl.DataFrame, basis: str) -> Saving:
     """What is saved if host work is shortened: ``at`` (ns) and ``saved_ns``. Host time is as profiled; where
     the time of a step without the profiler is known, it is scaled to that."""
-    return idle(scene, timeline.sooner_launched(scene.trace, earlier) / scene.steps / 1000, basis)
+    return idle(scene, scene.us(timeline.sooner_launched(scene.trace, earlier)), basis)
 
 
 def idle(scene: Scene, profiled_us: float, basis: str) -> Saving:
@@ -78,8 +76,7 @@ def idle(scene: Scene, profiled_us: float, basis: str) -> Saving:
     real = scene.unprofiled_us
     if real is not None and real < scene.step_us:
         # The profiler slows the host, not the device: all of the difference was idle time.
-        busy = scene.busy_ns / scene.steps / 1000
-        us *= max(real - busy, 0.0) / max(scene.step_us - busy, 1e-9)
+        us *= max(real - scene.busy_us, 0.0) / max(scene.step_us - scene.busy_us, 1e-9)
         basis += "; scaled to the step's time without the profiler"
         share = us / real
     return Saving(us, basis, True, share)

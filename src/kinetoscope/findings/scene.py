@@ -86,7 +86,7 @@ class Scene:
     @cached_property
     def step_us(self) -> float:
         """Time of one step (or of the recording), as profiled, in µs."""
-        return self.length_ns / self.steps / 1000
+        return self.us(self.length_ns)
 
     @property
     def unprofiled_us(self) -> float | None:
@@ -102,9 +102,13 @@ class Scene:
     def per_step(self, count: float) -> float:
         return count / self.steps
 
-    def per_step_us(self, events: pl.DataFrame, column: str = "duration_ns") -> float:
-        """The sum of a column of nanoseconds, per step, in µs."""
-        return float(events[column].sum()) / self.steps / 1000
+    def us(self, ns: float) -> float:
+        """Nanoseconds of all steps as microseconds per step."""
+        return ns / self.steps / 1000
+
+    def us_of(self, events: pl.DataFrame, column: str = "duration_ns") -> float:
+        """The sum of a column of nanoseconds, likewise."""
+        return self.us(float(events[column].sum()))
 
     # What the device did, and when it did nothing.
 
@@ -136,6 +140,10 @@ class Scene:
         return int(intervals.length(clipped, ["device"]).select(pl.max("length_ns")).item() or 0)
 
     @property
+    def busy_us(self) -> float:
+        return self.us(self.busy_ns)
+
+    @property
     def busy_share(self) -> float:
         return self.busy_ns / self.length_ns
 
@@ -147,7 +155,7 @@ class Scene:
 
     def idle_us(self, *causes: str) -> float:
         """Idle time of these causes per step, µs."""
-        return self.per_step_us(self.gaps.filter(pl.col("cause").is_in(causes)), "idle_ns")
+        return self.us_of(self.gaps.filter(pl.col("cause").is_in(causes)), "idle_ns")
 
     def idle_during(self, events: pl.DataFrame) -> int:
         """Idle time that coincides with these events, ns."""

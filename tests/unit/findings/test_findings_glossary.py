@@ -25,7 +25,8 @@ KNOWN = {
     ],
     "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4_alignc4"
     "_execute_kernel__5x_cublas": [
-        ("sm80", "Ampere"), ("ffma", "no tensor cores"), ("tilesize32x32x8", "tile"), ("gemm", "matrix product"),
+        ("sm80", "Ampere"), ("ffma", "no tensor cores"), ("tilesize32x32x8", "tile"),
+        ("gemm", "matrix product"),
     ],
     "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64_warpgroupsize1x1x1_g1"
     "_execute_segment_k_off_kernel__5x_cudnn": [("fprop", "forward"), ("nhwckrsc_nhwc", "channels-last")],

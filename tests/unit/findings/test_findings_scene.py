@@ -35,7 +35,7 @@ def test_a_scene_is_its_steps_and_what_they_launched() -> None:
     assert end - start == scene.length_ns == 215_000
     assert scene.step_us == 107.5
     assert scene.busy_ns == 60_000
-    assert scene.per_step_us(scene.work) == 30
+    assert scene.us_of(scene.work) == 30
 
 
 def test_without_steps_a_scene_is_the_recording() -> None:
@@ -58,7 +58,7 @@ def test_events_are_found_by_name() -> None:
 def test_idle_time_is_counted_by_cause_and_by_what_ran_meanwhile() -> None:
     trace = two_steps()
     scene = Scene(Run((trace,)), trace)
-    idle = scene.per_step_us(scene.gaps, "idle_ns")
+    idle = scene.us_of(scene.gaps, "idle_ns")
     assert idle == pytest.approx(scene.step_us - 30)
     assert scene.idle_us(*scene.gaps["cause"].unique()) == pytest.approx(idle)
     assert scene.idle_during(scene.host("aten::item")) == 10_000

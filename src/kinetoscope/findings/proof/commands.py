@@ -34,7 +34,7 @@ def bench(scene: Scene, kernel: str) -> Proof | None:
     return Proof(
         f"kinetoscope bench {shlex.join(options)}",
         kernel=kernel,
-        kernel_us=scene.per_step_us(launches),
+        kernel_us=scene.us_of(launches),
         launches=scene.per_step(len(launches)),
     )
 

@@ -45,7 +45,7 @@ def find(scene: Scene) -> Iterable[Finding]:
         return
     # cudaFree has emptied the queue: the launches behind a call come late as well.
     behind = calls.with_columns(pl.col("duration_ns") * 2 + BEHIND_NS)
-    us = scene.per_step(scene.idle_during(behind)) / 1000
+    us = scene.us(scene.idle_during(behind))
     yield Finding(
         title=f"{scene.per_step(len(calls)):.0f} driver allocations and frees a {scene.unit} leave the "
         f"device idle for {numbers.time(us)}",

@@ -111,7 +111,7 @@ def _followed(scene: Scene) -> Iterable[Finding]:
             & pl.col("launch").is_in(compiled(scene.trace).implode())
         )
     )
-    us = scene.per_step_us(following)
+    us = scene.us_of(following)
     if us < MEDIUM * scene.step_us:
         return
     longest = following.sort("duration_ns", descending=True)

@@ -94,7 +94,7 @@ def _first_launches(scene: Scene) -> Iterable[Finding]:
 
 
 def _finding(scene: Scene, extra_ns: float, *, title: str, basis: str, shown: list[Evidence]) -> Finding:
-    us = scene.per_step(extra_ns) / 1000
+    us = scene.us(extra_ns)
     level: Severity = "medium" if extra_ns > MUCH * scene.length_ns else "low"
     return Finding(
         title=title,

@@ -47,7 +47,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     saving = savings.device(scene, waited, "half of the exposed waiting", saved=GAIN * pl.col("saved_ns"))
     if saving.share < (LOW if len(uneven) else MEDIUM):
         return
-    us = scene.per_step_us(waited, "saved_ns")
+    us = scene.us_of(waited, "saved_ns")
     longest = waited.sort("saved_ns", descending=True).head(6)
     shown = [evidence.of(scene, "the collectives that waited longest", longest)]
     worst = "ranks take turns"

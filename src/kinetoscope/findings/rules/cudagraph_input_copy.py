@@ -51,8 +51,8 @@ def find(scene: Scene) -> Iterable[Finding]:
     copies = scene.work.filter(pl.col("op").is_in(copying["id"].implode()))
     if copies.is_empty():
         return
-    us = scene.per_step_us(copies)
-    replay = scene.per_step_us(scene.work.filter(pl.col("launch").is_in(graphs["id"].implode())))
+    us = scene.us_of(copies)
+    replay = scene.us_of(scene.work.filter(pl.col("launch").is_in(graphs["id"].implode())))
     yield Finding(
         title=f"Copies into CUDA-graph inputs take {numbers.time(us)} a {scene.unit}; "
         f"the graphs themselves take {numbers.time(replay)}",

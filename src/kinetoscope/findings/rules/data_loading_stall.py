@@ -41,7 +41,7 @@ def find(scene: Scene) -> Iterable[Finding]:
         us = scene.idle_us("data-loading")
     else:
         waiting, basis = "The step waits", "time in the loader"
-        us = scene.per_step_us(calls)
+        us = scene.us_of(calls)
     alone = calls["name"].cast(pl.String).str.contains("SingleProcess").any()
     yield Finding(
         title=f"{waiting} {us / 1000:.1f} ms a {scene.unit} for data ({us / scene.step_us:.0%} of it)"

@@ -60,7 +60,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     longest = casts.sort("duration_ns", descending=True)
     yield Finding(
         title=f"{scene.per_step(len(casts)):.0f} casts a {scene.unit} between float types take "
-        f"{numbers.time(scene.per_step_us(casts))} of device time",
+        f"{numbers.time(scene.us_of(casts))} of device time",
         saving=saving,
         evidence=[evidence.of(scene, "the longest casts", longest.head(8))],
         advice="Keep tensors in the type that they are used in.",

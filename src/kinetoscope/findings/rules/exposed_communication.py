@@ -51,7 +51,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     # What each collective's exposed transfer is of its duration is not known one by one: the mean is taken.
     part = transfer / max(1, int(collectives["duration_ns"].sum()))
     yield Finding(
-        title=f"{numbers.time(scene.per_step(transfer) / 1000)} of communication a {scene.unit} is exposed, "
+        title=f"{numbers.time(scene.us(transfer))} of communication a {scene.unit} is exposed, "
         f"{part:.0%} of all communication",
         saving=savings.device(
             scene,

@@ -37,7 +37,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     stopped = (
         scene.idle_during(pauses) if len(scene.work) else intervals.total(intervals.union(spans(pauses)))
     )
-    us = scene.per_step(stopped) / 1000
+    us = scene.us(stopped)
     longest = pauses.sort("duration_ns", descending=True)
     yield Finding(
         title=f"Python's garbage collector stops the {scene.unit} for {us / 1000:.1f} ms "

@@ -49,7 +49,7 @@ def find(scene: Scene) -> Iterable[Finding]:
         & ~pl.col("host_event").is_in(scene.trace.device_events["op"].drop_nulls().implode())
     )
     for (op,), group in idle.group_by("op", maintain_order=True):
-        us = scene.per_step_us(group, "idle_ns")
+        us = scene.us_of(group, "idle_ns")
         longest = group.sort("idle_ns", descending=True).head(3)
         yield Finding(
             subject=str(op),

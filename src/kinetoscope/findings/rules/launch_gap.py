@@ -38,7 +38,7 @@ from kinetoscope.findings.scene import Scene
 def find(scene: Scene) -> Iterable[Finding]:
     # The device is empty when a recording begins: the way to the first launch is not a gap of the program's.
     late = scene.gaps.filter((pl.col("cause") == "launch-bound") & (pl.col("start_ns") > scene.first_work_ns))
-    waiting = scene.per_step_us(late, "idle_ns")
+    waiting = scene.us_of(late, "idle_ns")
     if scene.busy_share < BUSY or waiting < MEDIUM * scene.step_us:
         return
     longest = late.sort("idle_ns", descending=True).head(4)

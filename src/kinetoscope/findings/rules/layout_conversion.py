@@ -41,7 +41,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     kernels = scene.kernels(CONVERTS)
     if kernels.is_empty():
         return
-    us = scene.per_step_us(kernels)
+    us = scene.us_of(kernels)
     share = us * 1000 * scene.steps / max(scene.busy_ns, 1)
     longest = kernels.sort("duration_ns", descending=True).head(8)
     yield Finding(

@@ -52,7 +52,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     shown = short_name(str(longest["name"][0])) + (f", inputs {shapes[0]}" if len(shapes) else "")
     yield Finding(
         title=f"{scene.per_step(len(kernels)):.0f} products a {scene.unit} have sizes that are not multiples "
-        f"of 8: {numbers.time(scene.per_step_us(kernels))}",
+        f"of 8: {numbers.time(scene.us_of(kernels))}",
         saving=savings.device(scene, kernels, BASIS, saved=spared),
         evidence=[evidence.of(scene, shown, longest)],
         advice="Pad the sizes to a multiple of 8, better of 64.",

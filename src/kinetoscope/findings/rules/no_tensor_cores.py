@@ -52,7 +52,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     longest = kernels.sort("duration_ns", descending=True)
     yield Finding(
         title=f"{scene.per_step(len(kernels)):.0f} float32 products a {scene.unit} use no tensor cores: "
-        f"{numbers.time(scene.per_step_us(kernels))}",
+        f"{numbers.time(scene.us_of(kernels))}",
         saving=savings.device(scene, kernels, "four fifths of the kernels' time", saved=saved),
         evidence=[evidence.of(scene, short_name(str(longest["name"][0])), longest)],
         advice="Allow TF32, or use bfloat16.",

@@ -48,7 +48,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     alone = scene.trace.device_events.is_empty()
     level: Severity = "high" if alone else "low"
     for (name,), group in empty.group_by("name", maintain_order=True):
-        us = scene.per_step_us(group)
+        us = scene.us_of(group)
         yield Finding(
             subject=str(name),
             title=f"{name} launched nothing in {len(group)} calls"

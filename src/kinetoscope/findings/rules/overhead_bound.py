@@ -43,15 +43,15 @@ LAUNCH_BOUND = 0.5
 
 
 def find(scene: Scene) -> Iterable[Finding]:
-    idle = scene.per_step_us(scene.gaps, "idle_ns")
+    idle = scene.us_of(scene.gaps, "idle_ns")
     late = scene.gaps.filter(pl.col("cause") == "launch-bound")
-    waiting = scene.per_step_us(late, "idle_ns")
+    waiting = scene.us_of(late, "idle_ns")
     if scene.work.is_empty() or scene.busy_share >= BUSY or waiting < LAUNCH_BOUND * idle:
         return
     kernels = scene.work.filter(pl.col("kind") == "kernel")
     kernels, what = (kernels, "kernels") if len(kernels) else (scene.work, "copies and memsets")
     typical = int(kernels["duration_ns"].sum()) / max(1, len(kernels)) / 1000
-    busy = numbers.time(scene.busy_ns / scene.steps / 1000)
+    busy = numbers.time(scene.busy_us)
     shown = (
         f"busy {busy} of {numbers.time(scene.step_us)} per {scene.unit}; "
         f"{numbers.time(waiting)} idle for want of a launch"

@@ -43,7 +43,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     time = intervals.total(stretches)
     if time < SHARE * scene.length_ns:
         return
-    us, share = scene.per_step(time) / 1000, time / scene.length_ns
+    us, share = scene.us(time), time / scene.length_ns
     events = scene.compiler_events
     longest = events.sort("duration_ns", descending=True)
     traced, launched = _ops_inside(scene, stretches)

@@ -62,7 +62,7 @@ def find(scene: Scene) -> Iterable[Finding]:
         )
         taken = pl.concat([working.select("start_ns", "end_ns"), others.select("start_ns", "end_ns")])
         left = intervals.subtract(own, taken)
-        us = scene.per_step(intervals.total(intervals.intersect(left, scene.gaps))) / 1000
+        us = scene.us(intervals.total(intervals.intersect(left, scene.gaps)))
         saving = savings.idle(scene, us, "idle time during the function's own Python")
         if saving.share < MEDIUM:
             continue

@@ -55,7 +55,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     # The median: what takes longer waits for another rank.
     spared = pl.min_horizontal("duration_ns", pl.col("duration_ns").median()) * kept
     calls = scene.inside(scene.host(r"^(c10d::|nccl:)"))
-    idle = scene.per_step(scene.idle_during(calls)) / 1000 * kept
+    idle = scene.us(scene.idle_during(calls)) * kept
     saving = savings.both(
         scene,
         savings.device(scene, small, "all but one collective's time", saved=spared),

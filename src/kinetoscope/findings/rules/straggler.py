@@ -44,7 +44,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     saving = savings.device(scene, waited, "exposed waiting inside collectives, all of it")
     if saving.share < MEDIUM:
         return
-    us = scene.per_step_us(waited, "saved_ns")
+    us = scene.us_of(waited, "saved_ns")
     whom = "another rank" if rank is None else f"rank {rank}"
     basis = (
         "estimated from the shortest collective of each kind"

@@ -61,7 +61,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     )
     for (asked_by, call), group in idle.group_by("asked_by", "call", maintain_order=True):
         times = scene.per_step(group["host_event"].n_unique())
-        us = scene.per_step_us(group, "idle_ns")
+        us = scene.us_of(group, "idle_ns")
         longest = group.sort("idle_ns", descending=True).head(3)
         meaning = ASKED_BY.get(str(asked_by))
         yield Finding(

@@ -69,7 +69,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     spared = pl.when("product").then(pl.col("duration_ns") * GAIN).otherwise("duration_ns")
     yield Finding(
         title=f"{scene.per_step(len(found)):.0f} times a {scene.unit} attention is written out (matmul, "
-        f"softmax, matmul): {numbers.time(scene.per_step_us(attention))}",
+        f"softmax, matmul): {numbers.time(scene.us_of(attention))}",
         saving=savings.device(scene, attention, BASIS, saved=spared),
         evidence=[evidence.of(scene, f"{len(attention)} kernels around {len(found)} softmaxes", attention)],
         advice="Use scaled_dot_product_attention: the scores then never leave the chip.",
