@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from kinetoscope.analysis.aggregates import whole
+from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.unanswered import unanswered_launches
 from kinetoscope.analysis.idle.waiting import waiting
@@ -27,6 +29,8 @@ from kinetoscope.trace.model import Damage, Trace
 INFO, DEGRADED, UNRELIABLE = "info", "degraded", "unreliable"
 GRAVITY = [INFO, DEGRADED, UNRELIABLE]
 NEVER = float("inf")
+# A launch that has to put work on a device, as a copy of no bytes has not.
+WORK_LAUNCH = f"{torch_names.KERNEL_LAUNCH}|{torch_names.GRAPH_LAUNCH}"
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def _nothing_on_device(trace: Trace) -> list[Note]:
     if trace.source.events and matching(host, "category", "^(trace|overhead)$").all():
         text = "neither device work nor a host op or call was recorded: there is nothing to measure"
         return [Note("nothing-recorded", UNRELIABLE, text)]
-    calls = int(matching(host, "name", KERNEL_LAUNCH).sum())
+    calls = int(matching(host, "name", WORK_LAUNCH).sum())
     if calls:
         text = (
             f"no device event was recorded, though {calls:,} calls launched work: no device time can be given"
@@ -132,16 +136,13 @@ def _unlaunched(trace: Trace) -> list[Note]:
     return [Note("device-work-without-launch", _gravity(share, 0.01, 0.5), text, share)]
 
 
-KERNEL_LAUNCH = r"^(cuda|cu|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel|^(cuda|cu|hip)GraphLaunch"
-
-
 def _unanswered(trace: Trace) -> list[Note]:
     calls = unanswered_launches(trace)
-    calls = calls.filter(matching(calls, "name", KERNEL_LAUNCH))
+    calls = calls.filter(matching(calls, "name", WORK_LAUNCH))
     calls = calls.filter(~_captured(trace, calls)) if len(calls) else calls
     if calls.is_empty() or not len(trace.device_events):
         return []
-    launches = int(matching(trace.host_events, "name", KERNEL_LAUNCH).sum())
+    launches = int(matching(trace.host_events, "name", WORK_LAUNCH).sum())
     share = len(calls) / launches
     text = (
         f"{len(calls):,} of {launches:,} kernel launches left no device event ({share:.1%}): buffers were dropped, or "
@@ -155,8 +156,8 @@ def _captured(trace: Trace, calls: pl.DataFrame) -> pl.Series:
     """Which calls were made while their thread captured a graph: those launch nothing."""
     host = trace.host_events
     marks = (
-        host.select("lane", "start_ns", begins=matching(host, "name", r"StreamBeginCapture"))
-        .filter(matching(host, "name", r"Stream(Begin|End)Capture"))
+        host.select("lane", "start_ns", begins=matching(host, "name", torch_names.CAPTURE_BEGIN))
+        .filter(matching(host, "name", f"{torch_names.CAPTURE_BEGIN}|{torch_names.CAPTURE_END}"))
         .sort("start_ns")
     )
     at = calls.select("lane", "start_ns").with_row_index("row").sort("start_ns")
@@ -169,7 +170,7 @@ def _early(trace: Trace) -> list[Note]:
     rows = trace.device_events.filter(trace.device_events["start_ns"] < called)
     if rows.is_empty():
         return []
-    worst = int((called - trace.device_events["start_ns"]).max() or 0)  # type: ignore[arg-type]
+    worst = whole((called - trace.device_events["start_ns"]).max())
     share = len(rows) / len(trace.device_events)
     text = (
         f"{len(rows):,} device events ({share:.1%}) start before their launch, by up to {worst / 1000:,.1f} µs: the "
@@ -207,8 +208,8 @@ def _impossible(trace: Trace) -> list[Note]:
     host = trace.host_events
     if host.is_empty() or trace.device_events.is_empty():
         return []
-    first, last = int(host["start_ns"].min()), int((host["start_ns"] + host["duration_ns"]).max())  # type: ignore[arg-type]
-    rows = trace.device_events.filter((pl.col("duration_ns") > last - first) | (pl.col("duration_ns") < 0))
+    length = whole((host["start_ns"] + host["duration_ns"]).max()) - whole(host["start_ns"].min())
+    rows = trace.device_events.filter((pl.col("duration_ns") > length) | (pl.col("duration_ns") < 0))
     if rows.is_empty():
         return []
     share = _share(trace, rows)
@@ -237,10 +238,9 @@ def _empty_steps(trace: Trace) -> list[Note]:
 
 def _profiler_overhead(trace: Trace) -> list[Note]:
     within = window(trace)
-    # "Lazy Function Loading" is filed under overhead as well, but it is CUDA's and comes without a profiler too.
     host = trace.host_events
     events = host.select("name", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")).filter(
-        matching(host, "category", "^overhead$") & ~matching(host, "name", "Lazy")
+        matching(host, "category", "^overhead$") & ~matching(host, "name", torch_names.CODE_LOADING)
     )
     inside = intervals.clip(events, within.start_ns, within.end_ns)
     if inside.is_empty() or within.length_ns == 0:
@@ -332,13 +332,13 @@ def _first_collective(run: Run) -> list[Note]:
     """The first collective of a recording waits until every other rank's profiler has started."""
     notes: list[Note] = []
     for trace in run.traces:
-        mine = waiting(run).filter(pl.col("rank") == trace.rank).sort("start_ns")
-        first, length = mine.head(1), window(trace).length_ns
+        collectives = waiting(run).filter(pl.col("rank") == trace.rank).sort("start_ns")
+        first, length = collectives.head(1), window(trace).length_ns
         waited = int(first["waiting_ns"].sum())
-        # It must wait for longer than the others together do on average, ten times over, to be the profiler's doing.
-        usual = mine["waiting_ns"].slice(1).mean()
+        # It must wait for ten times longer than the others do on average to be the profiler's doing.
+        usual = whole(collectives["waiting_ns"].slice(1).mean())
         share = waited / max(length, 1)
-        if len(mine) < 3 or share < 0.01 or waited <= 10 * float(usual or 0):  # type: ignore[arg-type]
+        if len(collectives) < 3 or share < 0.01 or waited <= 10 * usual:
             continue
         text = (
             f"the first collective waited {waited / 1e6:,.2f} ms ({share:.1%} of the window), far longer than the "

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
+from kinetoscope.analysis.events.torch_names import LIBRARY_FRAME
 from kinetoscope.findings.model import Evidence
 from kinetoscope.findings.scene import Scene
 
@@ -54,17 +55,12 @@ def at_line(file: str | None, line: int | None) -> str | None:
 
 
 _FRAME = re.compile(r"(?P<file>[^\s;<>]+\.py)\((?P<line>\d+)\)")
-# Frames of the library, not of its user.
-_LIBRARY = re.compile(
-    r"(^|/)(torch|torchvision|transformers|triton|contextlib|threading|runpy)(/|\.py)"
-    r"|site-packages|dist-packages|<frozen|lib/python3"
-)
 
 
 def user_line(frame: str) -> str | None:
     """``train.py(12): step`` as ``train.py:12``, unless it is a frame of a library."""
     match = _FRAME.search(frame)
-    return f"{match['file']}:{match['line']}" if match and not _LIBRARY.search(match["file"]) else None
+    return f"{match['file']}:{match['line']}" if match and not re.search(LIBRARY_FRAME, frame) else None
 
 
 def _frames(host: pl.DataFrame, row: int | None) -> Iterable[str]:

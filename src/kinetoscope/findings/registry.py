@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
-from kinetoscope.analysis.events import named
 from kinetoscope.analysis.idle import timeline
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
@@ -86,7 +85,6 @@ def _forget(run: Run) -> None:
     scenes.forget(run)
     for trace in run.traces:
         timeline.chain.forget(trace)
-        named.host_index.forget(trace)
 
 
 def _one_for_all_ranks(found: list[Finding]) -> list[Finding]:

@@ -7,7 +7,8 @@ from functools import cached_property
 
 import polars as pl
 
-from kinetoscope.analysis.events import named
+from kinetoscope.analysis.compiled.compiling import compiler_phases
+from kinetoscope.analysis.events.rows import rows
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
@@ -165,15 +166,11 @@ class Scene:
 
     def host(self, pattern: str) -> pl.DataFrame:
         """The host events whose name contains the regular expression, in order of ``id``."""
-        return self.trace.host_events[named.host_rows(self.trace, pattern)]
+        return self.trace.host_events[rows(self.trace.host_events, "name", pattern)]
 
     def kernels(self, pattern: str) -> pl.DataFrame:
         """The device work of the recorded steps whose name contains the regular expression."""
-        return self.work[self._work_names.rows(pattern)]
-
-    @cached_property
-    def _work_names(self) -> named.Index:
-        return named.Index(self.work["name"])
+        return self.work[rows(self.work, "name", pattern)]
 
     def inside(self, table: pl.DataFrame) -> pl.DataFrame:
         """The rows of a table of events that begin between the bounds."""
@@ -183,9 +180,7 @@ class Scene:
     @cached_property
     def compiler_events(self) -> pl.DataFrame:
         """Phases of Dynamo, AOTAutograd and Inductor that torch marks; recording CUDA graphs is left out."""
-        return self.inside(self.host(r"\(dynamo_timed\)$")).filter(
-            ~pl.col("name").cast(pl.String).str.starts_with("CUDAGraphNode.record")
-        )
+        return compiler_phases(self.trace, *self.bounds)
 
 
 def spans(events: pl.DataFrame) -> pl.DataFrame:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import polars as pl
 
+from kinetoscope.analysis.compiled.regions import region_around
 from kinetoscope.analysis.events.enclosing import caller, nearest
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import CALL, COMPILED_BACKWARD, COMPILED_FORWARD, REGION
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.trace.model import Trace
 
-# What PyTorch writes around the call of a graph that Inductor compiled; HASH names its generated module.
-CALL = r"^## Call CompiledFxGraph (\S+) ##$"
-REGION = r"^Torch-Compiled Region: (?:.*\s)?([!\d/]+)$"
-BACKWARD = r"^(autograd::engine::evaluate_function: )?\S*CompiledFunctionBackward"
-FORWARD = r"^CompiledFunction$"
 DIRECTIONS = pl.Enum(["forward", "backward", "inference"])
 GRAPH = ["graph", "hash", "compile_id", "direction"]
+
+
+def call_around(trace: Trace) -> pl.Series:
+    """The call of a compiled graph around each row of ``host_events``, itself included; null outside of any."""
+    return nearest(trace.host_events, matching(trace.host_events, "name", CALL))
 
 
 @remembered
@@ -30,11 +32,13 @@ def graph_calls(trace: Trace) -> pl.DataFrame:
     in the recording), ``graph`` (the three in one text), ``start_ns``, ``duration_ns``, ``step`` is not known here.
     """
     host = trace.host_events
-    is_call = matching(host, "name", CALL)
-    calls = host.select("id", "start_ns", "duration_ns", "name").filter(is_call)
+    calls = host.select("id", "start_ns", "duration_ns", "name").filter(matching(host, "name", CALL))
     calls = calls.with_columns(pl.col("name").cast(pl.String))
-    regions = _around(host, calls["id"], REGION)
-    backward, forward = _around(host, calls["id"], BACKWARD), _around(host, calls["id"], FORWARD)
+    regions = region_around(trace).gather(calls["id"])
+    backward, forward = (
+        nearest(host, matching(host, "name", node)).gather(calls["id"])
+        for node in (COMPILED_BACKWARD, COMPILED_FORWARD)
+    )
     names = host["name"].gather(regions).cast(pl.String)
     table = calls.select(
         "id",
@@ -77,14 +81,9 @@ def graph_of_work(trace: Trace) -> pl.Series:
 
     A CUDA-graph replay is launched from inside the call, so all its kernels are the graph's.
     """
-    host, calls = trace.host_events, graph_calls(trace)
-    called_by = caller(trace.device_events)
-    if calls.is_empty():
-        return pl.Series("graph", [None] * len(called_by), pl.Categorical)
-    around = nearest(host, matching(host, "name", CALL)).gather(called_by)
-    return pl.DataFrame({"id": around}).join(
-        calls.select("id", "graph"), on="id", how="left", maintain_order="left"
-    )["graph"]
+    called_by = call_around(trace).gather(caller(trace.device_events))
+    graphs = graph_calls(trace).select("id", "graph")
+    return called_by.to_frame("id").join(graphs, on="id", how="left", maintain_order="left")["graph"]
 
 
 @remembered
@@ -131,10 +130,3 @@ def graph_categories(run: Run) -> pl.DataFrame:
         )
         .sort(time, pl.col("category").cast(pl.String), descending=[True, False])
     )
-
-
-def _around(host: pl.DataFrame, rows: pl.Series, pattern: str) -> pl.Series:
-    """The innermost event that the pattern fits around each of some host events."""
-    if rows.is_empty():
-        return rows
-    return nearest(host, matching(host, "name", pattern)).gather(rows)

@@ -8,10 +8,10 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import GRADIENT
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
 
-ACCUMULATE = r"^torch::autograd::AccumulateGrad$"
 LISTS = r"^aten::(_foreach_|_fused_(adam|sgd))"
 # Elements that one block of multi_tensor_apply works on: kChunkSize, ATen/native/cuda/MultiTensorApply.cuh.
 CHUNK = 65536
@@ -52,7 +52,7 @@ def _elements(gradients: dict[tuple[int, ...], int], blocks: int) -> int | None:
 def _gradients(trace: Trace) -> dict[tuple[int, ...], int]:
     """The shapes of the gradients that were accumulated while the trace was recorded, with how often."""
     host = trace.host_events
-    recorded = host.filter(matching(host, "name", ACCUMULATE))["input_dims"].drop_nulls()
+    recorded = host.filter(matching(host, "name", GRADIENT))["input_dims"].drop_nulls()
     gradients: dict[tuple[int, ...], int] = {}
     for text, count in recorded.cast(pl.String).value_counts().iter_rows():
         match msgspec.json.decode(text):

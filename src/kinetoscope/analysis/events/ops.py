@@ -17,8 +17,9 @@ The rules are those of ``torch/autograd/profiler.py`` (``_parse_kineto_results``
   whose time is not work.
 
 Where this table differs on purpose: torch counts an op's device time once more for every overhead event inside it
-(in forum_eager, 3.489 ms of "CUDA total" for kernels that took 2.096 ms); here it is counted once. And device events without an External id whose launch was joined by correlation id are given to the op around that launch;
-torch gives them to none.
+(in forum_eager, 3.489 ms of "CUDA total" for kernels that took 2.096 ms); here it is counted once. And device events
+without an External id whose launch was joined by correlation id are given to the op around that launch; torch gives
+them to none.
 """
 
 from __future__ import annotations
@@ -29,21 +30,14 @@ import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import BOOKKEEPING, STEP
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.trace.model import Trace
 
-BOOKKEEPING = [
-    "profiler::_record_function_enter",
-    "profiler::_record_function_enter_new",
-    "profiler::_record_function_exit",
-    "aten::is_leaf",
-    "aten::output_nr",
-    "aten::_version",
-]
 # Written by PyTorch itself; the rest comes from the device's tracing library.
-FRONTEND = ["cpu_op", "user_annotation"]
-STEP, ANY_STEP = r"^ProfilerStep#", "ProfilerStep*"
+FRONTEND = r"^(cpu_op|user_annotation)$"
+ANY_STEP = "ProfilerStep*"
 
 
 @remembered
@@ -108,7 +102,7 @@ COLUMNS = ["name", "kind", "calls", "host_self_ns", "host_total_ns", "device_sel
 def _tree(host: pl.DataFrame) -> pl.DataFrame:
     """Host events with torch's ``parent``; ``counted`` is false for those merged into their parent or left out,
     and ``stands_for`` is the row that counts instead (itself, for most)."""
-    left_out = matching(host, "name", f"^({'|'.join(BOOKKEEPING)})$")
+    left_out = matching(host, "name", BOOKKEEPING)
     kept = ~left_out & ~matching(host, "category", "^(trace|python_function)$")
     end = host["start_ns"] + host["duration_ns"]
     above = nearest(host, kept)
@@ -196,7 +190,7 @@ def _by_row(tree: pl.DataFrame, ids: pl.Series, ns: pl.Series, column: str) -> p
 
 def _device_self(trace: Trace, tree: pl.DataFrame) -> pl.DataFrame:
     """(id, ns): device time of each host event itself; by External id, else by the launch."""
-    frontend = matching(tree, "category", f"^({'|'.join(FRONTEND)})$") & tree["external_id"].is_not_null()
+    frontend = matching(tree, "category", FRONTEND) & tree["external_id"].is_not_null()
     owner = tree.select("external_id", "stands_for").filter(frontend).unique("external_id", keep="first")
     device = trace.device_events.select("external_id", "op", "duration_ns").join(
         owner, on="external_id", how="left", maintain_order="left"

@@ -5,12 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import LAUNCH
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
-
-# The calls of CUDA and HIP that put work on a device. Queries, allocations, waits and host callbacks have
-# correlation ids as well.
-LAUNCH = r"^(cuda|cu|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel|^(cuda|cu|hip)(Memcpy|Memset|GraphLaunch)"
 
 
 @remembered
@@ -22,6 +19,7 @@ def unanswered_launches(trace: Trace) -> pl.DataFrame:
     counted in a recording without any device event, for it has no device to count it on.
     """
     host, device = trace.host_events, trace.device_events
+    # Queries, allocations, waits and host callbacks have correlation ids as well.
     is_call = matching(host, "name", LAUNCH) & host["correlation"].is_not_null()
     calls = host.select("id", "lane").filter(is_call)
     answered = device.select(pl.col("launch").alias("id"), "device").drop_nulls("id").unique("id")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.events.unanswered import LAUNCH
+from kinetoscope.analysis.events.torch_names import LAUNCH
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
@@ -68,6 +68,18 @@ def launches(trace: Trace) -> pl.DataFrame:
     )
     depth = (pl.col("made") + 1 - pl.col("ended").fill_null(0)).cast(pl.UInt32)
     return table.with_columns(depth.alias("depth")).select(pl.col(n).cast(d) for n, d in LAUNCHES.items())
+
+
+@remembered
+def arrival_ns(trace: Trace) -> int:
+    """What a launch takes to arrive at an idle device; 0 without a launch.
+
+    Most launches find work before them, and some recordings hold hardly any that does not: the 1st percentile of what
+    their work took to start is within 2 µs of what it takes on an idle device in all recordings that this was tried
+    on, where the 10th is up to a hundred times that.
+    """
+    latency = launches(trace)["latency_ns"]
+    return int(latency.filter(latency > 0).quantile(0.01, "lower") or 0)
 
 
 @remembered

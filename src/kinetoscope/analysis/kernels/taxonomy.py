@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kinetoscope.analysis.events.torch_names import OPTIMIZER
+
 OTHER = "other"
 COMMUNICATION = "communication"
 COPY = "copy"
 MEMSET = "memset"
 
-OPTIMIZER = r"^(Optimizer\.(step|zero_grad)#|torch/optim/\S+: (step|zero_grad))"
 CONVOLUTION = r"(^|::)_?(cudnn_|miopen_|mkldnn_|slow_|thnn_|_slow_)?(depthwise_)?conv(olution|_|[123]d|$|_depthwise)|_conv_(depthwise|transpose)"
 ATTENTION = r"attention|_attn|attn_|flash_fwd|flash_bwd|mha_(fwd|bwd|varlen)"
 

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import caller, nearest
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import (
+    AUTOGRAD_NODE,
+    LIBRARY_FRAME,
+    MODULE,
+    NOT_AN_ANNOTATION,
+    OPTIMIZER,
+    STEP,
+)
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
 
-STEP = r"^ProfilerStep[#*]"
-BACKWARD = r"^autograd::engine::evaluate_function"
-OPTIMIZER = r"^Optimizer\.(step|zero_grad)#|torch/optim/\S+: (step|zero_grad)$"
-# Annotations that say what other columns say: the step, the compiled graph.
-NOT_THE_USERS = rf"{STEP}|^## Call CompiledFxGraph "
-MODULE = "nn.Module: "
-# Frames that are not the user's: built-in functions, torch, Python's own library.
-LIBRARY = (
-    r"^<|^nn\.Module: |(^|/)torch/|^/usr/lib|/lib/python3[^/]*/[^/]+\.py|"
-    rf"^({'|'.join(sorted(sys.stdlib_module_names))})(/\S+)?\.py\("
-)
 DIRECTION = pl.Enum(["forward", "backward", "optimizer"])
 
 
@@ -55,7 +51,9 @@ def attribution(trace: Trace) -> pl.DataFrame:
     is_step = matching(host, "name", STEP)
     is_op = matching(host, "category", "^cpu_op$") & ~is_step
     is_frame = matching(host, "category", "^python_function$")
-    is_annotation = matching(host, "category", "^user_annotation$") & ~matching(host, "name", NOT_THE_USERS)
+    is_annotation = matching(host, "category", "^user_annotation$") & ~matching(
+        host, "name", NOT_AN_ANNOTATION
+    )
     is_top = is_op & nearest(host, is_op).gather(host["parent"]).is_null()
     is_backward = host["forward_thread"].fill_null(0) > 0
     forward_op = _forward_op(host, is_backward, called_by)
@@ -72,7 +70,7 @@ def attribution(trace: Trace) -> pl.DataFrame:
         here = found.gather(called_by)
         return here.zip_with(here.is_not_null(), found.gather(forward_op))
 
-    backward = around(is_backward | matching(host, "name", BACKWARD)).is_not_null()
+    backward = around(is_backward | matching(host, "name", AUTOGRAD_NODE)).is_not_null()
     top_op, annotation = around(is_top), around(is_annotation)
     elsewhere = _open_elsewhere(
         host, is_annotation, called_by.zip_with(backward & annotation.is_null(), _nothing(len(device)))
@@ -86,7 +84,7 @@ def attribution(trace: Trace) -> pl.DataFrame:
             "forward_op": forward_op,
             "module": around_either(is_frame & matching(host, "name", f"^{MODULE}")),
             "annotation": annotation.zip_with(annotation.is_not_null(), elsewhere),
-            "frame": around_either(is_frame & ~matching(host, "name", LIBRARY)),
+            "frame": around_either(is_frame & ~matching(host, "name", LIBRARY_FRAME)),
         }
     )
     direction = (
@@ -172,7 +170,7 @@ def _frames(host: pl.DataFrame, table: pl.DataFrame) -> pl.Series:
 
 def _first_of_user(stack: str) -> str | None:
     frames = [frame for frame in stack.replace(";", "\n").splitlines() if frame]
-    return next((frame for frame in frames if not re.search(LIBRARY, frame)), None)
+    return next((frame for frame in frames if not re.search(LIBRARY_FRAME, frame)), None)
 
 
 def _texts(names: pl.Series, rewrite: Callable[[str], str | None]) -> pl.Series:

@@ -41,13 +41,13 @@ def belonging(run: Run) -> pl.DataFrame:
 
 
 def _belonging(trace: Trace) -> pl.DataFrame:
-    host, device, whence = trace.host_events, trace.device_events, attribution(trace)
+    host, device, origin = trace.host_events, trace.device_events, attribution(trace)
     names = {
         "op_name": host["name"].gather(device["op"]),
         "step_name": trace.steps["name"].cast(pl.Categorical).gather(device["step"]),
         "graph": graph_of_work(trace),
-        "annotation": whence["annotation_name"],
-        "module": whence["module_name"],
+        "annotation": origin["annotation_name"],
+        "module": origin["module_name"],
     }
     known = caller(device).is_not_null()
     return (

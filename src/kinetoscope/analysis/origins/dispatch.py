@@ -10,8 +10,9 @@ import polars as pl
 
 from kinetoscope.analysis.events.enclosing import caller
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import STEP
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.analysis.origins.attribution import STEP, attribution
+from kinetoscope.analysis.origins.attribution import attribution
 from kinetoscope.analysis.origins.belonging import belonging
 from kinetoscope.analysis.run import Run
 from kinetoscope.errors import UsageError
@@ -135,7 +136,7 @@ def _pair(median: float | None, p90: float | None) -> tuple[float, float] | None
 
 
 def _told_apart(trace: Trace, ids: pl.Series) -> pl.DataFrame:
-    """``rank``, ``id``, ``duration_ns``, ``latency_ns``, ``queued_ns`` and ``way``, a hash of the names of the chain."""
+    """``rank``, ``id``, ``duration_ns``, ``latency_ns``, ``queued_ns``, and ``way``: a hash of the chain's names."""
     device, host = trace.device_events, trace.host_events
     ends = pl.col("start_ns") + pl.col("duration_ns")
     before = ends.cum_max().shift(1).over("device", "stream", order_by=["start_ns", "id"])
@@ -156,7 +157,7 @@ def _told_apart(trace: Trace, ids: pl.Series) -> pl.DataFrame:
 
 
 def _way(host: pl.DataFrame, row: pl.Series, way: pl.Series) -> pl.Series:
-    """``way`` hashed with the sort and name of each row of ``host_events`` and of all that is open around it."""
+    """``way`` hashed with the sort and name of each row of ``host_events`` and all that is open around it."""
     code = host.select(
         pl.when(matching(host, "name", STEP))
         .then(0)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.idle.causes import NAMED
+from kinetoscope.analysis.events.torch_names import ALLOCATION
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
 from kinetoscope.trace.model import Trace
 
-CALLS = dict(NAMED)["allocator"]
 CPU = 0  # as c10::DeviceType numbers it
 
 TIMELINE = {
@@ -138,7 +137,7 @@ def allocator_calls(run: Run) -> pl.DataFrame:
         within, host = window(trace), trace.host_events
         inside = pl.col("start_ns").is_between(within.start_ns, within.end_ns)
         found.append(
-            host.filter(matching(host, "name", CALLS))
+            host.filter(matching(host, "name", ALLOCATION))
             .group_by("name")
             .agg(
                 pl.lit(trace.rank, pl.Int32).alias("rank"),

@@ -28,19 +28,17 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
+from kinetoscope.analysis.events.torch_names import ALLOCATION
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
 
-CALLS = (
-    r"^(cuda|hip)(Ext)?(Malloc|Free)(Managed|Async)?$|^cuMem(Create|Map|Unmap|Release|SetAccess|Alloc|Free)"
-)
 BEHIND_NS = 20_000  # what the next launch takes to arrive
 WITHOUT_STEPS = 10  # calls: a warm-up makes a handful
 
 
 def find(scene: Scene) -> Iterable[Finding]:
-    calls = scene.inside(scene.host(CALLS))
+    calls = scene.inside(scene.host(ALLOCATION))
     if calls.is_empty() or not _again_and_again(scene, calls):
         return
     # cudaFree has emptied the queue: the launches behind a call come late as well.

@@ -29,7 +29,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.events.named import host_rows
+from kinetoscope.analysis.events.rows import rows
+from kinetoscope.analysis.events.torch_names import KERNEL_LAUNCH
 from kinetoscope.findings import evidence
 from kinetoscope.findings.model import Evidence, Finding, Saving, Severity
 from kinetoscope.findings.scene import Scene
@@ -42,8 +43,6 @@ FACTOR = (
 EXTRA_NS = 125_000
 LOADING_NS = 1_000_000  # a launch takes 5 to 20 µs; loading a module on first use takes milliseconds
 MUCH = 0.1  # of the recording; what is paid once is never more than medium
-
-LAUNCH = r"^(cuda|hip|cu)(Ext)?(Module)?LaunchKernel"
 
 
 def find(scene: Scene) -> Iterable[Finding]:
@@ -71,7 +70,7 @@ def _first_step(scene: Scene) -> Iterable[Finding]:
 def _first_launches(scene: Scene) -> Iterable[Finding]:
     host = scene.trace.host_events
     launching = pl.concat(
-        [host_rows(scene.trace, LAUNCH), scene.trace.device_events["op"].drop_nulls()]
+        [rows(host, "name", KERNEL_LAUNCH), scene.trace.device_events["op"].drop_nulls()]
     ).unique()
     # A long launch with the device idle behind it is loading; with the device busy, the queue was full.
     waited = scene.gaps.filter(

@@ -29,6 +29,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
+from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
@@ -36,11 +37,10 @@ from kinetoscope.findings.proof import commands
 from kinetoscope.findings.scene import Scene
 
 COPIES = r"^aten::(_foreach_copy_|copy_)$"
-LAUNCH = r"^(cuda|hip)GraphLaunch$"
 
 
 def find(scene: Scene) -> Iterable[Finding]:
-    graphs = scene.host(LAUNCH)
+    graphs = scene.host(GRAPH_LAUNCH)
     if graphs.is_empty():
         return
     # CUDA graph trees: copies and launch are children of one "## Call CompiledFxGraph" or of its wrapper.

@@ -25,15 +25,14 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope.analysis.events.torch_names import DATA_LOADER
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
 
-LOADER = r"^enumerate\(DataLoader\)#"
-
 
 def find(scene: Scene) -> Iterable[Finding]:
-    calls = scene.inside(scene.host(LOADER))
+    calls = scene.inside(scene.host(DATA_LOADER))
     if calls.is_empty():
         return
     if len(scene.work):

@@ -45,7 +45,7 @@ def find(scene: Scene) -> Iterable[Finding]:
         & (pl.col("category").cast(pl.String) != "optimizer")
     )
     share = int(eager["duration_ns"].sum()) / max(1, int(work["duration_ns"].sum()))
-    chains = elementwise_chains(scene, eager)
+    chains = elementwise_chains(work, eager)
     if share < SHARE or chains.is_empty():
         return
     by_op = eager.group_by("op_name").agg(pl.col("duration_ns").sum()).sort("duration_ns", descending=True)

@@ -27,7 +27,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.idle.timeline import WAITS
+from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
@@ -43,7 +43,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     last = flushes.tail(1)
     at, duration = last.select("start_ns", "duration_ns").row(0)
     since = (pl.col("start_ns") > launches.max()) & (pl.col("start_ns") < at)
-    if (launches > at).any() or len(scene.host(WAITS).filter(since)):
+    if (launches > at).any() or len(scene.host(SYNCHRONIZATION).filter(since)):
         return
     pending = scene.trace.device_events.filter(pl.col("start_ns") + pl.col("duration_ns") > at)
     still = (

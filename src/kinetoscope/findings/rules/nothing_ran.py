@@ -37,7 +37,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     if entered.is_empty() or not scene.trace.devices:
         return
     # A compilation inside a region launches work of its own (autotuning): it tells nothing about the region.
-    if len(compiling(scene)) and not len(scene.work):
+    if len(compiling(scene.trace, *scene.bounds)) and not len(scene.work):
         return
     # Regions nest: what an inner one launches, the outer one launches too, and the other way round the outer
     # region of a broken graph may hold nothing itself.

@@ -39,7 +39,7 @@ SHARE = 0.01
 
 
 def find(scene: Scene) -> Iterable[Finding]:
-    stretches = compiling(scene)
+    stretches = compiling(scene.trace, *scene.bounds)
     time = intervals.total(stretches)
     if time < SHARE * scene.length_ns:
         return

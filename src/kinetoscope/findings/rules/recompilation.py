@@ -36,7 +36,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     compilation = scene.run.compilation
     if compilation is None or not scene.first:
         return
-    inside = intervals.total(compiling(scene))
+    inside = intervals.total(compiling(scene.trace, *scene.bounds))
     total = sum(row.cost_s * row.count for row in compilation.recompilations)
     for place, rows in by_function(compilation.recompilations).items():
         times, cost = sum(row.count for row in rows), sum(row.cost_s * row.count for row in rows)

@@ -65,5 +65,5 @@ def find(scene: Scene) -> Iterable[Finding]:
 def _saving(scene: Scene) -> Saving:
     if scene.work.is_empty():
         return savings.nothing("not known: no recording of what runs eagerly")
-    chains = elementwise_chains(scene, scene.work)
+    chains = elementwise_chains(scene.work, scene.work)
     return savings.device(scene, chains, "each eager elementwise chain in the time of its longest kernel")

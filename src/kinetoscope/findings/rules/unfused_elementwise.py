@@ -40,7 +40,7 @@ from kinetoscope.findings.scene import Scene
 def find(scene: Scene) -> Iterable[Finding]:
     if len(regions(scene.trace)):
         return
-    chains = elementwise_chains(scene, scene.work)
+    chains = elementwise_chains(scene.work, scene.work)
     if chains.is_empty():
         return
     per_chain = chains.group_by("chain", maintain_order=True).agg(

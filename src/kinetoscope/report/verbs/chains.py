@@ -13,8 +13,8 @@ from rich.measure import Measurement
 from rich.text import Text
 
 from kinetoscope import numbers
+from kinetoscope.analysis.events.torch_names import LIBRARY_FRAME, MODULE
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.analysis.origins.attribution import LIBRARY, MODULE
 from kinetoscope.analysis.origins.dispatch import Dispatch, Link
 from kinetoscope.report.pages.table import Prose, columns, rest
 from kinetoscope.report.words import names
@@ -120,7 +120,7 @@ def _lines(links: Sequence[Link]) -> Iterator[Link | int]:
     """The links, with the number of frames where library frames follow each other."""
     frames = 0
     for link in links:
-        is_library = link.kind == "python_function" and re.search(LIBRARY, link.name)
+        is_library = link.kind == "python_function" and re.search(LIBRARY_FRAME, link.name)
         if is_library and not link.name.startswith(MODULE):
             frames += 1
             continue
