@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any
 
 from kinetoscope import __version__
 from kinetoscope.analysis.compiled.join import join
@@ -11,7 +10,7 @@ from kinetoscope.analysis.events.ops import ops
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings.proof.measured import Proofs, proofs
 from kinetoscope.report.collect import devices, findings, kernels, launches, memory, sources, steps
-from kinetoscope.report.document import FindingRow, Report
+from kinetoscope.report.document import Compilation, FindingRow, Report
 from kinetoscope.trace.workers import cores
 
 # From so many events on, two analyses at a time take half a gigabyte more, and on few cores gain nothing.
@@ -59,9 +58,9 @@ def _report(run: Run, proven: Proofs, found: Future[list[FindingRow]]) -> Report
     )
 
 
-def _compilation(run: Run) -> dict[str, Any] | None:
+def _compilation(run: Run) -> Compilation | None:
     if run.compilation is None:
         return None
-    from kinetoscope.report.collect.compilation import as_contract  # with it comes what reads compile logs
+    from kinetoscope.report.collect.compilation import as_document  # with it comes what reads compile logs
 
-    return as_contract(run.compilation, join(run))
+    return as_document(run.compilation, join(run))

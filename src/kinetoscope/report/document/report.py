@@ -5,10 +5,9 @@ Keys may be added; none is renamed or dropped without raising ``SCHEMA``.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from kinetoscope.report.document.compilation import Compilation
 from kinetoscope.report.document.devices import DeviceRow, IdleRow
 from kinetoscope.report.document.findings import FindingRow
 from kinetoscope.report.document.kernels import CategoryRow, GraphRow, KernelRow, OpRow
@@ -40,6 +39,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     memory: list[MemoryRow] = []
     allocator: list[AllocatorRow] = []
     graphs: list[GraphRow] = []
-    compilation: dict[str, Any] | None = None
+    compilation: Compilation | None = None
     unread: list[str] = []
     """What stands in the folder or recording and cannot be read, and why."""
