@@ -11,15 +11,15 @@ from itertools import pairwise
 
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.aggregates import whole
+from kinetoscope.analysis.events.rows import rows
+from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
 
 # Marks this near to each other (as a share of the step) leave nothing between them that is no step.
 CONTIGUOUS = 0.05
-# Host calls that return once the device is through; one at the end of the last step is the recorder's, not the step's.
-WAITS = r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize$"
 
 PERIODS = {
     "step": pl.UInt32,
@@ -103,17 +103,14 @@ def _end(
     """Where the last step ends on the device."""
     (mark, left), step_ns = host[-1], max(1, host[-1][1] - host[-1][0])
     after = launched.filter((pl.col("launched_ns") >= left) & (pl.col("launched_ns") < left + step_ns // 2))
-    if len(after) and (following := int(after["start_ns"].to_list()[0])) > starts[-1]:
+    if len(after) and (following := whole(after["start_ns"].min())) > starts[-1]:
         return following
     # How soon the first work follows a mark when nothing is queued before it.
     lag = max(0, min(start - mark for start, (mark, _) in zip(starts, host, strict=True)))
-    waits = trace.host_events.filter(matching(trace.host_events, "name", WAITS))
-    waits = waits.filter(pl.col("start_ns").is_between(mark, left))
-    if len(waits) and (wait := int(waits["start_ns"].to_list()[-1])) >= int(
-        launched["launched_ns"].max() or 0
-    ):  # type: ignore[arg-type]
-        left = wait
-    return max(worked_ns, left + lag)
+    # A wait after its last launch is the recorder's own.
+    waits = trace.host_events["start_ns"].gather(rows(trace.host_events, "name", SYNCHRONIZATION))
+    wait = whole(waits.filter(waits.is_between(mark, left)).max())
+    return max(worked_ns, (wait if wait >= whole(launched["launched_ns"].max()) else left) + lag)
 
 
 def _tiled(starts: list[int], ends: list[int], host: list[tuple[int, int]]) -> tuple[list[int], list[int]]:

@@ -10,8 +10,7 @@ from kinetoscope.analysis.events.ops import ops
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings.proof.measured import Measurements, measurements
 from kinetoscope.report.collect import devices, findings, kernels, launches, memory, sources, steps
-from kinetoscope.report.document import FindingRow, Report
-from kinetoscope.report.document.compilation import Compilation
+from kinetoscope.report.document import Compilation, FindingRow, Report
 from kinetoscope.trace.workers import cores
 
 # From so many events on, two analyses at a time take half a gigabyte more, and on few cores gain nothing.
