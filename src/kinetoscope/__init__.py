@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kinetoscope.analysis.run import load as load
-    from kinetoscope.bench.tune.here import tune as tune
+    from kinetoscope.bench.tune.in_process import tune as tune
     from kinetoscope.capture.api import profile as profile
 
 __version__ = "0.1.0"
@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "load": "kinetoscope.analysis.run",
     "profile": "kinetoscope.capture.api",
-    "tune": "kinetoscope.bench.tune.here",
+    "tune": "kinetoscope.bench.tune.in_process",
 }
 
 __all__ = ["__version__", "load", "profile", "tune"]

@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kinetoscope.bench.kernels import captured, replica  # noqa: E402
-from kinetoscope.bench.kernels import timing as kernels  # noqa: E402
+from kinetoscope.bench.kernels import subjects as kernels  # noqa: E402
 from kinetoscope.bench.kernels.generated import ScalarArgument, TensorArgument  # noqa: E402
 from kinetoscope.capture import torch_private  # noqa: E402
 from kinetoscope.capture.compiler import kernel_inputs, user_kernels  # noqa: E402
