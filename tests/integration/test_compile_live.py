@@ -8,7 +8,6 @@ are recorded too, read here, where `-m slow` or `-m ""` asks for it:
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -21,7 +20,7 @@ import pytest
 
 from kinetoscope.compilation.log.sources import load
 from kinetoscope.compilation.model import Compilation
-from kinetoscope.report.collect.compilation import as_document
+from kinetoscope.report.document import compilation as document
 
 pytest.importorskip("torch")
 PROGRAM = Path(__file__).parent / "compile_cases.py"
@@ -151,12 +150,11 @@ def test_a_recording_has_fusion_and_the_report_the_compilation(
         pytest.skip("TORCH_TRACE alone holds no fusion")
     inductor = [g for g in compilation.graphs if g.kernels]
     assert all(g.fusion and g.fusion.rounds for g in inductor)
-    document: dict[str, Any] = json.loads(
-        subprocess.run(
-            [sys.executable, "-m", "kinetoscope", "graphs", str(recorded), "--json"],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            check=True,
-        ).stdout
-    )
-    assert document["compilation"]["frames"] == msgspec.to_builtins(list(as_document(compilation).frames))
+    printed = subprocess.run(
+        [sys.executable, "-m", "kinetoscope", "graphs", str(recorded), "--json"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        check=True,
+    ).stdout
+    read = msgspec.json.decode(printed, type=dict[str, document.Compilation])
+    assert read["compilation"].frames == compilation.frames
