@@ -155,7 +155,7 @@ def exposed_waiting(run: Run) -> pl.DataFrame:
         if trace.rank not in waited["rank"]:
             continue
         within = window(trace)
-        mine = intervals.clip(waited.filter(pl.col("rank") == trace.rank), within.start_ns, within.end_ns)
-        alone = intervals.subtract(mine, work(trace).filter(pl.col("part") != "communication"), DEVICE)
+        inside = intervals.clip(waited.filter(pl.col("rank") == trace.rank), within.start_ns, within.end_ns)
+        alone = intervals.subtract(inside, work(trace).filter(pl.col("part") != "communication"), DEVICE)
         found.append(intervals.length(alone, DEVICE).rename({"length_ns": "exposed_waiting_ns"}))
     return pl.concat(found)
