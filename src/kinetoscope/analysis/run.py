@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -134,5 +134,5 @@ def _no_events(compilation: Compilation) -> Trace:
     from kinetoscope.trace import schema
 
     first = compilation.sources[0]
-    tables: dict[str, Any] = {name: schema.empty(columns) for name, columns in schema.TABLES.items()}
-    return Trace(Source(first.path, first.bytes, 0, first.rank), **tables)
+    tables = {name: schema.empty(columns) for name, columns in schema.TABLES.items()}
+    return Trace(Source(first.path, first.bytes, 0, first.rank), devices=(), metadata={}, **tables)
