@@ -1,4 +1,4 @@
-"""``kinetoscope.profile``: a recording from Python, for a block, a function or a loop with steps of its own."""
+"""``kinetoscope.profile``: a recording from Python, of a block, a function or a loop with its own steps."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class profile(ContextDecorator):
         print(p.recording)
 
     As a decorator it records the first call of the function, and lets later ones run as they are. Inside a
-    program that ``kinetoscope run`` records already it records nothing itself; ``step()`` then marks the steps of
-    that recording.
+    program that ``kinetoscope run`` records already it records nothing itself; ``step()`` then marks the
+    steps of that recording.
 
     Args:
         out: the recording's folder; None: ``recordings/<name>-<time>``.
@@ -44,7 +44,8 @@ class profile(ContextDecorator):
         range: record only inside ``record_function`` blocks of this name.
         shapes, stacks, memory, flops: as torch.profiler's options of those meanings.
         compile_log: keep torch.compile's log and the generated code.
-        kernel_inputs: in one more step, keep the integers that generated kernels are called with (the program's data)
+        kernel_inputs: in one more step, keep the integers that generated kernels are called with (the
+        program's data)
             and the sources of hand-written Triton kernels, for ``kinetoscope bench``.
         budget_mb: memory that a recording of the whole block may take.
 
