@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
     from kinetoscope.analysis.run import Run
 
-SUMMARY = "time generated kernels and modules alone, honestly"
 KERNELS, TUNED = 20, 8
 
 

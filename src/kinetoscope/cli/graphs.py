@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-SUMMARY = "what torch.compile did: frames, breaks, recompilations, guards, fusion, code"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(

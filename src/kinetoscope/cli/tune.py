@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import time
 
-SUMMARY = "which compile mode or setting wins here, measured side by side"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "kinetoscope tune [options] [--] script.py [arguments]   |   kinetoscope tune [options] -m module [arguments]"
