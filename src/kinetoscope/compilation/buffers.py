@@ -51,7 +51,8 @@ class Buffers:
     def bytes(self, pointers: Iterable[tuple[str, str]], arguments: str) -> int | None:
         """Bytes one call reads and writes if it touches every buffer whole, once (in-place ones twice).
 
-        ``pointers``: the kernel's parameters that are tensors and their dtypes, in the order of the arguments.
+        ``pointers``: the kernel's parameters that are tensors and their dtypes, in the order of the
+        arguments.
         """
         total = 0
         pointers, given = tuple(pointers), _split(arguments)

@@ -192,7 +192,8 @@ class _Fusions:
         for compile_id, fusion in scheduler.graphs:
             self.waiting.setdefault(compile_id, []).append(fusion)
         unnamed = len(self.waiting.get("", ()))
-        # Each compiled graph begins exactly one first round; another number means that the order cannot be trusted.
+        # Each compiled graph begins exactly one first round; another number means that the order cannot be
+        # trusted.
         self.mismatch = unnamed not in (0, compiled)
         if self.mismatch:
             self.waiting.pop("")

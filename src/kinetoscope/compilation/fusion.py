@@ -1,8 +1,9 @@
 """What Inductor fused, and why not, from its scheduler's log lines.
 
-Read from any text that ``TORCH_LOGS=fusion,cudagraphs`` printed, ``V1121 01:48:44.7 PID file:line] [0/0_1] [__fusion]
-message``, or from a recording's ``scheduler.log``, ``DEBUG 2026-11-21 01:48:44,700 torch._inductor.scheduler.__fusion
-message``, which names no compilation: its graphs come in the order in which they were compiled.
+Read from any text that ``TORCH_LOGS=fusion,cudagraphs`` printed, ``V1121 01:48:44.7 PID file:line] [0/0_1]
+[__fusion] message``, or from a recording's ``scheduler.log``, ``DEBUG 2026-11-21 01:48:44,700
+torch._inductor.scheduler.__fusion message``, which names no compilation: its graphs come in the order in
+which they were compiled.
 """
 
 from __future__ import annotations

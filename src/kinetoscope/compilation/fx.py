@@ -83,8 +83,8 @@ def call_count(text: str) -> int:
 def saved_tensors(forward: str | None, backward: str | None) -> tuple[SavedTensor, ...]:
     """What the forward graph keeps for the backward one.
 
-    Newer versions mark them in the forward graph's return; before, every input of the backward graph that is not a
-    tangent was saved.
+    Newer versions mark them in the forward graph's return; before, every input of the backward graph that is
+    not a tangent was saved.
     """
     backward_inputs = {
         m["name"]: m["type"]

@@ -70,10 +70,10 @@ def op_name(callee: str) -> str:
 class Provenance:
     """Which nodes of the post-grad graph, and so which ops and lines, each kernel of one module computes.
 
-    Three ways, the surest first: the graph fragment that Inductor writes above a Triton kernel; torch's node mapping
-    and its stack traces. The latter two are contaminated on 2.9 to 2.15 (a backward compiled at its first call
-    inherits the kernels of every graph compiled before it), so only the handles that the module's own code lists
-    are looked up.
+    Three ways, the surest first: the graph fragment that Inductor writes above a Triton kernel; torch's node
+    mapping and its stack traces. The latter two are contaminated on 2.9 to 2.15 (a backward compiled at its
+    first call inherits the kernels of every graph compiled before it), so only the handles that the module's
+    own code lists are looked up.
     """
 
     def __init__(self, frame: FrameDraft, draft: GraphDraft, parsed: Module, post_grad: str) -> None:

@@ -75,8 +75,8 @@ event_decoder = msgspec.json.Decoder(Event)
 def seconds(events: Iterable[Event]) -> dict[str, float]:
     """Exclusive seconds of each phase over one frame's events, in the order they were logged.
 
-    The log gives every event thread 0. A region that ends while a later one is still open ran on another thread:
-    it is closed where it stands and the time stays with its own phase.
+    The log gives every event thread 0. A region that ends while a later one is still open ran on another
+    thread: it is closed where it stands and the time stays with its own phase.
     """
     total = dict.fromkeys(PHASES, 0.0)
     open_regions: list[tuple[str, float, str]] = []

@@ -1,13 +1,13 @@
 """Read what ``TORCH_COMPILE_DEBUG=1`` leaves: a folder a run, and in it one folder a generated module.
 
-    torch_compile_debug/run_2026_…_pid_8611/
-      torchdynamo/debug.log
-      torchinductor/model__0_forward_1.0/  output_code.py  fx_graph_readable.py  fx_graph_transformed.py  ir_*.txt …
+    torch_compile_debug/run_2026_…_pid_8611/ torchdynamo/debug.log torchinductor/model__0_forward_1.0/
+      output_code.py  fx_graph_readable.py  fx_graph_transformed.py  ir_*.txt …
     torch_compile_debug/tlparse/dedicated_log_torch_trace_….log
 
-The last is a structured log, which newer versions (2.13, not 2.9) leave beside the runs; it is read where it is there.
-Without it there are no metrics, guards or times. Each module then becomes the records that the structured log would
-hold, so that everything behind reads one form. Fusion is told by Inductor's nodes before and after.
+The last is a structured log, which newer versions (2.13, not 2.9) leave beside the runs; it is read where it
+is there. Without it there are no metrics, guards or times. Each module then becomes the records that the
+structured log would hold, so that everything behind reads one form. Fusion is told by Inductor's nodes before
+and after.
 """
 
 from __future__ import annotations

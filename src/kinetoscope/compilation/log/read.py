@@ -1,10 +1,11 @@
 """Read torch's structured compile log (what ``TORCH_TRACE`` writes).
 
-A record is one header line, ``V1121 01:48:43.1 PID file:line] {json}``, and an optional payload: the lines that
-follow it, each behind a tab; ``has_payload`` is the payload's md5. Checked on PyTorch 2.5 to 2.15.
+A record is one header line, ``V1121 01:48:43.1 PID file:line] {json}``, and an optional payload: the lines
+that follow it, each behind a tab; ``has_payload`` is the payload's md5. Checked on PyTorch 2.5 to 2.15.
 
-Reading finds the records and checks every payload's md5 without copying the log into Python objects: a payload is
-an offset and a length until somebody asks for it. Whatever cannot be read as it stands is counted, never fatal.
+Reading finds the records and checks every payload's md5 without copying the log into Python objects: a
+payload is an offset and a length until somebody asks for it. Whatever cannot be read as it stands is counted,
+never fatal.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ _context = msgspec.json.Decoder(Context)
 class Record(msgspec.Struct, frozen=True):
     """One record; ``start`` and ``end`` frame its payload in the log, still behind tabs.
 
-    ``kind`` is the header's first key; artifacts carry their name in ``artifact``.
-    ``compile_id`` is how torch writes it: ``0/1``, ``!2/0/1`` under compiled autograd; None outside a compilation.
+    ``kind`` is the header's first key; artifacts carry their name in ``artifact``. ``compile_id`` is how
+    torch writes it: ``0/1``, ``!2/0/1`` under compiled autograd; None outside a compilation.
     """
 
     kind: str
