@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from kinetoscope.compilation.log.sources import load
 from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.sources import load
 from kinetoscope.report.collect.compilation import as_contract
 
 pytest.importorskip("torch")

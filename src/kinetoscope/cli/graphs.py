@@ -59,7 +59,7 @@ def main(arguments: argparse.Namespace) -> int:
     console = standard_output()
     if arguments.against:
         from kinetoscope.compilation.cache_keys import changed
-        from kinetoscope.compilation.log.sources import load as load_logs
+        from kinetoscope.compilation.sources import load as load_logs
         from kinetoscope.report.verbs.cache_keys import print_changes
 
         print_changes(changed(load_logs(arguments.against), compilation), console)

@@ -8,11 +8,12 @@ from types import MappingProxyType
 
 import msgspec
 
-from kinetoscope.compilation import breaks, frames, launchers, recompiles
+from kinetoscope.compilation import breaks, frames, recompiles
 from kinetoscope.compilation.breaks import Occurrence, Place
 from kinetoscope.compilation.fusion import SchedulerLog
-from kinetoscope.compilation.graphs import graph_rows
-from kinetoscope.compilation.launchers import Loaded
+from kinetoscope.compilation.generated import launchers
+from kinetoscope.compilation.generated.graphs import graph_rows
+from kinetoscope.compilation.generated.launchers import Loaded
 from kinetoscope.compilation.log import records
 from kinetoscope.compilation.log.draft import FrameDraft, LogDraft, gather
 from kinetoscope.compilation.log.read import Log

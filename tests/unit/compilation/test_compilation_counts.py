@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.compilation.log.sources import load
 from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.sources import load
 from kinetoscope.report.collect.compilation import as_contract
 
 LOGS = [

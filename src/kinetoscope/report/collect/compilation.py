@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from kinetoscope.compilation import aten, bytecode, guards, module
+from kinetoscope.compilation import aten, bytecode, guards
+from kinetoscope.compilation.generated import module
 from kinetoscope.compilation.model import Compilation
 
 

@@ -12,8 +12,9 @@ from typing import TypeVar
 
 import msgspec
 
-from kinetoscope.compilation import build, fusion, launchers
+from kinetoscope.compilation import build, fusion
 from kinetoscope.compilation.build import Beside, Bytecode
+from kinetoscope.compilation.generated import launchers
 from kinetoscope.compilation.log import read as log
 from kinetoscope.compilation.log.debug_folder import debug_fusion, debug_log, dedicated_logs, is_debug_folder
 from kinetoscope.compilation.log.read import Log

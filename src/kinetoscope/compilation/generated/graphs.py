@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 
-from kinetoscope.compilation import aten, fx, module
+from kinetoscope.compilation import aten, fx
 from kinetoscope.compilation.breaks import RESUMED
 from kinetoscope.compilation.fx import Node
+from kinetoscope.compilation.generated import module
+from kinetoscope.compilation.generated.module import Call, Comment, Definition, Module
 from kinetoscope.compilation.log import records
 from kinetoscope.compilation.log.draft import FrameDraft, GraphDraft
 from kinetoscope.compilation.log.records import KernelInfo
 from kinetoscope.compilation.model import ExternCall, Fusion, Graph, Kernel, SourceLine
-from kinetoscope.compilation.module import Call, Comment, Definition, Module
 
 TRACE_LINE = re.compile(
     r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)\n\s*(?P<code>[^\n]*)'

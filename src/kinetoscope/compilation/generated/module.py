@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kinetoscope.compilation.buffers import Buffers
+from kinetoscope.compilation.generated.buffers import Buffers
 from kinetoscope.compilation.model import CallCost, Row
 
 AOT_ID = re.compile(r"# AOT ID: \['([^']*)'\]")
