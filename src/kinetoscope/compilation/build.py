@@ -186,15 +186,14 @@ class _Made:
 
 
 class _Fusions:
-    """Hands each graph its fusion: by compile id, or, where the text names none, in the order of compilation."""
+    """Hands each graph its fusion: by compile id or, where the text has none, in the order of compilation."""
 
     def __init__(self, scheduler: SchedulerLog, compiled: int) -> None:
         self.waiting: dict[str, list[Fusion]] = {}
         for compile_id, fusion in scheduler.graphs:
             self.waiting.setdefault(compile_id, []).append(fusion)
         unnamed = len(self.waiting.get("", ()))
-        # Each compiled graph begins exactly one first round; another number means that the order cannot be
-        # trusted.
+        # Each compiled graph begins exactly one first round: by another number the order cannot be trusted.
         self.mismatch = unnamed not in (0, compiled)
         if self.mismatch:
             self.waiting.pop("")
@@ -244,10 +243,10 @@ def _occurrences(draft: FrameDraft, frame: Frame) -> Iterable[Occurrence]:
             cost_s=wasted / len(draft.breaks),
             source="artifact",
         )
-    told = [reason for reason in metrics.restart_reasons or () if breaks.looks_like_break(reason)]
+    reasons = [reason for reason in metrics.restart_reasons or () if breaks.looks_like_break(reason)]
     if frame.status == "skipped" and metrics.fail_reason and breaks.looks_like_break(metrics.fail_reason):
-        told.append(metrics.fail_reason)
-    for reason in told:
+        reasons.append(metrics.fail_reason)
+    for reason in reasons:
         failed = reason is metrics.fail_reason
         yield Occurrence(
             frame=frame.index,
@@ -260,7 +259,7 @@ def _occurrences(draft: FrameDraft, frame: Frame) -> Iterable[Occurrence]:
             ),
             explained=breaks.explain(reason),
             skipped_frame=failed,
-            cost_s=wasted / len(told),
+            cost_s=wasted / len(reasons),
             source="metrics",
         )
 
@@ -290,7 +289,7 @@ def _recompilations(draft: FrameDraft, frame: Frame) -> Iterable[Recompilation]:
 
 
 def _merged(rows: list[Recompilation]) -> tuple[Recompilation, ...]:
-    """The same recompilation of the same place (by other ranks, or after a reset) is one row with its count."""
+    """The same recompilation of one place (by other ranks, or after a reset) is one row with its count."""
     merged: dict[tuple[object, ...], Recompilation] = {}
     for row in rows:
         key = (row.compile_id, row.file, row.line, row.reasons)

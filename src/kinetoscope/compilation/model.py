@@ -115,8 +115,7 @@ class GraphBreak(Row, frozen=True, kw_only=True):
     count: int
     cost_s: float
     sources: tuple[str, ...]  # artifact | metrics | counters
-    # What a recording shows where the rest of the function is entered: analysis.break_costs says what each
-    # counts.
+    # What a recording shows where the rest of the function is entered (analysis/compiled/break_costs.py).
     crossings: int | None = None
     idle_us: float | None = None
     eager_launches: int | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
+from kinetoscope.compilation.log.records import Event
 
 PHASES: tuple[str, ...] = (
     "dynamo",
@@ -41,35 +41,6 @@ PHASE_OF = {
     "CUDAGraphNode.record": "cudagraphs",
     "cudagraphify.get_container": "cudagraphs",
 }
-
-
-class Arguments(msgspec.Struct, frozen=True):
-    """The arguments of torch's regions that are read anywhere."""
-
-    compile_id: str | None = None
-    kernel_name: str | None = None
-    # *_template_autotuning
-    autotune_choices_stats: str | None = None
-    autotune_shape: str | None = None
-    autotune_dtypes: str | None = None
-    # automatic_dynamic
-    name: str | None = None
-    dim_changed: int | str | None = None
-    reason: str | None = None
-    cached: str | None = None
-    new: str | None = None
-
-
-class Event(msgspec.Struct, frozen=True):
-    """One chromium event of the log; ``ts`` in microseconds, ``ph`` B(egin), E(nd) or i(nstant)."""
-
-    name: str
-    ts: float = 0.0
-    ph: str = ""
-    args: Arguments | None = None
-
-
-event_decoder = msgspec.json.Decoder(Event)
 
 
 def seconds(events: Iterable[Event]) -> dict[str, float]:

@@ -1,8 +1,9 @@
-"""Find the compile logs in whatever the user names: a file, a folder, a recording, a TORCH_COMPILE_DEBUG folder."""
+"""Find the compile logs in what is named: a file, a folder, a recording, a TORCH_COMPILE_DEBUG folder."""
 
 from __future__ import annotations
 
 import gzip
+import io
 import re
 import zlib
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from kinetoscope.compilation import build, fusion
 from kinetoscope.compilation.build import Beside, Bytecode
 from kinetoscope.compilation.generated import launchers
 from kinetoscope.compilation.log import read as log
-from kinetoscope.compilation.log.debug_folder import debug_fusion, debug_log, dedicated_logs, is_debug_folder
+from kinetoscope.compilation.log.debug_folder import debug_log, dedicated_logs, is_debug_folder
 from kinetoscope.compilation.log.read import Log
 from kinetoscope.compilation.model import Compilation
 from kinetoscope.errors import InputError
@@ -79,7 +80,7 @@ def _find(item: Path) -> tuple[list[tuple[Log, int | None, Beside]], list[Path]]
         return [(log.read(path), rank, _beside(path)) for path, rank in paths if path.is_file()], []
     if is_debug_folder(item):
         logs = [log.read(path) for path in dedicated_logs(item)] or [debug_log(item)]
-        beside = Beside(scheduler=debug_fusion(item) if len(logs) == 1 else build.NO_SCHEDULER)
+        beside = Beside(scheduler=fusion.of_debug_folder(item) if len(logs) == 1 else build.NO_SCHEDULER)
         return [(read, None, beside) for read in logs], []
     candidates = list(_candidates(item))
     logs = [path for path in candidates if log.looks_like_compile_log(path)]
@@ -141,6 +142,5 @@ def _is_scheduler_text(path: Path) -> bool:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8", errors="replace") as file:
-        yield from file  # type: ignore[misc]
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        yield from io.TextIOWrapper(file, encoding="utf-8", errors="replace")

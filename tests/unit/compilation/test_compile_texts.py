@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from kinetoscope.compilation import aten, breaks, bytecode, fusion, fx, guards, recompiles
 from kinetoscope.compilation.breaks import Occurrence, Place
-from kinetoscope.compilation.phases import Arguments, Event, seconds
+from kinetoscope.compilation.log.records import Arguments, Event
+from kinetoscope.compilation.phases import seconds
 
 PRINT_BREAK = """\
 Graph break in user code at /home/user/a.py:14

@@ -95,7 +95,7 @@ class Provenance:
         mapping = log.json(draft.mappings, records.node_mappings) if draft.mappings else None
         self.handle_nodes: dict[str, list[str]] = {
             handle: names
-            for handle, names in ((mapping or {}).get("cppCodeToPost") or {}).items()
+            for handle, names in ((mapping and mapping.handle_nodes) or {}).items()
             if handle in parsed.handles
         }
         traces = log.json(draft.traces, records.stack_traces) if draft.traces else None

@@ -20,11 +20,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
 from kinetoscope.errors import InputError, TooLargeError
+
+Decoded = TypeVar("Decoded")
 
 # A gzip file may unpack to anything; no compile log that anybody recorded comes near this.
 MAX_UNPACKED_BYTES = 8 << 30
@@ -90,7 +92,7 @@ class Log:
     def text(self, record: Record) -> str:
         return self.payload(record).decode("utf-8", "replace")
 
-    def json(self, record: Record, decoder: msgspec.json.Decoder[Any]) -> Any:
+    def json(self, record: Record, decoder: msgspec.json.Decoder[Decoded]) -> Decoded | None:
         """The payload decoded, or None where it is not the JSON that ``decoder`` expects."""
         try:
             return decoder.decode(self.payload(record))
