@@ -139,6 +139,9 @@ class Run(runs.Run):
 
         Args:
             after: a run of the program with a change: what it saved then stands beside what was predicted.
+
+        Raises:
+            InputError: one of them lacks what only recordings have: the time of steps without the profiler.
         """
         from kinetoscope.findings.proof.measured import proofs
         from kinetoscope.report.collect.build import finding_rows
