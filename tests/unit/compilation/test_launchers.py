@@ -1,4 +1,4 @@
-"""Registers and spills: read off Inductor's autotuners as they are made, and given to the kernels of the log."""
+"""Registers and spills: read off Inductor's autotuners as they are made, given to the kernels of the log."""
 
 from __future__ import annotations
 
