@@ -18,7 +18,7 @@ from kinetoscope.errors import UsageError
 if TYPE_CHECKING:
     import polars as pl
 
-    from kinetoscope.compilation.model import Compilation
+    from kinetoscope.report.document.compilation import Compilation
     from kinetoscope.report.document.report import FindingRow, Report
 
 
@@ -33,7 +33,8 @@ class Run(runs.Run):
     Args:
         traces: the tables as the files have them (``kinetoscope.trace.schema``), in integer nanoseconds.
         manifest: what a recording says of its program; None for a bare trace.
-        compilation: what the compile log says; None without one.
+        compilation: the compile log, None without one. ``compilation.texts[0, "dynamo"].read()`` is a large
+            text of frame 0: its graphs, guards, bytecode.
         folder: the recording; None for a bare trace.
         unread: what stands in a folder of traces and is none, and why.
         inputs: the paths as they were given.
@@ -151,15 +152,17 @@ class Run(runs.Run):
     def graphs(self) -> Compilation | None:
         """What torch.compile did, each piece with its time on the device; None without a compile log.
 
-        Returns:
-            Rows: ``frames``, ``graph_breaks``, ``recompilations``, ``failures``, ``graphs``, ``kernels``,
-            ``autotune`` (``kinetoscope.compilation.model``); device columns are null where no trace stands
-            beside the log. Without a log, ``table("graphs")`` has what the trace shows of compiled graphs.
+        Rows: ``frames``, ``graph_breaks``, ``recompilations``, ``failures``, ``graphs``, ``kernels``,
+        ``source_lines``, … Device columns are null where no trace stands beside the log. Without a log,
+        ``table("graphs")`` has what the trace shows of compiled graphs.
         """
+        if self.compilation is None:
+            return None
         from kinetoscope.analysis.compiled.join import join
+        from kinetoscope.report.collect.compilation import as_document
 
-        joined = join(self) if any(trace.source.events for trace in self.traces) else None
-        return joined.compilation if joined else self.compilation
+        has_events = any(trace.source.events for trace in self.traces)
+        return as_document(self.compilation, join(self) if has_events else None)
 
     def query(self, sql: str) -> pl.DataFrame:
         """The rows that one SELECT (Polars' SQL) finds in the tables that ``kinetoscope query --tables``

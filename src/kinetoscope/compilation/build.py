@@ -16,7 +16,7 @@ from kinetoscope.compilation.generated.graphs import graph_rows
 from kinetoscope.compilation.generated.launchers import Loaded
 from kinetoscope.compilation.log import records
 from kinetoscope.compilation.log.draft import FrameDraft, LogDraft, gather
-from kinetoscope.compilation.log.read import Log
+from kinetoscope.compilation.log.read import Log, Text, held
 from kinetoscope.compilation.log.records import Metrics
 from kinetoscope.compilation.model import (
     Autotune,
@@ -29,8 +29,6 @@ from kinetoscope.compilation.model import (
     Kernel,
     LogSource,
     Recompilation,
-    Text,
-    held,
 )
 
 NO_SCHEDULER = SchedulerLog((), ())

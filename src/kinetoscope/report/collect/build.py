@@ -27,6 +27,7 @@ from kinetoscope.findings.registry import find
 from kinetoscope.report.collect import pace
 from kinetoscope.report.collect.timings import timings
 from kinetoscope.report.document import report as document
+from kinetoscope.report.document.compilation import Compilation
 from kinetoscope.trace.workers import cores
 
 # From so many events on, two analyses at a time would take half a gigabyte more, and on few cores gain nothing.
@@ -296,12 +297,12 @@ def _finding(finding: Finding, measured: Measured | None) -> document.FindingRow
     )
 
 
-def _compilation(run: Run) -> dict[str, Any] | None:
+def _compilation(run: Run) -> Compilation | None:
     if run.compilation is None:
         return None
-    from kinetoscope.report.collect.compilation import as_contract  # with it comes what reads compile logs
+    from kinetoscope.report.collect.compilation import as_document  # with it comes what reads compile logs
 
-    return as_contract(run.compilation, join(run))
+    return as_document(run.compilation, join(run))
 
 
 def _health(run: Run) -> document.Health:

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from kinetoscope.report.document.compilation import Compilation
+
 SCHEMA = "kinetoscope.report/1"
 
 
@@ -338,6 +340,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     memory: list[MemoryRow] = []
     allocator: list[AllocatorRow] = []
     graphs: list[GraphRow] = []
-    compilation: dict[str, Any] | None = None
+    compilation: Compilation | None = None
     unread: list[str] = []
     """What stands in the folder or recording and cannot be read, and why."""

@@ -75,7 +75,7 @@ def _template() -> Template:
         "colour": palette.category,
         "printable": names.printable,
         "devices_of": bars.devices_of,
-        "place": compiled_page.place,
+        **compiled_page.FILTERS,
     }
     environment.filters.update(filters)
     return environment.get_template("report.html")

@@ -71,21 +71,19 @@ def timing(report: Report) -> str | None:
 
 def compilation(report: Report) -> str | None:
     """What torch.compile did, in one line; None when the input has no compile log."""
-    if report.compilation is None:
-        return None
     facts = report.compilation
-    frames = facts.get("frames", [])
-    breaks = sum(row.get("count", 1) for row in facts.get("graph_breaks", []))
+    if facts is None:
+        return None
     parts = [
-        numbers.count(len(frames), "frame"),
-        numbers.count(breaks, "graph break"),
-        numbers.count(len(facts.get("recompilations", [])), "recompilation"),
+        numbers.count(len(facts.frames), "frame"),
+        numbers.count(sum(row.count for row in facts.graph_breaks), "graph break"),
+        numbers.count(len(facts.recompilations), "recompilation"),
     ]
-    if failures := facts.get("failures", []):
-        parts.append(numbers.count(len(failures), "failure"))
-    if seconds := sum(row.get("compile_s") or 0.0 for row in frames):
-        parts.append(f"{numbers.time(seconds * 1e6)} compiling")
-    share = facts.get("coverage", {}).get("compiled_share_of_device_time")
+    if facts.failures:
+        parts.append(numbers.count(len(facts.failures), "failure"))
+    if facts.compile_s:
+        parts.append(f"{numbers.time(facts.compile_s * 1e6)} compiling")
+    share = facts.coverage.compiled_share_of_device_time
     if share is not None:
         parts.append(f"{numbers.percent(share)} of GPU time in compiled graphs")
     return "torch.compile: " + " · ".join(parts)

@@ -1,14 +1,8 @@
-"""How places, frames and sections of a compilation are written on the terminal."""
+"""How pieces of a compilation are called: by their place in the program, by their id."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from rich.console import RenderableType
-from rich.padding import Padding
-from rich.text import Text
-
-from kinetoscope.compilation.model import Frame
+from kinetoscope.report.document.compilation import Frame
 from kinetoscope.report.words import names
 
 
@@ -24,12 +18,3 @@ def frame_name(frame: Frame) -> str:
     """``0/0``, and what tells it apart from others of that id."""
     after = f"·{frame.generation + 1}" if frame.generation else ""
     return f"{frame.compile_id}{after}" + (f" rank {frame.rank}" if frame.rank else "")
-
-
-def heading(title: str, basis: str = "") -> Iterable[RenderableType]:
-    yield Text()
-    yield Text.assemble((title, "bold"), (f"  {basis}" if basis else "", "dim"))
-
-
-def aside(text: str, style: str = "dim", indent: int = 4) -> RenderableType:
-    return Padding(Text(names.plain(text), style=style), (0, 0, 0, indent))

@@ -8,10 +8,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.compilation.model import Compilation, GraphBreak
-from kinetoscope.report.pages.table import rest
-from kinetoscope.report.verbs.compiled_parts import aside, heading, place
+from kinetoscope.report.document.compilation import Compilation, GraphBreak
+from kinetoscope.report.pages.table import aside, heading, rest
 from kinetoscope.report.words import names
+from kinetoscope.report.words.compiled import place
 
 BREAKS = 6
 RECOMPILATIONS = 6
@@ -71,7 +71,7 @@ def breaks(compilation: Compilation) -> Iterable[RenderableType]:
 
 
 def _crossed(row: GraphBreak) -> str:
-    """How often it was crossed, and the launches that took: ``crossed 12 times, 24 extra launches (8 a step; …)``."""
+    """How often it was crossed, and what that took: ``crossed 12 times, 24 extra launches (8 a step; …)``."""
     text = f"crossed {numbers.count(row.crossings or 0, 'time')}, "
     if row.eager_launches is None:
         return f"{text}extra launches not known"

@@ -1,4 +1,4 @@
-"""What changed in the graphs' cache keys, on the terminal."""
+"""What changed in the graphs' cache keys, on the terminal: ``kinetoscope graphs --against``."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from rich.console import Console
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.compilation.cache_keys import GraphChange
-from kinetoscope.report.verbs.compiled_parts import aside
+from kinetoscope.report.document.compilation import KeyChange
+from kinetoscope.report.pages.table import aside
 from kinetoscope.report.words import names
 
 COMPONENTS = 12
 LONGEST = 160
 
 
-def print_changes(changes: Sequence[GraphChange], console: Console) -> None:
+def print_key_changes(changes: Sequence[KeyChange], console: Console) -> None:
     """One paragraph a graph: the components that differ, before and after."""
     if not changes:
         console.print(Text("Every graph that both logs hold has the same cache key in both.", style="green"))
@@ -30,7 +30,8 @@ def print_changes(changes: Sequence[GraphChange], console: Console) -> None:
             console.print(aside(f"- {_value(change.before)}", "red"))
             console.print(aside(f"+ {_value(change.after)}", "green"))
         if len(graph.changes) > COMPONENTS:
-            console.print(aside(f"… and {numbers.count(len(graph.changes) - COMPONENTS, 'component')} more"))
+            more = numbers.count(len(graph.changes) - COMPONENTS, "component")
+            console.print(aside(f"… and {more} more"))
 
 
 def _value(text: str | None) -> str:

@@ -1,26 +1,32 @@
-"""What torch.compile did, as a screenful of terminal."""
+"""``kinetoscope graphs``: what torch.compile did, as a screenful of terminal."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
 
+from msgspec import UNSET
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.analysis.compiled.join import Joined
-from kinetoscope.analysis.compiled.sums import LineTime
-from kinetoscope.compilation.model import Compilation, Frame, Graph, Kernel
-from kinetoscope.report.pages.table import Name, columns, heads, rest
-from kinetoscope.report.verbs.compiled_parts import frame_name, heading, place
-from kinetoscope.report.verbs.compiled_trouble import breaks, failures, limits, recompilations
+from kinetoscope.report.document.compilation import (
+    Compilation,
+    Frame,
+    Graph,
+    Kernel,
+    LineTime,
+    Matched,
+)
+from kinetoscope.report.pages.table import Name, columns, heading, heads, rest
+from kinetoscope.report.verbs.graph_troubles import breaks, failures, limits, recompilations
 from kinetoscope.report.words import names, palette
+from kinetoscope.report.words.compiled import frame_name, place
 
 FRAMES = 12
 GRAPHS = 10
 KERNELS = 12
-# Values that a thread may keep in local memory before it is worth a word: sine and cosine have room of their own there.
+# Values that a thread may keep in local memory before it is worth a word: sine and cosine have room there.
 SCRATCH = 16
 LINES = 8
 CHOICES = 5
@@ -29,22 +35,17 @@ _STATUS = {"ok": "green", "failed": "bold red", "skipped": "yellow", "unfinished
 _PHASES = ("dynamo", "aot", "inductor", "codegen", "triton", "autotune", "backward")
 
 
-def print_overview(
-    compilation: Compilation, joined: Joined | None, inputs: Sequence[str], console: Console
-) -> None:
+def print_overview(compilation: Compilation, inputs: Sequence[str], console: Console) -> None:
     """Print what happened, the loudest first, and the command worth typing next."""
-    shown = joined.compilation if joined else compilation
-    console.print(Group(*_sections(shown, joined, inputs)), markup=False, crop=False)
+    console.print(Group(*_sections(compilation, inputs)), markup=False, crop=False)
 
 
-def _sections(
-    compilation: Compilation, joined: Joined | None, inputs: Sequence[str]
-) -> Iterable[RenderableType]:
+def _sections(compilation: Compilation, inputs: Sequence[str]) -> Iterable[RenderableType]:
     yield Text(_title(compilation), style="bold")
     for note in compilation.notes:
         yield Text(f"⚠ {names.plain(note)}", style="yellow")
-    if joined:
-        yield from _coverage(joined)
+    if compilation.join is not UNSET:
+        yield from _coverage(compilation, compilation.join)
     yield from limits(compilation)
     yield from failures(compilation)
     yield from _frames(compilation)
@@ -52,10 +53,10 @@ def _sections(
     yield from recompilations(compilation)
     yield from _graphs(compilation)
     yield from _kernels(compilation)
-    if joined:
-        yield from _lines(joined)
+    if compilation.source_lines is not UNSET:
+        yield from _lines(compilation.source_lines)
     yield from _autotune(compilation)
-    yield from _next(compilation, inputs, joined)
+    yield from _next(compilation, inputs)
 
 
 def _title(compilation: Compilation) -> str:
@@ -67,33 +68,33 @@ def _title(compilation: Compilation) -> str:
         numbers.count(len(compilation.graphs), "graph"),
         numbers.count(len(compilation.kernels), "generated kernel"),
     ]
-    if seconds := sum(frame.compile_s for frame in compilation.frames):
-        facts.append(f"{numbers.time(seconds * 1e6)} compiling")
+    if compilation.compile_s:
+        facts.append(f"{numbers.time(compilation.compile_s * 1e6)} compiling")
     return " · ".join(facts)
 
 
-def _coverage(joined: Joined) -> Iterable[RenderableType]:
-    share = joined.coverage["compiled_share_of_device_time"]
+def _coverage(compilation: Compilation, matched: Matched) -> Iterable[RenderableType]:
+    share = compilation.coverage.compiled_share_of_device_time
     if share is None:
         yield Text(
             "The trace holds no device work: what the pieces cost on the device is not known.", style="yellow"
         )
         return
-    replayed = joined.coverage["cudagraph_share_of_device_time"] or 0.0
+    replayed = compilation.coverage.cudagraph_share_of_device_time or 0.0
     yield Text(
-        f"{numbers.percent(share)} of device time ran in compiled graphs, {numbers.percent(1 - share)} outside; "
-        f"{numbers.percent(replayed)} was launched by CUDA graphs."
+        f"{numbers.percent(share)} of device time ran in compiled graphs, {numbers.percent(1 - share)} "
+        f"outside; {numbers.percent(replayed)} was launched by CUDA graphs."
     )
-    made = joined.matched["generated_us"]
-    if made:
+    if total := matched.generated_us:
         yield Text(
-            f"Of {numbers.time(made)} in generated kernels, {numbers.percent(joined.matched['to_aten_ops_us'] / made)} "
-            f"is traced to graph and ops, {numbers.percent(joined.matched['to_source_us'] / made)} to source lines.",
+            f"Of {numbers.time(total)} in generated kernels, "
+            f"{numbers.percent(matched.to_aten_ops_us / total)} is traced to graph and ops, "
+            f"{numbers.percent(matched.to_source_us / total)} to source lines.",
             style="dim",
         )
-    for row in joined.matched["unknown_graphs"][:3]:
-        text = f"graph {row['hash'][:12]}… ran {numbers.time(row['device_time_us'])} and is not in the compile log"
-        yield Text(f"⚠ {text}", style="yellow")
+    for row in matched.unknown_graphs[:3]:
+        time = numbers.time(row.device_time_us)
+        yield Text(f"⚠ graph {row.hash[:12]}… ran {time} and is not in the compile log", style="yellow")
 
 
 def _frames(compilation: Compilation) -> Iterable[RenderableType]:
@@ -116,7 +117,7 @@ def _frames(compilation: Compilation) -> Iterable[RenderableType]:
     yield table
     yield from rest(len(compilation.frames) - FRAMES, "compilation")
     yield from _backends(frames)
-    cache = compilation.fx_cache
+    cache = compilation.cache.fx
     if cache.hit or cache.miss or cache.bypass:
         yield Text(f"graph cache: {cache.hit} hit, {cache.miss} missed, {cache.bypass} bypassed", style="dim")
 
@@ -194,7 +195,7 @@ def _kernels(compilation: Compilation) -> Iterable[RenderableType]:
         table.add_row(
             Name(kernel.name),
             Text(f"{kernel.compile_id} {kernel.direction}"),
-            Name(source(kernel)),
+            Name(_source(kernel)),
             *(
                 _kernel_times(kernel, rated=rated)
                 if timed
@@ -226,14 +227,14 @@ def _percent(share: float | None) -> str:
 
 
 def _of_peak(row: Graph | LineTime) -> str:
-    """The share of the device's peak, with ``~`` where a tenth or more of the row's device time has no known cost."""
+    """The share of the device's peak; ``~`` where a tenth or more of its device time has no known cost."""
     if row.speed_of_light is None or not row.costed_us:
         return "–"
     part = "" if row.costed_us > 0.9 * (row.device_time_us or 0.0) else "~"
     return f"{part}{numbers.percent(row.speed_of_light)}"
 
 
-def source(kernel: Kernel) -> str:
+def _source(kernel: Kernel) -> str:
     """The first line it computes, and how many more."""
     if not kernel.source:
         return "–"
@@ -241,16 +242,16 @@ def source(kernel: Kernel) -> str:
     return place(first.file, first.line) + (f" +{len(others)}" if others else "")
 
 
-def _lines(joined: Joined) -> Iterable[RenderableType]:
-    if not joined.source_lines:
+def _lines(lines: Sequence[LineTime]) -> Iterable[RenderableType]:
+    if not lines:
         return
     yield from heading(
         "Source lines", "device time of the kernels that compute the line; fused ones count for each"
     )
-    rated = any(row.costed_us for row in joined.source_lines)
+    rated = any(row.costed_us for row in lines)
     table = columns("left", "left*", *("right",) * (3 + rated))
     heads(table, "line", "code", "device time", "share", *(["of peak"] if rated else []), "kernels")
-    for row in joined.source_lines[:LINES]:
+    for row in lines[:LINES]:
         table.add_row(
             Text(place(row.file, row.line)),
             Name(row.code),
@@ -260,7 +261,7 @@ def _lines(joined: Joined) -> Iterable[RenderableType]:
             Text(str(row.kernels)),
         )
     yield table
-    yield from rest(len(joined.source_lines) - LINES, "line")
+    yield from rest(len(lines) - LINES, "line")
 
 
 def _autotune(compilation: Compilation) -> Iterable[RenderableType]:
@@ -287,7 +288,7 @@ def _milliseconds(value: float | None) -> str:
     return "–" if value is None else numbers.time(value * 1000)
 
 
-def _next(compilation: Compilation, inputs: Sequence[str], joined: Joined | None) -> Iterable[RenderableType]:
+def _next(compilation: Compilation, inputs: Sequence[str]) -> Iterable[RenderableType]:
     quoted = " ".join(shlex.quote(item) for item in inputs)
     commands: list[tuple[str, str]] = []
     if compilation.kernels:
@@ -300,7 +301,7 @@ def _next(compilation: Compilation, inputs: Sequence[str], joined: Joined | None
         commands.append(
             (f"kinetoscope graphs {quoted} --frame {worst.compile_id} --guards", "what it relies on")
         )
-    if compilation.graphs and joined is None:
+    if compilation.graphs and compilation.join is UNSET:
         commands.append((f"kinetoscope graphs {quoted} TRACE", "what each piece costs on the device"))
     yield from heading("Next") if commands else ()
     for line, shows in commands:
