@@ -1,9 +1,10 @@
-"""CONTRIBUTING.md is the map: whatever it names is there, every room is on it, and no room is a crowd."""
+"""CONTRIBUTING.md is the map: what it names is there, every room is on it, and no room is a crowd."""
 
 from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +41,14 @@ ERRANDS = {
 def test_every_path_that_it_names_is_there() -> None:
     named = re.findall(r"`([\w./-]+(?:/|\.py|\.md))`", MAP)
     assert len(named) > len(FOLDERS)
+    assert not [path for path in named if not (ROOT / path).exists() and not (SOURCE / path).exists()]
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))], ids=lambda page: page.stem
+)
+def test_every_module_that_a_page_names_is_there(page: Path) -> None:
+    named = re.findall(r"`([a-z0-9_]+/[a-z0-9_/]+\.py)\b", page.read_text())
     assert not [path for path in named if not (ROOT / path).exists() and not (SOURCE / path).exists()]
 
 

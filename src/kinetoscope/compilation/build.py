@@ -44,7 +44,7 @@ class Bytecode(msgspec.Struct, frozen=True, kw_only=True):
     modified: str
 
 
-class Beside(msgspec.Struct, frozen=True, kw_only=True):
+class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
     """What a recording keeps beside a rank's log."""
 
     scheduler: SchedulerLog = NO_SCHEDULER
@@ -53,16 +53,16 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
     loaded: tuple[Loaded, ...] = ()
 
 
-def build(logs: Iterable[tuple[Log, int | None, Beside]]) -> Compilation:
+def build(logs: Iterable[tuple[Log, int | None, Sidecar]]) -> Compilation:
     """One Compilation of all ranks' logs, each with its rank where that is known from outside."""
-    made = _Made()
-    for log, rank, beside in logs:
+    rows = _Rows()
+    for log, rank, sidecar in logs:
         draft = gather(log, rank)
-        made.take(draft, beside)
-    return made.compilation()
+        rows.take(draft, sidecar)
+    return rows.compilation()
 
 
-class _Made:
+class _Rows:
     def __init__(self) -> None:
         self.torch: str | None = None
         self.sources: list[LogSource] = []
@@ -82,7 +82,7 @@ class _Made:
         self.modules: dict[int, Text] = {}
         self.cache_records: dict[int, Text] = {}
 
-    def take(self, draft: LogDraft, beside: Beside) -> None:
+    def take(self, draft: LogDraft, sidecar: Sidecar) -> None:
         log = draft.log
         self.torch = self.torch or draft.torch or _version(draft)
         self.sources.append(
@@ -95,16 +95,16 @@ class _Made:
             )
         )
         for group in ("graph_break", "unimplemented"):
-            self.counters.update(beside.counters.get(group) or {})
+            self.counters.update(sidecar.counters.get(group) or {})
         function_of = {
             f.compile_id.rpartition("/")[0]: f.metrics
             for f in draft.frames
             if f.metrics and f.metrics.co_name
         }
-        skips = {compile_id or "": why for compile_id, why in beside.scheduler.cudagraph_skips}
-        _add_bytecode(draft, beside.bytecode)
+        skips = {compile_id or "": why for compile_id, why in sidecar.scheduler.cudagraph_skips}
+        _add_bytecode(draft, sidecar.bytecode)
         fusions = _Fusions(
-            beside.scheduler, sum(g.cache != "hit" for frame in draft.frames for g in frame.graphs)
+            sidecar.scheduler, sum(g.cache != "hit" for frame in draft.frames for g in frame.graphs)
         )
         if fusions.mismatch:
             self.notes.append(
@@ -115,7 +115,7 @@ class _Made:
             if not frame_draft.started and frame_draft.metrics is None and not frame_draft.graphs:
                 continue  # only events of a compilation whose records were cut off
             self._take_frame(frame_draft, draft, function_of, skips, fusions)
-        self.kernels[first:] = launchers.fill(self.kernels[first:], beside.loaded)
+        self.kernels[first:] = launchers.fill(self.kernels[first:], sidecar.loaded)
 
     def _take_frame(
         self,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import NoReturn
@@ -48,7 +47,7 @@ def read(path: str | Path, *, rank: int | None = None, progress: Progress | None
 
 def _read(path: Path, progress: Progress | None) -> Trace:
     size = path.stat().st_size if path.is_file() else 0
-    moved = None if progress is None else partial(_tell, progress, size)
+    moved: Callable[[int], None] | None = None if progress is None else lambda at: progress(at, size)
     with closing(open_supply(path, moved)) as supply:
         start = supply.window(0, 1 << 16)
         cutter = Cutter(supply)
@@ -91,10 +90,6 @@ def _read(path: Path, progress: Progress | None) -> Trace:
             metadata=MappingProxyType(metadata),
         )
     )
-
-
-def _tell(progress: Progress, size: int, at: int) -> None:
-    progress(at, size)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from kinetoscope.trace.columns import Alphabet, Meaning, array, split, unpacked
 from kinetoscope.trace.decoding.events import ABSENT, DEVICE_KINDS
 from kinetoscope.trace.decoding.layouts import TABLES
 from kinetoscope.trace.decoding.packing import Batch, Codes
-from kinetoscope.trace.threads import beside
+from kinetoscope.trace.threads import on_thread
 from kinetoscope.trace.tree import nested, sorted_by_lane
 
 _DAY_NS, _FAR = 86_400_000_000_000, 100
@@ -83,7 +83,7 @@ class Assembly:
             pl.Series("pid", [pid for pid, _ in self._lanes], pl.String),
             pl.Series("tid", [tid for _, tid in self._lanes], pl.String),
         )
-        host = beside(
+        host = on_thread(
             _host, [frames.pop(name) for name in ("ops", "calls", "python") if name in frames], meaning
         )
         labels = meaning.table(frames.pop("labels", None))

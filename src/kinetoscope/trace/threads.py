@@ -20,7 +20,7 @@ def on_threads(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Re
         return list(threads.map(work, items))
 
 
-def beside(
+def on_thread(
     work: Callable[Arguments, Result], *args: Arguments.args, **keywords: Arguments.kwargs
 ) -> Future[Result]:
     """Started on a thread of its own."""
