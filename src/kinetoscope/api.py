@@ -14,12 +14,12 @@ from msgspec import Struct, structs, to_builtins
 from kinetoscope import numbers
 from kinetoscope.analysis import run as runs
 from kinetoscope.errors import UsageError
+from kinetoscope.report import document
+from kinetoscope.report.document.compilation import Compilation
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from kinetoscope.report.document.compilation import Compilation
-    from kinetoscope.report.document.report import FindingRow, Report
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -27,8 +27,8 @@ class Run(runs.Run):
     """One run of a program as it was recorded: every rank's trace, and whatever else is known of it.
 
     Methods that give tables give Polars frames. Their columns are those of the report's JSON, with the units
-    in their names: ``_us`` is microseconds, ``share_of_…`` and ``…_fraction`` are fractions of one. The
-    report is computed when something of it is first asked for, and kept.
+    in their names: ``_us`` is microseconds, ``share_of_…`` and ``…_fraction`` are fractions of one. What is
+    computed for one answer is kept for the next.
 
     Args:
         traces: the tables as the files have them (``kinetoscope.trace.schema``), in integer nanoseconds.
@@ -52,7 +52,7 @@ class Run(runs.Run):
         ]
         return f"<Run of {' '.join(self.inputs)}: {', '.join(known)}>"
 
-    def report(self) -> Report:
+    def report(self) -> document.Report:
         """Everything that a report shows, as one struct: the document that its JSON is written from."""
         return self._report
 
@@ -93,29 +93,37 @@ class Run(runs.Run):
         Raises:
             UsageError: nothing is summed by that, or no kernel is of that category.
         """
-        from kinetoscope.report.verbs.kernels import ListingRow, listing
+        from kinetoscope.report.collect import kernels
 
-        rows = listing(self, by, category).rows
+        rows = kernels.listing(self, by, category).rows
         if by != "kernel":
-            return _frame(rows, ListingRow)
-        table = self.table("kernels")
+            return _frame(rows, document.ListingRow)
+        table = _frame(kernels.kernels(self), document.KernelRow)
         return table if category is None else table.filter(category=category)
 
     def ops(self) -> pl.DataFrame:
         """The operators as torch's ``key_averages()`` counts them, most device time first."""
-        return self.table("ops")
+        from kinetoscope.report.collect import kernels
+
+        return _frame(kernels.ops(self), document.OpRow)
 
     def steps(self) -> pl.DataFrame:
         """Every recorded step of every rank: when, how long, how busy its device, how many launches."""
-        return self.table("steps")
+        from kinetoscope.report.collect import steps
+
+        return _frame(steps.steps(self), document.StepRow)
 
     def devices(self) -> pl.DataFrame:
         """Every device: how busy it was in the window of the recorded steps, and with what."""
-        return self.table("devices")
+        from kinetoscope.report.collect import devices
+
+        return _frame(devices.devices(self), document.DeviceRow)
 
     def idle(self) -> pl.DataFrame:
         """Why each device was idle, longest first."""
-        return self.table("idle")
+        from kinetoscope.report.collect import devices
+
+        return _frame(devices.idle(self), document.IdleRow)
 
     def table(self, name: str) -> pl.DataFrame:
         """Any table of the report: ``categories``, ``graphs``, ``step_times``, ``launching``, ``memory``, …
@@ -123,11 +131,9 @@ class Run(runs.Run):
         Raises:
             UsageError: it has no table of that name; the message lists those it has.
         """
-        from kinetoscope.report.document.report import Report
-
         tables = {
             field.name: row
-            for field in structs.fields(Report)
+            for field in structs.fields(document.Report)
             for row in get_args(field.type)
             if get_origin(field.type) is list and issubclass(row, Struct)
         }
@@ -135,7 +141,7 @@ class Run(runs.Run):
             raise UsageError(f"the report has no table {name!r}", mend=f"one of: {', '.join(tables)}")
         return _frame(getattr(self.report(), name), tables[name])
 
-    def findings(self, after: runs.Run | None = None) -> list[FindingRow]:
+    def findings(self, after: runs.Run | None = None) -> list[document.FindingRow]:
         """What is slow, why, and what to change: those that save most first.
 
         Args:
@@ -144,10 +150,9 @@ class Run(runs.Run):
         Raises:
             InputError: one of them lacks what only recordings have: the time of steps without the profiler.
         """
-        from kinetoscope.findings.proof.measured import proofs
-        from kinetoscope.report.collect.build import finding_rows
+        from kinetoscope.report.collect.findings import listing
 
-        return finding_rows(self, proofs(self, after))
+        return listing(self, after).findings
 
     def graphs(self) -> Compilation | None:
         """What torch.compile did, each piece with its time on the device; None without a compile log.
@@ -176,8 +181,8 @@ class Run(runs.Run):
         return query(self, sql)
 
     @cached_property
-    def _report(self) -> Report:
-        from kinetoscope.report.collect.build import build
+    def _report(self) -> document.Report:
+        from kinetoscope.report.collect.report import build
 
         return build(self)
 

@@ -26,14 +26,14 @@ ERRANDS = {
     "a statistic": "bench/measure/statistics.py",
     "a rule": "findings/rules/",
     "a renderer": "report/pages/",
-    "a row or column of the document": "report/document/report.py",
+    "a row or column of the document": "report/document/",
     "a verb": "cli/",
     "a listing": "report/verbs/",
     "a device": "hardware/table.py",
     "a column or table of a trace": "trace/schema.py",
     "a fact of the compile log": "compilation/log/records.py",
     "a sign of where steps begin": "capture/steps/sources.py",
-    "a phase of recording": "capture/recorder/machine.py",
+    "a phase of recording": "capture/recorder/phases.py",
     "a setting to tune": "bench/tune/settings.py",
 }
 

@@ -15,14 +15,14 @@ import msgspec
 from kinetoscope.bench.tune.inject import difference
 from kinetoscope.bench.tune.rows import Tuning, conclude
 from kinetoscope.bench.tune.settings import Setting, with_program
-from kinetoscope.bench.tune.trial import Order, Report
+from kinetoscope.bench.tune.trial import TrialRequest, TrialResult
 from kinetoscope.bench.worker import environment
 from kinetoscope.errors import ProgramError
 
-Launch = Callable[[Order, Sequence[str], Mapping[str, str]], Report]
+Launch = Callable[[TrialRequest, Sequence[str], Mapping[str, str]], TrialResult]
 
 
-def run_trial(order: Order, words: Sequence[str], extra: Mapping[str, str]) -> Report:
+def run_trial(order: TrialRequest, words: Sequence[str], extra: Mapping[str, str]) -> TrialResult:
     """One trial in a process of its own; what the program prints goes to stderr."""
     home = Path(order.result).parent
     path = home / "order.json"
@@ -34,8 +34,8 @@ def run_trial(order: Order, words: Sequence[str], extra: Mapping[str, str]) -> R
         stdout=sys.stderr,
     )
     if not Path(order.result).exists():
-        return Report(error=f"the process ended with status {status}")
-    return msgspec.json.decode(Path(order.result).read_bytes(), type=Report)
+        return TrialResult(error=f"the process ended with status {status}")
+    return msgspec.json.decode(Path(order.result).read_bytes(), type=TrialResult)
 
 
 def tune_program(
@@ -64,11 +64,11 @@ def tune_program(
         ProgramError: the program fails in eager mode, or has no steps.
     """
     order = random.Random(seed)
-    reports: dict[str, list[Report]] = {}
+    reports: dict[str, list[TrialResult]] = {}
     outputs: dict[str, Path] = {}
     with tempfile.TemporaryDirectory(prefix="kinetoscope-tune-") as folder:
 
-        def trial(setting: Setting, number: int, compile_module: str | None) -> Report:
+        def trial(setting: Setting, number: int, compile_module: str | None) -> TrialResult:
             progress(f"round {number + 1}/{rounds}: {setting.label}")
             mine = reports.setdefault(setting.label, [])
             home = Path(folder, str(list(reports).index(setting.label)))
@@ -76,7 +76,7 @@ def tune_program(
             outputs[setting.label] = home / "outputs.pt"
             mine.append(
                 launch(
-                    Order(
+                    TrialRequest(
                         setting=setting,
                         result=str(home / "result.json"),
                         outputs=str(outputs[setting.label]),
@@ -111,7 +111,7 @@ def tune_program(
     return msgspec.structs.replace(found, command=(*(("-m",) if module else ()), *words))
 
 
-def _usable(report: Report, words: Sequence[str]) -> None:
+def _usable(report: TrialResult, words: Sequence[str]) -> None:
     if report.error is not None:
         raise ProgramError(
             f"the program fails without any compiler: {report.error}",

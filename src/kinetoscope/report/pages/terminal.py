@@ -8,7 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.report.document.report import Report
+from kinetoscope.report.document import Report
 from kinetoscope.report.pages.table import Name, Prose, columns, heads, rest
 from kinetoscope.report.words import bars, headline, names, pace_lines, palette
 from kinetoscope.report.words.bars import Bar
