@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Run(runs.Run):
     """One run of a program as it was recorded: every rank's trace, and whatever else is known of it.
