@@ -24,7 +24,7 @@ from typing import TypeVar
 import msgspec
 
 from kinetoscope.compilation.log import read as log
-from kinetoscope.compilation.log.sources import load
+from kinetoscope.compilation.sources import load
 from kinetoscope.report.collect.compilation import as_document
 
 Result = TypeVar("Result")

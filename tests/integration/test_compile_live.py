@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kinetoscope.compilation.log.sources import load
 from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.sources import load
 from kinetoscope.report.document import compilation as document
 
 pytest.importorskip("torch")

@@ -53,7 +53,7 @@ def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
     Raises:
         InputError: an input cannot be used; the message says why.
     """
-    from kinetoscope.compilation.log import sources
+    from kinetoscope.compilation import sources
 
     def read(path: Path, rank: int | None = None) -> Trace:
         from kinetoscope.trace.read import read

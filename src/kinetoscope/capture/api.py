@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from contextlib import ContextDecorator
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
@@ -29,7 +30,7 @@ class profile(ContextDecorator):
             for batch in loader:
                 train(batch)
                 p.step()            # optional: without it steps are found as `run` finds them
-        print(p.recording)
+        p.run.kernels()             # what kinetoscope.load(p.recording) gives
 
     As a decorator it records the first call of the function, and lets later ones run as they are. Inside a
     program that ``kinetoscope run`` records already it records nothing itself; ``step()`` then marks the
@@ -90,6 +91,23 @@ class profile(ContextDecorator):
         self._session: ProcessRecording | None = None
         self._outer: ProcessRecording | None = None
         self._world = 1
+        self._ended = False
+
+    @cached_property
+    def run(self) -> kinetoscope.Run:
+        """The recording, read: ``kinetoscope.load(p.recording)``, kept.
+
+        Raises:
+            UsageError: it has not ended; what ``kinetoscope run`` records ends with the program.
+            InputError: nothing in it can be read.
+        """
+        if self.recording is None or not self._ended:
+            raise UsageError(
+                "the recording has not ended",
+                where=None if self.recording is None else str(self.recording),
+                mend="read it after the block, on rank 0; what `kinetoscope run` records, after the program",
+            )
+        return kinetoscope.load(self.recording)
 
     def __enter__(self) -> profile:
         if self.recording is not None:
@@ -138,3 +156,4 @@ class profile(ContextDecorator):
             if self._world > 1:
                 await_ranks(self.name, self.out, session.folder, self._world)
             folders.finish(session.folder, exit=exit, status=None, alone=False)
+            self._ended = True

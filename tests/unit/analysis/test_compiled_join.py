@@ -12,7 +12,7 @@ from compile_records import artifact, record
 from kinetoscope.analysis.compiled.join import Joined, join
 from kinetoscope.analysis.run import Run
 from kinetoscope.compilation import build
-from kinetoscope.compilation.build import Beside
+from kinetoscope.compilation.build import Sidecar
 from kinetoscope.compilation.log import read as log
 from kinetoscope.compilation.model import Compilation
 from kinetoscope.trace.model import Trace
@@ -86,7 +86,7 @@ def compilation(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Compi
     def make(*parts: bytes) -> Compilation:
         path = tmp_path_factory.mktemp("log") / "a.log"
         path.write_bytes(b"".join(parts))
-        return build.build([(log.read(path), None, Beside())])
+        return build.build([(log.read(path), None, Sidecar())])
 
     return make
 

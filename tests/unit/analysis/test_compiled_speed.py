@@ -13,7 +13,8 @@ import pytest
 
 from kinetoscope.analysis.compiled.join import Joined, join
 from kinetoscope.analysis.run import load
-from kinetoscope.compilation import fx, module
+from kinetoscope.compilation import fx
+from kinetoscope.compilation.generated import module
 from kinetoscope.compilation.model import CallCost
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "h200_modes"
