@@ -1,9 +1,11 @@
-"""The compile log of this machine's torch, on the CPU: by `run`, by `with kinetoscope.profile()`, by TORCH_TRACE.
+"""The compile log of this machine's torch, on the CPU: by `run`, by `with kinetoscope.profile()`, by
+TORCH_TRACE.
 
-KINETOSCOPE_OTHER_PYTHONS names interpreters with other versions of torch (and msgspec), as PATH names folders; theirs
-are recorded too, read here, where `-m slow` or `-m ""` asks for it:
+KINETOSCOPE_OTHER_PYTHONS names interpreters with other versions of torch (and msgspec), as PATH names
+folders; theirs are recorded too, read here, where `-m slow` or `-m ""` asks for it:
 
-    KINETOSCOPE_OTHER_PYTHONS=/envs/torch29/bin/python:/envs/torch215/bin/python pytest -m "" tests/integration/test_compile_live.py
+    KINETOSCOPE_OTHER_PYTHONS=/envs/torch29/bin/python:/envs/torch215/bin/python \\
+        pytest -m "" tests/integration/test_compile_live.py
 """
 
 from __future__ import annotations

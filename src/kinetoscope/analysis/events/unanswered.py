@@ -12,8 +12,8 @@ from kinetoscope.trace.model import Trace
 
 @remembered
 def unanswered_launches(trace: Trace) -> pl.DataFrame:
-    """``host_events`` of the launches that no device event answers, with ``rank`` and ``device``; those into a
-    graph that is being captured put no work on a device, and are not meant.
+    """``host_events`` of the launches that no device event answers, with ``rank`` and ``device``; those into
+    a graph that is being captured put no work on a device, and are not meant.
 
     A call does not say which device it was for: it is counted where its thread's last answered launch went
     (its next one, if it has no earlier), and on the recording's first device where its thread has none.

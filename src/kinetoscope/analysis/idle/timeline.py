@@ -74,8 +74,8 @@ def chain(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def waits_of(trace: Trace) -> pl.DataFrame:
-    """The host's waits for the device: when each ended (``at``), in order, and how long it was (``waited_ns``).
-    A copy from or to pageable memory holds the host until it is done."""
+    """The host's waits for the device: when each ended (``at``), in order, and how long it was
+    (``waited_ns``). A copy from or to pageable memory holds the host until it is done."""
     host = trace.host_events
     pageable = trace.device_events["launch"].filter(matching(trace.device_events, "name", PAGEABLE_COPY))
     return (
