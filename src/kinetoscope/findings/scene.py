@@ -7,6 +7,7 @@ from functools import cached_property
 
 import polars as pl
 
+from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.compiled.compiling import compiler_phases
 from kinetoscope.analysis.events.rows import rows
 from kinetoscope.analysis.idle.gaps import gaps
@@ -15,6 +16,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
+from kinetoscope.analysis.time.periods import periods
 from kinetoscope.analysis.time.window import window
 from kinetoscope.recording.manifest import RankRecord
 from kinetoscope.trace.model import DeviceProperties, Trace
@@ -28,8 +30,8 @@ UNASKED = [
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """One trace. ``bounds`` (ns) hold its recorded steps and the device work that they launched (the device
-    may finish after the host's last step); without steps, the whole recording."""
+    """One trace. ``bounds`` (ns) hold its recorded steps by the device's clock; without steps, the whole
+    recording."""
 
     run: Run
     trace: Trace
@@ -67,17 +69,7 @@ class Scene:
     @cached_property
     def bounds(self) -> tuple[int, int]:
         within = window(self.trace)
-        start = within.start_ns
-        end = max(within.end_ns, int(self.work.select(pl.max("end_ns")).item() or 0))
-        if len(self.trace.steps):
-            # What was launched before the first step and runs into it is not the steps' time.
-            before = (
-                work(self.trace).select("start_ns", "end_ns").filter(pl.col("start_ns") < self.first_work_ns)
-            )
-            left_over = int(before.select(pl.max("end_ns")).item() or 0)
-            if left_over > start:
-                start = min(left_over, self.first_work_ns)
-        return start, end
+        return within.start_ns, within.end_ns
 
     @cached_property
     def length_ns(self) -> int:
@@ -173,8 +165,11 @@ class Scene:
         return self.work[rows(self.work, "name", pattern)]
 
     def inside(self, table: pl.DataFrame) -> pl.DataFrame:
-        """The rows of a table of events that begin between the bounds."""
+        """The rows of a table of events that begin in the steps, by the device's clock or the host's."""
         start, end = self.bounds
+        if len(marks := periods(self.trace)):
+            start = min(start, whole(marks["host_start_ns"].min()))
+            end = max(end, whole(marks["host_end_ns"].max()))
         return table.filter(pl.col("start_ns").is_between(start, end))
 
     @cached_property
