@@ -25,7 +25,7 @@ import msgspec
 
 from kinetoscope.compilation.log import read as log
 from kinetoscope.compilation.log.sources import load
-from kinetoscope.report.collect.compilation import as_contract
+from kinetoscope.report.collect.compilation import as_document
 
 Result = TypeVar("Result")
 
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def encoded(path: Path, *, texts: bool) -> bytes:
-    return msgspec.json.encode(as_contract(load(path), texts=texts))
+    return msgspec.json.encode(as_document(load(path), texts=texts))
 
 
 def compare(tlparse: str, path: Path, folder: Path, size: float, ours: float) -> None:

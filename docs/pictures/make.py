@@ -15,14 +15,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 from playwright.sync_api import Browser, sync_playwright
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
 from kinetoscope.analysis.run import load
-from kinetoscope.analysis.time.window import window
-from kinetoscope.findings.proof.measured import proofs
-from kinetoscope.report.collect.build import build, finding_rows
+from kinetoscope.report.collect.findings import listing
+from kinetoscope.report.collect.report import build
 from kinetoscope.report.pages import html
 from kinetoscope.report.pages.terminal import print_report
 from kinetoscope.report.verbs.findings import print_findings
@@ -73,12 +73,10 @@ def terminal_page(command: str, print_to: Callable[[Console], None]) -> str:
 
 def proved_page() -> str:
     """The first finding of a recording whose advice was tried: predicted and measured."""
-    profile = load(PROVED)
-    (start,) = (window(trace).start_ns / 1000 for trace in profile.traces)
-    rows = finding_rows(profile, proofs(profile))[:1]
+    found = listing(load(PROVED))
+    first = msgspec.structs.replace(found, findings=found.findings[:1])
     return terminal_page(
-        f"kinetoscope findings {PROVED.name}",
-        lambda console: print_findings(rows, console, start_us=start, unit="step"),
+        f"kinetoscope findings {PROVED.name}", lambda console: print_findings(first, console)
     )
 
 

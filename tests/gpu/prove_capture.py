@@ -73,7 +73,7 @@ def price(out: Path) -> list[str]:
 
     import kinetoscope
     from kinetoscope.capture.options import Options
-    from kinetoscope.capture.recorder.profiler import TorchSession
+    from kinetoscope.capture.recorder.profiler import TorchProfilerSession
 
     def trainer():
         model = llama.Llama(1000, 1024, 4, 16).to("cuda", torch.bfloat16)
@@ -126,7 +126,7 @@ def price(out: Path) -> list[str]:
             p.export_chrome_trace(str(trace))
 
         def ours(step=step):
-            session = TorchSession(Options())
+            session = TorchProfilerSession(Options())
             session.prepare()
             step()
             torch.cuda.synchronize()

@@ -16,11 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kinetoscope.compilation.log.sources import load
 from kinetoscope.compilation.model import Compilation
-from kinetoscope.report.collect.compilation import as_contract
+from kinetoscope.report.collect.compilation import as_document
 
 pytest.importorskip("torch")
 PROGRAM = Path(__file__).parent / "compile_cases.py"
@@ -158,4 +159,4 @@ def test_a_recording_has_fusion_and_the_report_the_compilation(
             check=True,
         ).stdout
     )
-    assert document["compilation"]["frames"] == json.loads(json.dumps(as_contract(compilation)["frames"]))
+    assert document["compilation"]["frames"] == msgspec.to_builtins(list(as_document(compilation).frames))

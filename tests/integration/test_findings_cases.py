@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cases.document import PAGE, page
-from cases.recorded import HERE, cases, found, measured_us, predicted_us
+from cases.recorded import HERE, cases, found, measured_us, predicted_us, recorded
 from kinetoscope.findings.registry import find, rules
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
 

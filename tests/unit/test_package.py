@@ -49,7 +49,9 @@ def test_everything_has_a_name() -> None:
 
 
 def test_reading_recordings_loads_no_torch() -> None:
-    assert not modules_after("import kinetoscope.report.collect.build, kinetoscope.report.pages.terminal") & {
+    assert not modules_after(
+        "import kinetoscope.report.collect.report, kinetoscope.report.pages.terminal"
+    ) & {
         "torch",
         "numpy",
     }

@@ -44,8 +44,8 @@ def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
     """Read recordings, traces, compile logs or folders of them.
 
     Compile logs are joined to whatever traces stand beside them; alone they make a run whose trace is empty.
-    Several recordings are taken for one run of several hosts: its ranks are those of all of them, its command,
-    environment and measurements those of the first.
+    Several recordings are taken for one run of several hosts: its ranks are those of all of them, its
+    command, environment and measurements those of the first.
 
     Args:
         progress: called now and then with a trace's path, the bytes of it read so far, and its size.

@@ -12,10 +12,9 @@ from types import TracebackType
 import msgspec
 
 import kinetoscope
-from kinetoscope.capture import session as sessions
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.session import Session
-from kinetoscope.capture.steps.ranks import rank_and_world
+from kinetoscope.capture.process.ranks import rank_and_world
+from kinetoscope.capture.process.recording import ProcessRecording, active
 from kinetoscope.errors import MissingDependencyError, UsageError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording.meeting import await_ranks, meet
@@ -87,8 +86,8 @@ class profile(ContextDecorator):
             budget_mb=budget_mb,
         )
         self.recording: Path | None = None
-        self._session: Session | None = None
-        self._outer: Session | None = None
+        self._session: ProcessRecording | None = None
+        self._outer: ProcessRecording | None = None
         self._world = 1
 
     def __enter__(self) -> profile:
@@ -101,7 +100,7 @@ class profile(ContextDecorator):
                 "recording needs PyTorch",
                 mend="install torch in this environment, or read a trace with `report`",
             ) from error
-        self._outer = sessions.active()
+        self._outer = active()
         if self._outer is not None:
             self.recording = self._outer.folder
             if self._outer.api:
@@ -116,7 +115,7 @@ class profile(ContextDecorator):
             options = msgspec.to_builtins(self.options)
             folders.begin(folder, command=tuple(sys.argv), options=options, version=kinetoscope.__version__)
         folders.claim(folder, rank)
-        self._session = Session(folder, rank, self._world, self.options, api=True)
+        self._session = ProcessRecording(folder, rank, self._world, self.options, api=True)
         self.recording = folder
         return self
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
@@ -156,3 +156,34 @@ def profiler_configuration(*, any_thread: bool) -> Any:
         return _ExperimentalConfig(profile_all_threads=any_thread, trace_only=True)
     except TypeError:  # before 2.12
         return _ExperimentalConfig(profile_all_threads=any_thread)
+
+
+def calls_that_load_data() -> Iterator[tuple[type, str]]:
+    """Methods in which a loop waits for its data loader's next batch; none before the loader's module is imported."""
+    module = sys.modules.get("torch.utils.data.dataloader")
+    for name in ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"):
+        iterator: Any = getattr(module, name, None)
+        if hasattr(iterator, "_next_data"):
+            yield iterator, "_next_data"
+
+
+def calls_that_wait() -> Iterator[tuple[Any, str]]:
+    """Methods and functions that return once the device has come as far: what reads a value back, what synchronises."""
+    import torch
+
+    for name in (
+        "item",
+        "tolist",
+        "cpu",
+        "numpy",
+        "nonzero",
+        "__bool__",
+        "__int__",
+        "__float__",
+        "__index__",
+    ):
+        yield torch.Tensor, name
+    for owner in (torch.cuda.Stream, torch.cuda.Event):
+        yield owner, "synchronize"
+    if hasattr(torch._C, "_cuda_synchronize"):
+        yield torch._C, "_cuda_synchronize"

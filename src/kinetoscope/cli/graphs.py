@@ -12,8 +12,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "inputs",
         nargs="+",
         metavar="INPUT",
-        help="a recording, a TORCH_TRACE file or folder, a TORCH_COMPILE_DEBUG folder, TORCH_LOGS=fusion text; "
-        "and, beside a log, the trace of the same program",
+        help="a recording, a TORCH_TRACE file or folder, a TORCH_COMPILE_DEBUG folder, TORCH_LOGS=fusion "
+        "text; and, beside a log, the trace of the same program",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.add_argument(
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.analysis.compiled.join import join
     from kinetoscope.errors import InputError
-    from kinetoscope.report.collect.compilation import as_contract
+    from kinetoscope.report.collect.compilation import as_document
     from kinetoscope.report.pages.console import standard_output
     from kinetoscope.report.progress import load_shown
 
@@ -51,35 +51,39 @@ def main(arguments: argparse.Namespace) -> int:
         )
     # A log alone has an empty trace: nothing to join with.
     joined = join(run) if any(trace.source.events for trace in run.traces) else None
+    document = as_document(compilation, joined, texts=arguments.json and arguments.texts)
+    console = standard_output()
     if arguments.json:
         import msgspec
 
-        document = {"compilation": as_contract(compilation, joined, texts=arguments.texts)}
-        print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
-        return 0
-    shown = joined.compilation if joined else compilation
-    console = standard_output()
-    if arguments.against:
+        print(msgspec.json.format(msgspec.json.encode({"compilation": document}), indent=2).decode())
+    elif arguments.against:
         from kinetoscope.compilation.cache_keys import changed
-        from kinetoscope.compilation.log.sources import load as load_logs
-        from kinetoscope.report.verbs.cache_keys import print_changes
+        from kinetoscope.compilation.log.sources import load
+        from kinetoscope.report.verbs.graph_keys import print_key_changes
 
-        print_changes(changed(load_logs(arguments.against), compilation), console)
+        print_key_changes(changed(load(arguments.against), compilation), console)
     elif arguments.kernel:
-        from kinetoscope.report.verbs.compiled_choice import kernels_named
-        from kinetoscope.report.verbs.compiled_detail import print_kernel
+        from kinetoscope.report.collect.graph_detail import kernel_details
+        from kinetoscope.report.verbs.graph_detail import print_kernel
 
-        for kernel in kernels_named(shown, arguments.kernel):
-            print_kernel(shown, kernel, console)
+        for kernel in kernel_details(compilation, document, arguments.kernel):
+            print_kernel(kernel, console)
     elif arguments.frame or arguments.guards or arguments.bytecode or arguments.graph or arguments.fusion:
-        from kinetoscope.report.verbs.compiled_choice import frames_named
-        from kinetoscope.report.verbs.compiled_detail import print_frame
+        from kinetoscope.report.collect.graph_detail import frame_details
+        from kinetoscope.report.verbs.graph_detail import print_frame
 
-        parts = {name for name in ("guards", "bytecode", "fusion") if getattr(arguments, name)}
-        for frame in frames_named(shown, arguments.frame):
-            print_frame(shown, frame, parts, arguments.graph, console)
+        for frame in frame_details(
+            compilation,
+            document,
+            arguments.frame,
+            with_guards=arguments.guards,
+            with_bytecode=arguments.bytecode,
+            text=arguments.graph,
+        ):
+            print_frame(frame, console, fusion=arguments.fusion)
     else:
-        from kinetoscope.report.verbs.compiled import print_overview
+        from kinetoscope.report.verbs.graphs import print_overview
 
-        print_overview(compilation, joined, arguments.inputs, console)
+        print_overview(document, arguments.inputs, console)
     return 0

@@ -15,7 +15,7 @@ from kinetoscope.compilation.graphs import graph_rows
 from kinetoscope.compilation.launchers import Loaded
 from kinetoscope.compilation.log import records
 from kinetoscope.compilation.log.draft import FrameDraft, LogDraft, gather
-from kinetoscope.compilation.log.read import Log
+from kinetoscope.compilation.log.read import Log, Text, held
 from kinetoscope.compilation.log.records import Metrics
 from kinetoscope.compilation.model import (
     Autotune,
@@ -28,8 +28,6 @@ from kinetoscope.compilation.model import (
     Kernel,
     LogSource,
     Recompilation,
-    Text,
-    held,
 )
 
 NO_SCHEDULER = SchedulerLog((), ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kinetoscope.compilation.model import Row
+from kinetoscope.compilation.details import Instruction
 
 LINE = re.compile(
     r"^\s*(?P<numbers>(?:\d+\s+)?)(?:-->\s*)?(?:(?P<target>>>|L\d+:)\s*)?(?P<offset>\d+\s+)?"
@@ -102,16 +102,6 @@ MEANINGS = {
     "RERAISE": "raise the exception again",
     "RAISE_VARARGS": "raise",
 }
-
-
-class Instruction(Row, frozen=True, kw_only=True):
-    line: int | None
-    offset: int | None
-    opcode: str
-    argument: str | None
-    operand: str | None
-    meaning: str
-    is_target: bool
 
 
 def parse(text: str) -> tuple[Instruction, ...]:

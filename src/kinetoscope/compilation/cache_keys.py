@@ -4,38 +4,19 @@ from __future__ import annotations
 
 import re
 
+from kinetoscope.compilation.details import ComponentChange, KeyChange
 from kinetoscope.compilation.log import records
-from kinetoscope.compilation.model import Compilation, Graph, Row
+from kinetoscope.compilation.model import Compilation, Graph
 
 COMPONENT = re.compile(r"^\[(?P<hash>\w+)\] (?P<name>[^:\n]*)(?::\s*(?P<value>.*))?$", re.S)
 
 
-class Change(Row, frozen=True, kw_only=True):
-    """One component of one graph's key, in both logs; None: not there."""
-
-    compile_id: str
-    direction: str
-    component: str
-    before: str | None
-    after: str | None
-
-
-class GraphChange(Row, frozen=True, kw_only=True):
-    """Two logs' keys of the same graph; no ``changes`` where the log names no components."""
-
-    compile_id: str
-    direction: str
-    before_key: str | None
-    after_key: str | None
-    changes: tuple[Change, ...]
-
-
-def changed(before: Compilation, after: Compilation) -> tuple[GraphChange, ...]:
-    """Graphs whose key differs, matched by compile id, direction and order; the same graph under one key is left out."""
+def changed(before: Compilation, after: Compilation) -> tuple[KeyChange, ...]:
+    """Graphs whose key differs, matched by compile id, direction and order."""
     earlier: dict[tuple[str, str], list[Graph]] = {}
     for graph in before.graphs:
         earlier.setdefault((graph.compile_id, graph.direction), []).append(graph)
-    result: list[GraphChange] = []
+    result: list[KeyChange] = []
     for graph in after.graphs:
         waiting = earlier.get((graph.compile_id, graph.direction))
         if not waiting:
@@ -44,12 +25,12 @@ def changed(before: Compilation, after: Compilation) -> tuple[GraphChange, ...]:
         if old.key == graph.key:
             continue
         result.append(
-            GraphChange(
+            KeyChange(
                 compile_id=graph.compile_id,
                 direction=graph.direction,
                 before_key=old.key,
                 after_key=graph.key,
-                changes=tuple(_changes(graph, _components(before, old), _components(after, graph))),
+                changes=tuple(_changes(_components(before, old), _components(after, graph))),
             )
         )
     return tuple(result)
@@ -69,12 +50,10 @@ def _components(compilation: Compilation, graph: Graph) -> dict[str, tuple[str, 
     return found
 
 
-def _changes(graph: Graph, old: dict[str, tuple[str, str]], new: dict[str, tuple[str, str]]) -> list[Change]:
+def _changes(old: dict[str, tuple[str, str]], new: dict[str, tuple[str, str]]) -> list[ComponentChange]:
     nothing = ("", None)
     return [
-        Change(
-            compile_id=graph.compile_id,
-            direction=graph.direction,
+        ComponentChange(
             component=name,
             before=old.get(name, nothing)[1],
             after=new.get(name, nothing)[1],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kinetoscope.compilation.model import Row
+from kinetoscope.compilation.details import Guard, GuardTree
 
 LINE = re.compile(r"^(?P<bars>(?:\| )*)\+- (?P<kind>\w+)(?::\s?(?P<rest>.*))?$")
 PLACE = re.compile(
@@ -66,30 +66,6 @@ WORDS = {
     "DYNAMIC_INDICES": "the same dimensions are marked dynamic",
     "DISPATCH_KEY_SET_MATCH": "the tensor still dispatches to the same backends",
 }
-
-
-class Guard(Row, frozen=True, kw_only=True):
-    """One check, or one object (``kind`` ends in GuardManager) whose checks are its children."""
-
-    depth: int
-    kind: str
-    subject: str | None
-    check: str
-    words: str
-    file: str | None
-    line: int | None
-    code: str | None
-    children: tuple[Guard, ...] = ()
-
-    @property
-    def is_check(self) -> bool:
-        return not self.kind.endswith("Manager")
-
-
-class GuardTree(Row, frozen=True, kw_only=True):
-    roots: tuple[Guard, ...]
-    checks: int
-    latency_us: float | None
 
 
 def parse(text: str) -> GuardTree:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinetoscope.compilation.log.read import Log, Record
+if TYPE_CHECKING:  # reports hold these rows: they come without what reads logs
+    from kinetoscope.compilation.log.read import Text
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -337,24 +339,6 @@ class LogSource(Row, frozen=True, kw_only=True):
     records: int
     rank: int
     damages: dict[str, int]
-
-
-@dataclass(frozen=True)
-class Text:
-    """A text that stays in its log until it is read."""
-
-    log: Log
-    record: Record
-
-    def read(self) -> str:
-        return self.log.text(self.record)
-
-
-def held(name: str, text: str) -> Text:
-    """A text that stands in no log, in the form of those that do."""
-    data = b"\t" + text.encode().replace(b"\n", b"\n\t")
-    record = Record("artifact", name, None, 0, None, b"{}", 0, len(data))
-    return Text(Log(name, data, (record,)), record)
 
 
 @dataclass(frozen=True, eq=False)  # identity: analyses remember their result per compilation

@@ -10,7 +10,8 @@ from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.categories import categories
 from traces import Event, call, copy, host, kernel, trace
 
-# Kernel names as recordings of vLLM, SGLang, TensorRT-LLM, Megatron, torch on CUDA and ROCm and DeepSpeed have them.
+# Kernel names as recordings of vLLM, SGLang, TensorRT-LLM, Megatron, torch on CUDA and ROCm and DeepSpeed
+# have them.
 BY_NAME = {
     "triton_poi_fused_add_mul_0": "pointwise",
     "triton_red_fused_native_layer_norm_3": "reduction",

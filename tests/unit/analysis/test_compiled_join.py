@@ -29,8 +29,8 @@ MODULE = """\
 # Graph fragment:
 #   %mul : Tensor "f32[8][1]cuda:0" = call_function[target=torch.ops.aten.mul.Tensor](args = (%a, 2))
 triton_poi_fused_mul_0 = async_compile.triton('triton_poi_fused_mul_0', '''
-@triton_heuristics.pointwise(size_hints={{'x': 8}}, triton_meta={{'signature': {{'in_ptr0': '*fp32', 'out_ptr0': '*fp32'}}}})
-def triton_poi_fused_mul_0(): pass
+@triton_heuristics.pointwise(size_hints={{'x': 8}}, triton_meta={{'signature': {{'in_ptr0': '*fp32',
+'out_ptr0': '*fp32'}}}}) def triton_poi_fused_mul_0(): pass
 ''', device_str='cuda')
 
 async_compile.wait(globals())

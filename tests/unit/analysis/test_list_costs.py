@@ -1,4 +1,5 @@
-"""Costs of ops on lists of tensors, against a count element by element; types are read off real kernels' names."""
+"""Costs of ops on lists of tensors, against a count element by element; types are read off real kernels'
+names."""
 
 from __future__ import annotations
 

@@ -283,7 +283,8 @@ def test_shares_on_a_real_recording_are_plausible(shared_data: Path) -> None:
 
 
 def test_bytes_of_generated_kernels_are_those_inductor_counted(shared_data: Path) -> None:
-    """Inductor wrote its own count beside each of its kernels; it differs only where a tensor is read and written."""
+    """Inductor wrote its own count beside each of its kernels; it differs only where a tensor is read and
+    written."""
     host = read(shared_data / "h200/mixnet_l_backward_module.json.gz").host_events
     columns = ["name", "input_dims", "input_types", "input_strides", "concrete_inputs", "kernel_gigabytes"]
     counted = host.filter(pl.col("kernel_gigabytes") > 0).unique("name", keep="first").select(columns)

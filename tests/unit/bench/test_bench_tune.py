@@ -13,7 +13,8 @@ import pytest
 
 from kinetoscope.bench.tune import inject, program, results, settings, trial
 from kinetoscope.bench.tune.settings import Setting
-from kinetoscope.bench.tune.trial import Order, Report
+from kinetoscope.bench.tune.trial import TrialRequest, TrialResult
+from kinetoscope.capture.steps.detector import Source
 from kinetoscope.errors import ProgramError
 
 torch = pytest.importorskip("torch")
@@ -129,10 +130,10 @@ def made_up(step_s: Mapping[str, float], *, compile_calls: int = 1, seed: int = 
     """Trials of a program whose steps last so long, but for 1 % between rounds and 2 % within."""
     r = random.Random(seed)
 
-    def launch(order: Order, words: Sequence[str], extra: Mapping[str, str]) -> Report:
+    def launch(order: TrialRequest, words: Sequence[str], extra: Mapping[str, str]) -> TrialResult:
         usual = step_s[order.setting.label] * r.lognormvariate(0, 0.002)
         warm = 5.0 if order.setting.mode else 0.5
-        return Report(
+        return TrialResult(
             steps_by="optimizer",
             step_name="AdamW",
             module="Net",
@@ -184,7 +185,7 @@ def test_the_winner_is_also_compared_with_what_the_program_has() -> None:
     times = {"eager": 0.100, "as written": 0.090, "default": 0.080}
     launch = made_up(times)
 
-    def compiles(order: Order, words: Sequence[str], extra: Mapping[str, str]) -> Report:
+    def compiles(order: TrialRequest, words: Sequence[str], extra: Mapping[str, str]) -> TrialResult:
         return msgspec.structs.replace(launch(order, words, extra), own=(Setting(as_written=True),))
 
     found = program.tune_program(settings.grid(["default"]), ["train.py"], launch=compiles)
@@ -251,23 +252,25 @@ def test_a_faster_setting_with_other_output_is_left_out() -> None:
 
 
 def test_a_program_that_fails_or_has_no_steps_says_so() -> None:
-    def fails(order: Order, words: Sequence[str], extra: Mapping[str, str]) -> Report:
-        return Report(error="ValueError: no data")
+    def fails(order: TrialRequest, words: Sequence[str], extra: Mapping[str, str]) -> TrialResult:
+        return TrialResult(error="ValueError: no data")
 
     with pytest.raises(ProgramError, match="no data"):
         program.tune_program(settings.grid(["default"]), ["train.py"], launch=fails)
     with pytest.raises(ProgramError, match="no steps"):
-        program.tune_program(settings.grid(["default"]), ["train.py"], launch=lambda *_: Report(module="Net"))
+        program.tune_program(
+            settings.grid(["default"]), ["train.py"], launch=lambda *_: TrialResult(module="Net")
+        )
 
 
 def test_a_setting_that_fails_is_a_row_and_is_not_run_again() -> None:
     runs: list[str] = []
     good = made_up({"eager": 0.1, "default": 0.1, "max-autotune": 0.1})
 
-    def launch(order: Order, words: Sequence[str], extra: Mapping[str, str]) -> Report:
+    def launch(order: TrialRequest, words: Sequence[str], extra: Mapping[str, str]) -> TrialResult:
         runs.append(order.setting.label)
         return (
-            Report(error="BackendCompilerFailed")
+            TrialResult(error="BackendCompilerFailed")
             if order.setting.mode == "default"
             else good(order, words, extra)
         )
@@ -280,32 +283,53 @@ def test_a_setting_that_fails_is_a_row_and_is_not_run_again() -> None:
 
 def test_warm_up_is_what_comes_before_the_last_slow_step_of_the_first_half() -> None:
     slow = (9.0, 1.0, 1.0, 5.0, 1.0, 1.1, 1.0, 1.2, 1.0, 1.0)
-    assert results.steady(Report(steps_s=slow)) == [1.0, 1.1, 1.0, 1.2, 1.0, 1.0]
-    assert results.steady(Report(steps_s=(1.0, 1.0, 1.0, 1.0))) == [1.0, 1.0, 1.0]
+    assert results.steady(TrialResult(steps_s=slow)) == [1.0, 1.1, 1.0, 1.2, 1.0, 1.0]
+    assert results.steady(TrialResult(steps_s=(1.0, 1.0, 1.0, 1.0))) == [1.0, 1.0, 1.0]
 
 
 def test_steps_of_which_every_module_was_watched_do_not_count() -> None:
     slowed = (1.9, 1.9, 1.9, 1.0, 1.0, 1.0, 1.0, 1.0)
-    assert results.steady(Report(steps_s=slowed, watched=3)) == [1.0] * 5
-    assert results.steady(Report(steps_s=slowed[:4], watched=3)) == [1.9, 1.0]
+    assert results.steady(TrialResult(steps_s=slowed, watched=3)) == [1.0] * 5
+    assert results.steady(TrialResult(steps_s=slowed[:4], watched=3)) == [1.9, 1.0]
 
 
 def test_only_the_steps_are_watched_once_they_are_known() -> None:
-    followed: list[tuple[str, object]] = []
-    steps = trial.Steps(6, 60.0, lambda kind, key: followed.append((kind, key)))
-    for _ in range(2):
-        steps.tick("training module", 1, "Net")
-        steps.tick("optimizer", 9, "SGD")
-    for _ in range(3):
-        steps.tick("training module", 1, "Net")
-    assert followed == [("module", 1)]
-    for _ in range(4):
-        steps.tick("optimizer", 9, "SGD")
+    followed: list[Source] = []
+    times = trial.StepTimes(6, 60.0, followed.append)
+    for _ in range(16):  # gradients are accumulated
+        times.tick("training module", 1, "Net")
+    assert followed == []
+    for _ in range(6):
+        times.tick("optimizer", 9, "SGD")
     with pytest.raises(trial.Enough):
-        steps.tick("optimizer", 9, "SGD")
-    assert followed == [("module", 1), ("optimizer", 9)]
-    report = steps.report()
-    assert (report.steps_by, len(report.steps_s), report.watched) == ("optimizer", 6, 3)
+        times.tick("optimizer", 9, "SGD")
+    assert followed == [("optimizer", 9)]
+    result = times.result()
+    assert (result.steps_by, len(result.steps_s), result.watched) == ("optimizer", 6, 0)
+
+
+def test_steps_before_their_source_was_known_count_and_were_watched() -> None:
+    times = trial.StepTimes(6, 60.0, lambda source: None)
+    for _ in range(6):
+        times.tick("module", 1, "Net")
+    with pytest.raises(trial.Enough):
+        times.tick("module", 1, "Net")
+    result = times.result()
+    assert (result.step_name, len(result.steps_s), result.watched) == ("Net", 6, 2)
+
+
+def test_a_program_of_few_or_slow_steps_is_timed_by_the_best_there_is() -> None:
+    times = trial.StepTimes(40, 60.0, lambda source: None)
+    for _ in range(4):
+        times.tick("range", "work", "work")
+        times.tick("training module", 1, "Net")
+    result = times.result()
+    assert (result.steps_by, len(result.steps_s), result.watched) == ("module", 3, 0)
+    late = trial.StepTimes(40, 0.0, lambda source: None)
+    for _ in range(4):
+        late.tick("training module", 1, "Net")
+    with pytest.raises(trial.Enough):
+        late.tick("training module", 1, "Net")
 
 
 PROGRAM = """

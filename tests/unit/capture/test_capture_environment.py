@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from kinetoscope.capture.process import environment
+from kinetoscope.capture.process.ranks import rank_and_world
 from kinetoscope.capture.recorder import clocks
-from kinetoscope.capture.steps.ranks import rank_and_world
 from kinetoscope.hardware import nvml
 
 

@@ -265,5 +265,5 @@ def test_the_end_says_what_was_not_kept(triton: None, tmp_path: Path) -> None:
 
 
 def test_the_shape_of_a_tensor() -> None:
-    told = user_kernels.tensor_shape(torch.zeros(3, 4, dtype=torch.float16).t())
-    assert told == {"shape": [4, 3], "stride": [1, 4], "dtype": "float16", "device": "cpu"}
+    shape = user_kernels.tensor_shape(torch.zeros(3, 4, dtype=torch.float16).t())
+    assert shape == {"shape": (4, 3), "stride": (1, 4), "dtype": "float16", "device": "cpu"}

@@ -14,7 +14,8 @@ from kinetoscope.analysis.run import load as load_profile
 from kinetoscope.compilation import cache_keys
 from kinetoscope.compilation.log.sources import load
 from kinetoscope.compilation.model import Compilation
-from kinetoscope.report.collect.compilation import kernel_source
+from kinetoscope.report.collect.compilation import as_document
+from kinetoscope.report.collect.graph_detail import kernel_details
 
 
 def logs(shared_data: Path, name: str) -> Compilation:
@@ -124,11 +125,11 @@ def test_provenance_stays_inside_its_own_graph(shared_data: Path, name: str) -> 
 
 def test_every_kernels_source_can_be_printed(shared_data: Path) -> None:
     compilation = logs(shared_data, "attention.log.gz")
-    for kernel in compilation.kernels:
-        source = kernel_source(compilation, kernel.graph, kernel.name)
-        assert source is not None
-        assert f"def {kernel.name}(" in source
-        assert source.count("async_compile.triton(") == 1
+    shown = as_document(compilation)
+    for name in {kernel.name for kernel in compilation.kernels}:
+        for detail in kernel_details(compilation, shown, name):
+            assert f"def {name}(" in detail.code
+            assert detail.code.count("async_compile.triton(") == 1
 
 
 def test_saved_tensors_have_sizes(shared_data: Path) -> None:

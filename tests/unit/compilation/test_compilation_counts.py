@@ -11,7 +11,7 @@ import pytest
 
 from kinetoscope.compilation.log.sources import load
 from kinetoscope.compilation.model import Compilation
-from kinetoscope.report.collect.compilation import as_contract
+from kinetoscope.report.collect.compilation import as_document
 
 LOGS = [
     "attention.log.gz",
@@ -115,10 +115,13 @@ def test_distinct_breaks(both: tuple[Compilation, Grep]) -> None:
 
 def test_caches(both: tuple[Compilation, Grep]) -> None:
     compilation, grep = both
-    document = as_contract(compilation)
+    cache = as_document(compilation).cache
     for kind, record in (("fx", "fx_graph_cache"), ("aot", "aotautograd_cache")):
         for state in ("hit", "miss", "bypass"):
-            assert document["cache"][kind][state] == grep.count(f'"name": "{record}_{state}"'), (kind, state)
+            assert getattr(getattr(cache, kind), state) == grep.count(f'"name": "{record}_{state}"'), (
+                kind,
+                state,
+            )
 
 
 def test_failures(both: tuple[Compilation, Grep]) -> None:

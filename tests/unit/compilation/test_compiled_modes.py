@@ -98,10 +98,10 @@ def test_autotuned_choices_have_times() -> None:
 
 
 def test_the_report_names_the_line_of_a_generated_kernel() -> None:
-    from kinetoscope.report.collect.build import build
+    from kinetoscope.report.collect.report import build
 
     report = build(load(HERE / "compile.log.gz", HERE / "default.json.gz"))
     sources = {row.name: row.source for row in report.kernels if row.name.startswith("triton_")}
     assert sources == {"triton_per_fused_div_exp_sum_0": "/tmp/p.py:8"}
     assert report.compilation is not None
-    assert report.compilation["coverage"]["compiled_share_of_device_time"] == 1
+    assert report.compilation.coverage.compiled_share_of_device_time == 1

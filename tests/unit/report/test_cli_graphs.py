@@ -1,4 +1,4 @@
-"""``kinetoscope graphs`` on the command line: every view, every way in, and nothing that a terminal would obey."""
+"""``kinetoscope graphs``: every view, every way in, and nothing that a terminal would obey."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from compile_records import artifact, record
 from kinetoscope import cli
+from kinetoscope.report.document.compilation import Compilation
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 AT: dict[str, Any] = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
 EVIL = "\x1b[31m[bold]evil[/bold]\x07"
@@ -41,7 +45,10 @@ BREAK = (
     f"Graph break in user code at /home/{EVIL}.py:12\nGraph Break Reason: no {EVIL}\n  Explanation: {EVIL}\n"
     f"  Hint: {EVIL}\n"
 )
-KEYS = '{"key": "%s", "components": ["[aa] gm: GraphModule()", "[%s] fx_kwargs[cudagraphs]: BoxedBool(value=%s)"]}'
+KEYS = (
+    '{"key": "%s", "components": '
+    '["[aa] gm: GraphModule()", "[%s] fx_kwargs[cudagraphs]: BoxedBool(value=%s)"]}'
+)
 
 
 def written(path: Path, key: str = "fone", cudagraphs: str = "False") -> Path:
@@ -153,6 +160,17 @@ def test_json_is_the_contract(log: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert document["coverage"]["compiled_share_of_device_time"] is None
     assert document["recompilations"][0]["reasons"][0]["of"] == "0/0"
     assert "texts" not in document
+
+
+def test_the_document_reads_back_exactly(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = FIXTURES / "h200_breaks" / "breaks.json.gz"
+    joined = [str(FIXTURES / "h200_breaks" / "breaks.log.gz"), str(trace)]
+    for inputs in ([str(log)], joined):
+        assert cli.main(["graphs", *inputs, "--json", "--texts"]) == 0
+        text = capsys.readouterr().out
+        document = msgspec.json.decode(text, type=dict[str, Compilation])
+        assert msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n" == text
+        assert (document["compilation"].join is msgspec.UNSET) == (inputs != joined)
 
 
 def test_json_with_texts(log: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,8 @@
 import msgspec
 
-from kinetoscope.report.document.report import Health, HealthNote, IdleRow
+from compilation_sample import compilation, sample
+from kinetoscope.report.document import Health, HealthNote, IdleRow
+from kinetoscope.report.document.compilation import Coverage, Frame, GraphBreak, Recompilation
 from kinetoscope.report.words import headline
 from report_sample import device, graph, host_only, report, timing
 
@@ -126,13 +128,14 @@ def test_what_the_profiler_added_is_said():
 
 
 def test_compilation_in_a_line():
-    facts = {
-        "frames": [{"compile_id": "0/0", "compile_s": 2.5}, {"compile_id": "0/1", "compile_s": None}],
-        "graph_breaks": [{"count": 3}],
-        "recompilations": [{}],
-        "failures": [],
-        "coverage": {"compiled_share_of_device_time": 0.75},
-    }
+    facts = compilation(
+        sample(Frame, compile_id="0/0"),
+        sample(Frame, compile_id="0/1"),
+        compile_s=2.5,
+        graph_breaks=(sample(GraphBreak, count=3),),
+        recompilations=(sample(Recompilation),),
+        coverage=Coverage(compiled_share_of_device_time=0.75),
+    )
     assert headline.compilation(report(compilation=facts)) == (
         "torch.compile: 2 frames · 3 graph breaks · 1 recompilation · 2.50 s compiling · "
         "75.0 % of GPU time in compiled graphs"

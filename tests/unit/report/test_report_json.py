@@ -4,8 +4,10 @@ import json
 
 import msgspec
 
+from compilation_sample import compilation, sample
 from contract import CONTRACT
-from kinetoscope.report.document.report import Report
+from kinetoscope.report.document import Report
+from kinetoscope.report.document.compilation import Frame
 from kinetoscope.report.pages import json as renderer
 from report_sample import report, timing
 
@@ -24,7 +26,7 @@ def test_every_promised_key_is_there():
 
 
 def test_it_reads_back_exactly():
-    whole = report(timings=[timing()], compilation={"frames": []})
+    whole = report(timings=[timing()], compilation=compilation(sample(Frame)))
     text = renderer.render(whole, ["t"])
     assert msgspec.json.decode(text, type=Report) == whole
 

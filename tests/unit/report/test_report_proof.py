@@ -266,22 +266,26 @@ def test_a_result_from_another_device_proves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("verdict", "saving_us", "text"),
     [
-        ({}, ""),
-        (
-            {"measured_saving_us": 10_000.0, "measured_interval_us": (9_000.0, 11_000.0), "measured_verdict": "faster"},
-            "measured 10.0 ms (9.00 ms to 11.0 ms); predicted/measured 1.26",
-        ),
-        ({"measured_saving_us": -50.0, "measured_verdict": "slower"}, "measured a loss of 50.0 µs, slower"),
-        ({"measured_saving_us": 0.0, "measured_verdict": "cannot tell"}, "measured 0 µs, cannot tell"),
-        ({"measured_saving_us": 9.0, "measured_verdict": "differs"}, "measured 9.00 µs, but its output differs"),
-        ({"measured_verdict": "fails"}, "measured: it cannot be had"),
+        (None, None, ""),
+        ("slower", -50.0, "measured a loss of 50.0 µs, slower"),
+        ("cannot tell", 0.0, "measured 0 µs, cannot tell"),
+        ("differs", 9.0, "measured 9.00 µs, but its output differs"),
+        ("fails", None, "measured: it cannot be had"),
     ],
-)  # fmt: skip
-def test_a_measurement_in_words(changes: dict[str, Any], said: str) -> None:
+)
+def test_a_measurement_in_words(verdict: str | None, saving_us: float | None, text: str) -> None:
     (finding,) = report().findings
-    assert headline.measured(msgspec.structs.replace(finding, **changes)) == said
+    row = msgspec.structs.replace(finding, measured_verdict=verdict, measured_saving_us=saving_us)
+    assert headline.measured(row) == text
+
+
+def test_a_saving_in_words_has_its_interval_and_what_was_predicted() -> None:
+    (finding,) = report().findings
+    interval = {"measured_saving_us": 10_000.0, "measured_interval_us": (9_000.0, 11_000.0)}
+    row = msgspec.structs.replace(finding, measured_verdict="faster", **interval)
+    assert headline.measured(row) == "measured 10.0 ms (9.00 ms to 11.0 ms); predicted/measured 1.26"
 
 
 def test_the_next_command_is_for_what_is_still_unproved() -> None:

@@ -1,9 +1,10 @@
 """How near compiled work comes to what its device can do: per generated kernel, graph, frame and source line.
 
-What a launch takes at least is its bytes over the device's bandwidth or its FLOPs over the peak of its dtype, whichever
-is longer. Bytes and FLOPs are the compile log's: Inductor's counts where it wrote them, else the kernel's arguments
-and the shapes of matrix products. What comes out above 100 % is refused: the counts do not hold for it (Inductor's
-overestimate concatenations; data may never have left a cache), so neither it nor what it is part of gets a share.
+What a launch takes at least is its bytes over the device's bandwidth or its FLOPs over the peak of its dtype,
+whichever is longer. Bytes and FLOPs are the compile log's: Inductor's counts where it wrote them, else the
+kernel's arguments and the shapes of matrix products. What comes out above 100 % is refused: the counts do not
+hold for it (Inductor's overestimate concatenations; data may never have left a cache), so neither it nor what
+it is part of gets a share.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Part(NamedTuple):
 def with_speed(
     compilation: Compilation, lines: tuple[LineTime, ...], owned: pl.DataFrame, run: Run
 ) -> tuple[Compilation, tuple[LineTime, ...]]:
-    """The rows with ``speed_of_light`` and what it is made of; untouched where no device of the traces is known.
+    """The rows with ``speed_of_light`` and what it is made of; untouched where no device is known.
 
     ``owned``: every piece of device work with the graph, kernel and library call that it belongs to.
     """

@@ -22,8 +22,8 @@ Place = tuple[str, int]
 class LineTime(Row, frozen=True, kw_only=True):
     """Device time of the kernels, generated ones and libraries', that compute (part of) one line.
 
-    A fused kernel counts for each of its lines, so the column adds up to more than the total; ``own_us`` is the time
-    of kernels that compute this line alone. ``kernels`` counts distinct ones.
+    A fused kernel counts for each of its lines, so the column adds up to more than the total; ``own_us`` is
+    the time of kernels that compute this line alone. ``kernels`` counts distinct ones.
     """
 
     file: str
@@ -57,9 +57,10 @@ def coverage(events: pl.DataFrame) -> dict[str, float | None]:
 
 
 def fill(compilation: Compilation, owned: pl.DataFrame, window_ns: int) -> Compilation:
-    """The rows with ``device_time_us``, ``launches`` and shares; untouched where the traces hold no device work.
+    """The rows with ``device_time_us``, ``launches`` and shares; untouched without device work.
 
-    ``share_of_window`` is of ``window_ns``, the recorded steps of all devices: what of it the row's work covers.
+    ``share_of_window`` is of ``window_ns``, the recorded steps of all devices: what of it the row's work
+    covers.
     """
     total = float(owned["duration_ns"].sum())
     if not total:
@@ -104,8 +105,8 @@ def fill(compilation: Compilation, owned: pl.DataFrame, window_ns: int) -> Compi
 
 
 def silent_frames(compilation: Compilation) -> list[Frame]:
-    """Frames of backends whose graphs run without saying so in the trace: the region around the launch is all that
-    tells of them, and it encloses what Python runs behind a break as well."""
+    """Frames of backends whose graphs run without saying so in the trace: the region around the launch is all
+    that tells of them, and it encloses what Python runs behind a break as well."""
     announced = {graph.frame for graph in compilation.graphs}
     return [f for f in compilation.frames if f.dynamo_ops and f.index not in announced]
 
@@ -179,7 +180,7 @@ def source_lines(compilation: Compilation, owned: pl.DataFrame, window_ns: int) 
 
 
 def matched(owned: pl.DataFrame, compilation: Compilation) -> dict[str, Any]:
-    """How much device time of generated kernels reached graph, ATen ops and source lines, and on what ground."""
+    """Device time of generated kernels that reached graph, ATen ops and source lines, and on what ground."""
     known = pl.DataFrame(
         [(i, bool(k.aten_ops), bool(k.source)) for i, k in enumerate(compilation.kernels)],
         schema={"kernel": pl.UInt32, "has_ops": pl.Boolean, "has_source": pl.Boolean},

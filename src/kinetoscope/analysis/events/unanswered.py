@@ -5,23 +5,21 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import LAUNCH
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
-
-# The calls of CUDA and HIP that put work on a device. Queries, allocations, waits and host callbacks have
-# correlation ids as well.
-LAUNCH = r"^(cuda|cu|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel|^(cuda|cu|hip)(Memcpy|Memset|GraphLaunch)"
 
 
 @remembered
 def unanswered_launches(trace: Trace) -> pl.DataFrame:
     """``host_events`` of the launches that no device event answers, with ``rank`` and ``device``.
 
-    A call does not say which device it was for: it is counted where its thread's last answered launch went (its
-    next one, if it has no earlier), and on the recording's first device where its thread has none. Nothing is
-    counted in a recording without any device event, for it has no device to count it on.
+    A call does not say which device it was for: it is counted where its thread's last answered launch went
+    (its next one, if it has no earlier), and on the recording's first device where its thread has none.
+    Nothing is counted in a recording without any device event, for it has no device to count it on.
     """
     host, device = trace.host_events, trace.device_events
+    # Queries, allocations, waits and host callbacks have correlation ids as well.
     is_call = matching(host, "name", LAUNCH) & host["correlation"].is_not_null()
     calls = host.select("id", "lane").filter(is_call)
     answered = device.select(pl.col("launch").alias("id"), "device").drop_nulls("id").unique("id")

@@ -1,9 +1,10 @@
 """How long collectives waited for the slowest rank, and how long they took to move the data.
 
-A collective's kernel runs on every rank from the moment that rank arrives until the data has moved; it is busy all
-that time. The rank that arrives last waits for nobody: its duration is the transfer, and what the same collective
-took longer on another rank is waiting. This needs the traces of the other ranks; where they are absent, the
-shortest collective of the same kind and size in the one trace stands for the transfer, and ``basis`` says so.
+A collective's kernel runs on every rank from the moment that rank arrives until the data has moved; it is
+busy all that time. The rank that arrives last waits for nobody: its duration is the transfer, and what the
+same collective took longer on another rank is waiting. This needs the traces of the other ranks; where they
+are absent, the shortest collective of the same kind and size in the one trace stands for the transfer, and
+``basis`` says so.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from kinetoscope.trace.model import Trace
 
 SIGNATURE = ("Process Group Name", "Process Group Ranks", "Collective name", "In msg nelems", "dtype")
 
-# The ranks of one collective end together (within 7 µs on eight ranks of one host). If, once the ranks' clocks are
-# aligned, they differ by more than this, the recordings were not paired rightly and nothing is said.
+# The ranks of one collective end together (within 7 µs on eight ranks of one host). If, once the ranks'
+# clocks are aligned, they differ by more than this, the recordings were not paired rightly and nothing is
+# said.
 ENDS_TOGETHER_NS = 1_000_000
 
 SCHEMA = {
@@ -44,10 +46,11 @@ def waiting(run: Run) -> pl.DataFrame:
 
     Returns:
         ``rank``, ``device``, ``id`` (row of that rank's ``device_events``), ``start_ns``, ``duration_ns``,
-        ``collective`` (its recorded name, else the kernel's), ``transfer_ns``, ``waiting_ns`` (both null where
-        nothing is known), ``exposed_waiting_ns`` (the part of the waiting during which the device did nothing
-        else), ``last_rank`` (the rank that was waited for; null without the other ranks) and ``basis``: ``ranks``
-        (compared with the same collective on every other rank), ``trace`` (with the shortest of its kind in this
+        ``collective`` (its recorded name, else the kernel's), ``transfer_ns``, ``waiting_ns`` (both null
+        where nothing is known), ``exposed_waiting_ns`` (the part of the waiting during which the device did
+        nothing else), ``last_rank`` (the rank that was waited for; null without the other ranks) and
+        ``basis``: ``ranks`` (compared with the same collective on every other rank), ``trace`` (with the
+            shortest of its kind in this
         trace: an estimate) or null.
     """
     found = [_collectives(trace) for trace in run.traces]
@@ -85,7 +88,7 @@ def waiting(run: Run) -> pl.DataFrame:
 
 
 def _collectives(trace: Trace) -> pl.DataFrame:
-    """The communication kernels of one rank with what tells them apart from each other and joins them to others'.
+    """The communication kernels of one rank with what tells them apart and joins them to other ranks'.
 
     Those whose launch was not recorded belong to what ran before the recording; they are not counted when
     collectives are numbered, since the other ranks may have finished them before.
@@ -123,7 +126,7 @@ def _collectives(trace: Trace) -> pl.DataFrame:
 
 
 def _exposed(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
-    """Adds ``exposed_waiting_ns``: the waiting inside the window, less what the device computed or copied then."""
+    """Adds ``exposed_waiting_ns``: waiting inside the window while the device did nothing else."""
     within = window(trace)
     other = intervals.union(work(trace).filter(pl.col("part") != "communication"), ["device"]).with_columns(
         (pl.col("end_ns") - pl.col("start_ns")).cum_sum().over("device").alias("done_ns")
@@ -149,8 +152,8 @@ def _exposed(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
 
 @remembered
 def exposed_waiting(run: Run) -> pl.DataFrame:
-    """Per ``rank`` and ``device``: ``exposed_waiting_ns``, the time of its window in which some collective waited
-    for another rank while the device computed and copied nothing."""
+    """Per ``rank`` and ``device``: ``exposed_waiting_ns``, the time of its window in which some collective
+    waited for another rank while the device computed and copied nothing."""
     waited = (
         waiting(run)
         .drop_nulls("waiting_ns")

@@ -17,63 +17,7 @@ from kinetoscope.bench.kernels.generated import (
     TensorArgument,
 )
 from kinetoscope.errors import InputError
-
-
-class SavedTensor(msgspec.Struct, frozen=True, kw_only=True):
-    """An integer or boolean argument: its values lie in the ``.bin`` file, from byte ``at``, contiguous."""
-
-    position: int
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: str
-    device: str
-    at: int
-
-
-class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One parameter of a hand-written kernel: a tensor (with a shape), or a value."""
-
-    name: str
-    constant: bool = False
-    value: int | float | bool | str | None = None
-    triton_dtype: str | None = None
-    shape: tuple[int, ...] | None = None
-    stride: tuple[int, ...] = ()
-    dtype: str = ""
-    device: str = ""
-    storage: int = 0
-    offset: int = 0
-
-
-class UserKernel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A hand-written kernel as it was launched."""
-
-    kernel: str
-    launches: int
-    arguments: tuple[SavedTensor, ...] = ()
-    source: str = ""
-    missing: tuple[str, ...] = ()
-    file: str = ""
-    line: int = 0
-    parameters: tuple[Parameter, ...] = ()
-    grid: tuple[int, ...] = ()
-    options: dict[str, int | float | bool | str] = {}
-    unusable: str | None = None
-
-
-class GeneratedKernel(msgspec.Struct, frozen=True, kw_only=True):
-    """The integers that a generated kernel was called with."""
-
-    kernel: str
-    arguments: tuple[SavedTensor, ...]
-
-
-class Inputs(msgspec.Struct, frozen=True, kw_only=True):
-    """``inputs/rank0.json``"""
-
-    schema: str
-    generated: tuple[GeneratedKernel, ...] = ()
-    user: tuple[UserKernel, ...] = ()
+from kinetoscope.recording.inputs import Inputs, Parameter, SavedTensor, UserKernel
 
 
 class Values(NamedTuple):

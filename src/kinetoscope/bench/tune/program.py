@@ -17,13 +17,13 @@ from kinetoscope.bench.torch_names import Tensor
 from kinetoscope.bench.tune.inject import difference
 from kinetoscope.bench.tune.results import Tuning, conclude
 from kinetoscope.bench.tune.settings import Setting, with_program
-from kinetoscope.bench.tune.trial import Order, Report
+from kinetoscope.bench.tune.trial import TrialRequest, TrialResult
 from kinetoscope.errors import InputError, ProgramError, UsageError
 
-RunTrial = Callable[[Order, Sequence[str], Mapping[str, str]], Report]
+RunTrial = Callable[[TrialRequest, Sequence[str], Mapping[str, str]], TrialResult]
 
 
-def run_trial(order: Order, words: Sequence[str], extra: Mapping[str, str]) -> Report:
+def run_trial(order: TrialRequest, words: Sequence[str], extra: Mapping[str, str]) -> TrialResult:
     """One trial in a process of its own; what the program prints goes to stderr."""
     path = Path(order.result).with_name("order.json")
     path.write_bytes(msgspec.json.encode(order))
@@ -34,8 +34,8 @@ def run_trial(order: Order, words: Sequence[str], extra: Mapping[str, str]) -> R
         stdout=sys.stderr,
     )
     if not Path(order.result).exists():
-        return Report(error=f"the process ended with status {status}")
-    return msgspec.json.decode(Path(order.result).read_bytes(), type=Report)
+        return TrialResult(error=f"the process ended with status {status}")
+    return msgspec.json.decode(Path(order.result).read_bytes(), type=TrialResult)
 
 
 def check(words: Sequence[str], *, module: bool, batches: Sequence[str], tokens: int | None) -> None:
@@ -93,17 +93,17 @@ def tune_program(
     import_torch()
     rounds, steps = max(1, rounds), max(4, steps)
     shuffled = random.Random(seed)
-    reports: dict[str, list[Report]] = {}
+    reports: dict[str, list[TrialResult]] = {}
     outputs: dict[str, Path] = {}
     with tempfile.TemporaryDirectory(prefix="kinetoscope-tune-") as folder:
 
-        def trial(setting: Setting, number: int, compile_module: str | None) -> Report:
+        def trial(setting: Setting, number: int, compile_module: str | None) -> TrialResult:
             progress(f"round {number + 1}/{rounds}: {setting.label}")
             earlier = reports.setdefault(setting.label, [])
             own = Path(folder, str(list(reports).index(setting.label)))
             own.mkdir(exist_ok=True)
             outputs[setting.label] = own / "outputs.pt"
-            order = Order(
+            order = TrialRequest(
                 setting=setting,
                 result=str(own / "result.json"),
                 outputs=str(outputs[setting.label]),
@@ -140,7 +140,7 @@ def tune_program(
     )
 
 
-def _usable(report: Report, words: Sequence[str]) -> None:
+def _usable(report: TrialResult, words: Sequence[str]) -> None:
     if report.error is not None:
         raise ProgramError(
             f"the program fails without any compiler: {report.error}",

@@ -8,7 +8,7 @@ import msgspec
 
 from kinetoscope.bench.measure import statistics
 from kinetoscope.bench.tune.settings import Setting, is_program
-from kinetoscope.bench.tune.trial import Report
+from kinetoscope.bench.tune.trial import TrialResult
 
 SCHEMA = "kinetoscope.tune/1"
 # Outputs that differ by no more than this agree (mixed precision's last bits differ by far less).
@@ -67,10 +67,10 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     recommendation: str = ""
     lines: tuple[str, ...] = ()
     """To write into the program."""
-    reports: dict[str, tuple[Report, ...]] = {}
+    reports: dict[str, tuple[TrialResult, ...]] = {}
 
 
-def steady(report: Report) -> list[float]:
+def steady(report: TrialResult) -> list[float]:
     """The steps after warm-up: those after the last one, within the first half, that took over twice the
     usual, and after those that were slowed by being watched, as long as as many are left."""
     durations = report.steps_s
@@ -85,7 +85,7 @@ def steady(report: Report) -> list[float]:
 
 def conclude(
     settings: Sequence[Setting],
-    reports: Mapping[str, Sequence[Report]],
+    reports: Mapping[str, Sequence[TrialResult]],
     differences: Mapping[str, float | None],
     compile_module: str | None,
 ) -> Tuning:
@@ -124,7 +124,7 @@ def conclude(
     )
 
 
-def _timed(setting: Setting, reports: Sequence[Report], own: Sequence[Setting]) -> Row:
+def _timed(setting: Setting, reports: Sequence[TrialResult], own: Sequence[Setting]) -> Row:
     error = next((report.error for report in reports if report.error), None)
     if error is not None or not reports or any(len(report.steps_s) < 3 for report in reports):
         return Row(setting=setting, label=setting.label, error=error or "no steps were found")
@@ -183,7 +183,7 @@ def _started(row: Row, eager: Row, output_difference: float | None) -> Row:
     )
 
 
-def _startup(report: Report) -> float:
+def _startup(report: TrialResult) -> float:
     durations = steady(report)
     warm = report.steps_s[: len(report.steps_s) - len(durations)]
     return report.before_first_step_s + sum(warm) - len(warm) * statistics.median(durations)

@@ -22,8 +22,8 @@ from typing import Any, TextIO
 
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.compiler.launchers import Launchers
-from kinetoscope.capture.process.hooks import hook
-from kinetoscope.capture.process.imports import ImportWatch
+from kinetoscope.capture.hooks.calls import hook
+from kinetoscope.capture.hooks.imports import ImportWatch
 
 # The artifact, of our own, that names the backend of the frame it is logged in.
 BACKEND = "kinetoscope_backend"

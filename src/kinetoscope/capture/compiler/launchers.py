@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from kinetoscope.capture.process.hooks import hook
+from kinetoscope.capture.hooks.calls import hook
 
 
 class Launchers:

@@ -23,8 +23,8 @@ import msgspec
 
 import kinetoscope
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.process.child import HOME, ORDER, Order
-from kinetoscope.capture.steps.ranks import rank_and_world
+from kinetoscope.capture.process.child import HOME, INSTRUCTIONS, Instructions
+from kinetoscope.capture.process.ranks import rank_and_world
 from kinetoscope.errors import InputError, UsageError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
@@ -83,22 +83,20 @@ def _script(words: Sequence[str]) -> str:
     return next((Path(word).stem for word in words if word.endswith(".py")), "")
 
 
-def environment(order: Order, variables: Mapping[str, str]) -> dict[str, str]:
-    """The child's environment: the user's, the order, and compiler settings that the user has not made."""
+def environment(instructions: Instructions, variables: Mapping[str, str]) -> dict[str, str]:
+    """The child's environment: the user's, our instructions, and compiler settings that the user has not made."""
     home = Path(kinetoscope.__file__).parent
     chosen = dict(QUIET)
-    if order.options.compile_log:
-        chosen |= KERNEL_NAMES | (PROVENANCE if order.options.provenance else {})
-    if order.options.bench_harness:
+    if instructions.options.compile_log:
+        chosen |= KERNEL_NAMES | (PROVENANCE if instructions.options.provenance else {})
+    if instructions.options.bench_harness:
         chosen["TORCHINDUCTOR_BENCHMARK_KERNEL"] = "1"
-    path = [
-        str(home / "capture" / "process" / "bootstrap"),
-        *([order.python_path] if order.python_path else []),
-    ]
+    bootstrap = str(home / "capture" / "process" / "bootstrap")
+    path = [bootstrap, *([instructions.python_path] if instructions.python_path else [])]
     return {
         **chosen,
         **variables,
-        ORDER: msgspec.json.encode(order).decode(),
+        INSTRUCTIONS: msgspec.json.encode(instructions).decode(),
         HOME: str(home.parent),
         "PYTHONPATH": os.pathsep.join(path),
     }
@@ -135,10 +133,11 @@ def run(what: Program, options: Options, out: Path | None, announce: Callable[[P
             version=kinetoscope.__version__,
         )
         announce(folder)
-    order = Order(
-        folder=str(folder), launcher=what.launcher, options=options, python_path=os.environ.get("PYTHONPATH")
+    python_path = os.environ.get("PYTHONPATH")
+    instructions = Instructions(
+        folder=str(folder), launcher=what.launcher, options=options, python_path=python_path
     )
-    status = _wait(what.command, environment(order, os.environ))
+    status = _wait(what.command, environment(instructions, os.environ))
     if place is not None:
         rank, world = place
         if rank != 0:

@@ -97,6 +97,24 @@ class Log:
             return None
 
 
+@dataclass(frozen=True)
+class Text:
+    """A text that stays in its log until it is read."""
+
+    log: Log
+    record: Record
+
+    def read(self) -> str:
+        return self.log.text(self.record)
+
+
+def held(name: str, text: str) -> Text:
+    """A text that stands in no log, in the form of those that do."""
+    data = b"\t" + text.encode().replace(b"\n", b"\n\t")
+    record = Record("artifact", name, None, 0, None, b"{}", 0, len(data))
+    return Text(Log(name, data, (record,)), record)
+
+
 def looks_like_compile_log(path: Path) -> bool:
     """Whether the file's first 64 KiB hold a record's header."""
     try:

@@ -36,11 +36,6 @@ class After:
         """Whether the difference is this finding's own: it is gone, and no other is."""
         return self.gone == frozenset([(finding.rule, finding.subject)])
 
-    def __str__(self) -> str:
-        together = numbers.count(len(self.gone), "finding")
-        promised = f"{together} gone, which promised {numbers.time(self.predicted_us)} a step"
-        return f"{promised}; measured {numbers.time(self.saving_us)}, {self.verdict} ({self.basis})"
-
 
 def after(before: Run, later: Run) -> After:
     """Compare two recordings of one program.
@@ -68,8 +63,8 @@ def after(before: Run, later: Run) -> After:
         saving_us=saving,
         interval_us=interval,
         verdict="faster" if interval[0] > 0 else "slower" if interval[1] < 0 else "cannot tell",
-        basis=f"two recordings: a step of {numbers.time(_mean(first))} before, {numbers.time(_mean(second))} after, "
-        f"means of {len(first)} and {len(second)}",
+        basis=f"two recordings: a step of {numbers.time(_mean(first))} before, {numbers.time(_mean(second))} "
+        f"after, means of {len(first)} and {len(second)}",
     )
 
 

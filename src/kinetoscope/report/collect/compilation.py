@@ -1,89 +1,80 @@
-"""The contract's ``compilation``: what ``graphs --json`` prints and reports embed."""
+"""A compile log, joined to a trace or alone, to the document's ``compilation``."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from kinetoscope.compilation import aten, bytecode, guards, module
+from kinetoscope.analysis.compiled.join import Joined
+from kinetoscope.compilation import aten, bytecode, guards
 from kinetoscope.compilation.model import Compilation
+from kinetoscope.report.document import compilation as document
 
 
-def as_contract(compilation: Compilation, join: Any = None, *, texts: bool = False) -> dict[str, Any]:
-    """The rows under the contract's keys.
+def as_document(
+    compilation: Compilation, joined: Joined | None = None, *, texts: bool = False
+) -> document.Compilation:
+    """All rows of ``compilation``.
 
     Args:
-        join: what ``analysis.compiled.join`` made of this compilation and a trace; without one, everything that
-            only a device can tell is null.
+        joined: it and a trace; without, everything that only a device can tell is null or left out.
         texts: add guard trees, bytecode, graphs and generated code (large).
     """
-    rows = join.compilation if join is not None else compilation
-    document: dict[str, Any] = {
-        "torch": compilation.torch,
-        "sources": compilation.sources,
-        "frames": rows.frames,
-        "graph_breaks": rows.graph_breaks,
-        "recompilations": rows.recompilations,
-        "graphs": rows.graphs,
-        "kernels": rows.kernels,
-        "failures": rows.failures,
-        "recompile_limit_hits": [
-            {
-                "compile_id": r.compile_id,
-                "function": r.function,
-                "file": r.file,
-                "line": r.line,
-                "advice": r.advice,
-            }
-            for r in rows.recompilations
-            if r.limit_hit
-        ],
-        "autotune": rows.autotune,
-        "cache": {"fx": rows.fx_cache, "aot": rows.aot_cache},
-        "compile_s": round(sum(frame.compile_s for frame in rows.frames), 6),
-        "coverage": join.coverage
-        if join is not None
-        else {"compiled_share_of_device_time": None, "cudagraph_share_of_device_time": None},
-        "notes": compilation.notes,
-        # what each op of the graphs does
-        "glossary": {op: words for op in _ops(rows) if (words := aten.meaning(op))},
-    }
-    if join is not None:
-        document["source_lines"] = join.source_lines
-        document["join"] = join.matched
-    if texts:
-        document["texts"] = _texts(compilation)
-    return msgspec.to_builtins(document)
+    rows = joined.compilation if joined else compilation
+    ops = dict.fromkeys(op for graph in rows.graphs for op in graph.op_counts)
+    alone = document.Compilation(
+        torch=rows.torch,
+        sources=rows.sources,
+        frames=rows.frames,
+        graph_breaks=rows.graph_breaks,
+        recompilations=rows.recompilations,
+        graphs=rows.graphs,
+        kernels=rows.kernels,
+        failures=rows.failures,
+        recompile_limit_hits=tuple(
+            msgspec.convert(row, document.LimitHit, from_attributes=True)
+            for row in rows.recompilations
+            if row.limit_hit
+        ),
+        autotune=rows.autotune,
+        cache=document.Caches(fx=rows.fx_cache, aot=rows.aot_cache),
+        compile_s=round(sum(frame.compile_s for frame in rows.frames), 6),
+        coverage=document.Coverage(),
+        notes=rows.notes,
+        glossary={op: meaning for op in ops if (meaning := aten.meaning(op))},
+        texts=_texts(compilation) if texts else msgspec.UNSET,
+    )
+    if joined is None:
+        return alone
+    return msgspec.structs.replace(
+        alone,
+        coverage=msgspec.convert(joined.coverage, document.Coverage, from_attributes=True),
+        source_lines=msgspec.convert(
+            joined.source_lines, tuple[document.LineTime, ...], from_attributes=True
+        ),
+        join=msgspec.convert(joined.matched, document.Matched, from_attributes=True),
+    )
 
 
-def _ops(compilation: Compilation) -> list[str]:
-    return list(dict.fromkeys(op for graph in compilation.graphs for op in graph.op_counts))
-
-
-def _texts(compilation: Compilation) -> dict[str, Any]:
-    frames: dict[int, dict[str, Any]] = {}
+def _texts(compilation: Compilation) -> document.Texts:
+    frames: dict[int, dict[str, document.FrameText]] = {}
     for (frame, name), text in compilation.texts.items():
+        if name == "runnable":
+            continue
+        named = frames.setdefault(frame, {"frame": frame})
         if name == "guards":
-            frames.setdefault(frame, {})[name] = guards.parse(text.read())
+            named[name] = guards.parse(text.read())
         elif name.endswith("bytecode"):
-            frames.setdefault(frame, {})[name] = bytecode.parse(text.read())
-        elif name != "runnable":
-            frames.setdefault(frame, {})[name] = text.read()
-    return {
-        "frames": [{"frame": frame, **named} for frame, named in frames.items()],
-        "graphs": [
-            {
-                "graph": graph,
-                "module": text.read(),
-                "post_grad": post.read() if (post := compilation.post_grad.get(graph)) else None,
-            }
+            named[name] = bytecode.parse(text.read())
+        else:
+            named[name] = text.read()
+    return document.Texts(
+        frames=tuple(frames.values()),
+        graphs=tuple(
+            document.GraphTexts(
+                graph=graph,
+                module=text.read(),
+                post_grad=post.read() if (post := compilation.post_grad.get(graph)) else None,
+            )
             for graph, text in compilation.modules.items()
-        ],
-    }
-
-
-def kernel_source(compilation: Compilation, graph: int, name: str) -> str | None:
-    """The generated source of one kernel, with Inductor's comments above it."""
-    text = compilation.modules[graph].read() if graph in compilation.modules else ""
-    return next((text[d.start : d.end] for d in module.parse(text).kernels if d.name == name), None)
+        ),
+    )

@@ -7,13 +7,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from kinetoscope import numbers
 from kinetoscope.report.words import names
+
+
+def heading(title: str, basis: str = "") -> Iterable[Text]:
+    """A section's title, and what its numbers are of."""
+    yield Text()
+    yield Text.assemble((title, "bold"), (f"  {basis}" if basis else "", "dim"))
+
+
+def aside(text: str, style: str = "dim", indent: int = 4) -> RenderableType:
+    """A remark on the row above."""
+    return Padding(Text(names.plain(text), style=style), (0, 0, 0, indent))
 
 
 def rest(more: int, noun: str) -> Iterable[Text]:

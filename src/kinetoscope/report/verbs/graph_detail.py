@@ -1,0 +1,280 @@
+"""One frame or one kernel of a compilation, closely: ``kinetoscope graphs --frame … --kernel …``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import zip_longest
+
+from msgspec import UNSET
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.syntax import Syntax
+from rich.text import Text
+
+from kinetoscope import numbers
+from kinetoscope.report.document.compilation import (
+    Bytecode,
+    Frame,
+    FrameDetail,
+    Graph,
+    Guard,
+    GuardTree,
+    Instruction,
+    Kernel,
+    KernelDetail,
+    SourceLine,
+)
+from kinetoscope.report.pages.table import Name, aside, columns, heading, heads
+from kinetoscope.report.words import names
+from kinetoscope.report.words.compiled import frame_name, place
+
+NOT_FUSED = 12
+OPS = 12
+SAVED = 5
+PHASES = ("dynamo", "aot", "inductor", "codegen", "triton", "autotune", "cudagraphs", "backward")
+
+
+def print_frame(detail: FrameDetail, console: Console, *, fusion: bool) -> None:
+    """Print one frame and what was asked for of it; ``fusion``: what was fused in its graphs, too."""
+    console.print(Group(*_frame(detail)), markup=False)
+    if detail.guards is not UNSET:
+        console.print(Group(*_guards(detail.guards)), markup=False)
+    if detail.bytecode is not UNSET:
+        console.print(Group(*_bytecode(detail.bytecode)), markup=False)
+    for graph in detail.graphs:
+        console.print(Group(*_graph(graph, detail.meanings)), markup=False)
+        if fusion:
+            console.print(Group(*_fusion(graph)), markup=False)
+    if detail.text is not UNSET:
+        console.print(Group(*_texts(detail.text.name, detail.text.texts, detail.text_names)), markup=False)
+
+
+def print_kernel(detail: KernelDetail, console: Console) -> None:
+    """Print where a kernel comes from, what it costs, and its generated source."""
+    console.print(Group(*_kernel(detail)), markup=False)
+
+
+def _frame(detail: FrameDetail) -> Iterable[RenderableType]:
+    frame = detail.frame
+    title = f"{frame_name(frame)}  {place(frame.file, frame.line, frame.function)}  {frame.status}"
+    yield Text(title, style="bold")
+    yield from _facts(_frame_facts(frame))
+    if frame.stack:
+        yield from heading("Called from")
+        for line in frame.stack:
+            yield Text(f"  {place(line.file, line.line, line.function)}  {names.plain(line.code or '')}")
+    if frame.dimensions:
+        yield from heading("Symbols", "sizes and numbers that may vary, and those that were pinned again")
+        rows = columns("left", "left", "left", "left*")
+        heads(rows, "what", "symbol", "state", "why")
+        for dimension in frame.dimensions:
+            rows.add_row(
+                Text(names.plain(dimension.source)),
+                Text(names.plain(f"{dimension.symbol} in {dimension.range}")),
+                Text(dimension.state, style="yellow" if dimension.state == "specialized" else "green"),
+                Text(names.plain(dimension.why)),
+            )
+        yield rows
+    if detail.text_names:
+        yield Text()
+        yield Text(f"texts for --graph: {', '.join(detail.text_names)}", style="dim")
+
+
+def _frame_facts(frame: Frame) -> dict[str, str]:
+    phases = ", ".join(f"{phase} {time:.3f}" for phase in PHASES if (time := getattr(frame, f"{phase}_s")))
+    restarts = f", restarted by: {'; '.join(frame.restarts)}" if frame.restarts else ""
+    latency = f", checked in {frame.guard_latency_us} µs" if frame.guard_latency_us else ""
+    return {
+        "compiled in": f"{frame.compile_s:.3f} s: {phases}",
+        "attempts": f"{frame.attempts}{restarts}",
+        "backend": f"{frame.backend}, mode {frame.mode}, CUDA graphs {frame.cudagraphs}",
+        "cache": f"graph {frame.cache.fx}, AOTAutograd {frame.cache.aot}",
+        "guards": "none" if frame.guards is None else f"{frame.guards}{latency}",
+        "failure": frame.failure or "",
+    }
+
+
+def _facts(facts: dict[str, str]) -> Iterable[RenderableType]:
+    table = columns("left", "left*")
+    for name, value in facts.items():
+        if value:
+            table.add_row(Text(name, style="dim"), Text(names.plain(value), overflow="fold"))
+    yield table
+
+
+def _guards(tree: GuardTree | None) -> Iterable[RenderableType]:
+    yield from heading("Guards", "what the compiled code relies on, checked before every call")
+    if tree is None:
+        yield Text("The log has no guards of this compilation.", style="yellow")
+        return
+    for root in tree.roots:
+        yield from _guard(root)
+    if tree.latency_us is not None:
+        yield Text(f"{tree.checks} checks, {tree.latency_us:g} µs a call", style="dim")
+
+
+def _guard(guard: Guard) -> Iterable[RenderableType]:
+    indent = (0, 0, 0, 2 * guard.depth)
+    if guard.is_check:
+        line = Text(f"✓ {names.plain(guard.words)}")
+        line.append(f"  {place(guard.file, guard.line)}" if guard.file else "", style="dim")
+        yield Padding(line, indent)
+    elif guard.depth:
+        yield Padding(Text(names.plain(guard.words), style="bold"), indent)
+    for child in guard.children:
+        yield from _guard(child)
+
+
+def _bytecode(code: Bytecode | None) -> Iterable[RenderableType]:
+    yield from heading("Bytecode", "before Dynamo | after")
+    if code is None:
+        yield Text(
+            "The log has no bytecode: torch writes it from 2.13 on; `kinetoscope run` always does.",
+            style="yellow",
+        )
+        return
+    table = columns("right", "left", "left*", "right", "left", "left*")
+    heads(table, "line", "opcode", "operand", "line", "opcode", "operand")
+    for old, new in zip_longest(code.before, code.after):
+        table.add_row(*_instruction(old), *_instruction(new))
+    yield table
+    used = {i.opcode: i.meaning for i in (*code.before, *code.after) if i.meaning}
+    yield from heading("Opcodes")
+    meanings = columns("left", "left*")
+    for opcode in sorted(used):
+        meanings.add_row(Text(opcode, style="dim"), Text(used[opcode]))
+    yield meanings
+
+
+def _instruction(instruction: Instruction | None) -> Iterable[Text | Name]:
+    if instruction is None:
+        return Text(), Text(), Text()
+    line = "" if instruction.line is None else str(instruction.line)
+    operand = instruction.operand if instruction.operand is not None else instruction.argument or ""
+    return Text(line, style="dim"), Text(instruction.opcode), Name(operand)
+
+
+def _graph(graph: Graph, meanings: dict[str, str]) -> Iterable[RenderableType]:
+    cost = f", {numbers.time(graph.device_time_us)} on the device" if graph.device_time_us else ""
+    if graph.speed_of_light is not None and graph.costed_us and graph.device_time_us:
+        part = graph.costed_us / graph.device_time_us
+        of = "" if part > 0.99 else f" in {numbers.percent(part)} of that time"
+        cost += f", {numbers.percent(graph.speed_of_light)} of the device's peak{of}"
+    yield from heading(f"{graph.direction} graph", f"{numbers.count(graph.ops, 'op')}{cost}")
+    table = columns("right", "left", "left*")
+    for op, count in list(graph.op_counts.items())[:OPS]:
+        table.add_row(Text(f"{count} ×"), Text(op), Text(meanings.get(op, ""), style="dim"))
+    yield table
+    if graph.saved:
+        size = numbers.size(graph.saved_bytes) if graph.saved_bytes else "a size that depends on the input"
+        yield Text(f"saved for backward: {numbers.count(len(graph.saved), 'tensor')}, {size}")
+        for tensor in sorted(graph.saved, key=lambda t: -(t.bytes or 0))[:SAVED]:
+            size = numbers.size(tensor.bytes) if tensor.bytes is not None else "?"
+            yield aside(f"{tensor.name}  {tensor.dtype}[{', '.join(tensor.shape)}]  {size}")
+    for call in graph.extern:
+        lines = ", ".join(place(s.file, s.line) for s in call.source[:3])
+        time = f"  {numbers.time(call.device_time_us)}" if call.device_time_us else ""
+        yield Text(f"{call.calls} × {names.plain(call.name)}{time}  {lines}", style="dim")
+
+
+def _fusion(graph: Graph) -> Iterable[RenderableType]:
+    if graph.fusion is None:
+        yield Text(
+            "fusion: not recorded (`kinetoscope run` records it, or TORCH_LOGS=fusion)", style="yellow"
+        )
+        return
+    for number, round_ in enumerate(graph.fusion.rounds, 1):
+        yield Text(f"fusion round {number}: {round_.before} nodes into {round_.after}")
+    if (cut := graph.fusion.partitions) and cut.cudagraphable + cut.others > 1:
+        yield Text(f"CUDA graphs: {cut.cudagraphable} parts can be captured, {cut.others} cannot")
+        yield from (aside(why, "yellow", 2) for why in cut.reasons[:NOT_FUSED])
+    for pair in graph.fusion.fused:
+        yield aside(f"fused {pair}", "green", 2)
+    for why in graph.fusion.not_fused[:NOT_FUSED]:
+        yield aside(f"{why.count} not fused: {why.why}  ({'; '.join(why.examples[:3])})", "", 2)
+
+
+def _texts(name: str, texts: tuple[str, ...], others: tuple[str, ...]) -> Iterable[RenderableType]:
+    if not texts:
+        yield Text(f"no {name} here; there are: {', '.join(others)}", style="yellow")
+    for text in texts:
+        yield from heading(name)
+        yield _code(text)
+
+
+def _code(text: str) -> Syntax:
+    return Syntax(names.printable(text), "python", background_color="default", word_wrap=True)
+
+
+def _kernel(detail: KernelDetail) -> Iterable[RenderableType]:
+    kernel = detail.kernel
+    yield Text(kernel.name, style="bold")
+    yield from _facts(_kernel_facts(kernel, detail.meanings))
+    yield from _source(kernel.source, kernel.source_basis)
+    yield from heading("Generated source")
+    yield _code(detail.code)
+
+
+def _kernel_facts(kernel: Kernel, meanings: dict[str, str]) -> dict[str, str]:
+    calls = numbers.count(kernel.calls, "call")
+    ops = (f"{op} ({meanings[op]})" if op in meanings else op for op in kernel.aten_ops)
+    moved, shared = kernel.bytes, kernel.shared_memory_bytes
+    config = f"{kernel.config} ({kernel.autotune})" if kernel.config and kernel.autotune else None
+    return {
+        "graph": f"{kernel.compile_id} {kernel.direction}, {kernel.category}, {calls}",
+        "on the device": _times(kernel),
+        "speed": _speed(kernel),
+        "computes": ", ".join(ops),
+        "fused nodes": ", ".join(kernel.nodes),
+        "moves": f"{numbers.size(moved)} a launch ({kernel.bytes_basis})" if moved else "",
+        "registers": f"{kernel.registers} a thread" if kernel.registers else "",
+        "spills": _spills(kernel),
+        "shared memory": f"{numbers.size(shared)} a block" if shared else "",
+        "config": config or kernel.config or kernel.autotune or "",
+        "compiled in": numbers.time(kernel.compile_us) if kernel.compile_us else "",
+        "file": kernel.path or "",
+    }
+
+
+def _times(kernel: Kernel) -> str:
+    if not kernel.launches:
+        return ""
+    time = kernel.device_time_us or 0.0
+    return (
+        f"{numbers.time(time)} in {numbers.count(kernel.launches, 'launch')}, "
+        f"{numbers.percent(kernel.share_of_device_time or 0.0)} of device time, "
+        f"{numbers.percent(kernel.share_of_window or 0.0)} of the steps, "
+        f"{numbers.time(time / kernel.launches)} each"
+    )
+
+
+def _speed(kernel: Kernel) -> str:
+    """At the median launch: bytes and FLOPs a second, and the share of the device's peak that bounds it."""
+    rates = [f"{kernel.bytes_per_s / 1e9:,.0f} GB/s"] if kernel.bytes_per_s else []
+    rates += [f"{kernel.flops_per_s / 1e12:,.1f} TFLOP/s"] if kernel.flops_per_s else []
+    if not rates or kernel.median_us is None:
+        return ""
+    speed = f"{', '.join(rates)} in {numbers.time(kernel.median_us)}, the median"
+    if kernel.refused:
+        return f"{speed}; refused: over the device's peak, so the count does not hold ({kernel.bytes_basis})"
+    if kernel.speed_of_light is None:
+        return speed
+    return f"{speed}: {numbers.percent(kernel.speed_of_light)} of the device's {kernel.bound} peak"
+
+
+def _spills(kernel: Kernel) -> str:
+    if kernel.spills is None:
+        return ""
+    kept = "none"
+    if kernel.spills:
+        kept = f"{kernel.spills} values a thread, kept in memory instead of registers"
+    tried = f" ({kernel.configs_that_spill} of {kernel.configs} configurations spill)"
+    return kept + (tried if kernel.configs_that_spill and (kernel.configs or 0) > 1 else "")
+
+
+def _source(lines: tuple[SourceLine, ...], basis: str | None) -> Iterable[RenderableType]:
+    yield from heading("Source lines", f"by {basis}" if basis else "")
+    for line in lines:
+        yield Text(f"  {names.plain(line.file)}:{line.line}  {names.plain(line.code)}")
+    if not lines:
+        yield Text("  unattributed: record with INDUCTOR_PROVENANCE=1", style="yellow")

@@ -1,0 +1,310 @@
+"""``kinetoscope graphs``: what torch.compile did, as a screenful of terminal."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+from msgspec import UNSET
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from kinetoscope import numbers
+from kinetoscope.report.document.compilation import (
+    Compilation,
+    Frame,
+    Graph,
+    Kernel,
+    LineTime,
+    Matched,
+)
+from kinetoscope.report.pages.table import Name, columns, heading, heads, rest
+from kinetoscope.report.verbs.graph_troubles import breaks, failures, limits, recompilations
+from kinetoscope.report.words import names, palette
+from kinetoscope.report.words.compiled import frame_name, place
+
+FRAMES = 12
+GRAPHS = 10
+KERNELS = 12
+# Values that a thread may keep in local memory before it is worth a word: sine and cosine have room there.
+SCRATCH = 16
+LINES = 8
+CHOICES = 5
+
+_STATUS = {"ok": "green", "failed": "bold red", "skipped": "yellow", "unfinished": "yellow"}
+_PHASES = ("dynamo", "aot", "inductor", "codegen", "triton", "autotune", "backward")
+
+
+def print_overview(compilation: Compilation, inputs: Sequence[str], console: Console) -> None:
+    """Print what happened, the loudest first, and the command worth typing next."""
+    console.print(Group(*_sections(compilation, inputs)), markup=False, crop=False)
+
+
+def _sections(compilation: Compilation, inputs: Sequence[str]) -> Iterable[RenderableType]:
+    yield Text(_title(compilation), style="bold")
+    for note in compilation.notes:
+        yield Text(f"⚠ {names.plain(note)}", style="yellow")
+    if compilation.join is not UNSET:
+        yield from _coverage(compilation, compilation.join)
+    yield from limits(compilation)
+    yield from failures(compilation)
+    yield from _frames(compilation)
+    yield from breaks(compilation)
+    yield from recompilations(compilation)
+    yield from _graphs(compilation)
+    yield from _kernels(compilation)
+    if compilation.source_lines is not UNSET:
+        yield from _lines(compilation.source_lines)
+    yield from _autotune(compilation)
+    yield from _next(compilation, inputs)
+
+
+def _title(compilation: Compilation) -> str:
+    facts = [
+        f"torch.compile · torch {compilation.torch}" if compilation.torch else "torch.compile",
+        numbers.count(len(compilation.frames), "compilation"),
+        numbers.count(len(compilation.graph_breaks), "graph break"),
+        numbers.count(len(compilation.recompilations), "recompilation"),
+        numbers.count(len(compilation.graphs), "graph"),
+        numbers.count(len(compilation.kernels), "generated kernel"),
+    ]
+    if compilation.compile_s:
+        facts.append(f"{numbers.time(compilation.compile_s * 1e6)} compiling")
+    return " · ".join(facts)
+
+
+def _coverage(compilation: Compilation, matched: Matched) -> Iterable[RenderableType]:
+    share = compilation.coverage.compiled_share_of_device_time
+    if share is None:
+        yield Text(
+            "The trace holds no device work: what the pieces cost on the device is not known.", style="yellow"
+        )
+        return
+    replayed = compilation.coverage.cudagraph_share_of_device_time or 0.0
+    yield Text(
+        f"{numbers.percent(share)} of device time ran in compiled graphs, {numbers.percent(1 - share)} "
+        f"outside; {numbers.percent(replayed)} was launched by CUDA graphs."
+    )
+    if total := matched.generated_us:
+        yield Text(
+            f"Of {numbers.time(total)} in generated kernels, "
+            f"{numbers.percent(matched.to_aten_ops_us / total)} is traced to graph and ops, "
+            f"{numbers.percent(matched.to_source_us / total)} to source lines.",
+            style="dim",
+        )
+    for row in matched.unknown_graphs[:3]:
+        time = numbers.time(row.device_time_us)
+        yield Text(f"⚠ graph {row.hash[:12]}… ran {time} and is not in the compile log", style="yellow")
+
+
+def _frames(compilation: Compilation) -> Iterable[RenderableType]:
+    if not compilation.frames:
+        return
+    used = [p for p in _PHASES if any(getattr(f, f"{p}_s") >= 0.0005 for f in compilation.frames)]
+    yield from heading("Compilations", "seconds; each phase without the ones inside it")
+    all_well = all(frame.status == "ok" for frame in compilation.frames)
+    table = columns("left", "left*", *(() if all_well else ("left",)), "right", *("right" for _ in used))
+    heads(table, "id", "function", *(() if all_well else ("status",)), "total", *used)
+    frames = sorted(compilation.frames, key=lambda f: -f.compile_s)[:FRAMES]
+    for frame in sorted(frames, key=lambda f: f.index):
+        table.add_row(
+            Text(frame_name(frame)),
+            Name(f"{names.plain(frame.function or '?')} {place(frame.file, frame.line)}"),
+            *(() if all_well else (Text(frame.status, style=_STATUS[frame.status]),)),
+            Text(f"{frame.compile_s:.2f}", style="bold"),
+            *(Text(_seconds(getattr(frame, f"{phase}_s"))) for phase in used),
+        )
+    yield table
+    yield from rest(len(compilation.frames) - FRAMES, "compilation")
+    yield from _backends(frames)
+    cache = compilation.cache.fx
+    if cache.hit or cache.miss or cache.bypass:
+        yield Text(f"graph cache: {cache.hit} hit, {cache.miss} missed, {cache.bypass} bypassed", style="dim")
+
+
+def _backends(frames: Sequence[Frame]) -> Iterable[RenderableType]:
+    """Who compiled, and in which mode; with the ids where it was not always the same."""
+    ids: dict[str, list[str]] = {}
+    for frame in sorted(frames, key=lambda f: f.index):
+        if frame.backend != "none":
+            ids.setdefault(_how(frame), []).append(frame_name(frame))
+    for how, compiled in ids.items():
+        yield Text(how + (f": {', '.join(compiled)}" if len(ids) > 1 else ""), style="dim")
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.005 else "·"
+
+
+def _how(frame: Frame) -> str:
+    graphs = f", CUDA graphs {frame.cudagraphs}" if frame.backend == "inductor" else ""
+    mode = f" ({frame.mode})" if frame.mode not in ("none", "unknown") else ""
+    return names.plain(f"backend {frame.backend}{mode}{graphs}")
+
+
+def _graphs(compilation: Compilation) -> Iterable[RenderableType]:
+    if not compilation.graphs:
+        return
+    timed = any(graph.launches for graph in compilation.graphs)
+    yield from heading("Graphs", "share of device time" if timed else "")
+    rated = any(graph.costed_us for graph in compilation.graphs)
+    table = columns("left*", *("right",) * 5, *(("right",) * (3 + rated) if timed else ()))
+    times = ("device time", "share", *(["of peak"] if rated else []), "calls") if timed else ()
+    heads(table, "graph", "ops", "kernels", "library", "saved", "fusion", *times)
+    order = sorted(compilation.graphs, key=lambda g: (-(g.device_time_us or 0.0), g.index))
+    for graph in order[:GRAPHS]:
+        table.add_row(*_graph_cells(graph), *(_time_cells(graph, rated=rated) if timed else ()))
+    yield table
+    yield from rest(len(order) - GRAPHS, "graph")
+
+
+def _graph_cells(graph: Graph) -> Iterable[Text]:
+    yield Text(f"{graph.compile_id} {graph.direction}")
+    yield Text(numbers.count(graph.ops))
+    yield Text(numbers.count(graph.kernels))
+    yield Text(numbers.count(sum(e.calls for e in graph.extern)))
+    yield Text(numbers.size(graph.saved_bytes) if graph.saved_bytes else "–")
+    yield Text(_fused(graph))
+
+
+def _fused(graph: Graph) -> str:
+    nodes = [n for r in graph.fusion.rounds for n in (r.before, r.after)] if graph.fusion else []
+    return f"{nodes[0]} → {nodes[-1]}" if nodes else "–"
+
+
+def _time_cells(graph: Graph, *, rated: bool) -> Iterable[Text]:
+    yield Text(numbers.time(graph.device_time_us or 0.0))
+    yield Text(numbers.percent(graph.share_of_device_time or 0.0))
+    if rated:
+        yield Text(_of_peak(graph))
+    yield Text(numbers.count(graph.calls or 0))
+
+
+def _kernels(compilation: Compilation) -> Iterable[RenderableType]:
+    if not compilation.kernels:
+        return
+    timed = any(kernel.launches for kernel in compilation.kernels)
+    yield from heading("Generated kernels", "by device time" if timed else "in the order they were written")
+    # A kernel's name begins with its category: where there is more to say, that is enough.
+    rated = any(kernel.median_us for kernel in compilation.kernels)
+    table = columns("left*", "left", "left*", *(("right",) * (2 + rated) if timed else ("left",)))
+    times = ("device time", "share", *(["of peak"] if rated else []))
+    heads(table, "kernel", "graph", "source", *(times if timed else ("category",)))
+    order = sorted(compilation.kernels, key=lambda k: -(k.device_time_us or 0.0))
+    for kernel in order[:KERNELS]:
+        table.add_row(
+            Name(kernel.name),
+            Text(f"{kernel.compile_id} {kernel.direction}"),
+            Name(_source(kernel)),
+            *(
+                _kernel_times(kernel, rated=rated)
+                if timed
+                else (Text(kernel.category, style=palette.category(kernel.category)),)
+            ),
+        )
+    yield table
+    yield from rest(len(order) - KERNELS, "kernel")
+    if any(kernel.refused for kernel in order[:KERNELS]):
+        yield Text(
+            "refused: more than the device can do, so the bytes or FLOPs do not hold for it", style="dim"
+        )
+    for kernel in order:
+        if (spills := kernel.spills or 0) > SCRATCH:
+            kept = numbers.count(spills, "value")
+            text = f"⚠ {kernel.name} keeps {kept} a thread in memory: its registers do not suffice"
+            yield Text(names.plain(text), style="yellow")
+
+
+def _kernel_times(kernel: Kernel, *, rated: bool) -> Iterable[Text]:
+    yield Text(numbers.time(kernel.device_time_us or 0.0))
+    yield Text(numbers.percent(kernel.share_of_device_time or 0.0))
+    if rated:
+        yield Text("refused" if kernel.refused else _percent(kernel.speed_of_light))
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else numbers.percent(share)
+
+
+def _of_peak(row: Graph | LineTime) -> str:
+    """The share of the device's peak; ``~`` where a tenth or more of its device time has no known cost."""
+    if row.speed_of_light is None or not row.costed_us:
+        return "–"
+    part = "" if row.costed_us > 0.9 * (row.device_time_us or 0.0) else "~"
+    return f"{part}{numbers.percent(row.speed_of_light)}"
+
+
+def _source(kernel: Kernel) -> str:
+    """The first line it computes, and how many more."""
+    if not kernel.source:
+        return "–"
+    first, *others = kernel.source
+    return place(first.file, first.line) + (f" +{len(others)}" if others else "")
+
+
+def _lines(lines: Sequence[LineTime]) -> Iterable[RenderableType]:
+    if not lines:
+        return
+    yield from heading(
+        "Source lines", "device time of the kernels that compute the line; fused ones count for each"
+    )
+    rated = any(row.costed_us for row in lines)
+    table = columns("left", "left*", *("right",) * (3 + rated))
+    heads(table, "line", "code", "device time", "share", *(["of peak"] if rated else []), "kernels")
+    for row in lines[:LINES]:
+        table.add_row(
+            Text(place(row.file, row.line)),
+            Name(row.code),
+            Text(numbers.time(row.device_time_us)),
+            Text(numbers.percent(row.share_of_device_time)),
+            *([Text(_of_peak(row))] if rated else []),
+            Text(str(row.kernels)),
+        )
+    yield table
+    yield from rest(len(lines) - LINES, "line")
+
+
+def _autotune(compilation: Compilation) -> Iterable[RenderableType]:
+    if not compilation.autotune:
+        return
+    yield from heading("Autotuned choices")
+    table = columns("left", "left*", "right", "left*", "right", "left*", "right")
+    heads(table, "op", "shape", "choices", "best", "time", "best Triton", "time")
+    for row in compilation.autotune[:CHOICES]:
+        table.add_row(
+            Text(names.plain(row.op)),
+            Name(row.shape or "?"),
+            Text(str(row.choices or "?")),
+            Name(row.best or "?"),
+            Text(_milliseconds(row.best_ms)),
+            Name(row.best_triton or "–"),
+            Text(_milliseconds(row.best_triton_ms)),
+        )
+    yield table
+    yield from rest(len(compilation.autotune) - CHOICES, "choice")
+
+
+def _milliseconds(value: float | None) -> str:
+    return "–" if value is None else numbers.time(value * 1000)
+
+
+def _next(compilation: Compilation, inputs: Sequence[str]) -> Iterable[RenderableType]:
+    quoted = " ".join(shlex.quote(item) for item in inputs)
+    commands: list[tuple[str, str]] = []
+    if compilation.kernels:
+        best = max(compilation.kernels, key=lambda k: k.device_time_us or 0.0)
+        commands.append(
+            (f"kinetoscope graphs {quoted} --kernel {shlex.quote(best.name)}", "its source, line by line")
+        )
+    if compilation.frames:
+        worst = max(compilation.frames, key=lambda f: f.compile_s)
+        commands.append(
+            (f"kinetoscope graphs {quoted} --frame {worst.compile_id} --guards", "what it relies on")
+        )
+    if compilation.graphs and compilation.join is UNSET:
+        commands.append((f"kinetoscope graphs {quoted} TRACE", "what each piece costs on the device"))
+    yield from heading("Next") if commands else ()
+    for line, shows in commands:
+        yield Text.assemble(
+            (f"{shows:36}  ", "dim"), (names.plain(line), "cyan"), no_wrap=True, overflow="ignore"
+        )
