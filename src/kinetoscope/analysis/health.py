@@ -140,7 +140,6 @@ def _unlaunched(trace: Trace) -> list[Note]:
 def _unanswered(trace: Trace) -> list[Note]:
     calls = unanswered_launches(trace)
     calls = calls.filter(matching(calls, "name", WORK_LAUNCH))
-    calls = calls.filter(~_captured(trace, calls)) if len(calls) else calls
     if calls.is_empty() or not len(trace.device_events):
         return []
     launches = int(matching(trace.host_events, "name", WORK_LAUNCH).sum())
@@ -151,19 +150,6 @@ def _unanswered(trace: Trace) -> list[Note]:
     )
     # A few launches at a recording's end often have no kernel; a twentieth of them is missing device time.
     return [Note("launches-without-kernel", _gravity(share, 0.001, 0.05), text)]
-
-
-def _captured(trace: Trace, calls: pl.DataFrame) -> pl.Series:
-    """Which calls were made while their thread captured a graph: those launch nothing."""
-    host = trace.host_events
-    marks = (
-        host.select("lane", "start_ns", begins=matching(host, "name", torch_names.CAPTURE_BEGIN))
-        .filter(matching(host, "name", f"{torch_names.CAPTURE_BEGIN}|{torch_names.CAPTURE_END}"))
-        .sort("start_ns")
-    )
-    at = calls.select("lane", "start_ns").with_row_index("row").sort("start_ns")
-    found = at.join_asof(marks, on="start_ns", by="lane", check_sortedness=False).sort("row")
-    return found["begins"].fill_null(False)
 
 
 def _early(trace: Trace) -> list[Note]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-SUMMARY = "time generated kernels and modules alone, honestly"
 KERNELS, AUTOTUNED = 20, 8
 
 

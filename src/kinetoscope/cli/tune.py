@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-SUMMARY = "which compile mode or setting wins here, measured side by side"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (

@@ -48,7 +48,7 @@ def pair(correlation: int, start: float, tid: int = 1) -> list[Event]:
 
 @pytest.fixture
 def training_step(trace_of: Make) -> Trace:
-    """A forward op inside a module and an annotation, its backward on another thread, an optimizer, a replay."""
+    """A forward op inside a module and an annotation, its backward on another thread, an optimizer."""
     return trace_of(
         host("ProfilerStep#3", 0, 1000, "user_annotation"),
         host("train.py(9): train", 1, 998, "python_function"),
@@ -62,7 +62,10 @@ def training_step(trace_of: Make) -> Trace:
         host("aten::addmm", 30, 80, Sequence_number=7, Fwd_thread_id=0),
         *pair(1, 40),
         host("loss", 300, 200, "user_annotation"),
-        host("autograd::engine::evaluate_function: AddmmBackward0", 310, 100, tid=2, Sequence_number=7, Fwd_thread_id=1),
+        host(
+            "autograd::engine::evaluate_function: AddmmBackward0", 310, 100,
+            tid=2, Sequence_number=7, Fwd_thread_id=1,
+        ),
         host("AddmmBackward0", 320, 80, tid=2, Sequence_number=7, Fwd_thread_id=1),
         host("aten::mm", 330, 60, tid=2),
         *pair(2, 340, tid=2),
@@ -88,7 +91,8 @@ def test_each_column_of_each_piece_of_work(training_step: Trace) -> None:
 def test_the_chain_of_backward_work_names_its_forward(training_step: Trace) -> None:
     found = chain(training_step, 1)
     assert [link.name for link in found.links] == [
-        "autograd::engine::evaluate_function: AddmmBackward0", "AddmmBackward0", "aten::mm", "cudaLaunchKernel", "k2",
+        "autograd::engine::evaluate_function: AddmmBackward0", "AddmmBackward0", "aten::mm",
+        "cudaLaunchKernel", "k2",
     ]  # fmt: skip
     assert [link.name for link in found.forward][-3:] == [
         "<built-in function linear>",

@@ -21,8 +21,8 @@ from traces import Event, call, host, kernel, trace
 
 MULTIPLY = (
     "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
-    "TensorListMetadata<1>, at::native::(anonymous namespace)::BinaryOpScalarFunctor<c10::BFloat16, 1, 1, 0>, "
-    "std::multiplies<float>, float>(at::native::(anonymous namespace)::TensorListMetadata<1>"
+    "TensorListMetadata<1>, at::native::(anonymous namespace)::BinaryOpScalarFunctor<c10::BFloat16, 1, 1, 0>"
+    ", std::multiplies<float>, float>(at::native::(anonymous namespace)::TensorListMetadata<1>"
 )
 UNSAID = {"Input Dims": [[], []], "Input type": ["TensorList", "Scalar"], "Input Strides": [[], []]}
 

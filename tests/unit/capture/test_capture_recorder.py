@@ -59,7 +59,7 @@ class Program:
             clock=lambda: self.now,
             compilations=lambda: self.compiled,
             saved=self.finish,
-            **arguments,  # type: ignore[arg-type]
+            **arguments,
         )
         self.recorder.begin()
 
@@ -75,7 +75,7 @@ class Program:
 
     def steps(self, count: int, seconds: float = 1.0, **source: object) -> None:
         for _ in range(count):
-            self.step(seconds, **source)  # type: ignore[arg-type]
+            self.step(seconds, **source)
 
 
 def test_a_steady_loop_is_timed_without_and_then_recorded_with_the_profiler():
@@ -275,7 +275,7 @@ def test_a_failure_of_ours_stops_the_recording_and_not_the_program():
     def fail() -> None:
         raise RuntimeError("no such device")
 
-    program.device.synchronize = fail  # type: ignore[method-assign]
+    program.device.synchronize = fail
     program.steps(30)
     assert isinstance(program.recorder.phase, Done)
     assert program.recorder.timings().notes == ("recording stopped: RuntimeError: no such device",)

@@ -10,7 +10,7 @@ it is part of gets a share.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import polars as pl
@@ -19,7 +19,7 @@ from kinetoscope.analysis.compiled.sums import LineTime
 from kinetoscope.analysis.cost.roofline import TF32, peaks
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.run import Run
-from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.model import Compilation, Frame, Graph
 
 COSTS = {
     "kernel": pl.UInt32,
@@ -31,6 +31,8 @@ COSTS = {
     "dtype": pl.String,
 }
 KEYS = ["kernel", "graph", "op", "nth"]
+Costed = TypeVar("Costed", Graph, Frame, LineTime)
+Unit = dict[str, Any]  # a row of ``_units``
 
 
 class Part(NamedTuple):
@@ -83,11 +85,11 @@ def with_speed(
     return filled, tuple(_with(line, places.get((line.file, line.line))) for line in lines)
 
 
-def _with(row: Any, part: Part | None) -> Any:
+def _with(row: Costed, part: Part | None) -> Costed:
     return msgspec.structs.replace(row, **part.columns()) if part else row
 
 
-def _rates(unit: dict[str, Any]) -> dict[str, Any]:
+def _rates(unit: Unit) -> dict[str, float | str | bool | None]:
     """One kernel's columns, at the median of its durations."""
     seconds, refused = unit["median_us"] / 1e6, unit["refused"]
     return {
@@ -100,7 +102,7 @@ def _rates(unit: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _places(compilation: Compilation, unit: dict[str, Any]) -> set[tuple[str, int]]:
+def _places(compilation: Compilation, unit: Unit) -> set[tuple[str, int]]:
     if unit["kernel"] is not None:
         lines = compilation.kernels[unit["kernel"]].source
     else:
@@ -166,7 +168,7 @@ def _null(name: str) -> pl.Expr:
 
 
 def _costs(compilation: Compilation) -> pl.DataFrame:
-    rows: list[tuple[Any, ...]] = [
+    rows: list[tuple[int | None, int, str | None, int | None, int | None, int | None, str | None]] = [
         (i, kernel.graph, None, None, kernel.bytes, kernel.flops, kernel.dtype)
         for i, kernel in enumerate(compilation.kernels)
         if kernel.bytes or kernel.flops

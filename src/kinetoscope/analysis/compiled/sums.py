@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import polars as pl
 
-from kinetoscope.compilation.model import Compilation, ExternCall, Frame, Graph, Row, SourceLine
+from kinetoscope.compilation.model import Compilation, ExternCall, Frame, Graph, Kernel, Row, SourceLine
 
 GENERATED = r"^triton_"
 SUMS = (
@@ -17,6 +17,8 @@ SUMS = (
 )
 INSIDE = pl.col("inside_ns").sum()
 Place = tuple[str, int]
+Timed = TypeVar("Timed", Kernel, Graph, Frame)
+Sums = dict[str, Any]  # a row of a table: ``SUMS`` and what else its row of the compilation takes over
 
 
 class LineTime(Row, frozen=True, kw_only=True):
@@ -111,11 +113,11 @@ def silent_frames(compilation: Compilation) -> list[Frame]:
     return [f for f in compilation.frames if f.dynamo_ops and f.index not in announced]
 
 
-def _rows(table: pl.DataFrame, key: str) -> dict[int, dict[str, Any]]:
+def _rows(table: pl.DataFrame, key: str) -> dict[int, Sums]:
     return {row.pop(key): row for row in table.filter(pl.col(key).is_not_null()).iter_rows(named=True)}
 
 
-def _with(row: Any, found: dict[str, Any] | None, total: float, window_ns: int) -> Any:
+def _with(row: Timed, found: Sums | None, total: float, window_ns: int) -> Timed:
     # What the trace does not say (registers of a kernel that AMD's runs, say) stays as it was.
     nothing = {"device_time_us": 0.0, "launches": 0, "inside_ns": 0}
     found = {k: v for k, v in (found or nothing).items() if v is not None}
@@ -128,7 +130,7 @@ def _with(row: Any, found: dict[str, Any] | None, total: float, window_ns: int) 
     )
 
 
-def _externs(graph: Graph, of_op: dict[tuple[int, str], dict[str, Any]]) -> Graph:
+def _externs(graph: Graph, of_op: dict[tuple[int, str], Sums]) -> Graph:
     def timed(call: ExternCall) -> ExternCall:
         row = of_op.get((graph.index, call.op))
         if row is None:  # never ran, or ran in a CUDA graph's replay, which names no ops: not known

@@ -56,7 +56,7 @@ class Call:
     elements of each list of tensors whose shapes were not recorded, where they are known from elsewhere."""
 
     name: str
-    shapes: list[Any]
+    shapes: list[Any]  # JSON of a file: a formula that it is not made for raises, and the cost is unknown
     types: list[str]
     strides: list[Any]
     values: list[str]

@@ -97,7 +97,7 @@ def costed(trace: Trace) -> pl.DataFrame:
 def _known_costs(distinct: pl.DataFrame) -> pl.DataFrame:
     """The cost of each distinct call that a formula knows; a trace has hundreds of them."""
 
-    def decoded(text: str | None) -> list[Any]:
+    def decoded(text: str | None) -> list[Any]:  # what a file says: see Call
         found = msgspec.json.decode(text) if text else []
         return found if isinstance(found, list) else []
 

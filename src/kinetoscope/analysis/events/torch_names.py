@@ -48,6 +48,7 @@ DATA_LOADER_FRAME = r"torch/utils/data/dataloader\.py\(\d+\): __next__$"
 # Where ranks meet without moving data, and whatever gloo does: it does it on the host.
 BARRIER = r"^(gloo|mpi|ucc|nccl|c10d):+(monitored_)?barrier|^gloo:"
 
+# What autograd, optimizers and the profiler write around or between ops.
 OPTIMIZER = r"^Optimizer\.(step|zero_grad)#|(^|/)torch/optim/\S+: (step|zero_grad)$"
 AUTOGRAD_NODE = r"^autograd::engine::evaluate_function"
 GRADIENT = r"^torch::autograd::AccumulateGrad$"

@@ -74,15 +74,14 @@ def chain(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def waits_of(trace: Trace) -> pl.DataFrame:
-    """When the host waited for the device: ``id`` of the call, ``start_ns``, ``at`` (its end), ``waited_ns``.
-    A copy from or to pageable memory holds the host until it is done."""
+    """The host's waits for the device: when each ended (``at``), in order, and how long it was
+    (``waited_ns``). A copy from or to pageable memory holds the host until it is done."""
     host = trace.host_events
     pageable = trace.device_events["launch"].filter(matching(trace.device_events, "name", PAGEABLE_COPY))
     return (
         host[pl.concat([rows(host, "name", SYNCHRONIZATION), pageable.drop_nulls()]).unique().sort()]
-        .with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("at"))
+        .select((pl.col("start_ns") + pl.col("duration_ns")).alias("at"), waited_ns="duration_ns")
         .sort("at")
-        .select("id", "start_ns", "at", pl.col("duration_ns").alias("waited_ns"))
     )
 
 

@@ -128,26 +128,17 @@ def _collectives(trace: Trace) -> pl.DataFrame:
 def _exposed(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
     """Adds ``exposed_waiting_ns``: waiting inside the window while the device did nothing else."""
     within = window(trace)
-    other = intervals.union(work(trace).filter(pl.col("part") != "communication"), ["device"]).with_columns(
-        (pl.col("end_ns") - pl.col("start_ns")).cum_sum().over("device").alias("done_ns")
-    )
+    other = intervals.union(work(trace).filter(pl.col("part") != "communication"), ["device"])
     low, high = pl.lit(within.start_ns, pl.Int64), pl.lit(within.end_ns, pl.Int64)
-    begin = pl.col("start_ns").clip(low, high)
-    until = (pl.col("start_ns") + pl.col("waiting_ns")).clip(low, high)
-    table = table.with_row_index("row").with_columns(until.alias("until"), begin.alias("begin"))
+    begin, until = pl.col("start_ns"), pl.col("start_ns") + pl.col("waiting_ns").fill_null(0)
 
-    def done_by(instant: str) -> pl.Series:
-        """How long the device had computed or copied by an instant of each row."""
-        at = table.select("row", "device", at=instant).drop_nulls().sort("at")
-        last = at.join_asof(
-            other.sort("start_ns"), left_on="at", right_on="start_ns", by="device", check_sortedness=False
-        )
-        ahead = (pl.col("end_ns") - pl.col("at")).clip(lower_bound=0)
-        done = last.select("row", done=(pl.col("done_ns") - ahead).fill_null(0))
-        return table.select("row").join(done, on="row", how="left", maintain_order="left")["done"]
+    def alone_until(instant: pl.Expr) -> pl.Series:
+        """An instant of each row, less the time that the device computed or copied until then."""
+        instants = table.select("device", instant.clip(low, high).alias("at"))
+        return instants["at"] - intervals.covered_until(other, instants, ["device"])
 
-    together = done_by("until") - done_by("begin")
-    return table.with_columns((pl.col("until") - pl.col("begin") - together).alias("exposed_waiting_ns"))
+    exposed = (alone_until(until) - alone_until(begin)).set(table["waiting_ns"].is_null(), None)
+    return table.with_columns(exposed.alias("exposed_waiting_ns"))
 
 
 @remembered
@@ -164,7 +155,7 @@ def exposed_waiting(run: Run) -> pl.DataFrame:
         if trace.rank not in waited["rank"]:
             continue
         within = window(trace)
-        mine = intervals.clip(waited.filter(pl.col("rank") == trace.rank), within.start_ns, within.end_ns)
-        alone = intervals.subtract(mine, work(trace).filter(pl.col("part") != "communication"), DEVICE)
+        inside = intervals.clip(waited.filter(pl.col("rank") == trace.rank), within.start_ns, within.end_ns)
+        alone = intervals.subtract(inside, work(trace).filter(pl.col("part") != "communication"), DEVICE)
         found.append(intervals.length(alone, DEVICE).rename({"length_ns": "exposed_waiting_ns"}))
     return pl.concat(found)

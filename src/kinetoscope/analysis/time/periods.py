@@ -1,8 +1,10 @@
-"""Steps by the device's clock: from where a step's first work stands on the device to where the next step's does.
+"""Steps by the device's clock: from where a step's first work stands on the device to where the next step's
+does.
 
-The host's marks say when the host got there. It may run ahead by whole steps and then wait, so that its steps are short
-and long by turns while the device's are all alike; and what the device does for a step it does after the mark. Both are
-kept apart here: ``start_ns`` to ``end_ns`` is the device's period, ``host_start_ns`` to ``host_end_ns`` the host's.
+The host's marks say when the host got there. It may run ahead by whole steps and then wait, so that its steps
+are short and long by turns while the device's are all alike; and what the device does for a step it does
+after the mark. Both are kept apart here: ``start_ns`` to ``end_ns`` is the device's period, ``host_start_ns``
+to ``host_end_ns`` the host's.
 """
 
 from __future__ import annotations
@@ -35,9 +37,10 @@ PERIODS = {
 def periods(trace: Trace) -> pl.DataFrame:
     """One row a step, in order; columns as in ``PERIODS``, ``step`` is its row in the trace's ``steps``.
 
-    On the device that did most of the steps' work; without device work both clocks are the host's. Where the host's
-    steps follow each other, so do the device's: each ends where the next begins. The last ends where the next step's
-    first work stands, if it was recorded, else with its own work or when the host was through, whichever is later.
+    On the device that did most of the steps' work; without device work both clocks are the host's. Where the
+    host's steps follow each other, so do the device's: each ends where the next begins. The last ends where
+    the next step's first work stands, if it was recorded, else with its own work or when the host was
+    through, whichever is later.
     """
     steps = trace.steps.select(
         pl.col("id").alias("step"),
@@ -63,8 +66,8 @@ def periods(trace: Trace) -> pl.DataFrame:
 
 
 def _launched(trace: Trace) -> pl.DataFrame:
-    """Work of the device that did most for the steps, with ``launched_ns``; what was launched before the recording
-    counts for no step."""
+    """Work of the device that did most for the steps, with ``launched_ns``; what was launched before the
+    recording counts for no step."""
     table = work(trace).select("device", "step", "launch", "start_ns", "end_ns", "duration_ns")
     if table["launch"].null_count() < len(table):
         table = table.filter(pl.col("launch").is_not_null())
@@ -86,7 +89,8 @@ def _reach(launched: pl.DataFrame) -> pl.DataFrame:
 
 
 def _starts(steps: list[int], host: list[tuple[int, int]], reach: dict[int, tuple[int, int]]) -> list[int]:
-    """Where each step's first work stands; a step without any begins as long after its mark as the one before it."""
+    """Where each step's first work stands; a step without any begins as long after its mark as the one before
+    it."""
     lag = next(first - host[step][0] for step, (first, _) in reach.items())
     starts: list[int] = []
     for step, (mark, _) in zip(steps, host, strict=True):

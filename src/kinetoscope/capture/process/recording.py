@@ -1,4 +1,4 @@
-"""One process being recorded: its recorder, its sources, its compile log, put together and taken apart again."""
+"""One process being recorded: its recorder, sources and compile log, put together and taken apart again."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class ProcessRecording:
             self.sources.follow(source)
 
     def _saved(self) -> None:
-        """The trace is written: leave the program alone but for its compile log, unless one more step is kept."""
+        """The trace is written: leave the program alone, unless one more step is looked at."""
         self.when_saved()
         if self.recorder.done:
             self.sources.remove()

@@ -2,9 +2,9 @@
 
     Watch ▶ Settle ▶ Time ▶ Warm ▶ Record ▶ (Inputs ▶) Done
 
-A phase is entered once. What happens next is asked of it: at a boundary of steps, where a named range is left, and
-where it is cut short, by a profiler of the program's own or by the program's end. Its answer is the phase that
-follows, or itself; which phase follows which is written nowhere else.
+A phase is entered once. What happens next is asked of it: at a boundary of steps, where a named range is
+left, and where it is cut short, by a profiler of the program's own or by the program's end. Its answer is
+the phase that follows, or itself; which phase follows which is written nowhere else.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Context:
         start_agreed: agrees on the step at which to start.
         lockstep: other ranks record the same steps, so that their number must not depend on our clock.
         moment: called with the names of the moments worth a reading of the device's clocks.
-        saved: called when what there is to write is on disk: the trace, then the inputs where they are asked for.
+        saved: called when the trace is on disk, and again when all is that was asked for.
     """
 
     options: Options
@@ -92,11 +92,11 @@ class Phase:
     """One phase; what it does not say otherwise is as here.
 
     Attributes:
-        follows_leader: the leader's steps are being recorded, so that no other source may take over.
+        leader_stays: no other source of steps may take over now: the leader's are being recorded.
         last: no other phase follows.
     """
 
-    follows_leader = False
+    leader_stays = False
     last = False
 
     def __init__(self, context: Context) -> None:
@@ -122,15 +122,15 @@ class Phase:
         return self
 
     def cut_short(self, why: str) -> Phase:
-        """No more can be recorded for now: save what there is. The phase to go on with, if the program goes on."""
+        """No more can be recorded now: save what there is. Returns the phase for when the program goes on."""
         return Settle(self.context)
 
 
 class Watch(Phase):
     """No source of steps has proved itself, or one has, and its first steps are still being recorded.
 
-    A *provisional* recording runs, so that a program without steps, or one that ends early, is recorded all the same.
-    It ends after the first two whole steps, or when it has used its budget.
+    A *provisional* recording runs, so that a program without steps, or one that ends early, is recorded all
+    the same. It ends after the first two whole steps, or when it has used its budget.
     """
 
     def candidate(self, boundary: Boundary) -> None:
@@ -220,7 +220,7 @@ class Time(Phase):
 class Warm(Phase):
     """One step with the profiler's buffers ready, not recorded."""
 
-    follows_leader = True
+    leader_stays = True
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -241,7 +241,7 @@ class Warm(Phase):
 class Record(Phase):
     """Record a few steps."""
 
-    follows_leader = True
+    leader_stays = True
 
     def __init__(self, context: Context, session: ProfilerSession) -> None:
         super().__init__(context)
@@ -308,7 +308,7 @@ class Record(Phase):
 class Inputs(Phase):
     """One step more, in which what kernels are called with is kept."""
 
-    follows_leader = True
+    leader_stays = True
 
     def __init__(self, context: Context, inputs: KernelInputs) -> None:
         super().__init__(context)

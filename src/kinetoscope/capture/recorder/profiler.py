@@ -40,7 +40,7 @@ class TorchProfilerSession:
     """A ``torch.profiler.profile``, with the program's own step numbers on its step annotations.
 
     Args:
-        any_thread: record every thread, so that any thread may end the recording; costs a little more an event.
+        any_thread: record every thread, so that any may end the recording; costs a little more an event.
         cuda: the program uses a CUDA or ROCm device.
     """
 

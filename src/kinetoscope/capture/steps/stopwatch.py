@@ -14,7 +14,7 @@ class Lap(NamedTuple):
 
 
 class Stopwatch:
-    """Times steps by ``clock`` (seconds); ``compilations`` is a number that grows while something compiles."""
+    """Times steps by ``clock`` (seconds); ``compilations`` is a number that grows while anything compiles."""
 
     def __init__(self, clock: Callable[[], float], compilations: Callable[[], int]) -> None:
         self._clock, self._compilations = clock, compilations
