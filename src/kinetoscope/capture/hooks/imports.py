@@ -1,4 +1,4 @@
-"""Being told when a module has been imported, without importing it."""
+"""Noticing that a module has been imported, without importing it."""
 
 from __future__ import annotations
 
