@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
-from kinetoscope.report.document.report import (
+from kinetoscope.report.document import (
     CategoryRow,
     DeviceRow,
+    Environment,
     EvidenceRow,
     FindingRow,
     GraphCategory,
@@ -94,7 +95,7 @@ def report(**changes: Any) -> Report:
         sources=[
             SourceRow(path="runs/trace.json.gz", bytes=123_456, events=9_876, rank=0, complete=True, notes=[])
         ],
-        environment={"device_names": ["NVIDIA H200"], "torch": "2.11.0"},
+        environment=Environment(device_names=["NVIDIA H200"], torch="2.11.0"),
         devices=[device()],
         categories=[
             CategoryRow(
@@ -234,7 +235,7 @@ def timing(**changes: Any) -> TimingRow:
 def host_only() -> Report:
     """The same program on a machine without a GPU."""
     return report(
-        devices=[], categories=[], kernels=[], findings=[], idle=[], environment={"device_names": []}
+        devices=[], categories=[], kernels=[], findings=[], idle=[], environment=Environment(device_names=[])
     )
 
 
@@ -246,7 +247,12 @@ def hostile() -> Report:
             msgspec.structs.replace(base.sources[0], path=f"runs/{name}.json", notes=[name])
             for name in HOSTILE[:-1]
         ],
-        environment={name: name for name in HOSTILE},
+        environment=Environment(
+            device_names=HOSTILE,
+            torch=HOSTILE[0],
+            host=HOSTILE[1],
+            variables={name: name for name in HOSTILE},
+        ),
         devices=[device(name=name, device=number) for number, name in enumerate(HOSTILE)],
         categories=[msgspec.structs.replace(base.categories[0], category=name) for name in HOSTILE],
         kernels=[

@@ -15,14 +15,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 from playwright.sync_api import Browser, sync_playwright
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
 from kinetoscope.analysis.run import load
-from kinetoscope.analysis.time.window import window
-from kinetoscope.findings.proof.measured import measurements
-from kinetoscope.report.collect.build import build, finding_rows
+from kinetoscope.report.collect.findings import listing
+from kinetoscope.report.collect.report import build
 from kinetoscope.report.pages import html
 from kinetoscope.report.pages.terminal import print_report
 from kinetoscope.report.verbs.findings import print_findings
@@ -47,10 +47,12 @@ THEME = TerminalTheme(
 )
 WINDOW = """<!doctype html><meta charset="utf-8"><style>
 body {{ margin: 0; padding: 22px; background: #0b0f16; width: max-content; }}
-main {{ padding: 16px 26px 22px; border-radius: 12px; background: #161b24; border: 1px solid #2b3443; color: #dee4ed;
+main {{ padding: 16px 26px 22px; border-radius: 12px; background: #161b24; border: 1px solid #2b3443;
+        color: #dee4ed;
         font: 13px/1.35 "JetBrains Mono", "Cascadia Mono", "DejaVu Sans Mono", monospace; }}
 pre {{ margin: 0; font: inherit; }}
-i {{ display: inline-block; width: 12px; height: 12px; margin: 0 8px 14px 0; border-radius: 50%; background: #39445a; }}
+i {{ display: inline-block; width: 12px; height: 12px; margin: 0 8px 14px 0; border-radius: 50%;
+     background: #39445a; }}
 b {{ color: #5ecb8b; }}
 </style><main><div><i></i><i></i><i></i></div><pre><b>$</b> {command}
 {code}</pre></main>"""
@@ -73,12 +75,10 @@ def terminal_page(command: str, print_to: Callable[[Console], None]) -> str:
 
 def proved_page() -> str:
     """The first finding of a recording whose advice was tried: predicted and measured."""
-    profile = load(PROVED)
-    (start,) = (window(trace).start_ns / 1000 for trace in profile.traces)
-    rows = finding_rows(profile, measurements(profile))[:1]
+    found = listing(load(PROVED))
+    first = msgspec.structs.replace(found, findings=found.findings[:1])
     return terminal_page(
-        f"kinetoscope findings {PROVED.name}",
-        lambda console: print_findings(rows, console, start_us=start, unit="step"),
+        f"kinetoscope findings {PROVED.name}", lambda console: print_findings(first, console)
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from command import RECORDING, kinetoscope
 from kinetoscope.analysis.run import load
-from kinetoscope.report.collect.build import build
+from kinetoscope.report.collect.report import build
 
 
 def export(kind, target, *inputs):
@@ -27,7 +27,8 @@ def perfetto_ns(microseconds):
 
 
 def overlapping_trace(folder):
-    """Slices that no viewer can show on one lane: two kernels of one stream at once, host events that cross."""
+    """Slices that no viewer can show on one lane: two kernels of one stream at once, host events that
+    cross."""
 
     def event(category, name, ts, dur, lane, **arguments):
         return {

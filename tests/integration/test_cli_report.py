@@ -13,8 +13,8 @@ import pytest
 
 from command import ENVIRONMENT, RECORDING, SMALL, complaints, kinetoscope
 from kinetoscope.analysis.run import load
-from kinetoscope.report.collect.build import build
-from kinetoscope.report.document.report import Report
+from kinetoscope.report.collect.report import build
+from kinetoscope.report.document import Report
 
 
 @pytest.fixture(scope="module")

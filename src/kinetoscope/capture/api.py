@@ -1,4 +1,4 @@
-"""``kinetoscope.profile``: a recording from Python, for a block, a function or a loop with steps of its own."""
+"""``kinetoscope.profile``: a recording from Python, of a block, a function or a loop with its own steps."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import importlib
 import os
 import sys
 from contextlib import ContextDecorator
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
 import msgspec
 
 import kinetoscope
-from kinetoscope.capture import session as sessions
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.session import Session
-from kinetoscope.capture.steps.ranks import rank_and_world
+from kinetoscope.capture.process.ranks import rank_and_world
+from kinetoscope.capture.process.recording import ProcessRecording, active
 from kinetoscope.errors import MissingDependencyError, UsageError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording.meeting import await_ranks, meet
@@ -30,11 +30,11 @@ class profile(ContextDecorator):
             for batch in loader:
                 train(batch)
                 p.step()            # optional: without it steps are found as `run` finds them
-        print(p.recording)
+        p.run.kernels()             # what kinetoscope.load(p.recording) gives
 
     As a decorator it records the first call of the function, and lets later ones run as they are. Inside a
-    program that ``kinetoscope run`` records already it records nothing itself; ``step()`` then marks the steps of
-    that recording.
+    program that ``kinetoscope run`` records already it records nothing itself; ``step()`` then marks the
+    steps of that recording.
 
     Args:
         out: the recording's folder; None: ``recordings/<name>-<time>``.
@@ -45,7 +45,8 @@ class profile(ContextDecorator):
         range: record only inside ``record_function`` blocks of this name.
         shapes, stacks, memory, flops: as torch.profiler's options of those meanings.
         compile_log: keep torch.compile's log and the generated code.
-        kernel_inputs: in one more step, keep the integers that generated kernels are called with (the program's data)
+        kernel_inputs: in one more step, keep the integers that generated kernels are called with (the
+        program's data)
             and the sources of hand-written Triton kernels, for ``kinetoscope bench``.
         budget_mb: memory that a recording of the whole block may take.
 
@@ -87,9 +88,26 @@ class profile(ContextDecorator):
             budget_mb=budget_mb,
         )
         self.recording: Path | None = None
-        self._session: Session | None = None
-        self._outer: Session | None = None
+        self._session: ProcessRecording | None = None
+        self._outer: ProcessRecording | None = None
         self._world = 1
+        self._ended = False
+
+    @cached_property
+    def run(self) -> kinetoscope.Run:
+        """The recording, read: ``kinetoscope.load(p.recording)``, kept.
+
+        Raises:
+            UsageError: it has not ended; what ``kinetoscope run`` records ends with the program.
+            InputError: nothing in it can be read.
+        """
+        if self.recording is None or not self._ended:
+            raise UsageError(
+                "the recording has not ended",
+                where=None if self.recording is None else str(self.recording),
+                mend="read it after the block, on rank 0; what `kinetoscope run` records, after the program",
+            )
+        return kinetoscope.load(self.recording)
 
     def __enter__(self) -> profile:
         if self.recording is not None:
@@ -101,7 +119,7 @@ class profile(ContextDecorator):
                 "recording needs PyTorch",
                 mend="install torch in this environment, or read a trace with `report`",
             ) from error
-        self._outer = sessions.active()
+        self._outer = active()
         if self._outer is not None:
             self.recording = self._outer.folder
             if self._outer.api:
@@ -116,7 +134,7 @@ class profile(ContextDecorator):
             options = msgspec.to_builtins(self.options)
             folders.begin(folder, command=tuple(sys.argv), options=options, version=kinetoscope.__version__)
         folders.claim(folder, rank)
-        self._session = Session(folder, rank, self._world, self.options, api=True)
+        self._session = ProcessRecording(folder, rank, self._world, self.options, api=True)
         self.recording = folder
         return self
 
@@ -138,3 +156,4 @@ class profile(ContextDecorator):
             if self._world > 1:
                 await_ranks(self.name, self.out, session.folder, self._world)
             folders.finish(session.folder, exit=exit, status=None, alone=False)
+            self._ended = True

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-SUMMARY = "what a rule, op, kernel name or runtime call means"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -17,8 +15,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
+    from kinetoscope.report.collect.explanation import explanation, glossary
     from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.verbs.explanation import print_explanation
+    from kinetoscope.report.verbs.explanation import print_explanation, print_glossary
 
-    print_explanation(arguments.word, standard_output())
+    if arguments.word is None:
+        print_glossary(glossary(), standard_output())
+    else:
+        print_explanation(explanation(arguments.word), standard_output())
     return 0

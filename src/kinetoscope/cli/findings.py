@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-SUMMARY = "what is slow, why, and what to change, ranked by time saved"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -20,23 +18,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.findings.proof.measured import measurements
-    from kinetoscope.report.collect.build import finding_rows
+    from kinetoscope.report.collect.findings import listing
+    from kinetoscope.report.pages.console import standard_output
     from kinetoscope.report.progress import load_shown
     from kinetoscope.report.verbs.findings import print_findings, render_json
 
     run = load_shown(arguments.inputs)
-    proven = measurements(run, load_shown([arguments.proof]) if arguments.proof else None)
-    rows = finding_rows(run, proven)
+    found = listing(run, load_shown([arguments.proof]) if arguments.proof else None)
     if arguments.json:
-        print(render_json(rows, (*run.unread, *proven.unread), proven.after))
-        return 0
-    if proven.after is not None:
-        print(f"{proven.after}\n")
-    from kinetoscope.analysis.time.window import window
-    from kinetoscope.report.pages.console import standard_output
-
-    start = min((window(trace).start_ns for trace in run.traces), default=0) / 1000
-    unit = "step" if any(len(trace.steps) for trace in run.traces) else "recording"
-    print_findings(rows, standard_output(), start_us=start, unit=unit, unread=(*run.unread, *proven.unread))
+        print(render_json(found))
+    else:
+        print_findings(found, standard_output())
     return 0

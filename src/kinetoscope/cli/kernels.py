@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kinetoscope.analysis.run import Run
 
-SUMMARY = "the device kernels, by category, op, graph, step or stream"
 ROWS, CHAINS = 30, 5
 BY = ("kernel", "category", "graph", "step", "stream", "op", "annotation", "module")
 
@@ -42,8 +41,9 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _sums(arguments: argparse.Namespace, run: Run) -> int:
+    from kinetoscope.report.collect.kernels import listing
     from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.verbs.kernels import listing, print_listing, render_json
+    from kinetoscope.report.verbs.kernels import print_listing, render_json
 
     shown = listing(run, arguments.by, arguments.category)
     if arguments.json:
@@ -55,14 +55,14 @@ def _sums(arguments: argparse.Namespace, run: Run) -> int:
 
 
 def _chains(arguments: argparse.Namespace, run: Run) -> int:
-    from kinetoscope.analysis.origins.dispatch import dispatches
+    from kinetoscope.report.collect.chains import chains
     from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.verbs.chains import chains_json, print_chains
+    from kinetoscope.report.verbs.chains import print_chains, render_json
 
-    found = dispatches(run, arguments.chain, arguments.category)
+    found = chains(run, arguments.chain, arguments.category)
     if arguments.json:
-        print(chains_json(arguments.chain, found))
+        print(render_json(found))
     else:
         limit = CHAINS if arguments.limit is None else arguments.limit
-        print_chains(arguments.chain, found, standard_output(widest=None), limit)
+        print_chains(found, standard_output(widest=None), limit)
     return 0

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kinetoscope.report.document.report import Report
+    from kinetoscope.report.document import Report
 
-# Polars' allocator (jemalloc) keeps what is freed, so that it counts as ours for good. A report of millions of events
-# makes and drops large tables all the time: what lay idle for this long goes back to the system.
+# Polars' allocator (jemalloc) keeps what is freed, so that it counts as ours for good. A report of millions
+# of events makes and drops large tables all the time: what lay idle for this long goes back to the system.
 _ALLOCATOR = "dirty_decay_ms:300,muzzy_decay_ms:0"
-
-SUMMARY = "show where the time went: terminal, .html, .json, .md, .txt"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "inputs",
         nargs="+",
         metavar="INPUT",
-        help="a recording, a trace (.json, .json.gz, …), a compile log, or a folder of them; several are one run's ranks",
+        help="a recording, a trace (.json, .json.gz, …), a compile log, or a folder of them; "
+        "several are one run's ranks",
     )
     parser.add_argument(
         "-o",
@@ -59,11 +58,11 @@ def _report(inputs: list[str]) -> Report:
     from kinetoscope.report.progress import load_shown
 
     run = load_shown(inputs, meanwhile=_load_analyses)
-    from kinetoscope.report.collect.build import build
+    from kinetoscope.report.collect.report import build
 
     return build(run)
 
 
 def _load_analyses() -> None:
-    import_module("kinetoscope.report.collect.build")
+    import_module("kinetoscope.report.collect.report")
     import_module("kinetoscope.findings.registry").rules()

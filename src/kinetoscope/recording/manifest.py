@@ -12,7 +12,7 @@ A recording is a folder:
     compile/rank0.counters.json   torch._dynamo counters at exit
     generated/                    every module and kernel file that Inductor wrote
     output/                       what the program's failure left behind: its traceback
-    inputs/rank0.json             what kernels were called with in one step, where asked for; tensors in rank0.bin
+    inputs/rank0.json             what kernels were called with in one step, on request; tensors in rank0.bin
     bench/                        what `bench` and `tune` measured
     tables/                       the trace's tables as Parquet, written by the first reader
 """
@@ -20,7 +20,6 @@ A recording is a folder:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -60,13 +59,11 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """How steps were found and what they cost without and with the profiler.
 
     Every figure is the seconds of one step on the host's clock, from one step boundary to the next.
-    ``unprofiled_s`` and ``profiled_s`` are each a run of consecutive steps whose first boundary and last boundary
-    wait for the device: their sum is exact, a single figure among them is when the host got there.
+    ``unprofiled_s`` and ``profiled_s`` are each a run of consecutive steps whose first boundary and last
+    boundary wait for the device: their sum is exact, a single figure among them is when the host got there.
     """
 
-    found_by: str = (
-        "whole"  # user | optimizer | module | compiled | range | whole | program: its own profiler's
-    )
+    found_by: str = "whole"  # user | optimizer | module | compiled | range | whole | program (its profiler's)
     step_name: str | None = None  # the module, function or range whose calls are the steps
     first_step: int | None = None  # the program's own number of the first recorded step, counted from 0
     warmup_steps: int = 0
@@ -79,7 +76,7 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def unprofiled_step_s(self) -> float | None:
-        """Seconds of a step without the profiler: the mean, the only figure of these that the device agrees with."""
+        """Seconds of a step without the profiler: the mean, the only figure that the device agrees with."""
         return sum(self.unprofiled_s) / len(self.unprofiled_s) if self.unprofiled_s else None
 
     @property
@@ -129,7 +126,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kinetoscope: str = ""
     created: str = ""
     command: tuple[str, ...] = ()
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}  # those of capture, as they were
     environment: Environment = Environment()
     ranks: tuple[RankRecord, ...] = ()
     exit: str = "running"  # as in RankRecord, of the command that was run

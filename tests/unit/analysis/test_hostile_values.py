@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kinetoscope.analysis.origins.dispatch import dispatches
 from kinetoscope.analysis.run import load
 from kinetoscope.errors import KinetoscopeError, UsageError
-from kinetoscope.report.collect.build import build
+from kinetoscope.report.collect.report import build
 from kinetoscope.report.pages.json import render
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "h200"
@@ -25,8 +25,8 @@ DOCUMENTS: list[dict[str, Any]] = [
     for name in ("mm_64_warm_eager", "forum_return_second")
 ]
 ABSURD: list[Any] = [
-    0, -1, 1, 10**15, -(10**15), 10**19, 2**63 - 1, -(2**63), 2**64, 1e308, 3.5, True, None, "", "N/A", "x", "0x1f",
-    "1e400", "-5", "\x00", "[red]", "é" * 500, [], {}, [[[]]], [1, "a", None], {"a": {"b": [1]}},
+    0, -1, 1, 10**15, -(10**15), 10**19, 2**63 - 1, -(2**63), 2**64, 1e308, 3.5, True, None, "", "N/A", "x",
+    "0x1f", "1e400", "-5", "\x00", "[red]", "é" * 500, [], {}, [[[]]], [1, "a", None], {"a": {"b": [1]}},
 ]  # fmt: skip
 
 

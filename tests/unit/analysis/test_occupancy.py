@@ -1,4 +1,5 @@
-"""How many blocks fit on a multiprocessor, against the CUDA occupancy calculator's numbers for compute capability 9."""
+"""How many blocks fit on a multiprocessor, against the CUDA occupancy calculator's numbers for compute
+capability 9."""
 
 from __future__ import annotations
 

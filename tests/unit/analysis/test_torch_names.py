@@ -1,4 +1,5 @@
-"""Names as recordings have them: CUDA's and HIP's calls, PyTorch's of 2021 and of today, other makers' of neither."""
+"""Names as recordings have them: CUDA's and HIP's calls, PyTorch's of 2021 and of today, other makers' of
+neither."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from kinetoscope.capture.process import environment
+from kinetoscope.capture.process.ranks import rank_and_world
 from kinetoscope.capture.recorder import clocks
-from kinetoscope.capture.steps.ranks import rank_and_world
 from kinetoscope.hardware import nvml
 
 
@@ -50,7 +50,7 @@ def test_rank_and_world(variables: dict[str, str], expected: tuple[int, int] | N
 
 
 class Driver:
-    """libnvidia-ml of a card that does not tell its highest clock, and of a driver without a function for power."""
+    """libnvidia-ml of a card that knows no highest clock, and of a driver without a function for power."""
 
     def nvmlInit_v2(self) -> int:
         return 0

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.recorder import machine as recorders
-from kinetoscope.capture.recorder.machine import Recorder
+from kinetoscope.capture.recorder.phases import Done, Record, Warm
+from kinetoscope.capture.recorder.recorder import Recorder
+from kinetoscope.capture.steps.start import StartAgreement
+from kinetoscope.capture.steps.steady import PATIENCE
 
 
 class FakeSession:
@@ -56,8 +58,8 @@ class Program:
             Path("trace.json"),
             clock=lambda: self.now,
             compilations=lambda: self.compiled,
-            finished=self.finish,
-            **arguments,  # type: ignore[arg-type]
+            saved=self.finish,
+            **arguments,
         )
         self.recorder.begin()
 
@@ -73,7 +75,7 @@ class Program:
 
     def steps(self, count: int, seconds: float = 1.0, **source: object) -> None:
         for _ in range(count):
-            self.step(seconds, **source)  # type: ignore[arg-type]
+            self.step(seconds, **source)
 
 
 def test_a_steady_loop_is_timed_without_and_then_recorded_with_the_profiler():
@@ -122,7 +124,7 @@ def test_steps_that_never_settle_are_recorded_all_the_same_and_said_so():
         program.step(2.0**index)
     timings = program.recorder.timings()
     assert len(timings.profiled_s) == 3
-    assert len(timings.warmup_s) == recorders.PATIENCE
+    assert len(timings.warmup_s) == PATIENCE
     assert not timings.settled
 
 
@@ -132,6 +134,7 @@ def test_warmup_and_steps_are_what_the_user_says():
     timings = program.recorder.timings()
     assert len(timings.profiled_s) == 5
     assert 20 <= timings.warmup_steps <= 26
+    assert timings.warmup_s == (1.0,)
 
 
 def test_an_optimizer_takes_over_from_the_module_it_trains():
@@ -163,6 +166,13 @@ def test_a_program_too_short_to_settle_has_its_first_steps_recorded(count: int):
     assert program.finished == 1
 
 
+def test_first_steps_are_not_said_to_be_none():
+    program = Program()
+    program.steps(4)
+    program.recorder.end()
+    assert "holds its first steps" in program.recorder.timings().notes[0]
+
+
 def test_a_program_without_steps_is_recorded_whole_and_told_so():
     program = Program()
     program.recorder.end()
@@ -179,7 +189,7 @@ def test_a_program_without_steps_is_recorded_whole_and_told_so():
 
 def test_a_program_that_ends_while_it_is_recorded_keeps_its_whole_steps():
     program = Program()
-    while program.recorder.phase != recorders.RECORD:
+    while not isinstance(program.recorder.phase, Record):
         program.step()
     program.step()
     program.recorder.end()
@@ -190,7 +200,7 @@ def test_a_program_that_ends_while_it_is_recorded_keeps_its_whole_steps():
 
 def test_a_call_that_is_running_when_the_program_ends_is_a_step():
     program = Program()
-    while program.recorder.phase != recorders.RECORD:
+    while not isinstance(program.recorder.phase, Record):
         program.step(kind="module")
     program.now += 0.25
     program.recorder.end()
@@ -199,7 +209,7 @@ def test_a_call_that_is_running_when_the_program_ends_is_a_step():
 
 def test_a_program_that_ends_before_the_first_recorded_step_falls_back_on_its_first_steps():
     program = Program()
-    while program.recorder.phase != recorders.WARM:
+    while not isinstance(program.recorder.phase, Warm):
         program.step()
     program.recorder.end()
     assert program.device.log[-1] == "whole1 export"
@@ -225,9 +235,19 @@ def test_a_range_is_timed_from_its_entry_to_its_exit():
     assert timings.unprofiled_s == (2.0, 2.0, 2.0)
 
 
+def test_what_follows_a_range_is_no_step():
+    program = Program(Options(range="hot", steps=5))
+    while not isinstance(program.recorder.phase, Record):
+        program.step(5.0, kind="range", key=1)
+        program.step(2.0, kind="range end", key=1)
+    program.now += 9.0
+    program.recorder.end()
+    assert program.recorder.timings().profiled_s == (2.0,)
+
+
 def test_the_program_s_own_profiler_ends_ours_and_is_waited_for():
     program = Program()
-    while program.recorder.phase != recorders.WARM:
+    while not isinstance(program.recorder.phase, Warm):
         program.step()
     program.recorder.foreign_began()
     before = list(program.device.log)
@@ -255,19 +275,17 @@ def test_a_failure_of_ours_stops_the_recording_and_not_the_program():
     def fail() -> None:
         raise RuntimeError("no such device")
 
-    program.device.synchronize = fail  # type: ignore[method-assign]
+    program.device.synchronize = fail
     program.steps(30)
-    assert program.recorder.phase == recorders.DONE
+    assert isinstance(program.recorder.phase, Done)
     assert program.recorder.timings().notes == ("recording stopped: RuntimeError: no such device",)
     assert program.finished == 1
 
 
 def test_ranks_start_at_the_step_rank_0_names(tmp_path: Path):
-    from kinetoscope.capture.steps.ranks import Agreement
-
     (tmp_path / "ranks").mkdir()
-    first = Program(start=Agreement(tmp_path, 0), lockstep=True)
-    second = Program(start=Agreement(tmp_path, 1), lockstep=True)
+    first = Program(start_agreed=StartAgreement(tmp_path, 0), lockstep=True)
+    second = Program(start_agreed=StartAgreement(tmp_path, 1), lockstep=True)
     for index in range(60):
         first.step(0.001 if index < 20 else 1.0)
         second.step(

@@ -11,8 +11,9 @@ from rich.console import Console
 from command import SMALL, kinetoscope
 from kinetoscope.errors import UsageError
 from kinetoscope.findings.registry import SECTIONS, rules
-from kinetoscope.report.document.report import EvidenceRow, FindingRow
-from kinetoscope.report.verbs.explanation import print_explanation
+from kinetoscope.report.collect.explanation import explanation, glossary
+from kinetoscope.report.document import EvidenceRow, FindingRow, FindingsListing
+from kinetoscope.report.verbs.explanation import print_explanation, print_glossary
 from kinetoscope.report.verbs.findings import print_findings, render_json
 
 HOSTILE = "[red]k\x1b[31m\u202eernel[/red] <script>\nnext"
@@ -35,13 +36,17 @@ def finding(**changes: object) -> FindingRow:
 def shown(*findings: FindingRow, width: int = 100) -> str:
     page = io.StringIO()
     console = Console(file=page, width=width, highlight=False, markup=False, emoji=False)
-    print_findings(findings, console, start_us=100.0, unit="step")
+    print_findings(FindingsListing(findings=list(findings), start_us=100.0), console)
     return page.getvalue()
 
 
 def explained(word: str | None) -> str:
     page = io.StringIO()
-    print_explanation(word, Console(file=page, width=100, highlight=False, markup=False, emoji=False))
+    console = Console(file=page, width=100, highlight=False, markup=False, emoji=False)
+    if word is None:
+        print_glossary(glossary(), console)
+    else:
+        print_explanation(explanation(word), console)
     return page.getvalue()
 
 
@@ -53,8 +58,8 @@ def test_a_finding_shows_all_it_has() -> None:
     )
     for part in (
         "hotspot", "high", "1.23 ms per step, 25.0 %", "a basis", "do it", "x = 1", "y = 2", "train.py:12",
-        "at 10.0 µs",
-        "events 1, 2, 3, 4…", "kinetoscope tune -- train.py", "ranks 0, 3", "kinetoscope explain hotspot",
+        "at 10.0 µs", "events 1, 2, 3, 4…", "kinetoscope tune -- train.py", "ranks 0, 3",
+        "kinetoscope explain hotspot",
     ):  # fmt: skip
         assert part in page, part
 
@@ -80,7 +85,7 @@ def test_it_fits_its_width(width: int) -> None:
 
 
 def test_json_has_the_contracts_keys() -> None:
-    row = json.loads(render_json([finding()], []))["findings"][0]
+    row = json.loads(render_json(FindingsListing(findings=[finding()])))["findings"][0]
     contract = {"rule", "severity", "title", "saving_us", "saving_basis", "evidence", "advice", "source"}
     assert contract <= set(row)
     assert set(row["evidence"][0]) == {"text", "start_us", "end_us", "events"}

@@ -12,7 +12,7 @@ import pytest
 
 from contract import CONTRACT
 from kinetoscope.analysis.run import Run, load
-from kinetoscope.report.collect.build import build
+from kinetoscope.report.collect.report import build
 from traces import host, kernel, nothing, step, trace
 
 

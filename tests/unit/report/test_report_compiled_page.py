@@ -8,7 +8,7 @@ import pytest
 
 from compilation_sample import compilation, sample
 from kinetoscope.analysis.run import load
-from kinetoscope.report.collect.build import build
+from kinetoscope.report.collect.report import build
 from kinetoscope.report.document.compilation import (
     Failure,
     Frame,

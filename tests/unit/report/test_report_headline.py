@@ -1,8 +1,8 @@
 import msgspec
 
 from compilation_sample import compilation, sample
+from kinetoscope.report.document import Health, HealthNote, IdleRow
 from kinetoscope.report.document.compilation import Coverage, Frame, GraphBreak, Recompilation
-from kinetoscope.report.document.report import Health, HealthNote, IdleRow
 from kinetoscope.report.words import headline
 from report_sample import device, graph, host_only, report, timing
 

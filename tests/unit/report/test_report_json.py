@@ -6,8 +6,8 @@ import msgspec
 
 from compilation_sample import compilation, sample
 from contract import CONTRACT
+from kinetoscope.report.document import Report
 from kinetoscope.report.document.compilation import Frame
-from kinetoscope.report.document.report import Report
 from kinetoscope.report.pages import json as renderer
 from report_sample import report, timing
 

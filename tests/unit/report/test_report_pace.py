@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from kinetoscope.analysis.run import Run, load
-from kinetoscope.report.collect import build
-from kinetoscope.report.document import report as document
+from kinetoscope.report import document
+from kinetoscope.report.collect.report import build
 from kinetoscope.report.pages import html, markdown, text
 from kinetoscope.report.words import pace_lines
 from report_sample import HOSTILE, report
@@ -44,7 +44,7 @@ def trained(trace_of: Any) -> Run:
 
 
 def test_rows_of_a_small_run(trace_of: Any) -> None:
-    made = build.build(trained(trace_of))
+    made = build(trained(trace_of))
     (times,) = made.step_times
     assert (times.steps, times.duration_median_us, times.duration_max_us) == (5, 100, 2_200)
     (outlier,) = made.step_outliers
@@ -65,7 +65,7 @@ def test_rows_of_a_small_run(trace_of: Any) -> None:
 
 
 def test_every_renderer_says_it(trace_of: Any) -> None:
-    made = build.build(trained(trace_of))
+    made = build(trained(trace_of))
     for page in (text.render(made, ["x"]), markdown.render(made, ["x"]), html.render(made, ["x"])):
         words = " ".join(page.replace("\N{NO-BREAK SPACE}", " ").split())
         assert "ProfilerStep" in words
@@ -81,7 +81,7 @@ def test_a_real_run_against_its_raw_events(shared_data: Path) -> None:
 
     events = msgspec.json.decode(gzip.decompress(path.read_bytes()))["traceEvents"]
     memory = [e["args"] for e in events if e.get("name") == "[memory]" and e["args"]["Device Type"] == 1]
-    made = build.build(load(path))
+    made = build(load(path))
     (row,) = made.memory
     assert row.peak_allocated_bytes == max(args["Total Allocated"] for args in memory)
     assert row.allocations == sum(args["Bytes"] > 0 for args in memory)
@@ -105,10 +105,10 @@ def test_a_real_run_against_its_raw_events(shared_data: Path) -> None:
 
 def test_names_from_strangers_stay_text() -> None:
     for name in HOSTILE:
+        part = document.StepDifference(kind="op", name=name, extra_us=6.0, count=1, usual_count=0.0)
         outlier = document.StepOutlierRow(
-            rank=0, name=name, duration_us=9.0, median_us=3.0,
-            differences=[document.StepDifference(kind="op", name=name, extra_us=6.0, count=1, usual_count=0.0)],
-        )  # fmt: skip
+            rank=0, name=name, duration_us=9.0, median_us=3.0, differences=[part]
+        )
         page = html.render(msgspec.structs.replace(report(), step_outliers=[outlier]), ["x"])
         assert "<script>window.hacked" not in page
         assert "<img src=x" not in page

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from kinetoscope.report.document.report import Health, HealthNote
+from kinetoscope.report.document import Health, HealthNote
 from kinetoscope.report.pages import text
 from kinetoscope.report.pages.terminal import print_report
 from kinetoscope.report.words import names

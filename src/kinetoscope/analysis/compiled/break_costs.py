@@ -34,17 +34,17 @@ CROSSINGS = {
 def break_costs(traces: Iterable[Trace], compilation: Compilation) -> tuple[GraphBreak, ...]:
     """``graph_breaks`` with what their crossings cost.
 
-    A crossing is one entry into the rest of a function, which Dynamo names after the line that it broke at. Breaks
-    whose rest never ran in the traces, and frames skipped whole, keep their nulls.
+    A crossing is one entry into the rest of a function, which Dynamo names after the line that it broke at.
+    Breaks whose rest never ran in the traces, and frames skipped whole, keep their nulls.
 
     - ``idle_us``: the device's idle time before the first work of the rest.
-    - ``eager_launches``: device work that Python launched between the compiled piece before the break and the rest;
-      null where the piece before announces no calls (backends other than Inductor), so that its own work cannot be
-      told from Python's.
-    - ``graph_launches``: where both sides replay CUDA graphs, the rest's own launch and its copies into the graph's
-      inputs: whole, one graph would hold both sides.
-    - ``fusable_launches``: crossings, not between CUDA graphs, with generated kernels as the last work before and the
-      first after: candidates for one kernel. What else might have been fused is not known.
+    - ``eager_launches``: device work that Python launched between the compiled piece before the break and the
+      rest; null where the piece before announces no calls (backends other than Inductor), so that its own
+      work cannot be told from Python's.
+    - ``graph_launches``: where both sides replay CUDA graphs, the rest's own launch and its copies into the
+      graph's inputs: whole, one graph would hold both sides.
+    - ``fusable_launches``: crossings, not between CUDA graphs, with generated kernels as the last work before
+      and the first after: candidates for one kernel. What else might have been fused is not known.
     - ``extra_launches``: the three together. Of the backward pass nothing is counted.
     """
     resumed = _resumed(compilation)
@@ -98,7 +98,7 @@ def _resumed(compilation: Compilation) -> dict[int, set[str]]:
 
 
 def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:
-    """A row a crossing into one of ``compile_ids``: ``CROSSINGS``, ``before`` being the compile id it comes from."""
+    """One row a crossing into one of ``compile_ids``: ``CROSSINGS``, with the compile id ``before`` it."""
     host = trace.host_events
     around = region_around(trace)
     pieces = host.select(
@@ -114,7 +114,7 @@ def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:
     )
     entries = pieces.filter(pl.col("compile_id").is_in(compile_ids)).join(of_region, on="region")
     work = _work(trace, around, call_around(trace))
-    # What runs in a region outside of its graphs and before another piece of it: Python's own, on the way there.
+    # What runs in a region outside of its graphs and before another piece of it: Python's own on the way.
     eager = (
         work.filter(pl.col("call").is_null() & pl.col("region").is_not_null())
         .sort("launched_ns")
@@ -160,9 +160,10 @@ def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:
 
 
 def _work(trace: Trace, region: pl.Series, call: pl.Series) -> pl.DataFrame:
-    """Device work in the order in which each thread launched it: ``lane``, ``launched_ns``, ``region`` and ``call``
-    around the launch, ``idle_ns`` of its device before it, ``generated`` (by a graph, and fusable), ``replayed``; and
-    of the last work of a graph before it ``last_generated``, ``last_replayed``, ``last_launched_ns``."""
+    """Device work in the order in which each thread launched it: ``lane``, ``launched_ns``, ``region`` and
+    ``call`` around the launch, ``idle_ns`` of its device before it, ``generated`` (by a graph, and fusable),
+    ``replayed``; and of the last work of a graph before it ``last_generated``, ``last_replayed``,
+    ``last_launched_ns``."""
     host = trace.host_events
     device = trace.device_events.filter(pl.col("launch").is_not_null()).sort("device", "start_ns")
     launch = device["launch"]

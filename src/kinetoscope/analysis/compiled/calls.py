@@ -18,7 +18,7 @@ GRAPH = ["graph", "hash", "compile_id", "direction"]
 
 
 def call_around(trace: Trace) -> pl.Series:
-    """The call of a compiled graph around each row of ``host_events``, itself included; null outside of any."""
+    """The call of a compiled graph around each row of ``host_events``, itself included; else null."""
     return nearest(trace.host_events, matching(trace.host_events, "name", CALL))
 
 
@@ -26,10 +26,11 @@ def call_around(trace: Trace) -> pl.Series:
 def graph_calls(trace: Trace) -> pl.DataFrame:
     """One row a call of a compiled graph.
 
-    ``id`` (row of ``host_events``), ``hash``, ``direction`` (backward under CompiledFunctionBackward, forward under
-    CompiledFunction, which autograd records; else inference), ``compile_id`` ("0/0", from the compiled region
-    around the call; of a backward, from the forward call of the same autograd sequence number; null if neither is
-    in the recording), ``graph`` (the three in one text), ``start_ns``, ``duration_ns``, ``step`` is not known here.
+    ``id`` (row of ``host_events``), ``hash``, ``direction`` (backward under CompiledFunctionBackward, forward
+    under CompiledFunction, which autograd records; else inference), ``compile_id`` ("0/0", from the compiled
+    region around the call; of a backward, from the forward call of the same autograd sequence number; null if
+    neither is in the recording), ``graph`` (the three in one text), ``start_ns``, ``duration_ns``, ``step``
+    is not known here.
     """
     host = trace.host_events
     calls = host.select("id", "start_ns", "duration_ns", "name").filter(matching(host, "name", CALL))
@@ -90,8 +91,9 @@ def graph_of_work(trace: Trace) -> pl.Series:
 def graphs(run: Run) -> pl.DataFrame:
     """One row a compiled graph that was called, most device time first.
 
-    ``graph``, ``hash``, ``compile_id``, ``direction`` (see ``graph_calls``), ``calls``, ``host_ns`` (time inside the
-    calls), ``launches`` (device events), ``device_time_ns`` and ``share_of_device_time`` (of all device time).
+    ``graph``, ``hash``, ``compile_id``, ``direction`` (see ``graph_calls``), ``calls``, ``host_ns`` (time
+    inside the calls), ``launches`` (device events), ``device_time_ns`` and ``share_of_device_time`` (of all
+    device time).
     """
     calls = pl.concat([graph_calls(trace) for trace in run.traces])
     called = calls.group_by(GRAPH).agg(
@@ -110,8 +112,9 @@ def graphs(run: Run) -> pl.DataFrame:
 
 @remembered
 def graph_categories(run: Run) -> pl.DataFrame:
-    """Device time of each graph by category, most first: ``graph``, ``category``, ``launches``, ``device_time_ns``,
-    ``share_of_graph`` (of the graph's device time) and ``share_of_device_time`` (of all device time)."""
+    """Device time of each graph by category, most first: ``graph``, ``category``, ``launches``,
+    ``device_time_ns``, ``share_of_graph`` (of the graph's device time) and ``share_of_device_time`` (of all
+    device time)."""
     table = pl.concat(
         [
             work(t).select("category", "duration_ns").with_columns(graph_of_work(t).alias("graph"))

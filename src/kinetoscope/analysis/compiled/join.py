@@ -1,10 +1,11 @@
 """Join what the compiler made with what the device ran.
 
 A launch belongs to the graph whose call encloses it on the host: Inductor announces every call of a graph as
-``## Call CompiledFxGraph HASH ##``, and HASH is the graph's key in the compile log. Inside a graph a generated kernel
-is found by its name, and a library's kernel by the op that launched it, the n-th of its kind being the n-th call in
-the generated module. Where a trace announces no calls, a kernel belongs to the compile id of the region around it,
-or else to the one graph that has a kernel of that name. Whatever remains is said to be unmatched.
+``## Call CompiledFxGraph HASH ##``, and HASH is the graph's key in the compile log. Inside a graph a
+generated kernel is found by its name, and a library's kernel by the op that launched it, the n-th of its kind
+being the n-th call in the generated module. Where a trace announces no calls, a kernel belongs to the compile
+id of the region around it, or else to the one graph that has a kernel of that name. Whatever remains is said
+to be unmatched.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ SPECIALISED = r"_\d[\dcdei]*$"
 class Joined:
     """A compilation with its device columns filled in.
 
-    ``coverage``: shares of device time (null without any). ``matched``: on what ground kernels were found, and how
-    much device time of generated kernels no graph claims. ``source_lines``: by device time.
+    ``coverage``: shares of device time (null without any). ``matched``: on what ground kernels were found,
+    and how much device time of generated kernels no graph claims. ``source_lines``: by device time.
     """
 
     compilation: Compilation
@@ -69,7 +70,7 @@ def join(run: Run) -> Joined | None:
 
 
 def source_of(run: Run) -> dict[str, str]:
-    """``file:line`` of the first line that each generated kernel computes, by the name that the trace has for it.
+    """``file:line`` of the first line that each generated kernel computes, by its name in the trace.
 
     Graphs may have kernels of one name: the one with the most device time speaks for it.
     """
@@ -89,9 +90,9 @@ def launched(trace: Trace) -> pl.DataFrame:
 
     ``rank``, ``device``, ``kind``, ``name``, ``duration_ns``, ``inside_ns`` (the part inside the window),
     ``registers``, ``shared_memory_bytes``, ``call`` (row of the graph's call in ``host_events``), ``hash``,
-    ``compile_id`` (both null outside of compiled graphs), ``region`` (compile id of the region around the launch),
-    ``op`` and ``nth``: the op that the graph called to launch it, and which of its like in that call it is (from 0),
-    ``cudagraph``.
+    ``compile_id`` (both null outside of compiled graphs), ``region`` (compile id of the region around the
+    launch), ``op`` and ``nth``: the op that the graph called to launch it, and which of its like in that call
+    it is (from 0), ``cudagraph``.
     """
     host = trace.host_events
     under_call = host["parent"].is_in(rows(host, "name", CALL).implode()).fill_null(False)
@@ -120,7 +121,7 @@ def launched(trace: Trace) -> pl.DataFrame:
 
 
 def _children(host: pl.DataFrame, under_call: pl.Series) -> pl.DataFrame:
-    """What each call of a graph called on the host, numbered among its like: ``call``, ``child``, ``op``, ``nth``."""
+    """What each graph's call called on the host, the like numbered: ``call``, ``child``, ``op``, ``nth``."""
     return (
         host.filter(under_call)
         .sort("start_ns")
@@ -182,7 +183,7 @@ def _own(events: pl.DataFrame, compilation: Compilation) -> pl.DataFrame:
 
 
 def _graph_of(events: pl.DataFrame, compilation: Compilation) -> pl.DataFrame:
-    """The graph of that key; where several compilations share one (a cache hit), the one of that compile id."""
+    """The graph of that key; where compilations share one (a cache hit), the one of that compile id."""
     graphs = pl.DataFrame(
         [
             (g.key, g.compile_id, compilation.frames[g.frame].rank, g.index)

@@ -16,7 +16,7 @@ COMPILED = f"{REGION}|{COMPILED_BACKWARD}|{CALL}"
 
 
 def region_around(trace: Trace) -> pl.Series:
-    """The innermost compiled region around each row of ``host_events``, itself included; null outside of any."""
+    """The innermost compiled region around each row of ``host_events``, itself included; else null."""
     return nearest(trace.host_events, matching(trace.host_events, "name", REGION))
 
 
@@ -37,7 +37,7 @@ def compiled(trace: Trace) -> pl.Series:
 
 @remembered
 def region_of_work(trace: Trace) -> pl.Series:
-    """For each row of ``device_events`` the row of ``host_events`` of the compiled region it was launched in."""
+    """For each row of ``device_events`` the compiled region it was launched in (row of ``host_events``)."""
     return region_around(trace).gather(trace.device_events["launch"])
 
 
@@ -52,8 +52,8 @@ def replaying(trace: Trace) -> frozenset[str]:
 
 @remembered
 def entry_costs(trace: Trace) -> pl.DataFrame:
-    """``regions`` with ``compile_id`` and ``cost_ns``: host time of the entry that serves no op and no launch, the
-    cache lookup before it included."""
+    """``regions`` with ``compile_id`` and ``cost_ns``: host time of the entry that serves no op and no
+    launch, the cache lookup before it included."""
     host, entered = trace.host_events, regions(trace)
     lookup = whole(host["duration_ns"].filter(matching(host, "name", torch_names.CACHE_LOOKUP)).median())
     is_own = matching(host, "name", torch_names.ENTRY)

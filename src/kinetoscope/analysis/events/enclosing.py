@@ -17,8 +17,9 @@ def nearest(host: pl.DataFrame, wanted: pl.Series) -> pl.Series:
     Returns:
         One row of ``host_events`` (UInt32) a row; null where no wanted event encloses it.
 
-    Each row points at its parent unless it is wanted or at the top; following the pointers of pointers doubles
-    the distance every time, so a tree of depth d takes log2(d) passes over the column and no Python loop.
+    Each row points at its parent unless it is wanted or at the top; following the pointers of pointers
+    doubles the distance every time, so a tree of depth d takes log2(d) passes over the column and no Python
+    loop.
     """
     if not wanted.any():
         return pl.repeat(None, len(host), dtype=pl.UInt32, eager=True)
@@ -34,5 +35,5 @@ def nearest(host: pl.DataFrame, wanted: pl.Series) -> pl.Series:
 
 
 def caller(device: pl.DataFrame) -> pl.Series:
-    """The host event that put each device event there: its launch, else the op that its id names; else null."""
+    """The host event that put each device event there: its launch, else the op that its id names."""
     return device.select(pl.coalesce("launch", "op").alias("caller")).to_series()

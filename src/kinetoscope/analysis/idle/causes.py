@@ -36,19 +36,20 @@ NAMED = {
 # Which cause names a stretch that several fit. The profiler's own overhead stands before a long op around it.
 PRIORITY = [*NAMED, "overhead", "host-op", "unexplained"]
 
-# A thread that is on its way to a launch records something every few hundred microseconds at the least: between two
-# ops of the recordings that this was written on, eager Python takes 5 to 200 µs. A longer silence has another cause.
+# A thread that is on its way to a launch records something every few hundred microseconds at the least:
+# between two ops of the recordings that this was written on, eager Python takes 5 to 200 µs. A longer silence
+# has another cause.
 SILENCE_NS = 1_000_000
 
 
 @remembered
 def host_causes(trace: Trace) -> pl.DataFrame:
-    """For each thread that launches device work, the stretches in which something known keeps it from launching.
+    """For each thread that launches device work, the stretches in which something keeps it from launching.
 
     Returns:
         ``lane``, ``start_ns``, ``end_ns``, ``cause`` and ``host_event`` (row of ``host_events``; null where
-        nothing was recorded), disjoint per lane and sorted. ``host-op``: an event's own time, ``SILENCE_NS`` or
-        more without anything recorded inside it, or the profiler's own overhead, which stops every thread.
+        nothing was recorded), disjoint per lane and sorted. ``host-op``: an event's own time, ``SILENCE_NS``
+        or more without anything recorded inside it, or the profiler's own overhead, which stops every thread.
         ``unexplained``: a silence with no event, or only a step's annotation, around it.
     """
     host = trace.host_events.select(
@@ -100,7 +101,7 @@ def _named(host: pl.DataFrame) -> pl.DataFrame:
 
 
 def _silences(host: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Stretches of ``SILENCE_NS`` or more in which a thread starts and ends nothing, with what is around them."""
+    """Stretches of ``SILENCE_NS`` or more without a start or end on the thread, with what is around them."""
     within = window(trace)
     silence = pl.col("end_ns") - pl.col("start_ns") >= SILENCE_NS
     goes_on = pl.col("lane").shift(-1) == pl.col("lane")
@@ -151,7 +152,7 @@ def _silences(host: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 
 def _around(host: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """For each row's ``event``, itself (``level`` 0) and everything around it, with when it ends (``until``)."""
+    """For each row's ``event``, itself (``level`` 0) and all around it, with when each ends (``until``)."""
     tree = host.select("parent", event="id", until="end_ns")
     found = [pl.DataFrame(schema={**rows.schema, "until": pl.Int64, "level": pl.Int32})]
     while len(rows := rows.drop_nulls("event").join(tree, on="event")):

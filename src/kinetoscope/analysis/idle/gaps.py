@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.idle.causes import CAUSE, host_causes
+from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.analysis.idle.waiting import exposed_waiting, waiting
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
@@ -20,7 +21,7 @@ UNLAUNCHED = "unlaunched"  # no launch was recorded
 TAIL = "tail"  # none arrived any more
 ARRIVED = pl.Enum([LATE, QUEUED, EARLY, UNLAUNCHED, TAIL])
 
-# A launch that has not arrived after this many of the trace's quick latencies is held up on the device.
+# A launch that takes this many times what one takes to arrive at an idle device is held up there.
 LONG_LATENCIES = 20
 
 GAPS = {
@@ -40,16 +41,16 @@ def gaps(run: Run) -> pl.DataFrame:
     """The idle time of every device inside its window, cut into pieces that have one cause each.
 
     The pieces are disjoint and sum exactly to window less busy. Columns: ``rank``, ``device``, ``start_ns``,
-    ``end_ns``, ``cause``, ``next`` (row of ``device_events`` that ended the gap; null at the end), ``host_event``
-    (row of ``host_events`` that shows the cause; null where none does) and ``text``.
+    ``end_ns``, ``cause``, ``next`` (row of ``device_events`` that ended the gap; null at the end),
+    ``host_event`` (row of ``host_events`` that shows the cause; null where none does) and ``text``.
 
-    How a cause is found. A gap whose next work had been launched before the device ran dry, early enough to have
-    started (a launch takes the 10th percentile of this trace's latencies to arrive), is not the host's doing:
-    ``unexplained``; so is what a launch takes beyond ``LONG_LATENCIES`` of those. Otherwise the host was behind, and
-    what its launching thread did meanwhile says why (``causes.host_causes``); where that thread was silent
-    (autograd's, before a backward), the thread that launched last says. What remains is ``launch-bound``: the thread
-    was on its way to this launch. If the device ran dry while the thread sat in a synchronisation, the way to the
-    next launch counts as its cost too, since nothing could be queued ahead.
+    How a cause is found. A gap whose next work had been launched before the device ran dry, early enough to
+    have started (see ``arrival_ns``), is not the host's doing:
+    ``unexplained``; so is what a launch takes beyond ``LONG_LATENCIES`` of those. Otherwise the host was
+    behind, and what its launching thread did meanwhile says why (``causes.host_causes``); where that thread
+    was silent (autograd's, before a backward), the thread that launched last says. What remains is
+    ``launch-bound``: the thread was on its way to this launch. If the device ran dry while the thread sat in
+    a synchronisation, the way to the next launch counts as its cost too, since nothing could be queued ahead.
     """
     found = [_gaps(trace, waiting(run)) for trace in run.traces]
     return pl.concat([pl.DataFrame(schema=GAPS), *found])
@@ -61,10 +62,10 @@ def idle(run: Run) -> pl.DataFrame:
 
     Returns:
         ``rank``, ``device``, ``cause``, ``idle_ns`` (over all causes it sums to the device's idle time),
-        ``share_of_window``, ``gaps`` (that it has a part in), and ``inside_collectives_ns``: beside the idle time, the *busy* time
-        in which nothing but a collective ran on the device and that one only waited for another rank. It stands
-        in the row ``waiting-for-rank``, which is there for it even where no time was idle for that cause. ``text``
-        is what explains most of the row's idle time; null where none was idle.
+        ``share_of_window``, ``gaps`` (that it has a part in), and ``inside_collectives_ns``: beside the idle
+        time, the *busy* time in which nothing but a collective ran on the device and that one only waited for
+        another rank. It stands in the row ``waiting-for-rank``, which is there for it even where no time was
+        idle for that cause. ``text`` is what explains most of the row's idle time; null where none was idle.
     """
     lengths = {trace.rank: window(trace).length_ns for trace in run.traces}
     length = pl.col("rank").replace_strict(lengths, return_dtype=pl.Int64)
@@ -102,9 +103,9 @@ def _gaps(trace: Trace, collectives: pl.DataFrame) -> pl.DataFrame:
 
 
 def _behind(trace: Trace, whole: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
-    """The gaps for which the host may be to blame, divided by what their threads did, each piece with its cause."""
+    """The gaps that may be the host's doing, divided by what its threads did, each piece with its cause."""
     causes = host_causes(trace)
-    # Once the launch has returned, the thread is free to do anything: what is left is the launch's own latency.
+    # Once the launch has returned, the thread may do anything: what is left is the launch's own latency.
     late = pl.col("arrived") == LATE
     until = pl.when(late).then(pl.min_horizontal("returned", "end_ns")).otherwise("end_ns")
     pieces = _cut(whole.select("gap", "device", "lane", "start_ns", until.alias("end_ns")), causes)
@@ -123,9 +124,9 @@ def _behind(trace: Trace, whole: pl.DataFrame, collectives: pl.DataFrame) -> pl.
 
 
 def _whole_gaps(trace: Trace) -> pl.DataFrame:
-    """One row per gap: ``gap``, ``device``, its bounds, the work ``before`` and ``next``, how it ``arrived``, the
-    ``op`` and ``lane`` that launched it, when that call ``returned``, and ``elsewhere``, the lane that had launched
-    last when the gap began.
+    """One row per gap: ``gap``, ``device``, its bounds, the work ``before`` and ``next``, how it ``arrived``,
+    the ``op`` and ``lane`` that launched it, when that call ``returned``, and ``elsewhere``, the lane that
+    had launched last when the gap began.
     """
     within, host, device = window(trace), trace.host_events, trace.device_events
     work = device.select(
@@ -135,8 +136,7 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
         (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
         host["start_ns"].gather(device["launch"]).alias("launched"),
     ).with_columns(pl.col("end_ns").cum_max().over("device").alias("reached"))
-    latency = (work["start_ns"] - work["launched"]).drop_nulls()
-    arrival = int(latency.filter(latency > 0).quantile(0.1) or 0)
+    arrival = arrival_ns(trace)
     latest = pl.when(pl.col("end_ns") == pl.col("reached")).then("next").forward_fill()
     work = work.with_columns(
         pl.col("reached").shift(1).over("device").alias("dry_ns"),
@@ -284,7 +284,7 @@ def _explained(trace: Trace, pieces: pl.DataFrame) -> pl.DataFrame:
 
 
 def _text() -> pl.Expr:
-    """One sentence on a piece, from ``cause``, ``arrived``, the ``name`` of its host event and what is ``around``."""
+    """One sentence from ``cause``, ``arrived``, the ``name`` of the host event and what is ``around`` it."""
     cause, arrived = pl.col("cause"), pl.col("arrived")
     name, around = pl.col("name").cast(pl.String), pl.col("around").cast(pl.String)
     inside = (

@@ -1,11 +1,12 @@
 """What a step would gain if some of its work were shorter: the design's what-if, computed.
 
-A device's work is a chain: each piece starts when the one before has ended and its launch has arrived. Replaying the
-chain with shorter pieces (or earlier launches) says how much sooner it ends. That is less than what was taken out
-wherever the device then waits for a launch: time that is not on the critical path.
+A device's work is a chain: each piece starts when the one before has ended and its launch has arrived.
+Replaying the chain with shorter pieces (or earlier launches) says how much sooner it ends. That is less than
+what was taken out wherever the device then waits for a launch: time that is not on the critical path.
 
-Where the host waited for the device (``cudaStreamSynchronize``, a blocking copy), it could not launch ahead; the chain
-is cut there, and the parts are replayed each for itself: what a part gains, everything after it gains.
+Where the host waited for the device (``cudaStreamSynchronize``, a blocking copy), it could not launch ahead;
+the chain is cut there, and the parts are replayed each for itself: what a part gains, everything after it
+gains.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from kinetoscope.trace.model import Trace
 def chain(trace: Trace) -> pl.DataFrame:
     """Device work of one trace as a chain, one row a device event that did something, by device and start.
 
-    ``id`` (row of ``device_events``), ``device``, ``end_ns`` (when everything up to here had ended), ``adds_ns`` (by
-    how much it moved that end), ``gap_ns`` (the device's own pause before it, launch long arrived), ``ready_ns`` (when
-    it could start at the earliest, had nothing been before it) and ``part`` (number of host waits before its launch).
-    Ends and readiness count from the first start: a double holds no nanoseconds of an epoch's.
+    ``id`` (row of ``device_events``), ``device``, ``end_ns`` (when everything up to here had ended),
+    ``adds_ns`` (by how much it moved that end), ``gap_ns`` (the device's own pause before it, launch long
+    arrived), ``ready_ns`` (when it could start at the earliest, had nothing been before it) and ``part``
+    (number of host waits before its launch). Ends and readiness count from the first start: a double holds no
+    nanoseconds of an epoch's.
     """
     table = work(trace).select("id", "device", "start_ns", "duration_ns", "end_ns", "launch")
     table = table.filter(pl.col("duration_ns") > 0)
@@ -53,7 +55,7 @@ def chain(trace: Trace) -> pl.DataFrame:
         pl.when(queued).then("idle_ns").otherwise(0).alias("gap_ns"),
         # Without a recorded launch nothing says that it could have come earlier than it did.
         pl.when(queued.fill_null(False)).then("arrived").otherwise("start_ns").alias("ready_ns"),
-        # What has no launch was launched before the recording, or by the launch that the work before it came from.
+        # What has no launch was launched before the recording, or with the work before it.
         pl.col("launched").forward_fill().over("device").fill_null(0).alias("at"),
     ).drop("launched", "arrived", "before", "idle_ns", "own_end_ns")
     part = waits_of(trace)["at"].search_sorted(table["at"], side="right").cast(pl.UInt32)
@@ -72,15 +74,14 @@ def chain(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def waits_of(trace: Trace) -> pl.DataFrame:
-    """When the host waited for the device: ``id`` of the call, ``start_ns``, ``at`` (its end), ``waited_ns``.
-    A copy from or to pageable memory holds the host until it is done."""
+    """The host's waits for the device: when each ended (``at``), in order, and how long it was
+    (``waited_ns``). A copy from or to pageable memory holds the host until it is done."""
     host = trace.host_events
     pageable = trace.device_events["launch"].filter(matching(trace.device_events, "name", PAGEABLE_COPY))
     return (
         host[pl.concat([rows(host, "name", SYNCHRONIZATION), pageable.drop_nulls()]).unique().sort()]
-        .with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("at"))
+        .select((pl.col("start_ns") + pl.col("duration_ns")).alias("at"), waited_ns="duration_ns")
         .sort("at")
-        .select("id", "start_ns", "at", pl.col("duration_ns").alias("waited_ns"))
     )
 
 
@@ -142,7 +143,7 @@ def sooner_launched(trace: Trace, earlier: pl.DataFrame) -> int:
 
 
 def _parts(table: pl.DataFrame) -> pl.DataFrame:
-    """(device, part, gain): how much sooner each part ends with the columns ``adds`` and ``ready`` as they are now."""
+    """(device, part, gain): how much sooner each part ends with ``adds`` and ``ready`` as they are now."""
     key = ["device", "part"]
     return (
         table.with_columns((pl.col("gap_ns") + pl.col("adds")).cum_sum().over(key).alias("cost"))

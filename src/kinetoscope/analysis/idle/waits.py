@@ -10,9 +10,9 @@ from kinetoscope.analysis.time import intervals
 
 
 def waits(run: Run, rank: int, work: pl.DataFrame) -> pl.DataFrame:
-    """The collectives among a rank's ``work`` that waited for another rank, with ``waiting_ns`` and ``saved_ns``: how
-    long of that the device did nothing else. (Which part of one collective's waiting was hidden is not known: the mean
-    of all is taken.)"""
+    """The collectives among a rank's ``work`` that waited for another rank, with ``waiting_ns`` and
+    ``saved_ns``: how long of that the device did nothing else. (Which part of one collective's waiting was
+    hidden is not known: the mean of all is taken.)"""
     waited = waiting(run).filter((pl.col("rank") == rank) & (pl.col("waiting_ns") > 0))
     if waited.is_empty():
         return work.clear().with_columns(pl.lit(0).alias("waiting_ns"), pl.lit(0.0).alias("saved_ns"))
@@ -25,7 +25,7 @@ def waits(run: Run, rank: int, work: pl.DataFrame) -> pl.DataFrame:
 
 
 def culprit(run: Run) -> tuple[int | None, float]:
-    """The rank that was waited for longest and its share of all waiting; (None, 0) where ranks are not comparable."""
+    """The rank that was waited for longest, and its share of all waiting; (None, 0) without other ranks."""
     waited = (
         waiting(run)
         .filter((pl.col("basis") == "ranks") & (pl.col("waiting_ns") > 0))

@@ -26,11 +26,11 @@ MEAN_NS = 5_000
 
 
 def elementwise_chains(work: pl.DataFrame, eager: pl.DataFrame) -> pl.DataFrame:
-    """The kernels of chains, with ``chain`` (its number) and ``saved_ns``: what fusing would spare of each, such that
-    a chain shrinks to the time of its longest kernel.
+    """The kernels of chains, with ``chain`` (its number) and ``saved_ns``: what fusing would spare of each,
+    such that a chain shrinks to the time of its longest kernel.
 
-    A chain is broken by any other work of its stream, by a new step, and where its ops begin again (three calls of
-    ``a * b + c`` are three chains).
+    A chain is broken by any other work of its stream, by a new step, and where its ops begin again (three
+    calls of ``a * b + c`` are three chains).
 
     Args:
         work: all device work, with ``op_name``.

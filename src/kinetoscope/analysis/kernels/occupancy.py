@@ -9,8 +9,8 @@ from kinetoscope.trace.model import DeviceProperties
 
 def fitted(launches: pl.DataFrame, device: DeviceProperties) -> pl.DataFrame:
     """Rows of ``work`` with ``blocks`` (of the grid), ``threads`` (of a block), ``resident`` (blocks that one
-    multiprocessor can hold at a time, by threads, registers and shared memory) and ``occupancy`` (the share of its
-    threads that those are)."""
+    multiprocessor can hold at a time, by threads, registers and shared memory) and ``occupancy`` (the share
+    of its threads that those are)."""
     threads = _limit(device, "maxThreadsPerMultiprocessor", 2048)
     registers = _limit(device, "regsPerMultiprocessor", 65536)
     shared = _limit(device, "sharedMemPerMultiprocessor", 233472)

@@ -31,11 +31,11 @@ def belonging(run: Run) -> pl.DataFrame:
     - ``step_name``;
     - ``graph``: the compiled graph that launched it (see ``graphs``);
     - ``annotation``: the innermost ``record_function`` range around the launch;
-    - ``module``: the innermost ``nn.Module`` whose forward or backward launched it, in recordings made with Python
-      stacks (see ``attribution``).
+    - ``module``: the innermost ``nn.Module`` whose forward or backward launched it, in recordings made with
+      Python stacks (see ``attribution``).
 
-    Where the recording tells who launched it and that belongs to none, the value is that of ``OUTSIDE``; where it
-    does not tell, "unattributed".
+    Where the recording tells who launched it and that belongs to none, the value is that of ``OUTSIDE``;
+    where it does not tell, "unattributed".
     """
     return pl.concat([_belonging(trace) for trace in run.traces])
 

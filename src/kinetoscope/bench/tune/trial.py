@@ -1,7 +1,9 @@
-"""One run of the user's program under one setting: ``python -m kinetoscope.bench.tune.trial ORDER.json script.py args…``.
+"""One run of the user's program under one setting.
 
-Steps are found as `kinetoscope run` finds them; nothing is recorded but their times. The run ends after enough of
-them.
+    python -m kinetoscope.bench.tune.trial REQUEST.json script.py args…
+
+Steps are found as `kinetoscope run` finds them; nothing is recorded but their times. The run ends after
+enough of them.
 """
 
 from __future__ import annotations
@@ -10,32 +12,33 @@ import itertools
 import os
 import runpy
 import sys
+import threading
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from kinetoscope.bench import torch_names
 from kinetoscope.bench.tune.inject import Injection, tensors
 from kinetoscope.bench.tune.settings import Setting
-from kinetoscope.capture.process.imports import ImportWatch
+from kinetoscope.capture.hooks.imports import ImportWatch
+from kinetoscope.capture.process.environment import peak_memory_bytes
+from kinetoscope.capture.steps.detector import Signal, Source, StepDetector
 from kinetoscope.capture.steps.sources import Sources
 
-# The surest sign of a step first.
-STEP_SOURCES = ("optimizer", "module", "call", "range")
-# Watching every module slows a program of small steps: once its steps are known, only they are watched.
-KNOWN_AFTER = 3
+# Ticks without which nothing is a step, and those after which no more time is spent.
+LEAST_TICKS, ENOUGH_TICKS = 3, 5
 # First outputs are kept for comparison: of so many things, so many elements of a tensor.
 MOST_OUTPUTS = 16
 MOST_ELEMENTS = 1 << 22
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trial is told."""
+class TrialRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trial is to do."""
 
     setting: Setting
     result: str
@@ -48,13 +51,13 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """Compile top-level modules of this class, in a program that does not compile by itself."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TrialResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a trial saw."""
 
     steps_by: str | None = None
     step_name: str | None = None
     module: str | None = None
-    """The class of the top-level module with parameters that was called most: what to compile, if nothing is."""
+    """The class of the top-level module with parameters called most: what to compile, if nothing is."""
     before_first_step_s: float = 0.0
     steps_s: tuple[float, ...] = ()
     """Each step's duration, by the device's own clock where there is one."""
@@ -75,61 +78,76 @@ class Enough(BaseException):
     """Ends the program once enough steps were seen; no program catches it by accident."""
 
 
-class Steps:
-    """Boundaries of steps, by every source, with the host's time and, on a GPU, an event in its queue.
+class Mark(NamedTuple):
+    """When a boundary was: the host's time, and an event in the GPU's queue where there is one."""
+
+    seconds: float
+    event: Any
+
+    def until(self, later: Mark) -> float:
+        """Seconds."""
+        if self.event is None or later.event is None:
+            return later.seconds - self.seconds
+        return self.event.elapsed_time(later.event) / 1e3
+
+
+class StepTimes:
+    """The times of a program's steps.
 
     Args:
         wanted: steps after which the program is ended.
         seconds: time after the first step after which it is.
-        follow: told the source of the steps once it is known.
+        follow: called with the source of the steps once it is known.
     """
 
-    def __init__(self, wanted: int, seconds: float, follow: Callable[[str, Hashable], None]) -> None:
+    def __init__(self, wanted: int, seconds: float, follow: Callable[[Source], None]) -> None:
         self._wanted, self._seconds, self._follow = wanted, seconds, follow
-        self._known: dict[tuple[str, Hashable], int] = {}
-        self._marks: dict[tuple[str, Hashable], list[tuple[float, Any]]] = {}
-        self._names: dict[tuple[str, Hashable], str] = {}
+        self._detector = StepDetector()
+        self._marks: dict[Source, list[Mark]] = {}
+        self._names: dict[Source, str] = {}
+        self._watched = 0
         self.began = time.perf_counter()
         self.stopped = False
 
-    def tick(self, kind: str, key: Hashable, name: str) -> None:
-        kind = "module" if kind == "training module" else kind
-        if kind not in STEP_SOURCES or self.stopped:
+    def tick(self, signal: Signal, key: Hashable, name: str) -> None:
+        """One of the sources of steps ticked.
+
+        Raises:
+            Enough: so many steps were wanted, or no more time is to be spent.
+        """
+        if self.stopped:
             return
-        source = (kind, key)
-        marks = self._marks.setdefault(source, [])
-        self._names[source] = name
-        marks.append((time.perf_counter(), _event()))
-        spent = marks[-1][0] - marks[0][0]
-        leads = source == self._leader()
-        if leads and source not in self._known and len(marks) > KNOWN_AFTER:
-            self._known[source] = len(marks) - 1
-            self._follow(kind, key)
-        if leads and (len(marks) > self._wanted or (spent > self._seconds and len(marks) > 4)):
+        now = time.perf_counter()
+        boundary = self._detector.tick(signal, key, threading.get_ident())
+        if boundary is None:
+            return
+        marks = self._marks.setdefault(boundary.source, [])
+        marks.append(Mark(now, _event()))
+        self._names[boundary.source] = name
+        if boundary.role == "leads":
+            self._watched = len(marks) - 1
+            self._follow(boundary.source)
+        done = boundary.role != "candidate" and len(marks) > self._wanted
+        late = now - marks[0].seconds > self._seconds and len(marks) >= ENOUGH_TICKS
+        if done or (late and boundary.source == self._source()):
             self.stopped = True
             raise Enough
 
-    def _leader(self) -> tuple[str, Hashable] | None:
-        """The source that steps are taken from: the surest kind that ticked three times, its busiest key."""
-        candidates = [source for source, marks in self._marks.items() if len(marks) >= 3]
-        return min(candidates, key=lambda s: (STEP_SOURCES.index(s[0]), -len(self._marks[s])), default=None)
+    def _source(self) -> Source | None:
+        return self._detector.best(LEAST_TICKS)
 
-    def report(self) -> Report:
-        leader = self._leader()
-        if leader is None:
-            return Report(before_first_step_s=time.perf_counter() - self.began)
-        marks = self._marks[leader]
+    def result(self) -> TrialResult:
+        source = self._source()
+        if source is None:
+            return TrialResult(before_first_step_s=time.perf_counter() - self.began)
+        marks = self._marks[source]
         _wait()
-        durations = [
-            start[1].elapsed_time(end[1]) / 1e3 if start[1] is not None else end[0] - start[0]
-            for start, end in itertools.pairwise(marks)
-        ]
-        return Report(
-            steps_by=leader[0],
-            step_name=self._names[leader],
-            before_first_step_s=marks[0][0] - self.began,
-            steps_s=tuple(durations),
-            watched=self._known.get(leader, 0),
+        return TrialResult(
+            steps_by=source[0],
+            step_name=self._names[source],
+            before_first_step_s=marks[0].seconds - self.began,
+            steps_s=tuple(start.until(end) for start, end in itertools.pairwise(marks)),
+            watched=self._watched if source == self._detector.leader else 0,
         )
 
 
@@ -150,8 +168,8 @@ def _wait() -> None:
         torch.cuda.synchronize()
 
 
-def run(order: Order, words: list[str]) -> Report:
-    """Run the program in this process as ``__main__`` and report its steps."""
+def run(request: TrialRequest, words: list[str]) -> TrialResult:
+    """Run the program in this process as ``__main__`` and time its steps."""
     import torch
 
     outputs: dict[str, list[Any]] = {}
@@ -160,31 +178,54 @@ def run(order: Order, words: list[str]) -> Report:
         if len(outputs) < MOST_OUTPUTS:
             outputs[name] = [t.detach().flatten()[:MOST_ELEMENTS].cpu() for t in tensors(output)]
 
-    steps = Steps(order.steps, order.seconds, lambda kind, key: sources.follow(kind, key))
-    injection = Injection(order.setting, lambda number, name: steps.tick("call", number, name), keep)
+    times = StepTimes(request.steps, request.seconds, lambda source: sources.follow(source))
+    injection = Injection(request.setting, lambda number, name: times.tick("compiled", number, name), keep)
     injection.install()
     modules: Counter[str] = Counter()
     seen: set[Hashable] = set()
 
-    def tick(kind: str, key: Hashable, name: str) -> None:
-        if kind in ("module", "training module") and next(sources.leader.parameters(), None) is not None:
+    def tick(signal: Signal, key: Hashable, name: str) -> None:
+        if signal in ("module", "training module") and next(sources.module.parameters(), None) is not None:
             if name not in modules:
-                injection.watch_output(f"module {name}", sources.leader)
+                injection.watch_output(f"module {name}", sources.module)
             modules[name] += 1
-            if name == order.compile_module and key not in seen:
+            if name == request.compile_module and key not in seen:
                 seen.add(key)
-                # In place, before this very call goes on. (`module.compile()` does nothing for torch's own classes.)
-                sources.leader.forward = injection.compile(sources.leader.forward)
-        steps.tick(kind, key, name)
+                # In place, before this very call goes on: `module.compile()` does nothing for torch's
+                # classes.
+                sources.module.forward = injection.compile(sources.module.forward)
+        times.tick(signal, key, name)
 
     sources = Sources(tick, ImportWatch())
-    sources.install(None)
-    error: str | None = None
-    sys.argv = words
+    # Calls of what the program compiles are steps under every setting, also where nothing is compiled.
+    sources.install(compiled=False)
     # A program that seeds nothing would have other weights and inputs in each process.
     torch.manual_seed(0)
+    error = _program_error(words, module=request.module)
+    sources.remove()
+    result = times.result()
+    if outputs:
+        torch.save(outputs, request.outputs)
+    breaks, graphs = torch_names.dynamo_counts()
+    return msgspec.structs.replace(
+        result,
+        module=modules.most_common(1)[0][0] if modules else None,
+        compile_calls=injection.calls,
+        own=tuple(injection.own),
+        graph_breaks=breaks,
+        graphs=graphs,
+        peak_memory_bytes=peak_memory_bytes(),
+        device=torch.cuda.get_device_name() if torch.cuda.is_initialized() else "cpu",
+        notes=tuple(dict.fromkeys(injection.notes)),
+        error=error,
+    )
+
+
+def _program_error(words: list[str], *, module: bool) -> str | None:
+    """Run the program to its end, or until it has had enough steps; how it failed, if it did."""
+    sys.argv = words
     try:
-        if order.module:
+        if module:
             runpy.run_module(words[0], run_name="__main__", alter_sys=True)
         else:
             sys.path[0] = str(Path(words[0]).resolve().parent)
@@ -193,43 +234,17 @@ def run(order: Order, words: list[str]) -> Report:
         pass
     except SystemExit as end:
         if end.code not in (None, 0):
-            error = f"the program exits with {end.code}"
+            return f"the program exits with {end.code}"
     except BaseException as failure:  # the program's own
         traceback.print_exc()
-        error = f"{type(failure).__name__}: {failure}"
-    sources.remove()
-    report = steps.report()
-    if outputs:
-        torch.save(outputs, order.outputs)
-    on_gpu = torch.cuda.is_initialized()
-    breaks, graphs = torch_names.dynamo_counts()
-    return msgspec.structs.replace(
-        report,
-        module=modules.most_common(1)[0][0] if modules else None,
-        compile_calls=injection.calls,
-        own=tuple(injection.own),
-        graph_breaks=breaks,
-        graphs=graphs,
-        peak_memory_bytes=int(torch.cuda.max_memory_allocated()) if on_gpu else _resident_bytes(),
-        device=torch.cuda.get_device_name() if on_gpu else "cpu",
-        notes=tuple(dict.fromkeys(injection.notes)),
-        error=error,
-    )
-
-
-def _resident_bytes() -> int | None:
-    try:
-        import resource
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+        return f"{type(failure).__name__}: {failure}"
+    return None
 
 
 def main(words: list[str]) -> None:
-    order = msgspec.json.decode(Path(words[0]).read_bytes(), type=Order)
-    report = run(order, words[1:])
-    Path(order.result).write_bytes(msgspec.json.encode(report))
+    request = msgspec.json.decode(Path(words[0]).read_bytes(), type=TrialRequest)
+    result = run(request, words[1:])
+    Path(request.result).write_bytes(msgspec.json.encode(result))
     sys.stdout.flush()
     # The program was cut off in the middle: its threads and workers must not keep the process.
     os._exit(0)

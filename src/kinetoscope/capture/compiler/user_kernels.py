@@ -1,4 +1,4 @@
-"""A hand-written Triton kernel as text and numbers: its source with all that it names, and one launch of it."""
+"""A hand-written Triton kernel as text and numbers: its source, with all it names, and one launch of it."""
 
 from __future__ import annotations
 
@@ -8,29 +8,41 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, TypedDict
+
+from kinetoscope.recording.inputs import Parameter, Scalar, UserKernel
 
 # Modules that the source may import: they come with Triton, whatever program it is in.
 IMPORTED = ("triton", "math")
+# What comes before the first ``def`` at the start of a line.
+DECORATORS = re.compile(r"\A.*?^(?=def\s)", re.DOTALL | re.MULTILINE)
 
 
-def tensor_shape(value: Any) -> dict[str, Any]:
+class TensorShape(TypedDict):
     """A tensor's sizes, strides (elements), dtype and device."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+    device: str
+
+
+def tensor_shape(value: Any) -> TensorShape:
     return {
-        "shape": list(value.shape),
-        "stride": list(value.stride()),
+        "shape": tuple(value.shape),
+        "stride": tuple(value.stride()),
         "dtype": str(value.dtype).removeprefix("torch."),
         "device": value.device.type,
     }
 
 
-def describe(function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """One launch of a ``triton.runtime.jit.JITFunction`` as its ``run`` is called.
+def describe(
+    function: Any, arguments: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[UserKernel, list[Any]]:
+    """One launch of a ``triton.runtime.jit.JITFunction`` as its ``run`` is called; its arguments by position.
 
-    Returns:
-        ``source`` (self-contained), ``missing`` (names that it needs and whose source cannot be kept), ``file``,
-        ``line``, ``parameters`` (in order: tensor, scalar or constant), ``grid``, ``options`` (warps, stages, …),
-        and the tensors themselves under ``values``, by position; not for JSON.
+    Raises:
+        TypeError: an argument is neither tensor nor number, text, dtype or None.
     """
     names = [str(name) for name in function.arg_names]
     bound = dict(zip(names, arguments, strict=False))
@@ -45,35 +57,37 @@ def describe(function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) 
     storages: dict[int, int] = {}
     text, missing = source(function)
     code = function.fn.__code__
-    return {
-        "source": text,
-        "missing": missing,
-        "file": code.co_filename,
-        "line": code.co_firstlineno,
-        "parameters": [_parameter(name, bound.get(name), constants, storages) for name in names],
-        "grid": list(map(int, grid)) if hasattr(grid, "__iter__") else [int(grid)],
-        "options": {
-            str(name): value
-            for name, value in named.items()
-            if name not in names
-            and name not in ("grid", "warmup")
-            and isinstance(value, (bool, int, float, str))
-        },
-        "values": [bound.get(name) for name in names],
-    }
+    others = {name: value for name, value in named.items() if name not in (*names, "grid", "warmup")}
+    kernel = UserKernel(
+        kernel=function.__name__,
+        launches=1,
+        source=text,
+        missing=tuple(missing),
+        file=code.co_filename,
+        line=code.co_firstlineno,
+        parameters=tuple(_parameter(name, bound.get(name), name in constants, storages) for name in names),
+        grid=tuple(map(int, grid)) if hasattr(grid, "__iter__") else (int(grid),),
+        options={name: plain for name, value in others.items() if (plain := _scalar(value)) is not None},
+    )
+    return kernel, [bound.get(name) for name in names]
 
 
-def _parameter(name: str, value: Any, constants: set[str], storages: dict[int, int]) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": name, "constant": name in constants}
+def _parameter(name: str, value: Any, constant: bool, storages: dict[int, int]) -> Parameter:
     value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
     if hasattr(value, "untyped_storage"):
         storage = storages.setdefault(value.untyped_storage().data_ptr(), len(storages))
-        return found | {**tensor_shape(value), "storage": storage, "offset": int(value.storage_offset())}
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return found | {"value": value}
+        offset = int(value.storage_offset())
+        return Parameter(name=name, constant=constant, storage=storage, offset=offset, **tensor_shape(value))
+    if (plain := _scalar(value)) is not None or value is None:
+        return Parameter(name=name, constant=constant, value=plain)
     if type(value).__name__ == "dtype" and type(value).__module__.startswith("triton"):
-        return found | {"triton_dtype": str(value)}
+        return Parameter(name=name, constant=constant, triton_dtype=str(value))
     raise TypeError(f"the argument {name} is a {type(value).__name__}")
+
+
+def _scalar(value: Any) -> Scalar | None:
+    """A number, truth value or text as Python's own type (NumPy's are subclasses); None for anything else."""
+    return next((plain(value) for plain in (bool, int, float, str) if isinstance(value, plain)), None)
 
 
 def source(function: Any) -> tuple[str, list[str]]:
@@ -90,7 +104,7 @@ def _functions(function: Any, lines: dict[str, str], missing: list[str], seen: s
     """The functions in the order in which they must be defined; imports and constants go to ``lines``."""
     plain = function.fn
     text = textwrap.dedent(inspect.getsource(plain))
-    text = text[re.search(r"^def\s", text, re.MULTILINE).start() :]  # type: ignore[union-attr]  # without decorators
+    text = DECORATORS.sub("", text, count=1)
     tree = ast.parse(text)
     seen.add(plain.__name__)
     local = {
@@ -105,12 +119,9 @@ def _functions(function: Any, lines: dict[str, str], missing: list[str], seen: s
             continue
         value = known[name]
         if hasattr(value, "fn") and hasattr(value, "arg_names") and not _of_triton(value.fn):
+            yield from _functions(value, lines, missing, seen)
             if value.fn.__name__ != name:
-                lines_after = f"{name} = {value.fn.__name__}\n"
-                yield from _functions(value, lines, missing, seen)
-                yield lines_after
-            else:
-                yield from _functions(value, lines, missing, seen)
+                yield f"{name} = {value.fn.__name__}\n"
         elif (line := _line(name, value)) is not None:
             lines[name] = line
         else:

@@ -1,4 +1,4 @@
-"""A process that `kinetoscope run` started: whether it is one to record, from when, and how its end is noticed."""
+"""A process that `kinetoscope run` started: whether to record it, from when, and how its end is noticed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Any
 
 import msgspec
 
-from kinetoscope.capture import session as sessions
+from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.process.imports import ImportWatch
-from kinetoscope.capture.session import Session
-from kinetoscope.capture.steps.ranks import rank_and_world
+from kinetoscope.capture.process.ranks import rank_and_world
+from kinetoscope.capture.process.recording import ProcessRecording, active
 from kinetoscope.recording import folder as folders
 
-ORDER = "KINETOSCOPE_CAPTURE"
+# Environment variables, which the bootstrap reads, too.
+INSTRUCTIONS = "KINETOSCOPE_CAPTURE"
 HOME = "KINETOSCOPE_HOME"
 # Programs whose Python processes only start others: the ranks are theirs to start and ours to record.
 LAUNCHERS = (
@@ -35,7 +35,7 @@ LAUNCHERS = (
 )
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class Instructions(msgspec.Struct, frozen=True, kw_only=True):
     """What `kinetoscope run` hands to the processes it starts, in an environment variable.
 
     Attributes:
@@ -53,21 +53,21 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 def begin() -> None:
     """Arrange for this process to be recorded once it imports torch, if it is one to record."""
-    order = msgspec.json.decode(os.environ[ORDER], type=Order)
-    if order.launcher and _launches(sys.orig_argv, os.environ):
-        return  # its children inherit the order
+    instructions = msgspec.json.decode(os.environ[INSTRUCTIONS], type=Instructions)
+    if instructions.launcher and _launches(sys.orig_argv, os.environ):
+        return  # its children inherit the instructions
     place = rank_and_world(os.environ)
-    if not order.launcher or place is not None:
-        _hide(order)
+    if not instructions.launcher or place is not None:
+        _hide(instructions)
     rank, world = place or (0, 1)
     watch = ImportWatch()
 
     def torch_imported() -> None:
-        if order.launcher and place is None:
-            _hide(order)
-        folder = Path(order.folder)
+        if instructions.launcher and place is None:
+            _hide(instructions)
+        folder = Path(instructions.folder)
         if folders.claim(folder, rank):
-            _record(folder, rank, world, order.options)
+            _record(folder, rank, world, instructions.options)
 
     watch.when_imported("torch", torch_imported)
 
@@ -78,30 +78,30 @@ def _launches(command: Sequence[str], variables: Mapping[str, str]) -> bool:
     return rank_and_world(variables) is None and not names.isdisjoint(LAUNCHERS)
 
 
-def _hide(order: Order) -> None:
+def _hide(instructions: Instructions) -> None:
     """Leave the environment as the user's shell had it: the program's own children are none of ours."""
-    for name in (ORDER, HOME):
+    for name in (INSTRUCTIONS, HOME):
         os.environ.pop(name, None)
-    if order.python_path is None:
+    if instructions.python_path is None:
         os.environ.pop("PYTHONPATH", None)
     else:
-        os.environ["PYTHONPATH"] = order.python_path
+        os.environ["PYTHONPATH"] = instructions.python_path
 
 
 def _record(folder: Path, rank: int, world: int, options: Options) -> None:
     try:
-        session = Session(folder, rank, world, options)
+        recording = ProcessRecording(folder, rank, world, options)
     except Exception as error:
         print(f"kinetoscope: not recording: {type(error).__name__}: {error}", file=sys.stderr)
         return
-    _Ending(session).watch()
+    _Ending(recording).watch()
 
 
 class _Ending:
     """Notices every way in which a process can end that leaves it the time to write a file."""
 
-    def __init__(self, session: Session) -> None:
-        self.session, self.pid = session, os.getpid()
+    def __init__(self, recording: ProcessRecording) -> None:
+        self.recording, self.pid = recording, os.getpid()
         self.exit_now = os._exit
 
     def watch(self) -> None:
@@ -114,11 +114,7 @@ class _Ending:
         ):
             # Only while nothing is on disk yet: a program that looks later finds what it expects.
             signal.signal(signal.SIGTERM, self._terminated)
-            self.session.recorder.finished = self._recorded
-
-    def _recorded(self) -> None:
-        self._restore_signal()
-        self.session.recorded()
+            self.recording.when_saved = self._restore_signal
 
     def _restore_signal(self) -> None:
         on_main = threading.current_thread() is threading.main_thread()
@@ -128,35 +124,35 @@ class _Ending:
     def _exited(self) -> None:
         failure = getattr(sys, "last_value", None)
         if failure is not None:
-            self.session.end(f"exception: {type(failure).__name__}", failure)
+            self.recording.end(f"exception: {type(failure).__name__}", failure)
         else:
-            self.session.end("ok")
+            self.recording.end("ok")
 
     def _exit_now(self, status: int) -> Any:
         if os.getpid() == self.pid:
-            self.session.end(f"os._exit: {status}")
+            self.recording.end(f"os._exit: {status}")
         self.exit_now(status)
 
     def _terminated(self, number: int, frame: FrameType | None) -> None:
-        self.session.end(f"signal: {signal.Signals(number).name}")
+        self.recording.end(f"signal: {signal.Signals(number).name}")
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
     def _forked(self) -> None:
-        if sessions.active() is self.session:
-            self.session.forget()
+        if active() is self.recording:
+            self.recording.forget()
         os._exit = self.exit_now
         self._restore_signal()
         _leave_kineto_alone()
 
 
 def _leave_kineto_alone() -> None:
-    """Have this fork end without running C++ destructors: Kineto's abort or hang where its threads were not forked.
+    """Have this fork end without C++ destructors: Kineto's abort or hang where its threads were not forked.
 
-    What a plain program's fork does at its end it does all the same, but for those destructors: Python is shut down,
-    C's streams are flushed, and the exit status is the one it was given.
+    What a plain program's fork does at its end it does all the same, but for those destructors: Python is
+    shut down, C's streams are flushed, and the exit status is the one it was given.
     """
     libc = ctypes.CDLL(None)
-    if hasattr(libc, "on_exit"):  # glibc's atexit that is told the status; runs the latest registered first
+    if hasattr(libc, "on_exit"):  # glibc's atexit that is given the status; runs the latest registered first
         libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
         libc.__cxa_atexit(ctypes.cast(libc.fflush, ctypes.c_void_p), None, None)

@@ -1,4 +1,4 @@
-"""Where the program runs: versions, devices, and the environment variables known to matter and not to be secret."""
+"""Where the program runs: versions, devices, memory, and the variables known to matter and hold no secret."""
 
 from __future__ import annotations
 
@@ -67,6 +67,20 @@ def devices(driver: str | None = None) -> tuple[DeviceInfo, ...]:
             )
         )
     return tuple(found)
+
+
+def peak_memory_bytes() -> int | None:
+    """The most that this process has used so far of its device; of the host where it uses none."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        return int(torch.cuda.max_memory_allocated())
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _version(module: str) -> str | None:

@@ -1,9 +1,10 @@
 """`kinetoscope run`: start the program as its own interpreter would, wait for it, merge what it left.
 
-The program runs in a child process of the same interpreter, started with the very command line that plain Python
-would have been given: `sys.argv`, `__main__`, `sys.path`, `-m`, multiprocessing and tracebacks are as without us
-because they are made by the same interpreter from the same words. What records it is a `sitecustomize` that
-PYTHONPATH leads to, and that hides itself from the program and from the program's own children.
+The program runs in a child process of the same interpreter, started with the very command line that plain
+Python would have been given: `sys.argv`, `__main__`, `sys.path`, `-m`, multiprocessing and tracebacks are
+as without us because they are made by the same interpreter from the same words. What records it is a
+`sitecustomize` that PYTHONPATH leads to, and that hides itself from the program and from the program's own
+children.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ import msgspec
 
 import kinetoscope
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.process.child import HOME, ORDER, Order
-from kinetoscope.capture.steps.ranks import rank_and_world
+from kinetoscope.capture.process.child import HOME, INSTRUCTIONS, Instructions
+from kinetoscope.capture.process.ranks import rank_and_world
 from kinetoscope.errors import InputError, UsageError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest
 from kinetoscope.recording.meeting import await_ranks, meet
 
-# What the founding document sets by hand, and what makes a generated kernel's origin known.
+# What makes a generated kernel's name and origin known.
 KERNEL_NAMES = {"TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1"}
 PROVENANCE = {"INDUCTOR_PROVENANCE": "1"}
 # Kineto reports its stages on stderr; the program's stderr is its own.
@@ -41,7 +42,7 @@ FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 
 @dataclass(frozen=True)
 class Program:
-    """What to run: the whole command line, a name for the recording, and whether it starts other processes."""
+    """What to run: the command line, a name for the recording, and whether it starts other processes."""
 
     command: tuple[str, ...]
     name: str
@@ -49,7 +50,7 @@ class Program:
 
 
 def program(words: Sequence[str], module: str | None) -> Program:
-    """The command line of ``script.py args…``, of ``-m module args…``, or of another program that starts Python.
+    """The command line of ``script.py args…``, ``-m module args…``, or another program that starts Python.
 
     Raises:
         UsageError: there is nothing to run.
@@ -79,26 +80,24 @@ def program(words: Sequence[str], module: str | None) -> Program:
 
 
 def _script(words: Sequence[str]) -> str:
-    """The name of the script that a launcher is told to start; empty where there is none."""
+    """The name of the script that a launcher is to start; empty where there is none."""
     return next((Path(word).stem for word in words if word.endswith(".py")), "")
 
 
-def environment(order: Order, variables: Mapping[str, str]) -> dict[str, str]:
-    """The child's environment: the user's, the order, and compiler settings that the user has not made."""
+def environment(instructions: Instructions, variables: Mapping[str, str]) -> dict[str, str]:
+    """The child's: the user's, our instructions, and settings of the compiler that the user has not made."""
     home = Path(kinetoscope.__file__).parent
     chosen = dict(QUIET)
-    if order.options.compile_log:
-        chosen |= KERNEL_NAMES | (PROVENANCE if order.options.provenance else {})
-    if order.options.bench_harness:
+    if instructions.options.compile_log:
+        chosen |= KERNEL_NAMES | (PROVENANCE if instructions.options.provenance else {})
+    if instructions.options.bench_harness:
         chosen["TORCHINDUCTOR_BENCHMARK_KERNEL"] = "1"
-    path = [
-        str(home / "capture" / "process" / "bootstrap"),
-        *([order.python_path] if order.python_path else []),
-    ]
+    bootstrap = str(home / "capture" / "process" / "bootstrap")
+    path = [bootstrap, *([instructions.python_path] if instructions.python_path else [])]
     return {
         **chosen,
         **variables,
-        ORDER: msgspec.json.encode(order).decode(),
+        INSTRUCTIONS: msgspec.json.encode(instructions).decode(),
         HOME: str(home.parent),
         "PYTHONPATH": os.pathsep.join(path),
     }
@@ -118,7 +117,7 @@ def run(what: Program, options: Options, out: Path | None, announce: Callable[[P
     """Run the program to its end and return its recording.
 
     Args:
-        announce: told the recording's folder before the program starts.
+        announce: called with the recording's folder before the program starts.
 
     Raises:
         UsageError: the recording's folder cannot be made.
@@ -135,10 +134,11 @@ def run(what: Program, options: Options, out: Path | None, announce: Callable[[P
             version=kinetoscope.__version__,
         )
         announce(folder)
-    order = Order(
-        folder=str(folder), launcher=what.launcher, options=options, python_path=os.environ.get("PYTHONPATH")
+    python_path = os.environ.get("PYTHONPATH")
+    instructions = Instructions(
+        folder=str(folder), launcher=what.launcher, options=options, python_path=python_path
     )
-    status = _wait(what.command, environment(order, os.environ))
+    status = _wait(what.command, environment(instructions, os.environ))
     if place is not None:
         rank, world = place
         if rank != 0:

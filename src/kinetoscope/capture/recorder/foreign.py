@@ -1,7 +1,7 @@
 """Noticing a profiler that the program starts itself, and keeping what it exports.
 
-There can be one profiling session at a time, and the program's comes first. Its trace, written by the program for
-its own ends, is copied: for a program that profiles itself it is the best recording there is.
+There can be one profiling session at a time, and the program's comes first. Its trace, written by the program
+for its own ends, is copied: for a program that profiles itself it is the best recording there is.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kinetoscope.capture.hooks.calls import CallWatch, ReturnWatch
 from kinetoscope.capture.recorder.profiler import is_ours
-from kinetoscope.capture.steps.boundary import Aftermath, Boundary
 
 
 class ForeignProfilers:
@@ -25,19 +25,19 @@ class ForeignProfilers:
         self.seen = False
         self.running: set[int] = set()
         self.profile: Any = profilers.profile
-        self.boundaries = [
-            Boundary(self.profile, "_prepare_trace", self._began),
-            Boundary(self.profile, "__enter__", self._began),
-            Aftermath(self.profile, "__exit__", self._ended),
+        self.watches = [
+            CallWatch(self.profile, "_prepare_trace", self._began),
+            CallWatch(self.profile, "__enter__", self._began),
+            ReturnWatch(self.profile, "__exit__", self._ended),
         ]
         self.export = self.profile.export_chrome_trace
-        for boundary in self.boundaries:
-            boundary.install()
+        for watch in self.watches:
+            watch.install()
         self.profile.export_chrome_trace = self._exporting(self.export)
 
     def remove(self) -> None:
-        for boundary in self.boundaries:
-            boundary.remove()
+        for watch in self.watches:
+            watch.remove()
         self.profile.export_chrome_trace = self.export
 
     def _began(self, profile: Any) -> None:

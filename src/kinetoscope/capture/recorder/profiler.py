@@ -19,8 +19,8 @@ def is_ours(inner: Any) -> bool:
     return any(profile.profiler is inner for profile in _OURS)
 
 
-class Session(Protocol):
-    """One run of the profiler."""
+class ProfilerSession(Protocol):
+    """One session of the profiler."""
 
     def prepare(self) -> None: ...
     def start(self) -> None: ...
@@ -32,15 +32,15 @@ class Session(Protocol):
 class Device(Protocol):
     """What the recorder needs of torch."""
 
-    def session(self, *, any_thread: bool) -> Session: ...
+    def session(self, *, any_thread: bool) -> ProfilerSession: ...
     def synchronize(self) -> None: ...
 
 
-class TorchSession:
+class TorchProfilerSession:
     """A ``torch.profiler.profile``, with the program's own step numbers on its step annotations.
 
     Args:
-        any_thread: record every thread, so that any thread may end the recording; costs a little more an event.
+        any_thread: record every thread, so that any may end the recording; costs a little more an event.
         cuda: the program uses a CUDA or ROCm device.
     """
 
@@ -100,10 +100,10 @@ class TorchDevice:
         self.options = options
         self.cuda = False  # set when CUDA is being initialized: torch says so only afterwards
 
-    def session(self, *, any_thread: bool) -> Session:
+    def session(self, *, any_thread: bool) -> ProfilerSession:
         import torch
 
-        return TorchSession(
+        return TorchProfilerSession(
             self.options, any_thread=any_thread, cuda=self.cuda or torch.cuda.is_initialized()
         )
 

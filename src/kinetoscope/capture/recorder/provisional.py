@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from kinetoscope.capture.recorder.profiler import Device, ProfilerSession
+from kinetoscope.capture.steps.detector import Boundary, Source, surer
 
-from kinetoscope.capture.recorder.profiler import Device, Session
-
-# A kind of boundary, and which of its kind: one optimizer, one module, one range's name.
-Source = tuple[str, Hashable]
-
-# The sources of steps, the surest first.
-ORDER = ("user", "optimizer", "module", "compiled", "range")
+# Ticks after which the first two whole steps are in the recording.
+TICKS_RECORDED = 3
 
 
 class Provisional:
-    """A session from the start on, its steps marked by whichever source seems surest so far.
+    """A profiler's session from the start on, its steps marked by whichever source seems surest so far.
+
+    Args:
+        whole: it is to hold the whole program, not only the first steps.
 
     Attributes:
         session: running, or ended and not yet written; None before and after.
         source: whose ticks mark its steps.
     """
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
-        self.session: Session | None = None
+    def __init__(self, device: Device, *, whole: bool) -> None:
+        self.device, self.whole = device, whole
+        self.session: ProfilerSession | None = None
         self.running = False
         self.source: Source | None = None
         self.steps = 0
@@ -40,13 +39,17 @@ class Provisional:
             self.running = False
             self.session.stop()
 
-    def tick(self, source: Source) -> None:
-        """Mark a step of ``source``, unless a surer source marks them."""
-        if self.source is None or ORDER.index(source[0]) < ORDER.index(self.source[0]):
-            self.source = source
-        if source == self.source and self.session is not None and self.running:
+    def tick(self, boundary: Boundary) -> None:
+        """Mark a step, unless a surer source marks them; the first whole steps are enough."""
+        if self.session is None or not self.running:
+            return
+        if self.source is None or surer(boundary.source[0], self.source[0]):
+            self.source = boundary.source
+        if boundary.source == self.source:
             self.session.mark(self.steps)
             self.steps += 1
+            if boundary.ticks >= TICKS_RECORDED and not self.whole:
+                self.stop()
 
     def drop(self) -> None:
         self.session = None
@@ -67,7 +70,7 @@ def notes(*, cold: bool, steps: int, whole: bool) -> list[str]:
         ]
     if not whole and steps < 2:
         return [
-            "no steps were found (no optimizer, module, compiled function or named range was called repeatedly): "
-            "the program was recorded whole; kinetoscope.profile's step() marks them"
+            "no steps were found (no optimizer, module, compiled function or named range was called "
+            "repeatedly): the program was recorded whole; kinetoscope.profile's step() marks them"
         ]
     return []

@@ -1,8 +1,8 @@
 """Where steps begin, found without touching the program's objects.
 
-A source calls ``tick(kind, key, name)`` at every boundary it sees. None leaves a frame of ours on the user's stack,
-so tracebacks are the program's own: a hook returns before the user's code runs on, and a :class:`Boundary` is a
-descriptor, which has done its work once the method it stands for has been looked up. While Dynamo compiles they are
+A source ticks at every boundary it sees. None leaves a frame of ours on the user's stack, so tracebacks are
+the program's own: a hook returns before the user's code runs on, and a :class:`CallWatch` is a descriptor,
+which has done its work once the method it stands for has been looked up. While Dynamo compiles they are
 gone, so that it sees, inlines and guards on nothing of ours.
 
     optimizer   the end of an optimizer's step()
@@ -20,10 +20,12 @@ from types import FrameType
 from typing import Any
 
 from kinetoscope.capture import torch_private
-from kinetoscope.capture.process.imports import ImportWatch
-from kinetoscope.capture.steps.boundary import Aftermath, Boundary
+from kinetoscope.capture.hooks.calls import CallWatch, ReturnWatch
+from kinetoscope.capture.hooks.imports import ImportWatch
+from kinetoscope.capture.steps.detector import Signal, Source
 
-Tick = Callable[[str, Hashable, str], None]
+# Called with what ticks, which of its kind it is, and what the program calls it.
+OnTick = Callable[[Signal, Hashable, str], None]
 
 # Ranges that libraries open themselves: no step of the user's.
 LIBRARY_RANGES = (
@@ -37,38 +39,43 @@ LIBRARY_RANGES = (
 
 
 class Sources:
-    """All sources of step boundaries in this process."""
+    """All sources of ticks in this process.
 
-    def __init__(self, tick: Tick, imports: ImportWatch) -> None:
+    Attributes:
+        module: the module whose call ticked last.
+    """
+
+    def __init__(self, tick: OnTick, imports: ImportWatch) -> None:
         self.tick, self.imports = tick, imports
-        self.boundaries: dict[str, Boundary] = {}
+        self.watches: dict[str, CallWatch] = {}
         self.removers: dict[str, Callable[[], None]] = {}
         self.compiling = False
         self.calling: frozenset[Any] = frozenset()
-        self.leader: Any = None
+        self.module: Any = None
         self.step_ended: Any = None
         self.optimizer_hook: Any = None
-        self.compiled_call: tuple[dict[str, Any], Any, Any] | None = None
+        # Dynamo's module, our stand-in for a function of its own, and that function.
+        self.compiled_call: tuple[Any, Any, Any] | None = None
 
-    def install(self, range_name: str | None) -> None:
-        """Watch every source; with a ``range_name``, that range alone."""
+    def install(self, range_name: str | None = None, *, compiled: bool = True) -> None:
+        """Watch every source, or all but compiled functions; with a ``range_name``, that range alone."""
         import torch
 
-        torch_private.hide_from_dynamo(Boundary.__get__)
+        torch_private.hide_from_dynamo(CallWatch.__get__)
         self.imports.when_imported(torch_private.COMPILE_CALLBACKS, self._watch_compilations)
         enter = torch.profiler.record_function
         if range_name is not None:
             self._bound("range", enter, "__enter__", lambda r: self._range_entered(r, only=range_name))
-            self.boundaries["range end"] = Aftermath(
-                enter, "__exit__", lambda r: self._range_left(r, range_name)
-            )
-            self.boundaries["range end"].install()
+            left = ReturnWatch(enter, "__exit__", lambda r: self._range_left(r, range_name))
+            self.watches["range end"] = left
+            left.install()
             return
         self.calling = torch_private.module_call_codes()
         self._bound("range", enter, "__enter__", self._range_entered)
         self._bound("module", torch.nn.Module, "__call__", self._module_called)
         self._watch_optimizers()
-        self.imports.when_imported(torch_private.EVAL_FRAME, self._watch_compiled)
+        if compiled:
+            self.imports.when_imported(torch_private.EVAL_FRAME, self._watch_compiled)
 
     def _watch_compilations(self) -> None:
         self.removers["compilations"] = torch_private.around_compilations(self.suspend, self.resume)
@@ -76,38 +83,38 @@ class Sources:
     def suspend(self) -> None:
         """Take every source out, for as long as Dynamo compiles."""
         self.compiling = True
-        for boundary in self.boundaries.values():
-            boundary.remove()
+        for watch in self.watches.values():
+            watch.remove()
         self._hook_optimizers(False)
         self._hook_compiled(False)
 
     def resume(self) -> None:
         self.compiling = False
-        for boundary in self.boundaries.values():
-            boundary.install()
+        for watch in self.watches.values():
+            watch.install()
         self._hook_optimizers("optimizer" in self.removers)
         self._hook_compiled("compiled" in self.removers)
 
     def remove(self, *kinds: str) -> None:
         """Stop watching these sources; all of them where none is named."""
-        for kind in kinds or (*self.boundaries, *self.removers):
-            if kind in self.boundaries:
-                self.boundaries.pop(kind).remove()
+        for kind in kinds or (*self.watches, *self.removers):
+            if kind in self.watches:
+                self.watches.pop(kind).remove()
             if kind in self.removers:
                 self.removers.pop(kind)()
 
-    def follow(self, kind: str, key: Hashable) -> None:
-        """Watch only what may still matter once ``key`` leads: its own source, cheaply, and the optimizers."""
-        others = {"optimizer", "module", "compiled", "range"} - {kind, "optimizer"}
-        self.remove(*others)
-        if kind == "module" and self.leader is not None and id(self.leader) == key:
+    def follow(self, source: Source) -> None:
+        """Watch only what may still matter once a source leads: that source, cheaply, and the optimizers."""
+        kind, key = source
+        self.remove(*{"module", "compiled", "range"} - {kind})
+        if kind == "module" and self.module is not None and id(self.module) == key:
             self.remove("module")
-            self._bound("module", type(self.leader), "__call__", self._leader_called)
+            self._bound("module", type(self.module), "__call__", self._leader_called)
 
     def _bound(self, kind: str, owner: type, name: str, seen: Callable[[Any], None]) -> None:
-        self.boundaries[kind] = Boundary(owner, name, seen)
+        self.watches[kind] = CallWatch(owner, name, seen)
         if not self.compiling:
-            self.boundaries[kind].install()
+            self.watches[kind].install()
 
     # What each source sees
 
@@ -148,24 +155,24 @@ class Sources:
             return original(callback)
 
         torch_private.hide_from_dynamo(callback_from_stance)
-        self.compiled_call = (vars(module), callback_from_stance, original)
+        self.compiled_call = (module, callback_from_stance, original)
         self.removers["compiled"] = lambda: self._hook_compiled(False)
         self._hook_compiled(not self.compiling)
 
     def _hook_compiled(self, on: bool) -> None:
         if self.compiled_call is not None:
-            names, ours, original = self.compiled_call
-            if names["_callback_from_stance"] in (ours, original):
-                names["_callback_from_stance"] = ours if on else original
+            module, ours, original = self.compiled_call
+            if module._callback_from_stance in (ours, original):
+                module._callback_from_stance = ours if on else original
 
     def _module_called(self, module: Any) -> None:
         if _surrounded(inspect.currentframe(), self.calling):
             return
-        self.leader = module
+        self.module = module
         self.tick("training module" if _trains(module) else "module", id(module), type(module).__name__)
 
     def _leader_called(self, module: Any) -> None:
-        if module is self.leader:
+        if module is self.module:
             self.tick("module", id(module), type(module).__name__)
 
     def _range_entered(self, range_: Any, only: str | None = None) -> None:
@@ -188,7 +195,7 @@ def _surrounded(frame: FrameType | None, codes: frozenset[Any]) -> bool:
 
 
 def _trains(module: Any) -> bool:
-    """True when an optimizer's step may follow this call: gradients are recorded for parameters that want them."""
+    """True when an optimizer's step may follow this call: gradients of its parameters are recorded."""
     import torch
 
     if not (torch.is_grad_enabled() and module.training):

@@ -12,8 +12,8 @@ PATIENCE = 8
 def settled(seconds: Sequence[float]) -> bool:
     """True when the latest of consecutive step times show no trend any more.
 
-    Two in a row that agree within 5 %, three within 15 %, or, for steps that jitter, six whose later half has the
-    median of its earlier half within 20 %.
+    Two in a row that agree within 5 %, three within 15 %, or, for steps that jitter, six whose later half has
+    the median of its earlier half within 20 %.
     """
     return (
         (len(seconds) >= 2 and _spread(seconds[-2:]) <= 0.05)

@@ -36,11 +36,6 @@ class After:
         """Whether the difference is this finding's own: it is gone, and no other is."""
         return self.gone == frozenset([(finding.rule, finding.subject)])
 
-    def __str__(self) -> str:
-        together = numbers.count(len(self.gone), "finding")
-        promised = f"{together} gone, which promised {numbers.time(self.predicted_us)} a step"
-        return f"{promised}; measured {numbers.time(self.saving_us)}, {self.verdict} ({self.basis})"
-
 
 def after(before: Run, later: Run) -> After:
     """Compare two recordings of one program.

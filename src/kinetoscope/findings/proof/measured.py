@@ -18,10 +18,10 @@ from kinetoscope.findings.proof.commands import program
 if TYPE_CHECKING:  # a recording without measurements is read without bench
     from kinetoscope.bench.autotune.configurations import Tuned
     from kinetoscope.bench.kept import Kept
-    from kinetoscope.bench.kernels.modules import ModuleResult
+    from kinetoscope.bench.kernels.replay import ModuleResult
     from kinetoscope.bench.measure.results import Comparison
-    from kinetoscope.bench.tune.rows import Row, Tuning
-    from kinetoscope.bench.worker import Result
+    from kinetoscope.bench.request import Result
+    from kinetoscope.bench.tune.results import Row, Tuning
 
 
 @dataclass(frozen=True)

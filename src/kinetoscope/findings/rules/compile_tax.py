@@ -27,6 +27,7 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.compiled.regions import region_of_work, regions
+from kinetoscope.analysis.events.torch_names import CACHE_LOOKUP
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
@@ -45,7 +46,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     small = entered.filter(pl.col("launches").is_between(1, LAUNCHES))
     if len(small) < ENTRIES * scene.steps or entered.select(pl.median("launches")).item() > LAUNCHES:
         return
-    lookups = scene.inside(scene.host(r"^TorchDynamo Cache Lookup$"))
+    lookups = scene.inside(scene.host(CACHE_LOOKUP))
     lookup = lookups.select(pl.median("duration_ns")).item() or 0.0
     beyond = pl.col("duration_ns") + lookup - EAGER_NS * pl.col("launches")
     spared = small.select(

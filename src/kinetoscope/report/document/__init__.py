@@ -1,1 +1,30 @@
-"""Everything that a renderer shows, as typed rows."""
+"""Everything that a renderer shows, as typed rows: the JSON contract. Times are microseconds of the trace."""
+
+from kinetoscope.report.document.chains import Chain, ChainListing, Link, Quantiles
+from kinetoscope.report.document.compilation import Compilation
+from kinetoscope.report.document.devices import DeviceRow, IdleRow
+from kinetoscope.report.document.explanation import Explanation, Glossary
+from kinetoscope.report.document.findings import After, EvidenceRow, FindingRow, FindingsListing
+from kinetoscope.report.document.kernels import (
+    CategoryRow,
+    GraphCategory,
+    GraphRow,
+    KernelListing,
+    KernelOp,
+    KernelRow,
+    ListingRow,
+    OpRow,
+)
+from kinetoscope.report.document.launches import LaunchRow, QueuePoint
+from kinetoscope.report.document.memory import AllocatorRow, MemoryPoint, MemoryRow
+from kinetoscope.report.document.report import Report
+from kinetoscope.report.document.sources import DeviceInfo, Environment, Health, HealthNote, SourceRow
+from kinetoscope.report.document.steps import StepDifference, StepOutlierRow, StepRow, StepTimesRow, TimingRow
+
+__all__ = [
+    "After", "AllocatorRow", "CategoryRow", "Chain", "ChainListing", "Compilation", "DeviceInfo", "DeviceRow",
+    "Environment", "EvidenceRow", "Explanation", "FindingRow", "FindingsListing", "Glossary",
+    "GraphCategory", "GraphRow", "Health", "HealthNote", "IdleRow", "KernelListing", "KernelOp", "KernelRow",
+    "LaunchRow", "Link", "ListingRow", "MemoryPoint", "MemoryRow", "OpRow", "Quantiles", "QueuePoint",
+    "Report", "SourceRow", "StepDifference", "StepOutlierRow", "StepRow", "StepTimesRow", "TimingRow",
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Events of one lane on as many lanes as they need to nest: viewers drop a slice that overlaps its neighbour."""
+"""Events of one lane on as many lanes as they need to nest: viewers drop a slice that overlaps another."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def nested(trace: Trace) -> pl.DataFrame:
     """Every event that lasts, on a lane where each two events are disjoint or one inside the other.
 
     Returns:
-        ``lane`` and ``extra`` (0: the lane itself; 1, 2, …: beside it, for what overlaps there), ``start_ns``,
-        ``duration_ns``, ``name``, ``of`` (host, device or annotation) and ``row`` in that table; ordered by lane,
-        extra, start, longest first, as nesting viewers want it.
+        ``lane`` and ``extra`` (0: the lane itself; 1, 2, …: beside it, for what overlaps there),
+        ``start_ns``, ``duration_ns``, ``name``, ``of`` (host, device or annotation) and ``row`` of its table;
+        ordered by lane, extra, start, longest first, as nesting viewers want it.
     """
     tables = {
         HOST: trace.host_events,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import polars as pl
 
@@ -14,8 +12,9 @@ from kinetoscope.trace.model import Trace
 
 KINDS = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
 
-# Perfetto turns microseconds into nanoseconds by cutting, not rounding: 4.035 µs becomes 4034 ns, a child then
-# ends after its parent and is dropped. A fifth of a nanosecond more is cut to the right number, and rounds to it.
+# Perfetto turns microseconds into nanoseconds by cutting, not rounding: 4.035 µs becomes 4034 ns, a child
+# then ends after its parent and is dropped. A fifth of a nanosecond more is cut to the right number, and
+# rounds to it.
 CUT = 0.0002
 
 
@@ -29,8 +28,8 @@ def render(run: Run) -> bytes:
     for trace in run.traces:
         lines += _trace_lines(trace, base, pids, arrows, several=len(run.traces) > 1)
         arrows += len(trace.device_events)
-    devices = [{"id": device.index, "name": device.name} for device in run.traces[0].devices]
-    head = f'{{"displayTimeUnit":"ns","deviceProperties":{msgspec.json.encode(devices).decode()},"traceEvents":[\n'
+    devices = msgspec.json.encode([{"id": d.index, "name": d.name} for d in run.traces[0].devices]).decode()
+    head = f'{{"displayTimeUnit":"ns","deviceProperties":{devices},"traceEvents":[\n'
     return (head + ",\n".join(lines) + "\n]}\n").encode()
 
 
@@ -59,7 +58,7 @@ def _trace_lines(
 
 
 def _lanes(trace: Trace, events: pl.DataFrame, pids: dict[tuple[int, str], int]) -> pl.DataFrame:
-    """(lane, extra, pid, tid): whole numbers of our own, since a file's may be text, or another rank's as well."""
+    """(lane, extra, pid, tid): numbers of our own, since a file's may be text, or another rank's as well."""
     used = events.select("lane", "extra").unique(maintain_order=True)
     numbers = [
         pids.setdefault((trace.rank, pid), len(pids) + 1)
@@ -69,7 +68,7 @@ def _lanes(trace: Trace, events: pl.DataFrame, pids: dict[tuple[int, str], int])
 
 
 def _names(trace: Trace, lanes: pl.DataFrame, *, several: bool) -> list[str]:
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     prefix = f"rank {trace.rank} · " if several else ""
     described = lanes.join(trace.lanes, left_on="lane", right_on="id", suffix="_file", maintain_order="left")
     devices = dict(trace.device_events.select("lane", "device").unique("lane").iter_rows())
@@ -89,7 +88,7 @@ def _names(trace: Trace, lanes: pl.DataFrame, *, several: bool) -> list[str]:
     return [msgspec.json.encode(row).decode() for row in rows]
 
 
-def _metadata(kind: str, lane: dict[str, Any], **values: Any) -> dict[str, Any]:
+def _metadata(kind: str, lane: dict[str, object], **values: object) -> dict[str, object]:
     return {"name": kind, "ph": "M", "pid": lane["pid"], "tid": lane["tid"], "args": values}
 
 

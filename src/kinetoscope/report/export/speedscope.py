@@ -5,8 +5,6 @@ Source: https://github.com/jlfwong/speedscope/blob/main/src/lib/file-format-spec
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import polars as pl
 
@@ -15,12 +13,31 @@ from kinetoscope.report.export.nesting import nested
 from kinetoscope.trace.model import Trace
 
 
+class Event(msgspec.Struct):
+    """A frame opens (``O``) or closes (``C``)."""
+
+    type: str
+    frame: int
+    at: int
+
+
+class Profile(msgspec.Struct):
+    """One lane."""
+
+    type: str
+    name: str
+    unit: str
+    startValue: int
+    endValue: int
+    events: list[Event]
+
+
 def render(run: Run) -> bytes:
-    """One JSON document, times in nanoseconds from each rank's first event; the lane with most events opens first."""
+    """One JSON document, times in nanoseconds from each rank's first event; the fullest lane opens first."""
     frames: dict[str, int] = {}
     several = len(run.traces) > 1
     lanes = [lane for trace in run.traces for lane in _lanes(trace, frames, several=several)]
-    sizes = [len(lane["events"]) for lane in lanes]
+    sizes = [len(lane.events) for lane in lanes]
     return msgspec.json.encode(
         {
             "$schema": "https://www.speedscope.app/file-format-schema.json",
@@ -32,7 +49,7 @@ def render(run: Run) -> bytes:
     )
 
 
-def _lanes(trace: Trace, frames: dict[str, int], *, several: bool) -> list[dict[str, Any]]:
+def _lanes(trace: Trace, frames: dict[str, int], *, several: bool) -> list[Profile]:
     events = nested(trace).with_columns(
         pl.col("name").cast(pl.String), pl.col("start_ns") - pl.col("start_ns").min()
     )
@@ -43,31 +60,26 @@ def _lanes(trace: Trace, frames: dict[str, int], *, several: bool) -> list[dict[
         ).iter_rows()
     }
     rank = f"rank {trace.rank} · " if several else ""
-    return [
-        {
-            "type": "evented",
-            "name": f"{rank}{titles[lane['lane'][0]]}"
-            + (f" ({extra})" if (extra := lane["extra"][0]) else ""),
-            "unit": "nanoseconds",
-            "startValue": 0,
-            "endValue": lane.select(pl.col("start_ns") + pl.col("duration_ns")).to_series().max(),
-            "events": _events(lane, frames),
-        }
-        for lane in events.partition_by("lane", "extra", maintain_order=True)
-    ]
+    profiles: list[Profile] = []
+    for lane in events.partition_by("lane", "extra", maintain_order=True):
+        beside = f" ({extra})" if (extra := lane["extra"][0]) else ""
+        changes = _events(lane, frames)
+        name = f"{rank}{titles[lane['lane'][0]]}{beside}"
+        profiles.append(Profile("evented", name, "nanoseconds", 0, changes[-1].at, changes))
+    return profiles
 
 
-def _events(lane: pl.DataFrame, frames: dict[str, int]) -> list[dict[str, Any]]:
+def _events(lane: pl.DataFrame, frames: dict[str, int]) -> list[Event]:
     """Openings and closings in order; the rows nest and come outermost first."""
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     still_open: list[tuple[int, int]] = []  # end, frame
     for name, start, duration in lane.select("name", "start_ns", "duration_ns").iter_rows():
         while still_open and still_open[-1][0] <= start:
             end, frame = still_open.pop()
-            events.append({"type": "C", "frame": frame, "at": end})
+            events.append(Event("C", frame, end))
         frame = frames.setdefault(name, len(frames))
         still_open.append((start + duration, frame))
-        events.append({"type": "O", "frame": frame, "at": start})
+        events.append(Event("O", frame, start))
     for end, frame in reversed(still_open):
-        events.append({"type": "C", "frame": frame, "at": end})
+        events.append(Event("C", frame, end))
     return events

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from kinetoscope.errors import UsageError
-from kinetoscope.report.document.report import Report
+from kinetoscope.report.document import Report
 
 # suffix → module with `render(report, inputs) -> str`; imported when asked for, since each brings a library.
 FORMATS = {

@@ -9,11 +9,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from kinetoscope import numbers
-from kinetoscope.report.document.report import Report
+from kinetoscope.report.document import Report
 from kinetoscope.report.pages import compiled_page
 from kinetoscope.report.words import bars, headline, names, pace_lines, palette
 from kinetoscope.report.words.next_commands import next_commands
@@ -44,6 +45,7 @@ def render(report: Report, inputs: Sequence[str]) -> str:
         step_bars=bars.step_bars(report),
         commands=next_commands(report, inputs),
         device_time_us=sum(row.device_time_us for row in report.categories),
+        environment=msgspec.to_builtins(report.environment),
         ops=ops,
         host_time_us=sum(row.host_self_us for row in ops),
         most=ROWS,
@@ -64,7 +66,7 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Any] = {
+    filters: dict[str, Any] = {  # jinja2 declares no type for filters but that of its own
         "time": numbers.time,
         "span": numbers.span,
         "percent": numbers.percent,

@@ -6,9 +6,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kinetoscope.report.document.report import Report
+from kinetoscope.report.document import Report
 
 
 def render(report: Report, inputs: Sequence[str]) -> str:
-    """One JSON document, indented; numbers are not rounded. ``inputs`` is for renderers that name them."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n"
+    """One JSON document; numbers are not rounded. ``inputs`` is for renderers that name them."""
+    return f"{indented(report)}\n"
+
+
+def indented(document: object) -> str:
+    """Rows of the document as JSON that a person can read."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

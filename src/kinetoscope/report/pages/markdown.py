@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from kinetoscope import numbers
-from kinetoscope.report.document.report import Report
+from kinetoscope.report.document import Report
 from kinetoscope.report.words import bars, headline, names, pace_lines
 from kinetoscope.report.words.next_commands import next_commands
 

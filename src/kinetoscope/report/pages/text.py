@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from kinetoscope.report.document.report import Report
+from kinetoscope.report.document import Report
 from kinetoscope.report.pages.console import WIDTH
 from kinetoscope.report.pages.terminal import print_report
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
-import msgspec
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.findings.proof.after import After
-from kinetoscope.report.document.report import FindingRow
+from kinetoscope.report.document import After, FindingRow, FindingsListing
+from kinetoscope.report.pages.json import indented
 from kinetoscope.report.pages.table import columns
 from kinetoscope.report.words import headline, names, palette
 
@@ -21,29 +20,18 @@ INDENT = (0, 0, 0, 3)
 EVENTS = 4  # event numbers that a line of evidence shows
 
 
-def render_json(findings: Sequence[FindingRow], unread: Sequence[str], after: After | None = None) -> str:
-    """One document with the contract's rows under ``findings``, what cannot be read, and what a second recording shows."""
-    document = {"findings": list(findings), "unread": list(unread), "after": after}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+def render_json(listing: FindingsListing) -> str:
+    """One document: the contract's rows, what cannot be read, and what a second recording shows."""
+    return indented({"findings": listing.findings, "unread": listing.unread, "after": listing.after})
 
 
-def print_findings(
-    findings: Sequence[FindingRow],
-    console: Console,
-    *,
-    start_us: float,
-    unit: str,
-    unread: Sequence[str] = (),
-) -> None:
-    """Every finding: title, saving and its basis, advice, code, evidence, and the command that proves it.
-
-    Args:
-        start_us: the recording's begin on the trace's clock; times of evidence are shown from there.
-        unit: what savings are per: "step" or "recording".
-        unread: measurements that cannot be read, and why.
-    """
-    for problem in unread:
+def print_findings(listing: FindingsListing, console: Console) -> None:
+    """Every finding: title, saving and its basis, advice, code, evidence, and the command that proves it."""
+    if listing.after is not None:
+        console.print(Text(f"{_after(listing.after)}\n"), soft_wrap=True)
+    for problem in listing.unread:
         console.print(Text(names.plain(problem), style="yellow"))
+    findings = listing.findings
     if not findings:
         console.print(Text("Nothing found: no rule has anything to say about this recording.", style="green"))
         return
@@ -53,7 +41,7 @@ def print_findings(
     console.print(summary)
     for number, row in enumerate(findings, 1):
         console.print()
-        for part in _finding(number, row, start_us, unit):
+        for part in _finding(number, row, listing.start_us, listing.unit):
             console.print(part)
     console.print()
     worst = names.plain(findings[0].rule)
@@ -63,6 +51,12 @@ def print_findings(
             style="dim",
         )
     )
+
+
+def _after(after: After) -> str:
+    together = numbers.count(len(after.gone), "finding")
+    promised = f"{together} gone, which promised {numbers.time(after.predicted_us)} a step"
+    return f"{promised}; measured {numbers.time(after.saving_us)}, {after.verdict} ({after.basis})"
 
 
 def _finding(number: int, row: FindingRow, start_us: float, unit: str) -> Iterable[RenderableType]:
@@ -90,11 +84,11 @@ def _lines(row: FindingRow, start_us: float, unit: str) -> Iterable[tuple[str, T
     else:
         yield "saves", Text(f"– ({names.plain(row.saving_basis)})", style="dim")
     if measured := headline.measured(row):
-        said = Text(
+        text = Text(
             measured.removeprefix("measured").lstrip(": "), style=palette.verdict(row.measured_verdict)
         )
-        said.append(f"  ({names.plain(row.measured_basis or '')})", style="not bold dim")
-        yield "measured", said
+        text.append(f"  ({names.plain(row.measured_basis or '')})", style="not bold dim")
+        yield "measured", text
     advice = Text(names.plain(row.advice))
     if row.snippet:
         advice.append(f"\n{names.printable(row.snippet)}", style="cyan")

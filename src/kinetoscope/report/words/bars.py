@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kinetoscope.report.document.report import DeviceRow, Report, StepRow
+from kinetoscope.report.document import DeviceRow, Report, StepRow
 from kinetoscope.report.words.palette import COMMUNICATION, COMPUTE, COPY, IDLE
 
-# What a segment of that use stands for: communication counts only where nothing computes, copies where neither runs.
+# What a segment stands for: communication counts only where nothing computes, copies where neither runs.
 USES = {COMPUTE: "compute", COMMUNICATION: "exposed communication", COPY: "exposed copies", IDLE: "idle"}
 
 

@@ -6,7 +6,7 @@ from pathlib import PurePath
 from statistics import median
 
 from kinetoscope import numbers
-from kinetoscope.report.document.report import FindingRow, HealthNote, IdleRow, OpRow, Report
+from kinetoscope.report.document import FindingRow, HealthNote, IdleRow, OpRow, Report
 from kinetoscope.report.words import names
 
 HASH = 8  # characters that tell graphs apart
@@ -27,7 +27,7 @@ def title(report: Report) -> list[str]:
         parts.append(names.plain(f"{many} × {name}" if many > 1 else name))
     if not devices:
         parts.append("no GPU in the recording")
-    if torch := report.environment.get("torch"):
+    if torch := report.environment.torch:
         parts.append(names.plain(f"torch {torch}"))
     if report.steps:
         parts.append(numbers.count(len(step_names(report)), "step"))
@@ -49,7 +49,7 @@ def headline(report: Report) -> str:
 
 
 def timing(report: Report) -> str | None:
-    """What a step costs without the profiler, and how much the profiler added; None when it was not measured."""
+    """What a step costs without the profiler, and how much the profiler added; None if not measured."""
     rows = report.timings
     if not rows:
         return None
@@ -95,8 +95,8 @@ def step_names(report: Report) -> list[str]:
 
 
 def idle_causes(report: Report) -> list[IdleRow]:
-    """Idle time by cause over all devices, largest first; shares are of the devices' windows together, the text is
-    that of the device which idled longest for that cause."""
+    """Idle time by cause over all devices, largest first; shares are of all devices' windows together, the
+    text is that of the device which idled longest for that cause."""
     windows = sum(row.window_us for row in report.devices)
     totals: dict[str, float] = {}
     texts: dict[str, str | None] = {}
@@ -118,7 +118,7 @@ def idle_causes(report: Report) -> list[IdleRow]:
 
 
 def notes(report: Report) -> list[str]:
-    """What weakens the numbers, gravest first; of what several ranks share, the worst. A good recording has none."""
+    """What weakens the numbers, gravest first; of what several ranks share, the worst."""
     several = len({source.rank for source in report.sources}) > 1
     kinds: dict[str, list[HealthNote]] = {}
     for note in report.health.notes:
@@ -148,7 +148,7 @@ def saving(report: Report, row: FindingRow) -> str:
 
 
 def measured(row: FindingRow) -> str:
-    """What `tune` or `bench` measured of a finding's saving, beside what was predicted; empty where nothing was."""
+    """What was measured of a finding's saving, beside what was predicted; empty where nothing was."""
     if row.measured_verdict is None:
         return ""
     saved = row.measured_saving_us
@@ -158,13 +158,11 @@ def measured(row: FindingRow) -> str:
     if row.measured_interval_us is not None:
         low, high = row.measured_interval_us
         amount += f" ({numbers.time(low)} to {numbers.time(high)})"
-    told = {"faster": "", "differs": ", but its output differs"}.get(
-        row.measured_verdict, f", {names.plain(row.measured_verdict)}"
-    )
     # What is only a question ("what if it were twice as fast?") predicts nothing.
     if row.measured_verdict == "faster" and row.severity != "info" and saved > 0 and row.saving_us > 0:
-        told = f"; predicted/measured {row.saving_us / saved:.2f}"
-    return amount + told
+        return f"{amount}; predicted/measured {row.saving_us / saved:.2f}"
+    verdict = {"faster": "", "differs": ", but its output differs"}
+    return amount + verdict.get(row.measured_verdict, f", {names.plain(row.measured_verdict)}")
 
 
 def unproved(report: Report) -> FindingRow | None:
@@ -176,20 +174,20 @@ def unproved(report: Report) -> FindingRow | None:
 
 
 def host_ops(report: Report) -> list[OpRow]:
-    """What ran on the host, most time of its own first: ops and runtime calls, without annotations around them."""
+    """What ran on the host, most time of its own first: ops and runtime calls, without annotations."""
     rows = [row for row in report.ops if row.kind not in NOT_HOST_WORK]
     return sorted(rows, key=lambda row: -row.host_self_us)
 
 
 def graph_labels(report: Report) -> list[str]:
-    """Each compiled graph in few words: ``0/0 backward``, and the hash's beginning (as ``--graph`` takes it) where that
-    does not tell it apart."""
-    told = [" ".join(part for part in (row.compile_id, row.direction) if part) for row in report.graphs]
+    """Each compiled graph in few words: ``0/0 backward``, and the hash's beginning (as ``--graph`` takes it)
+    where that does not tell it apart."""
+    labels = [" ".join(part for part in (row.compile_id, row.direction) if part) for row in report.graphs]
     return [
         names.plain(
-            label if row.compile_id and told.count(label) == 1 else f"{label} {row.hash[:HASH]}".strip()
+            label if row.compile_id and labels.count(label) == 1 else f"{label} {row.hash[:HASH]}".strip()
         )
-        for label, row in zip(told, report.graphs, strict=True)
+        for label, row in zip(labels, report.graphs, strict=True)
     ]
 
 
@@ -278,7 +276,8 @@ def _host_headline(report: Report) -> str:
     top = [
         f"{numbers.percent(row.host_self_us / total)} in {names.shorten(row.name, 48)}" for row in rows[:3]
     ]
-    return f"No device work was recorded. On the host, {span}{numbers.time(total)} in ops and runtime calls, {_listing(top)}."
+    where = f"{span}{numbers.time(total)} in ops and runtime calls, {_listing(top)}"
+    return f"No device work was recorded. On the host, {where}."
 
 
 def _range(sorted_shares: list[float]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-# Controls (among them ESC, which starts terminal sequences), lone surrogates, and the invisible or direction-turning
-# characters with which a name can pose as another.
+# Controls (among them ESC, which starts terminal sequences), lone surrogates, and the invisible or
+# direction-turning characters with which a name can pose as another.
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
@@ -23,8 +23,8 @@ def printable(text: str) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """``plain(text)`` in at most ``width`` characters; the middle goes, since names of generated kernels and of
-    templates are told apart by their ends."""
+    """``plain(text)`` in at most ``width`` characters; the middle goes, since generated kernels and templates
+    differ at the ends of their names."""
     text = plain(text)
     if len(text) <= width:
         return text

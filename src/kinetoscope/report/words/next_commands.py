@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kinetoscope import numbers
-from kinetoscope.report.document.report import Report
+from kinetoscope.report.document import Report
 from kinetoscope.report.words import headline, names
 
 

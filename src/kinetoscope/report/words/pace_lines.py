@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from kinetoscope import numbers
-from kinetoscope.report.document.report import LaunchRow, MemoryRow, Report, StepOutlierRow, StepTimesRow
+from kinetoscope.report.document import (
+    LaunchRow,
+    MemoryRow,
+    Report,
+    StepDifference,
+    StepOutlierRow,
+    StepTimesRow,
+)
 from kinetoscope.report.words import names
 
 OUTLIERS = 3
@@ -12,7 +19,7 @@ DIFFERENCES = 2
 
 
 def lines(report: Report) -> list[tuple[str, str]]:
-    """What a sentence is about (``steps``, ``outlier``, ``launches``, ``memory``, ``allocator``), and the sentence."""
+    """What each sentence is about (steps, outlier, launches, memory or allocator), and the sentence."""
     many = len({row.rank for row in report.launching} | {row.rank for row in report.step_times}) > 1
     slowest = sorted(report.step_outliers, key=lambda row: -row.duration_us / row.median_us)
     inside = [row for row in report.allocator if row.calls_in_window]
@@ -43,11 +50,13 @@ def _steps(row: StepTimesRow) -> str:
 def _outlier(row: StepOutlierRow) -> str:
     times = numbers.rate(row.duration_us / row.median_us)
     sentence = f"{names.shorten(row.name, 40)} took {numbers.time(row.duration_us)}, {times} × the median"
-    parts = [
-        f"{names.shorten(part.name, 60)}{' idle' if part.kind == 'idle' else ''} +{numbers.time(part.extra_us)}"
-        for part in row.differences[:DIFFERENCES]
-    ]
-    return f"{sentence}: {', '.join(parts)}" if parts else sentence
+    parts = ", ".join(map(_difference, row.differences[:DIFFERENCES]))
+    return f"{sentence}: {parts}" if parts else sentence
+
+
+def _difference(part: StepDifference) -> str:
+    idle = " idle" if part.kind == "idle" else ""
+    return f"{names.shorten(part.name, 60)}{idle} +{numbers.time(part.extra_us)}"
 
 
 def _launches(row: LaunchRow) -> str:

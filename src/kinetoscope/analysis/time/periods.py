@@ -1,0 +1,127 @@
+"""Steps by the device's clock: from where a step's first work stands on the device to where the next step's
+does.
+
+The host's marks say when the host got there. It may run ahead by whole steps and then wait, so that its steps
+are short and long by turns while the device's are all alike; and what the device does for a step it does
+after the mark. Both are kept apart here: ``start_ns`` to ``end_ns`` is the device's period, ``host_start_ns``
+to ``host_end_ns`` the host's.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import polars as pl
+
+from kinetoscope.analysis.aggregates import whole
+from kinetoscope.analysis.events.rows import rows
+from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
+from kinetoscope.analysis.kernels.work import work
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.trace.model import Trace
+
+# Marks this near to each other (as a share of the step) leave nothing between them that is no step.
+CONTIGUOUS = 0.05
+
+PERIODS = {
+    "step": pl.UInt32,
+    "name": pl.String,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "host_start_ns": pl.Int64,
+    "host_end_ns": pl.Int64,
+}
+
+
+@remembered
+def periods(trace: Trace) -> pl.DataFrame:
+    """One row a step, in order; columns as in ``PERIODS``, ``step`` is its row in the trace's ``steps``.
+
+    On the device that did most of the steps' work; without device work both clocks are the host's. Where the
+    host's steps follow each other, so do the device's: each ends where the next begins. The last ends where
+    the next step's first work stands, if it was recorded, else with its own work or when the host was
+    through, whichever is later.
+    """
+    steps = trace.steps.select(
+        pl.col("id").alias("step"),
+        "name",
+        pl.col("start_ns").alias("host_start_ns"),
+        (pl.col("start_ns") + pl.col("duration_ns")).alias("host_end_ns"),
+    )
+    if steps.is_empty():
+        return pl.DataFrame(schema=PERIODS)
+    launched = _launched(trace)
+    host = list(zip(steps["host_start_ns"], steps["host_end_ns"], strict=True))
+    reach = {step: (first, last) for step, first, last in _reach(launched).iter_rows()}
+    if not reach:
+        starts, ends = _tiled([start for start, _ in host], [end for _, end in host], host)
+    else:
+        starts = _starts(steps["step"].to_list(), host, reach)
+        last = _end(trace, launched, starts, host, reach[max(reach)][1])
+        through = [max(end, reach.get(step, (end, end))[1]) for step, (_, end) in enumerate(host)]
+        starts, ends = _tiled(starts, [*through[:-1], last], host)
+    return steps.with_columns(pl.Series("start_ns", starts), pl.Series("end_ns", ends)).select(
+        pl.col(name).cast(dtype) for name, dtype in PERIODS.items()
+    )
+
+
+def _launched(trace: Trace) -> pl.DataFrame:
+    """Work of the device that did most for the steps, with ``launched_ns``; what was launched before the
+    recording counts for no step."""
+    table = work(trace).select("device", "step", "launch", "start_ns", "end_ns", "duration_ns")
+    if table["launch"].null_count() < len(table):
+        table = table.filter(pl.col("launch").is_not_null())
+    inside = table.filter(pl.col("step").is_not_null())
+    most = inside.group_by("device").agg(pl.col("duration_ns").sum()).sort("duration_ns", "device").tail(1)
+    table = table.join(most.select("device"), on="device", how="semi")
+    launched = trace.host_events["start_ns"].gather(table["launch"])
+    return table.with_columns(pl.coalesce(launched, "start_ns").alias("launched_ns"))
+
+
+def _reach(launched: pl.DataFrame) -> pl.DataFrame:
+    """(step, first start, last end)"""
+    return (
+        launched.filter(pl.col("step").is_not_null())
+        .group_by("step")
+        .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+        .sort("step")
+    )
+
+
+def _starts(steps: list[int], host: list[tuple[int, int]], reach: dict[int, tuple[int, int]]) -> list[int]:
+    """Where each step's first work stands; a step without any begins as long after its mark as the one before
+    it."""
+    lag = next(first - host[step][0] for step, (first, _) in reach.items())
+    starts: list[int] = []
+    for step, (mark, _) in zip(steps, host, strict=True):
+        if step in reach:
+            lag = reach[step][0] - mark
+        start = mark + lag
+        starts.append(max(start, starts[-1]) if starts else start)
+    return starts
+
+
+def _end(
+    trace: Trace, launched: pl.DataFrame, starts: list[int], host: list[tuple[int, int]], worked_ns: int
+) -> int:
+    """Where the last step ends on the device."""
+    (mark, left), step_ns = host[-1], max(1, host[-1][1] - host[-1][0])
+    after = launched.filter((pl.col("launched_ns") >= left) & (pl.col("launched_ns") < left + step_ns // 2))
+    if len(after) and (following := whole(after["start_ns"].min())) > starts[-1]:
+        return following
+    # How soon the first work follows a mark when nothing is queued before it.
+    lag = max(0, min(start - mark for start, (mark, _) in zip(starts, host, strict=True)))
+    # A wait after its last launch is the recorder's own.
+    waits = trace.host_events["start_ns"].gather(rows(trace.host_events, "name", SYNCHRONIZATION))
+    wait = whole(waits.filter(waits.is_between(mark, left)).max())
+    return max(worked_ns, (wait if wait >= whole(launched["launched_ns"].max()) else left) + lag)
+
+
+def _tiled(starts: list[int], ends: list[int], host: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """Each step's end moved to the next one's start, where the host's marks follow each other."""
+    for row, ((start, end), (following, _)) in enumerate(pairwise(host)):
+        if following - end <= CONTIGUOUS * (end - start):
+            ends[row] = starts[row + 1]
+        ends[row] = max(starts[row], min(ends[row], starts[row + 1]))
+    ends[-1] = max(ends[-1], starts[-1])
+    return starts, ends

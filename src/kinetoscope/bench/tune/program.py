@@ -1,0 +1,180 @@
+"""`kinetoscope tune`: the user's program under each setting, in processes of their own, round by round."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from kinetoscope.bench.measure.device import import_torch
+from kinetoscope.bench.request import environment
+from kinetoscope.bench.torch_names import Tensor
+from kinetoscope.bench.tune.inject import difference
+from kinetoscope.bench.tune.results import Tuning, conclude
+from kinetoscope.bench.tune.settings import Setting, with_program
+from kinetoscope.bench.tune.trial import TrialRequest, TrialResult
+from kinetoscope.errors import InputError, ProgramError, UsageError
+
+RunTrial = Callable[[TrialRequest, Sequence[str], Mapping[str, str]], TrialResult]
+
+
+def run_trial(order: TrialRequest, words: Sequence[str], extra: Mapping[str, str]) -> TrialResult:
+    """One trial in a process of its own; what the program prints goes to stderr."""
+    path = Path(order.result).with_name("order.json")
+    path.write_bytes(msgspec.json.encode(order))
+    Path(order.result).unlink(missing_ok=True)
+    status = subprocess.call(
+        [sys.executable, "-m", "kinetoscope.bench.tune.trial", str(path), *words],
+        env={**environment(), **extra},
+        stdout=sys.stderr,
+    )
+    if not Path(order.result).exists():
+        return TrialResult(error=f"the process ended with status {status}")
+    return msgspec.json.decode(Path(order.result).read_bytes(), type=TrialResult)
+
+
+def check(words: Sequence[str], *, module: bool, batches: Sequence[str], tokens: int | None) -> None:
+    """Refuse a program that cannot be tuned.
+
+    Args:
+        tokens: of a sample.
+
+    Raises:
+        UsageError: there is nothing to run, the batches have nowhere to go, or tokens have no batches.
+        InputError: there is no such script.
+    """
+    if not words:
+        raise UsageError("there is nothing to run", mend="kinetoscope tune [options] script.py [arguments]")
+    if not module and not Path(words[0]).is_file():
+        raise InputError("the script does not exist", where=words[0], mend="check the path")
+    if batches and not any("{batch}" in word for word in words):
+        raise UsageError(
+            "--batch has nowhere to go", mend="write {batch} where the program takes its batch size"
+        )
+    if tokens is not None and not (batches and all(map(str.isdecimal, batches))):
+        raise UsageError(
+            "--tokens are of a sample", mend="give batch sizes: --batch 8,16, and {batch} where they go"
+        )
+
+
+def tune_program(
+    settings: Sequence[Setting],
+    words: Sequence[str],
+    *,
+    module: bool = False,
+    rounds: int = 3,
+    steps: int = 40,
+    seconds: float = 60.0,
+    tokens_per_sample: int | None = None,
+    seed: int = 0,
+    launch: RunTrial = run_trial,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Tuning:
+    """Run a program under each setting, ``rounds`` times each, in random order within a round.
+
+    The first round starts with empty compiler caches, one for each setting; later rounds find them filled.
+
+    Args:
+        words: the script (or module) and its arguments; ``{batch}`` is replaced by the setting's batch.
+        steps: steps after which a run is ended; the first of them warm up.
+        seconds: time after the first step after which a run is ended.
+        tokens_per_sample: only repeated in the result.
+        launch: runs one trial (tests give their own).
+
+    Raises:
+        ProgramError: the program fails in eager mode, or has no steps.
+        MissingDependencyError: torch is not installed here.
+    """
+    import_torch()
+    rounds, steps = max(1, rounds), max(4, steps)
+    shuffled = random.Random(seed)
+    reports: dict[str, list[TrialResult]] = {}
+    outputs: dict[str, Path] = {}
+    with tempfile.TemporaryDirectory(prefix="kinetoscope-tune-") as folder:
+
+        def trial(setting: Setting, number: int, compile_module: str | None) -> TrialResult:
+            progress(f"round {number + 1}/{rounds}: {setting.label}")
+            earlier = reports.setdefault(setting.label, [])
+            own = Path(folder, str(list(reports).index(setting.label)))
+            own.mkdir(exist_ok=True)
+            outputs[setting.label] = own / "outputs.pt"
+            order = TrialRequest(
+                setting=setting,
+                result=str(own / "result.json"),
+                outputs=str(outputs[setting.label]),
+                steps=steps,
+                seconds=seconds,
+                module=module,
+                compile_module=compile_module,
+            )
+            caches = {
+                "TORCHINDUCTOR_CACHE_DIR": str(own / "inductor"),
+                "TRITON_CACHE_DIR": str(own / "triton"),
+            }
+            earlier.append(
+                launch(order, [word.replace("{batch}", setting.batch or "") for word in words], caches)
+            )
+            return earlier[-1]
+
+        # Eager first: it says what the program compiles by itself.
+        base = next(setting for setting in settings if setting.is_base)
+        first = trial(base, 0, None)
+        _usable(first, words)
+        compile_module = None if first.compile_calls else first.module
+        settings = with_program(settings, first.own)
+        for number in range(rounds):
+            queue = [setting for setting in settings if number or setting is not base]
+            shuffled.shuffle(queue)
+            for setting in queue:
+                if not any(report.error for report in reports.get(setting.label, ())):
+                    trial(setting, number, compile_module)
+        differences = {setting.label: _difference(outputs, setting, settings) for setting in settings}
+    found = conclude(settings, reports, differences, compile_module)
+    return msgspec.structs.replace(
+        found, command=(*(("-m",) if module else ()), *words), tokens_per_sample=tokens_per_sample
+    )
+
+
+def _usable(report: TrialResult, words: Sequence[str]) -> None:
+    if report.error is not None:
+        raise ProgramError(
+            f"the program fails without any compiler: {report.error}",
+            where=words[0],
+            mend="its traceback is above; make it run by itself first",
+        )
+    if len(report.steps_s) < 3:
+        raise ProgramError(
+            "no steps were found, so there is nothing to compare",
+            where=words[0],
+            mend="a step is an optimizer's step(), a call of a module, or of what torch.compile returned; "
+            "at least four must run",
+        )
+    if report.compile_calls == 0 and report.module is None:
+        raise ProgramError(
+            "the program compiles nothing and calls no module that could be compiled",
+            where=words[0],
+            mend="put torch.compile around the function that does the work",
+        )
+
+
+def _difference(outputs: Mapping[str, Path], setting: Setting, settings: Sequence[Setting]) -> float | None:
+    """Of a setting's first outputs from eager's with the same batch; None where they cannot be compared."""
+    base = next(other for other in settings if other.is_base and other.batch == setting.batch)
+    own, eager = outputs[setting.label], outputs[base.label]
+    if setting == base or not own.exists() or not eager.exists():
+        return None
+    import torch
+
+    found: dict[str, list[Tensor]] = torch.load(own)
+    expected: dict[str, list[Tensor]] = torch.load(eager)
+    both = [name for name in expected if name in found]
+    # What the program compiled is compared; where it compiles nothing, the modules it calls.
+    chosen = [name for name in both if name.startswith("compiled")] or both
+    return difference(
+        [t for name in chosen for t in found[name]], [t for name in chosen for t in expected[name]]
+    )

@@ -1,0 +1,245 @@
+"""What `tune` found: a row a setting with its ratio to the base, and which one to use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from kinetoscope.bench.measure import statistics
+from kinetoscope.bench.tune.settings import Setting, is_program
+from kinetoscope.bench.tune.trial import TrialResult
+
+SCHEMA = "kinetoscope.tune/1"
+# Outputs that differ by no more than this agree (mixed precision's last bits differ by far less).
+TOLERANCE = 0.05
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One setting, after all rounds.
+
+    Ratios are of step times to eager's of the same batch; where every batch is a number, of the time of a
+    sample to that of eager with the first batch. Below 1 is faster.
+    """
+
+    setting: Setting
+    label: str
+    as_written: bool = False
+    """The program runs under this setting by itself."""
+    step_s: float | None = None
+    """Median over rounds of each round's median steady step."""
+    rounds_s: tuple[float, ...] = ()
+    steps: int = 0
+    samples_per_s: float | None = None
+    """Batch over step; null where the batch is not a number."""
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    verdict: statistics.Verdict | None = None
+    startup_s: float | None = None
+    """From the start to the first steady step, less the steps between at their steady time; cold caches."""
+    compile_s: float | None = None
+    """Start-up beyond eager's: tracing, compiling, autotuning, recording graphs."""
+    break_even_steps: int | None = None
+    """Steps until the time saved has paid for ``compile_s``; null where none is saved."""
+    peak_memory_bytes: int | None = None
+    graph_breaks: int = 0
+    graphs: int = 0
+    output_difference: float | None = None
+    """‖output − eager's‖ / ‖eager's‖ of the first call; null where it cannot be compared."""
+    agrees: bool | None = None
+    notes: tuple[str, ...] = ()
+    error: str | None = None
+
+
+class Tuning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What `tune` found."""
+
+    schema: str = SCHEMA
+    command: tuple[str, ...] = ()
+    device: str = ""
+    steps_by: str | None = None
+    step_name: str | None = None
+    rounds: int = 0
+    tokens_per_sample: int | None = None
+    """As the caller says."""
+    rows: tuple[Row, ...] = ()
+    recommendation: str = ""
+    lines: tuple[str, ...] = ()
+    """To write into the program."""
+    reports: dict[str, tuple[TrialResult, ...]] = {}
+
+
+def steady(report: TrialResult) -> list[float]:
+    """The steps after warm-up: those after the last one, within the first half, that took over twice the
+    usual, and after those that were slowed by being watched, as long as as many are left."""
+    durations = report.steps_s
+    half = len(durations) // 2
+    usual = statistics.median(durations[half:])
+    start = max(1, min(report.watched, half))
+    for index in range(half):
+        if durations[index] > 2 * usual:
+            start = max(start, index + 1)
+    return list(durations[start:])
+
+
+def conclude(
+    settings: Sequence[Setting],
+    reports: Mapping[str, Sequence[TrialResult]],
+    differences: Mapping[str, float | None],
+    compile_module: str | None,
+) -> Tuning:
+    """The table of what the trials saw.
+
+    Args:
+        reports: each setting's trials, a round each, under its label.
+        differences: of each setting's first outputs from those of eager with the same batch.
+        compile_module: what was compiled in a program that compiles nothing itself.
+    """
+    eager = [setting for setting in settings if setting.is_base]
+    of_batch = {setting.batch: setting for setting in eager}
+    per_sample = all(setting.samples for setting in settings)
+    first = reports[eager[0].label][0]
+    timed = {setting.label: _timed(setting, reports[setting.label], first.own) for setting in settings}
+    rows: list[Row] = []
+    for setting in settings:
+        beside = of_batch[setting.batch]
+        base = eager[0] if per_sample else beside
+        row = timed[setting.label]
+        if setting != base and row.error is None and timed[base.label].error is None:
+            row = _compared(row, timed[base.label])
+        if setting != beside and row.error is None and timed[beside.label].error is None:
+            row = _started(row, timed[beside.label], differences.get(setting.label))
+        rows.append(row)
+    recommendation, lines = recommend(rows, compile_module)
+    return Tuning(
+        device=first.device,
+        steps_by=first.steps_by,
+        step_name=first.step_name,
+        rounds=max(len(r) for r in reports.values()),
+        rows=tuple(rows),
+        recommendation=recommendation,
+        lines=lines,
+        reports={label: tuple(r) for label, r in reports.items()},
+    )
+
+
+def _timed(setting: Setting, reports: Sequence[TrialResult], own: Sequence[Setting]) -> Row:
+    error = next((report.error for report in reports if report.error), None)
+    if error is not None or not reports or any(len(report.steps_s) < 3 for report in reports):
+        return Row(setting=setting, label=setting.label, error=error or "no steps were found")
+    medians = [statistics.median(steady(report)) for report in reports]
+    step_s = statistics.median(medians)
+    return Row(
+        setting=setting,
+        label=setting.label,
+        as_written=is_program(setting, own),
+        step_s=step_s,
+        rounds_s=tuple(medians),
+        steps=sum(len(steady(report)) for report in reports),
+        samples_per_s=None if setting.samples is None else setting.samples / step_s,
+        startup_s=_startup(reports[0]),
+        peak_memory_bytes=reports[0].peak_memory_bytes,
+        graph_breaks=reports[0].graph_breaks,
+        graphs=reports[0].graphs,
+        notes=reports[0].notes,
+    )
+
+
+def _compared(row: Row, base: Row) -> Row:
+    """The row with its ratio to the base: of a sample's time where both batches are numbers, or a step's."""
+    larger = (
+        (row.setting.samples or 1) / (base.setting.samples or 1)
+        if row.setting.batch != base.setting.batch
+        else 1
+    )
+    common = min(len(row.rounds_s), len(base.rounds_s))
+    interval = statistics.compare_rounds(
+        [larger * seconds for seconds in base.rounds_s[:common]], row.rounds_s[:common]
+    )
+    return msgspec.structs.replace(
+        row,
+        ratio=interval.ratio,
+        low=interval.low,
+        high=interval.high if common > 1 else None,
+        verdict=statistics.verdict(interval),
+    )
+
+
+def _started(row: Row, eager: Row, output_difference: float | None) -> Row:
+    """The row with what its start costs beyond eager's with the same batch, and how far its output is off."""
+    compile_s = None if row.setting.is_eager else max(0.0, (row.startup_s or 0.0) - (eager.startup_s or 0.0))
+    interval = statistics.compare_rounds(
+        eager.rounds_s[: len(row.rounds_s)], row.rounds_s[: len(eager.rounds_s)]
+    )
+    saved = (eager.step_s or 0.0) - (row.step_s or 0.0)
+    pays = statistics.verdict(interval) == "faster" and saved > 0 and compile_s is not None
+    return msgspec.structs.replace(
+        row,
+        compile_s=compile_s,
+        break_even_steps=round((compile_s or 0.0) / saved) if pays else None,
+        output_difference=output_difference,
+        agrees=None if output_difference is None else output_difference <= TOLERANCE,
+    )
+
+
+def _startup(report: TrialResult) -> float:
+    durations = steady(report)
+    warm = report.steps_s[: len(report.steps_s) - len(durations)]
+    return report.before_first_step_s + sum(warm) - len(warm) * statistics.median(durations)
+
+
+def recommend(rows: Sequence[Row], compile_module: str | None) -> tuple[str, tuple[str, ...]]:
+    """Which setting to use and why, and the lines to write; eager where nothing is faster."""
+    timed = [row for row in rows if row.step_s is not None]
+    faster = [row for row in timed if row.verdict == "faster" and row.agrees is not False]
+    wrong = [row.label for row in timed if row.verdict == "faster" and row.agrees is False]
+    caution = f" Left out because its output differs from eager's: {', '.join(wrong)}." if wrong else ""
+    if not faster:
+        written = [row for row in timed if row.as_written and not row.setting.is_eager]
+        if any(row.verdict == "slower" for row in written):
+            has = f"what the program has ({written[0].label})"
+            return f"Take torch.compile out: {has} is slower than eager.{caution}", ()
+        return f"Stay with eager: no setting was told to be faster.{caution}", ()
+    best = min(faster, key=lambda row: row.ratio or 1.0)
+    # Among those that cannot be told from the best, the one that compiles soonest.
+    rivals = [
+        row
+        for row in faster
+        if (row.low or 0) <= (best.high or 1) and row.setting.batch == best.setting.batch
+    ]
+    chosen = min(rivals, key=lambda row: row.compile_s or 0.0)
+    base = next((row for row in timed if row.setting.is_base), chosen)
+    much = "as fast as" if base.setting.batch == chosen.setting.batch else "as many samples a second as"
+    other = base.label if base is not chosen else "eager"
+    why = f"{chosen.label}: {1 / (chosen.ratio or 1):.2f}× {much} {other}"
+    if chosen.low and chosen.high:
+        why += f" (95 % interval {1 / chosen.high:.2f} to {1 / chosen.low:.2f})"
+    if chosen is not best:
+        more_s = (best.compile_s or 0) - (chosen.compile_s or 0)
+        why += f"; {best.label} cannot be told from it and costs {more_s:.0f} s more to start"
+    if chosen.break_even_steps is not None:
+        why += f"; pays for its compile time after {chosen.break_even_steps:,} steps"
+    if chosen.as_written:
+        return f"Keep what the program has, {why}.{caution}", ()
+    written = _written(timed, chosen)
+    if written is not None:
+        against = _compared(chosen, written)
+        times = f"{1 / (against.ratio or 1):.2f}×"
+        why += f"; against what the program has ({written.label}) {times}, {against.verdict}"
+    return f"{why}.{caution}", chosen.setting.lines(compile_module)
+
+
+def _written(rows: Sequence[Row], chosen: Row) -> Row | None:
+    """What the program has with the same batch, where it is not eager."""
+    return next(
+        (
+            row
+            for row in rows
+            if row.as_written
+            and not row.setting.is_eager
+            and row.setting.matmul_precision is None
+            and row.setting.batch == chosen.setting.batch
+        ),
+        None,
+    )

@@ -1,0 +1,1 @@
+"""Noticing what the program imports and calls, without being noticed."""

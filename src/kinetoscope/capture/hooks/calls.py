@@ -1,0 +1,103 @@
+"""Noticing calls of methods of torch's: by standing where they are looked up, or by wrapping them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kinetoscope.capture import torch_private
+
+# Sees a call: the object, the arguments and the named arguments, whatever the program gives.
+Seeing = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], None]
+
+
+class CallWatch:
+    """Stands in for a class's method: calls ``seen(instance)`` whenever an instance looks it up to call it.
+
+    No frame of ours is on the user's stack while the method runs.
+    """
+
+    def __init__(self, owner: type, name: str, seen: Callable[[Any], None]) -> None:
+        self.owner, self.name, self.seen = owner, name, seen
+        self.method: Any = getattr(owner, name)
+        self.inherited = name not in vars(owner)
+        self.installed = False
+        self.switch = torch_private.dynamo_switch()
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self.method
+        prior = self.switch(None)
+        try:
+            self.seen(instance)
+        finally:
+            self.switch(prior)
+        return self.method.__get__(instance, owner)
+
+    def install(self) -> None:
+        if not self.installed:
+            setattr(self.owner, self.name, self)
+            self.installed = True
+
+    def remove(self) -> None:
+        if self.installed:
+            if self.inherited:
+                delattr(self.owner, self.name)
+            else:
+                setattr(self.owner, self.name, self.method)
+            self.installed = False
+
+
+class ReturnWatch(CallWatch):
+    """Calls ``seen(instance)`` when the method has returned: for ``__exit__``, looked up at the entry."""
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self.method
+        bound = self.method.__get__(instance, owner)
+
+        def call(*arguments: Any) -> Any:
+            result = bound(*arguments)
+            self.seen(instance)
+            return result
+
+        return call
+
+
+def hook(
+    owner: Any,
+    method: str,
+    *,
+    before: Callable[[Any], None] | None = None,
+    after: Callable[[Any], None] | None = None,
+    seeing: Seeing | None = None,
+) -> Callable[[], None]:
+    """Have calls of ``owner.method`` call ``before`` and ``after`` with the object; returns what ends that.
+
+    ``seeing`` is called before, with the object, the arguments and the named arguments.
+    Whatever they raise is swallowed: the program's own call is not ours to break.
+    """
+    original = getattr(owner, method)
+
+    @functools.wraps(original)
+    def wrapped(self: Any, *arguments: Any, **named: Any) -> Any:
+        if before is not None:
+            with contextlib.suppress(Exception):
+                before(self)
+        if seeing is not None:
+            with contextlib.suppress(Exception):
+                seeing(self, arguments, named)
+        result = original(self, *arguments, **named)
+        if after is not None:
+            with contextlib.suppress(Exception):
+                after(self)
+        return result
+
+    def remove() -> None:
+        if getattr(owner, method) is wrapped:
+            setattr(owner, method, original)
+
+    setattr(owner, method, wrapped)
+    return remove

@@ -1,0 +1,194 @@
+"""One process being recorded: its recorder, sources and compile log, put together and taken apart again."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from pathlib import Path
+
+import msgspec
+
+from kinetoscope.capture import torch_private
+from kinetoscope.capture.compiler.compile_log import CompileLog
+from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
+from kinetoscope.capture.hooks.imports import ImportWatch
+from kinetoscope.capture.options import Options
+from kinetoscope.capture.process import environment
+from kinetoscope.capture.recorder.budget import Budget
+from kinetoscope.capture.recorder.clocks import Clocks
+from kinetoscope.capture.recorder.foreign import ForeignProfilers
+from kinetoscope.capture.recorder.profiler import TorchDevice
+from kinetoscope.capture.recorder.recorder import Recorder
+from kinetoscope.capture.steps.detector import Source
+from kinetoscope.capture.steps.sources import Sources
+from kinetoscope.capture.steps.start import StartAgreement, at_once
+from kinetoscope.recording import folder as folders
+from kinetoscope.recording.folder import RankReport
+from kinetoscope.recording.manifest import RankRecord, StepTimings
+
+# The recording of this process; there is at most one.
+_active: ProcessRecording | None = None
+
+
+def active() -> ProcessRecording | None:
+    """The recording of this process that is being made, if any."""
+    return _active
+
+
+class ProcessRecording:
+    """Records this process into ``folder`` as ``rank``, from now until :meth:`end`. Torch is imported.
+
+    Args:
+        api: begun by kinetoscope.profile, not by `kinetoscope run`.
+    """
+
+    def __init__(self, folder: Path, rank: int, world: int, options: Options, *, api: bool = False) -> None:
+        global _active
+        self.folder, self.rank, self.options, self.api = folder, rank, options, api
+        self.pid, self.began = os.getpid(), time.perf_counter()
+        self.ended = False
+        self.when_saved = lambda: None  # called as the recorder's ``saved`` is
+        self.files: dict[str, str] = {}
+        self.trace = folder / "trace" / f"rank{rank}.json"
+        self.trace.parent.mkdir(exist_ok=True)
+        self.own_trace = folder / "trace" / f"rank{rank}.program.json"
+        self.clocks = Clocks()
+        self.imports = ImportWatch()
+        self.log = CompileLog(folder, rank, self.imports) if options.compile_log else None
+        # One rank's inputs stand for all ranks'.
+        self.inputs = KernelInputs(folder, rank) if options.kernel_inputs and rank == 0 else None
+        self.device = TorchDevice(options)
+        self.recorder = Recorder(
+            options,
+            self.device,
+            self.trace,
+            inputs=self.inputs,
+            compilations=self._compilations,
+            following=self._follow,
+            moment=self.clocks.sample,
+            saved=self._saved,
+            start_agreed=StartAgreement(folder, rank) if world > 1 else at_once,
+            lockstep=world > 1,
+        )
+        self.tick = self.recorder.tick
+        self.sources = Sources(self.tick, self.imports)
+        self.foreign = ForeignProfilers(
+            self.recorder.foreign_began, self.recorder.foreign_ended, self.own_trace
+        )
+        self.sources.install(options.range)
+        self._report("running")
+        _active = self
+        if options.range is None:
+            self.recorder.begin()
+            self._restart_with_device()
+            Budget(lambda: self.recorder.provisional.running, self.recorder.budget_spent, options).watch()
+
+    def _restart_with_device(self) -> None:
+        """Kineto looks at the devices in use when it starts: start again when the program takes one up."""
+        pid, recorder, device = self.pid, self.recorder, self.device
+
+        def device_in_use() -> None:
+            if os.getpid() == pid:
+                device.cuda = True
+                recorder.restart()
+
+        torch_private.when_cuda_starts(device_in_use)
+
+    def _compilations(self) -> int:
+        return self.log.records if self.log is not None else 0
+
+    def _follow(self, source: Source) -> None:
+        if self.options.range is None:
+            self.sources.follow(source)
+
+    def _saved(self) -> None:
+        """The trace is written: leave the program alone, unless one more step is looked at."""
+        self.when_saved()
+        if self.recorder.done:
+            self.sources.remove()
+        if not self.ended:
+            self._report("running")
+
+    def forget(self) -> None:
+        """Take everything of ours out of this process, which is a fork of the recorded one."""
+        self.ended = True
+        if self.inputs is not None:
+            self.inputs.remove()
+        self._take_out()
+
+    def _take_out(self) -> None:
+        global _active
+        _active = None
+        self.sources.remove()
+        self.foreign.remove()
+        self.imports.stop()
+
+    def end(self, exit: str, failure: BaseException | None = None) -> RankRecord | None:
+        """Write what there is; the first call counts."""
+        if self.ended or os.getpid() != self.pid:
+            return None
+        self.ended = True
+        try:
+            self.recorder.end()
+        except Exception as error:
+            note = f"the trace could not be written: {type(error).__name__}: {error}"
+            self.recorder.measured.notes.append(note)
+        if self.inputs is not None:
+            self.inputs.end()
+        self._take_out()
+        if self.log is not None:
+            self.files.update(self.log.close())
+        if failure is not None:
+            self._keep_traceback(failure)
+        return self._report(exit)
+
+    def _keep_traceback(self, failure: BaseException) -> None:
+        self.files["traceback"] = f"output/rank{self.rank}.traceback.txt"
+        path = self.folder / self.files["traceback"]
+        path.parent.mkdir(exist_ok=True)
+        text = "".join(traceback.format_exception(type(failure), failure, failure.__traceback__))
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+    def _report(self, exit: str) -> RankRecord:
+        record = RankRecord(
+            rank=self.rank,
+            pid=self.pid,
+            host=os.uname().nodename if hasattr(os, "uname") else "",
+            trace=self._trace(),
+            steps=self._steps(),
+            clocks=tuple(self.clocks.samples),
+            exit=exit,
+            wall_s=time.perf_counter() - self.began,
+            peak_memory_bytes=environment.peak_memory_bytes(),
+            notes=self._notes(),
+        )
+        files = self.files
+        if not files and self._compilations():
+            files = {"compile_log": f"compile/rank{self.rank}.log"}
+        record = msgspec.structs.replace(record, **files)
+        described = environment.describe(self.clocks.driver())
+        folders.write_rank(self.folder, RankReport(record=record, environment=described))
+        return record
+
+    def _steps(self) -> StepTimings:
+        if self._trace() == self._relative(self.own_trace):
+            return StepTimings(found_by="program")
+        return self.recorder.timings()
+
+    def _trace(self) -> str | None:
+        """The trace to read: ours, unless the program's own is all there is worth reading."""
+        ours, own = self.trace.is_file(), self.own_trace.is_file()
+        if own and (not ours or not self.recorder.measured.profiled_s):
+            return self._relative(self.own_trace)
+        return self._relative(self.trace) if ours else None
+
+    def _relative(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = list(self.inputs.notes) if self.inputs is not None else list[str]()
+        if self.foreign.seen:
+            kept = "; the trace is the one it exported" if self._trace() and self.own_trace.is_file() else ""
+            notes.append(f"the program runs a profiler of its own, which was left to work undisturbed{kept}")
+        return tuple(notes)

@@ -1,0 +1,178 @@
+"""Records one process: hands what the detector makes of ticks to one phase after the other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+from pathlib import Path
+
+from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
+from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder.phases import Context, Done, Phase, Watch
+from kinetoscope.capture.recorder.profiler import Device
+from kinetoscope.capture.recorder.provisional import Provisional, notes
+from kinetoscope.capture.steps.detector import Signal, Source, StepDetector
+from kinetoscope.capture.steps.start import Start, at_once
+from kinetoscope.capture.steps.stopwatch import Stopwatch
+from kinetoscope.recording.manifest import StepTimings
+
+
+class Recorder:
+    """Records one process. A profiler of the program's own ends whatever of ours runs, and is waited for.
+
+    Args:
+        options: what to record.
+        device: torch's profiler and device, behind a few verbs.
+        trace: the file to write.
+        inputs: keeps what kernels are called with in the step after the recorded ones.
+        compilations: a number that grows while something compiles.
+        following: called with the source that leads, once that is decided.
+        moment, saved, start_agreed, lockstep: see :class:`Context`.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        device: Device,
+        trace: Path,
+        *,
+        inputs: KernelInputs | None = None,
+        compilations: Callable[[], int] = lambda: 0,
+        following: Callable[[Source], None] = lambda source: None,
+        moment: Callable[[str], None] = lambda name: None,
+        saved: Callable[[], None] = lambda: None,
+        start_agreed: Start = at_once,
+        lockstep: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.options, self.following = options, following
+        self.detector = StepDetector(may_lead=not options.whole)
+        self.provisional = Provisional(device, whole=options.whole)
+        self.context = Context(
+            options=options,
+            device=device,
+            trace=trace,
+            inputs=inputs,
+            start_agreed=start_agreed,
+            lockstep=lockstep,
+            moment=moment,
+            saved=saved,
+            detector=self.detector,
+            stopwatch=Stopwatch(clock, compilations),
+            provisional=self.provisional,
+        )
+        self.measured = self.context.measured
+        self.phase: Phase = Watch(self.context)
+        self.lock = threading.RLock()
+        self.inside = False  # what we do ourselves ticks, too
+        self.foreign = 0  # profilers of the program's own that are running
+
+    @property
+    def done(self) -> bool:
+        """Nothing more is recorded."""
+        return self.phase.last
+
+    def begin(self) -> None:
+        """Start the provisional recording."""
+        self.provisional.start()
+
+    def restart(self) -> None:
+        """The program has begun to use a device: record anew, with the device."""
+        with self.lock:
+            if self.provisional.running:
+                self.provisional.stop()
+                self.provisional.start()
+
+    def budget_spent(self, why: str) -> None:
+        """End the provisional recording; called from a thread of its own."""
+        with self.lock:
+            if self.provisional.running and self.detector.leader is None:
+                self.provisional.stop()
+                self.measured.notes.append(why)
+
+    def tick(self, signal: Signal, key: Hashable, name: str) -> None:
+        """One of the sources of steps ticked."""
+        if self.inside or self.done or self.detector.passes(signal, key):
+            return
+        with self.lock:
+            self.inside = True
+            try:
+                self._tick(signal, key, name)
+            except (
+                Exception
+            ) as error:  # whatever fails in here is ours to bear: the program goes on without us
+                self.measured.notes.append(f"recording stopped: {type(error).__name__}: {error}")
+                self._go(Done(self.context))
+            finally:
+                self.inside = False
+
+    def _tick(self, signal: Signal, key: Hashable, name: str) -> None:
+        boundary = self.detector.tick(signal, key, threading.get_ident())
+        if boundary is None:
+            return
+        if boundary.role == "candidate":
+            self.phase.candidate(boundary)
+        elif boundary.role == "leads":
+            self.measured.found_by, self.measured.step_name = boundary.source[0], name
+            self.measured.warmup_s.clear()
+            self.following(boundary.source)
+            self._go(self.phase.leads(boundary))
+        elif not self.foreign:
+            ended = boundary.role == "end"
+            self._go(self.phase.range_left() if ended else self.phase.boundary(boundary))
+
+    def _go(self, phase: Phase) -> None:
+        if phase is not self.phase:
+            self.phase = phase
+            self.detector.fixed = phase.leader_stays
+            phase.enter()
+
+    def foreign_began(self) -> None:
+        """The program starts a profiler itself: there can be one at a time, and it is the program's turn."""
+        with self.lock:
+            self.foreign += 1
+            if self.foreign > 1 or self.done:
+                return
+            self.inside = True
+            try:
+                self.provisional.stop()
+                self._go(self.phase.cut_short("the program started a profiler of its own"))
+            finally:
+                self.inside = False
+
+    def foreign_ended(self) -> None:
+        with self.lock:
+            self.foreign = max(0, self.foreign - 1)
+            self.context.stopwatch.restart()
+
+    def end(self) -> None:
+        """The program ends: write what there is, the best first."""
+        with self.lock:
+            if self.done:
+                return
+            self.inside = True
+            self.phase.cut_short("the program ended")
+            if not self.measured.written:
+                self._write_provisional()
+            self._go(Done(self.context))
+
+    def timings(self) -> StepTimings:
+        """How the steps were found and timed."""
+        return self.measured.timings()
+
+    def _write_provisional(self) -> None:
+        provisional, detector = self.provisional, self.detector
+        if provisional.session is None:
+            return
+        cold = not provisional.running
+        provisional.stop()
+        provisional.session.export(self.context.trace)
+        source, measured = detector.leader or provisional.source, self.measured
+        steps = detector.count(source) if source is not None else 0
+        measured.notes += notes(cold=cold, steps=steps, whole=self.options.whole)
+        measured.written = True
+        measured.first_step = 0 if source is not None else None
+        if source is not None and steps >= 2:
+            measured.found_by = source[0]

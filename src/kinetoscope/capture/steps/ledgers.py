@@ -1,0 +1,147 @@
+"""What the host waited for, measured in steps that nothing records: its data, the device, the garbage
+collector.
+
+A :class:`Stopwatch` is a descriptor in a method's place. Looking the method up starts it; what is looked up
+is a partial object, C code that calls the method and nothing else, and the interpreter drops it once the call
+is over: that stops it. No frame of ours is ever on the program's stack, and a call costs half a microsecond
+more.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Callable, Iterable
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+from kinetoscope.capture import torch_private
+
+
+class Waited(NamedTuple):
+    """Nanoseconds of the host since the ledgers were opened: for the data loader, in calls that wait for the
+    device, in garbage collection."""
+
+    data_ns: int
+    sync_ns: int
+    gc_ns: int
+
+    def since(self, before: Waited) -> Waited:
+        return Waited(*(now - then for now, then in zip(self, before, strict=True)))
+
+
+class Ledger:
+    """Time spent in calls: the sum of their ends less the sum of their beginnings."""
+
+    def __init__(self, clock: Callable[[], int] = perf_counter_ns) -> None:
+        self.sums = [0, 0]
+        sums = self.sums
+
+        class Call(functools.partial[Any]):
+            __slots__ = ()
+
+            def __del__(self) -> None:
+                sums[1] += clock()
+
+        torch_private.hide_from_dynamo(Call.__del__)
+        self.call, self.clock = Call, clock
+
+    def read(self) -> int:
+        """Nanoseconds. To be read between calls: one that is running counts with its beginning alone."""
+        return self.sums[1] - self.sums[0]
+
+
+class Stopwatch:
+    """Stands in for a method of ``owner``, and enters the time of its calls into a ledger."""
+
+    def __init__(self, owner: Any, name: str, ledger: Ledger) -> None:
+        self.owner, self.name = owner, name
+        self.method: Any = getattr(owner, name)
+        self.inherited = name not in vars(owner)
+        self.sums, self.call, self.clock = ledger.sums, ledger.call, ledger.clock
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self.method
+        call = self.call(self.method, instance)
+        self.sums[0] += self.clock()
+        return call
+
+    def install(self) -> None:
+        setattr(self.owner, self.name, self)
+
+    def remove(self) -> None:
+        if vars(self.owner).get(self.name) is self:
+            if self.inherited:
+                delattr(self.owner, self.name)
+            else:
+                setattr(self.owner, self.name, self.method)
+
+
+class Function:
+    """Stands in for a function of a module likewise: calling an object looks ``__call__`` up on its class."""
+
+    def __init__(self, owner: Any, name: str, ledger: Ledger) -> None:
+        self.owner, self.name, self.function = owner, name, getattr(owner, name)
+        function, sums, clock, call = self.function, ledger.sums, ledger.clock, ledger.call
+
+        class Lookup:
+            def __get__(self, instance: Any, owner: type | None = None) -> Any:
+                made = call(function)
+                sums[0] += clock()
+                return made
+
+        torch_private.hide_from_dynamo(Lookup.__get__)
+        self.stand_in = type(self.name, (), {"__call__": Lookup(), "__doc__": self.function.__doc__})()
+
+    def install(self) -> None:
+        setattr(self.owner, self.name, self.stand_in)
+
+    def remove(self) -> None:
+        if getattr(self.owner, self.name) is self.stand_in:
+            setattr(self.owner, self.name, self.function)
+
+
+class Ledgers:
+    """The three ledgers of a process: installed while steps are timed, gone while Dynamo compiles and
+    afterwards."""
+
+    def __init__(self) -> None:
+        self.data, self.sync = Ledger(), Ledger()
+        self.collected_ns, self.collecting = 0, 0
+        self.watches: list[Stopwatch | Function] = []
+        torch_private.hide_from_dynamo(Stopwatch.__get__)
+
+    def install(self) -> None:
+        if not self.watches:
+            self.watches = [*self._watches()]
+            gc.callbacks.append(self._collection)
+        for watch in self.watches:
+            watch.install()
+
+    def suspend(self) -> None:
+        """Take the stopwatches out for as long as Dynamo compiles; `install` puts them back."""
+        for watch in self.watches:
+            watch.remove()
+
+    def remove(self) -> None:
+        self.suspend()
+        if self.watches:
+            gc.callbacks.remove(self._collection)
+            self.watches = []
+
+    def read(self) -> Waited:
+        return Waited(self.data.read(), self.sync.read(), self.collected_ns)
+
+    def _watches(self) -> Iterable[Stopwatch | Function]:
+        for owner, name in torch_private.calls_that_load_data():
+            yield Stopwatch(owner, name, self.data)
+        for owner, name in torch_private.calls_that_wait():
+            yield (Stopwatch if isinstance(owner, type) else Function)(owner, name, self.sync)
+
+    def _collection(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self.collecting = perf_counter_ns()
+        elif self.collecting:
+            self.collected_ns += perf_counter_ns() - self.collecting
+            self.collecting = 0

@@ -1,0 +1,146 @@
+"""Find the compile logs in what is named: a file, a folder, a recording, a TORCH_COMPILE_DEBUG folder."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from kinetoscope.compilation import build, fusion
+from kinetoscope.compilation.build import Bytecode, Sidecar
+from kinetoscope.compilation.generated import launchers
+from kinetoscope.compilation.log import read as log
+from kinetoscope.compilation.log.debug_folder import debug_log, dedicated_logs, is_debug_folder
+from kinetoscope.compilation.log.read import Log
+from kinetoscope.compilation.model import Compilation
+from kinetoscope.errors import InputError
+from kinetoscope.recording import manifest as manifests
+
+Line = TypeVar("Line")
+RANK = re.compile(r"rank[_-]?(\d+)")
+BYTECODE = msgspec.json.Decoder(Bytecode)
+COUNTERS = msgspec.json.Decoder(dict[str, dict[str, int]])
+SCHEDULER_TEXT = re.compile(rb"(?:\[|\.)__(?:fusion|cudagraphs|ir_pre_fusion|ir_post_fusion)(?:\]| )")
+
+
+def load(*inputs: str | Path) -> Compilation:
+    """Everything the compile logs under ``inputs`` tell, all ranks together.
+
+    Raises:
+        InputError: an input does not exist, or nothing under any of them is a compile log.
+    """
+    found: list[tuple[Log, int | None, Sidecar]] = []
+    texts: list[Path] = []
+    for item in map(Path, inputs):
+        if not item.exists():
+            raise InputError("no such file or folder", where=str(item))
+        logs, schedulers = _find(item)
+        found += logs
+        texts += schedulers
+    if texts:
+        # TORCH_LOGS text that stands alone belongs to the log beside it, or to nothing but itself.
+        scheduler = fusion.parse(line for path in texts for line in _lines(path))
+        if found:
+            first = found[0]
+            found[0] = (first[0], first[1], msgspec.structs.replace(first[2], scheduler=scheduler))
+        else:
+            found.append((Log(str(texts[0]), b"", ()), None, Sidecar(scheduler=scheduler)))
+    if not found:
+        raise InputError(
+            "no compile log in it",
+            where=", ".join(map(str, inputs)),
+            mend="record one with `kinetoscope run`, or with TORCH_TRACE=folder set before torch is imported",
+        )
+    return build.build(found)
+
+
+def has_compile_log(item: Path) -> bool:
+    """Whether ``load`` would find something, judged by names and the head of each file."""
+    if item.is_file():
+        return log.looks_like_compile_log(item) or _is_scheduler_text(item)
+    if manifests.is_recording(item):
+        return any(record.compile_log for record in manifests.read(item).ranks)
+    return is_debug_folder(item) or any(map(log.looks_like_compile_log, _candidates(item)))
+
+
+def _find(item: Path) -> tuple[list[tuple[Log, int | None, Sidecar]], list[Path]]:
+    if item.is_file():
+        if log.looks_like_compile_log(item):
+            return [(log.read(item), _rank(item), _sidecar(item))], []
+        return [], [item] if _is_scheduler_text(item) else []
+    if manifests.is_recording(item):
+        paths = [(item / r.compile_log, r.rank) for r in manifests.read(item).ranks if r.compile_log]
+        return [(log.read(path), rank, _sidecar(path)) for path, rank in paths if path.is_file()], []
+    if is_debug_folder(item):
+        logs = [log.read(path) for path in dedicated_logs(item)] or [debug_log(item)]
+        sidecar = Sidecar(scheduler=fusion.of_debug_folder(item) if len(logs) == 1 else build.NO_SCHEDULER)
+        return [(read, None, sidecar) for read in logs], []
+    candidates = list(_candidates(item))
+    logs = [path for path in candidates if log.looks_like_compile_log(path)]
+    own = {_scheduler_path(path) for path in logs}
+    texts = [p for p in candidates if p not in logs and p not in own and _is_scheduler_text(p)]
+    return [(log.read(path), _rank(path), _sidecar(path)) for path in logs], texts
+
+
+def _candidates(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and re.search(r"\.(?:log|txt)(?:\.gz)?$", path.name):
+            yield path
+
+
+def _sidecar(path: Path) -> Sidecar:
+    scheduler = _scheduler_path(path)
+    counters = path.with_name(f"{_stem(path)}.counters.json")
+    return Sidecar(
+        scheduler=fusion.parse(_lines(scheduler)) if scheduler.is_file() else build.NO_SCHEDULER,
+        counters=_counters(counters) if counters.is_file() else {},
+        bytecode=tuple(_lines_of(path.with_name(f"{_stem(path)}.bytecode.jsonl"), BYTECODE)),
+        loaded=tuple(_lines_of(path.with_name(f"{_stem(path)}.kernels.jsonl"), launchers.decoder)),
+    )
+
+
+def _lines_of(path: Path, decoder: msgspec.json.Decoder[Line]) -> Iterator[Line]:
+    if path.is_file():
+        for line in path.read_bytes().split(b"\n"):
+            with suppress(msgspec.MsgspecError):  # the last line of a program that was killed
+                yield decoder.decode(line)
+
+
+def _counters(path: Path) -> dict[str, dict[str, int]]:
+    try:
+        return COUNTERS.decode(path.read_bytes())
+    except msgspec.MsgspecError:
+        return {}
+
+
+def _scheduler_path(path: Path) -> Path:
+    return path.with_name(f"{_stem(path)}.scheduler.log")
+
+
+def _stem(path: Path) -> str:
+    return re.sub(r"\.log(?:\.gz)?$", "", path.name)
+
+
+def _rank(path: Path) -> int | None:
+    match = RANK.search(path.name)
+    return int(match[1]) if match else None
+
+
+def _is_scheduler_text(path: Path) -> bool:
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            return SCHEDULER_TEXT.search(file.read(1 << 20)) is not None
+    except (OSError, EOFError, zlib.error):
+        return False
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        yield from io.TextIOWrapper(file, encoding="utf-8", errors="replace")

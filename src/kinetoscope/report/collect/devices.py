@@ -1,0 +1,38 @@
+"""How each device's time divides, and why it idled."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from kinetoscope.analysis.idle import gaps
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time.busy import busy
+from kinetoscope.report.collect.rows import rows
+from kinetoscope.report.document import DeviceRow, IdleRow
+
+
+def devices(run: Run) -> list[DeviceRow]:
+    """One row a device that did any work."""
+    table = busy(run).with_columns(
+        _share("busy_in_window_ns", "window_ns").alias("busy_fraction"),
+        _share("busy_ns", "span_ns").alias("busy_fraction_of_span"),
+    )
+    names = {(t.rank, d.index): d.name for t in run.traces for d in t.devices}
+    # ROCm numbers kernels' devices and devices' properties apart: where all are of one sort, it is that.
+    of_rank = {t.rank: {d.name for d in t.devices} for t in run.traces}
+    only = {rank: next(iter(found)) for rank, found in of_rank.items() if len(found) == 1}
+    return rows(
+        table,
+        DeviceRow,
+        {"kernel_launches": "kernels", "unattributed_kernels": "unattributed"},
+        name=[names.get(key, only.get(key[0], "")) for key in table.select("rank", "device").iter_rows()],
+    )
+
+
+def idle(run: Run) -> list[IdleRow]:
+    """One row a device and cause."""
+    return rows(gaps.idle(run), IdleRow, {"busy_inside_collectives_us": "inside_collectives_ns"})
+
+
+def _share(part: str, whole: str) -> pl.Expr:
+    return pl.when(pl.col(whole) != 0).then(pl.col(part) / pl.col(whole)).otherwise(0.0)

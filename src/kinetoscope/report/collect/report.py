@@ -1,0 +1,66 @@
+"""A run to the one Report document that every renderer reads."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+from kinetoscope import __version__
+from kinetoscope.analysis.compiled.join import join
+from kinetoscope.analysis.events.ops import ops
+from kinetoscope.analysis.run import Run
+from kinetoscope.findings.proof.measured import Measurements, measurements
+from kinetoscope.report.collect import devices, findings, kernels, launches, memory, sources, steps
+from kinetoscope.report.document import Compilation, FindingRow, Report
+from kinetoscope.trace.workers import cores
+
+# From so many events on, two analyses at a time take half a gigabyte more, and on few cores gain nothing.
+LARGE, FEW = 2_000_000, 2
+
+
+def build(run: Run) -> Report:
+    """Run every analysis and put the results together.
+
+    The findings take as long as all the rest: they are looked for beside it, where memory is no matter.
+    """
+    one_by_one = sum(trace.source.events for trace in run.traces) > LARGE and cores() <= FEW
+    proven = measurements(run)
+    if one_by_one:
+        ops(run)  # takes most memory: it comes while little else is remembered
+    with ThreadPoolExecutor(1) as beside:
+        found = beside.submit(findings.findings, run, proven)
+        if one_by_one:
+            wait([found])
+        return _report(run, proven, found)
+
+
+def _report(run: Run, proven: Measurements, found: Future[list[FindingRow]]) -> Report:
+    return Report(
+        kinetoscope=__version__,
+        sources=sources.sources(run),
+        environment=sources.environment(run),
+        devices=devices.devices(run),
+        categories=kernels.categories(run),
+        kernels=kernels.kernels(run),
+        steps=steps.steps(run),
+        ops=kernels.ops(run),
+        graphs=kernels.graphs(run),
+        health=sources.health(run),
+        idle=devices.idle(run),
+        timings=steps.timings(run),
+        step_times=steps.step_times(run),
+        step_outliers=steps.outliers(run),
+        launching=launches.launching(run),
+        memory=memory.memory(run),
+        allocator=memory.allocator(run),
+        compilation=_compilation(run),
+        unread=[*run.unread, *proven.unread],
+        findings=found.result(),  # last: until here both threads have work
+    )
+
+
+def _compilation(run: Run) -> Compilation | None:
+    if run.compilation is None:
+        return None
+    from kinetoscope.report.collect.compilation import as_document  # with it comes what reads compile logs
+
+    return as_document(run.compilation, join(run))

@@ -1,0 +1,60 @@
+"""Tables as rows of the document: each field takes its column, nanoseconds become microseconds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import TypeVar
+
+import msgspec
+import polars as pl
+
+Row = TypeVar("Row", bound=msgspec.Struct)
+
+_MICROSECONDS = re.compile(r"_us(?=_|$)")
+
+
+def rows(
+    table: pl.DataFrame, row: type[Row], renamed: Mapping[str, str] = {}, **given: Iterable[object]
+) -> list[Row]:
+    """One ``row`` for each of the table's.
+
+    A field takes the column of its name; ``x_us`` takes ``x_ns``, divided by 1000, and ``x_us_of_y`` likewise
+    ``x_ns_of_y``.
+
+    Args:
+        renamed: field → column, where their names differ.
+        given: values of fields that the table has no column for, in its order.
+
+    Raises:
+        ColumnNotFoundError: a field has no column, and its values are not given.
+        ValidationError: a column holds what its field does not.
+    """
+    fields = dict(given)
+    for field in msgspec.structs.fields(row):
+        if field.name not in given:
+            column = renamed.get(field.name) or _MICROSECONDS.sub("_ns", field.name)
+            values = table[column].to_list()
+            if _MICROSECONDS.search(field.name):
+                values = [None if value is None else value / 1000 for value in values]
+            fields[field.name] = msgspec.convert(values, list[field.type])
+    names = tuple(fields)
+    return [row(**dict(zip(names, values, strict=True))) for values in zip(*fields.values(), strict=True)]
+
+
+def rows_by(
+    table: pl.DataFrame, key: str, row: type[Row], renamed: Mapping[str, str] = {}
+) -> dict[object, list[Row]]:
+    """The table's rows by their value of one column."""
+    found: dict[object, list[Row]] = {}
+    for value, made in zip(table[key], rows(table, row, renamed), strict=True):
+        found.setdefault(value, []).append(made)
+    return found
+
+
+def rows_within(column: pl.Series, row: type[Row]) -> list[list[Row]]:
+    """The rows of each list in a column of lists of structs."""
+    lists = column.list.len()
+    made = iter(rows(column.filter(lists > 0).explode().struct.unnest(), row))
+    return [list(islice(made, length)) for length in lists]

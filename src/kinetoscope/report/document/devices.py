@@ -1,0 +1,39 @@
+"""How each device's time divides, and why it idled."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
+    rank: int
+    device: int
+    name: str
+    window_us: float
+    span_us: float
+    busy_us: float
+    busy_fraction: float
+    busy_fraction_of_span: float
+    compute_us: float
+    copy_us: float
+    communication_us: float
+    exposed_communication_us: float
+    idle_us: float
+    device_time_us: float
+    kernel_launches: int
+    unattributed_kernels: int
+    launches_without_kernel: int
+    device_events: int
+    window_basis: str
+
+
+class IdleRow(msgspec.Struct, frozen=True, kw_only=True):
+    device: int
+    cause: str
+    idle_us: float
+    share_of_window: float
+    rank: int = 0
+    gaps: int = 0
+    busy_inside_collectives_us: float = 0.0
+    text: str | None = None
+    """What explains most of it."""

@@ -1,0 +1,67 @@
+"""What is slow, why, and what to change."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class EvidenceRow(msgspec.Struct, frozen=True, kw_only=True):
+    text: str
+    start_us: float
+    end_us: float
+    events: list[int]
+
+
+class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """``proof`` is the command that tries the advice; the ``measured`` keys are what it found, null until it
+    has run. ``measured_verdict`` is faster, slower, cannot tell, fails or differs (in its output)."""
+
+    rule: str
+    severity: str
+    title: str
+    saving_us: float
+    saving_basis: str
+    evidence: list[EvidenceRow]
+    advice: str
+    source: str | None = None
+    saving_on_critical_path: bool = False
+    share_of_step: float = 0.0
+    snippet: str | None = None
+    proof: str | None = None
+    ranks: list[int] = []
+    measured_saving_us: float | None = None
+    measured_interval_us: tuple[float, float] | None = None
+    measured_basis: str | None = None
+    measured_verdict: str | None = None
+
+    @property
+    def is_measured(self) -> bool:
+        return self.measured_verdict is not None
+
+
+class After(msgspec.Struct, frozen=True, kw_only=True):
+    """What a recording of the changed program shows: the findings that are ``gone`` (rule and subject), what
+    they promised together, and how much less a step takes."""
+
+    gone: list[tuple[str, str]]
+    predicted_us: float
+    saving_us: float
+    interval_us: tuple[float, float]
+    verdict: str
+    basis: str
+
+
+class FindingsListing(msgspec.Struct, frozen=True, kw_only=True):
+    """All findings of a run.
+
+    Args:
+        unread: what cannot be read, and why.
+        start_us: the recording's begin on the trace's clock; times of evidence are shown from there.
+        unit: what savings are per: "step" or "recording".
+    """
+
+    findings: list[FindingRow]
+    unread: list[str] = []
+    after: After | None = None
+    start_us: float = 0.0
+    unit: str = "step"

@@ -1,0 +1,61 @@
+"""What was read, where it was recorded, and whether it can be trusted."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+
+class SourceRow(msgspec.Struct, frozen=True, kw_only=True):
+    path: str
+    bytes: int
+    events: int
+    rank: int
+    complete: bool
+    notes: list[str]
+
+
+class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A device as the recorded program saw it."""
+
+    index: int
+    name: str
+    kind: str = "cuda"
+    total_memory_bytes: int | None = None
+    compute_capability: tuple[int, int] | None = None
+    multiprocessors: int | None = None
+    driver: str | None = None
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where it was recorded. Only what is known has a key: a recording knows most, a bare trace the
+    versions of CUDA, as it spells them (its ``torch`` is null)."""
+
+    device_names: list[str]
+    python: str = ""
+    torch: str | UnsetType | None = UNSET
+    triton: str | None = None
+    cuda: str | None = None
+    cuda_runtime: int | float | str | UnsetType = UNSET
+    cuda_driver: int | float | str | UnsetType = UNSET
+    rocm: str | None = None
+    host: str = ""
+    cpu: str = ""
+    cpu_count: int = 0
+    devices: tuple[DeviceInfo, ...] = ()
+    variables: dict[str, str] = {}
+
+
+class HealthNote(msgspec.Struct, frozen=True, kw_only=True):
+    """``gravity`` is info, degraded or unreliable; ``rank`` is null for a note about all of them."""
+
+    code: str
+    text: str
+    share_of_device_time: float = 0.0
+    gravity: str = "degraded"
+    rank: int | None = None
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    verdict: str
+    notes: list[HealthNote]

@@ -1,0 +1,84 @@
+"""Which source of ticks leads, and what its ticks mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from kinetoscope.capture.steps.detector import SOURCES_WATCHED, Boundary, Signal, StepDetector
+
+
+def ticked(detector: StepDetector, *signals: Signal, key: int = 1, thread: int = 7) -> list[str | None]:
+    """What each tick was to the steps."""
+    boundaries = [detector.tick(signal, key, thread) for signal in signals]
+    return [boundary and boundary.role for boundary in boundaries]
+
+
+@pytest.mark.parametrize(
+    ("signal", "ticks"),
+    [("user", 1), ("optimizer", 1), ("module", 3), ("training module", 17), ("compiled", 5), ("range", 6)],
+)
+def test_the_surer_a_sign_the_sooner_it_leads(signal: Signal, ticks: int) -> None:
+    detector = StepDetector()
+    expected = [*["candidate"] * (ticks - 1), "leads", "step"]
+    assert ticked(detector, *[signal] * (ticks + 1)) == expected
+    assert detector.index == ticks
+
+
+def test_a_surer_source_takes_over_unless_the_leader_is_fixed() -> None:
+    detector = StepDetector()
+    ticked(detector, *["compiled"] * 5)
+    assert ticked(detector, "range", "module", "module") == [None, "candidate", "candidate"]
+    detector.fixed = True
+    assert ticked(detector, "module", "optimizer") == [None, None]
+    detector.fixed = False
+    assert ticked(detector, "optimizer", "module", "compiled") == ["leads", None, None]
+    assert (detector.leader, detector.index) == (("optimizer", 1), 0)
+
+
+def test_steps_are_those_of_one_thread() -> None:
+    detector = StepDetector()
+    ticked(detector, "optimizer", thread=7)
+    assert ticked(detector, "optimizer", thread=8) == [None]
+    assert ticked(detector, "optimizer", thread=7) == ["step"]
+
+
+def test_a_range_ends_where_it_is_left_once_it_leads() -> None:
+    detector = StepDetector()
+    assert ticked(detector, *["range", "range end"] * 5)[-1] is None
+    assert ticked(detector, "range", "range end", "range") == ["leads", "end", "step"]
+    assert detector.leads_at_beginnings()
+
+
+def test_where_nothing_is_to_lead_all_are_candidates() -> None:
+    detector = StepDetector(may_lead=False)
+    assert set(ticked(detector, *["user", "optimizer", "module"] * 9)) == {"candidate"}
+    assert detector.leader is None
+
+
+def test_ranges_named_after_a_number_are_not_remembered_for_ever() -> None:
+    detector = StepDetector()
+    boundaries = [detector.tick("range", key, 7) for key in range(SOURCES_WATCHED + 1)]
+    assert boundaries[-2:] == [Boundary(("range", SOURCES_WATCHED - 1), "candidate", 1), None]
+
+
+def test_the_best_is_the_surest_then_the_busiest() -> None:
+    detector = StepDetector()
+    ticked(detector, *["range"] * 5)
+    ticked(detector, *["training module"] * 3, key=1)
+    ticked(detector, *["training module"] * 4, key=2)
+    assert detector.best(9) is None
+    assert detector.best(5) == ("range", 1)
+    assert detector.best(3) == ("module", 2)
+    assert detector.count(("module", 2)) == 4
+    ticked(detector, "optimizer", "optimizer")
+    assert detector.best(3) == ("optimizer", 1)
+    assert detector.count(("optimizer", 1)) == 2
+
+
+def test_steps_that_nobody_needs_are_counted_all_the_same() -> None:
+    detector = StepDetector()
+    ticked(detector, "optimizer")
+    detector.pass_over(2)
+    assert [detector.passes("optimizer", 1) for _ in range(3)] == [True, True, False]
+    assert ticked(detector, "optimizer") == ["step"]
+    assert detector.index == 3

@@ -1,0 +1,123 @@
+"""What the host waited for: measured without a frame of ours, and gone without a trace."""
+
+import gc
+import time
+import traceback
+from collections.abc import Iterator
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from kinetoscope.capture.steps.ledgers import Ledger, Ledgers, Stopwatch  # noqa: E402
+
+
+@pytest.fixture
+def ledgers() -> Iterator[Ledgers]:
+    import torch.utils.data  # noqa: F401
+
+    opened = Ledgers()
+    opened.install()
+    yield opened
+    opened.remove()
+
+
+def methods() -> list[object]:
+    return [vars(torch.Tensor).get(name) for name in ("item", "__bool__", "__float__", "numpy", "nonzero")]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def test_a_call_counts_from_its_lookup_to_its_end() -> None:
+    clock = Clock()
+
+    class Thing:
+        def work(self, ns: int) -> str:
+            clock.now += ns
+            return "done"
+
+    ledger = Ledger(clock)
+    watch = Stopwatch(Thing, "work", ledger)
+    watch.install()
+    assert Thing().work(5) == "done"
+    clock.now += 100
+    Thing().work(ns=7)
+    assert ledger.read() == 12
+    watch.remove()
+    Thing().work(9)
+    assert ledger.read() == 12
+    assert vars(Thing)["work"] is watch.method
+
+
+def test_waiting_for_the_loader_is_the_loaders(ledgers: Ledgers) -> None:
+    class Slow(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> int:
+            time.sleep(0.005)
+            return index
+
+    before = ledgers.read()
+    for _ in torch.utils.data.DataLoader(Slow(), batch_size=2):
+        time.sleep(0.01)
+    waited = ledgers.read().since(before)
+    assert waited.data_ns >= 20e6
+    assert waited.sync_ns < 5e6
+
+
+def test_reading_values_back_is_counted_and_gives_the_same_values(ledgers: Ledgers) -> None:
+    before = ledgers.read()
+    x = torch.tensor([3.0])
+    assert (x.item(), bool(x), float(x), int(x), x.tolist()) == (3.0, True, 3.0, 3, [3.0])
+    assert torch.equal(torch.tensor([0, 1]).nonzero(as_tuple=True)[0], torch.tensor([1]))
+    assert [10, 20][torch.tensor(1)] == 20
+    assert ledgers.read().since(before).sync_ns > 0
+
+
+def test_an_error_shows_no_frame_of_ours_and_leaves_the_ledger_balanced(ledgers: Ledgers) -> None:
+    try:
+        torch.ones(2).item()
+    except RuntimeError as error:
+        files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    assert files == [__file__]
+    before = ledgers.read()
+    assert 0 <= before.sync_ns < 1e9
+
+
+def test_collections_are_counted(ledgers: Ledgers) -> None:
+    before = ledgers.read()
+    gc.collect()
+    assert ledgers.read().since(before).gc_ns > 0
+
+
+def test_removed_means_gone() -> None:
+    plain, callbacks = methods(), list(gc.callbacks)
+    opened = Ledgers()
+    opened.install()
+    assert methods() != plain
+    opened.suspend()
+    assert methods() == plain
+    opened.install()
+    opened.remove()
+    assert (methods(), gc.callbacks) == (plain, callbacks)
+
+
+def test_compiled_code_that_reads_a_value_is_compiled_as_ever(ledgers: Ledgers) -> None:
+    from kinetoscope.capture import torch_private
+
+    def f(x: torch.Tensor) -> float:
+        y = (x * 2).sum()
+        return y.item() + 1
+
+    remove = torch_private.around_compilations(ledgers.suspend, ledgers.install)
+    try:
+        assert torch.compile(f, backend="eager")(torch.ones(3)) == 7.0
+    finally:
+        remove()
