@@ -82,9 +82,9 @@ def test_tune_refuses_what_is_not_here_and_says_what_is_needed(
     program = tmp_path / "program.py"
     program.write_text("")
     assert cli.main(["tune", "--backends", "onnxrt", str(program)]) == 2
-    text = capsys.readouterr().err
-    assert "onnxrt cannot be used here" in text
-    assert "kinetoscope doctor" in text
+    said = capsys.readouterr().err
+    assert "onnxrt cannot be used here" in said
+    assert "kinetoscope doctor" in said
 
 
 def test_a_backend_that_registers_itself_is_imported_before_it_is_named(
@@ -130,8 +130,8 @@ def test_the_compilers_that_dynamo_is_given() -> None:
         "mode": "reduce-overhead",
         "options": {"depth": "3"},
     }
-    call = backend_of(get_compiler_fn(inductor))
-    assert (call["backend"], call["options"]["max_autotune"]) == ("inductor", True)
+    told = backend_of(get_compiler_fn(inductor))
+    assert (told["backend"], told["options"]["max_autotune"]) == ("inductor", True)
     assert backend_of(mine)["backend"].endswith("mine")
     # DistributedDataParallel's splitter stands in front of the backend.
     assert backend_of(Splitter().compile_fn)["backend"].endswith("mine")

@@ -1,4 +1,4 @@
-"""The recorder's state machine, with a clock and a profiler of our own making."""
+"""The recorder's state machine, with a clock and a profiler that do as they are told."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.recorder.context import Context
 from kinetoscope.capture.recorder.phases import Done, Record, Warm
 from kinetoscope.capture.recorder.recorder import Recorder
 from kinetoscope.capture.steps.start import StartAgreement
@@ -53,7 +52,7 @@ class Program:
     def __init__(self, options: Options | None = None, **arguments: object) -> None:
         self.now, self.compiled, self.finished = 100.0, 0, 0
         self.device = FakeDevice()
-        context = Context(
+        self.recorder = Recorder(
             options or Options(),
             self.device,
             Path("trace.json"),
@@ -62,7 +61,6 @@ class Program:
             saved=self.finish,
             **arguments,
         )
-        self.recorder = Recorder(context)
         self.recorder.begin()
 
     def finish(self) -> None:
@@ -83,7 +81,7 @@ class Program:
 def test_a_steady_loop_is_timed_without_and_then_recorded_with_the_profiler():
     program = Program()
     program.steps(30)
-    timings = program.recorder.measured.timings()
+    timings = program.recorder.timings()
     assert timings.found_by == "optimizer"
     assert timings.step_name == "AdamW"
     assert timings.unprofiled_s == (1.0, 1.0, 1.0)
@@ -114,7 +112,7 @@ def test_compiling_and_slow_first_steps_are_waited_out():
     for seconds in (50.0, 30.0, 9.0):
         program.step(seconds, compiles=True)
     program.steps(30)
-    timings = program.recorder.measured.timings()
+    timings = program.recorder.timings()
     assert timings.warmup_s[:3] == (50.0, 30.0, 9.0)
     assert set(timings.unprofiled_s) == {1.0}
     assert timings.settled
@@ -124,7 +122,7 @@ def test_steps_that_never_settle_are_recorded_all_the_same_and_said_so():
     program = Program()
     for index in range(40):
         program.step(2.0**index)
-    timings = program.recorder.measured.timings()
+    timings = program.recorder.timings()
     assert len(timings.profiled_s) == 3
     assert len(timings.warmup_s) == PATIENCE
     assert not timings.settled
@@ -133,7 +131,7 @@ def test_steps_that_never_settle_are_recorded_all_the_same_and_said_so():
 def test_warmup_and_steps_are_what_the_user_says():
     program = Program(Options(warmup=20, steps=5))
     program.steps(60)
-    timings = program.recorder.measured.timings()
+    timings = program.recorder.timings()
     assert len(timings.profiled_s) == 5
     assert 20 <= timings.warmup_steps <= 26
     assert timings.warmup_s == (1.0,)
@@ -144,7 +142,7 @@ def test_an_optimizer_takes_over_from_the_module_it_trains():
     for _ in range(30):
         program.step(0.6, kind="training module", key=7)
         program.step(0.4)
-    timings = program.recorder.measured.timings()
+    timings = program.recorder.timings()
     assert timings.found_by == "optimizer"
     assert timings.profiled_s == pytest.approx((1.0, 1.0, 1.0))
 
@@ -152,7 +150,7 @@ def test_an_optimizer_takes_over_from_the_module_it_trains():
 def test_a_module_in_training_counts_as_step_only_when_no_optimizer_comes():
     program = Program()
     program.steps(60, kind="training module", key=7)
-    assert program.recorder.measured.timings().found_by == "module"
+    assert program.recorder.timings().found_by == "module"
 
 
 @pytest.mark.parametrize("count", [1, 4, 7])
@@ -160,7 +158,7 @@ def test_a_program_too_short_to_settle_has_its_first_steps_recorded(count: int):
     program = Program()
     program.steps(count)
     program.recorder.end()
-    timings = program.recorder.measured.timings()
+    timings = program.recorder.timings()
     assert "whole1 export" in program.device.log
     assert timings.profiled_s == ()
     assert timings.cold
@@ -172,7 +170,7 @@ def test_first_steps_are_not_said_to_be_none():
     program = Program()
     program.steps(4)
     program.recorder.end()
-    assert "holds its first steps" in program.recorder.measured.timings().notes[0]
+    assert "holds its first steps" in program.recorder.timings().notes[0]
 
 
 def test_a_program_without_steps_is_recorded_whole_and_told_so():
@@ -185,8 +183,8 @@ def test_a_program_without_steps_is_recorded_whole_and_told_so():
         "whole1 stop",
         "whole1 export",
     ]
-    assert "no steps were found" in program.recorder.measured.timings().notes[0]
-    assert program.recorder.measured.timings().found_by == "whole"
+    assert "no steps were found" in program.recorder.timings().notes[0]
+    assert program.recorder.timings().found_by == "whole"
 
 
 def test_a_program_that_ends_while_it_is_recorded_keeps_its_whole_steps():
@@ -195,7 +193,7 @@ def test_a_program_that_ends_while_it_is_recorded_keeps_its_whole_steps():
         program.step()
     program.step()
     program.recorder.end()
-    timings = program.recorder.measured.timings()
+    timings = program.recorder.timings()
     assert timings.profiled_s == (1.0,)
     assert program.device.log[-1] == "steps2 export"
 
@@ -206,7 +204,7 @@ def test_a_call_that_is_running_when_the_program_ends_is_a_step():
         program.step(kind="module")
     program.now += 0.25
     program.recorder.end()
-    assert program.recorder.measured.timings().profiled_s == (0.25,)
+    assert program.recorder.timings().profiled_s == (0.25,)
 
 
 def test_a_program_that_ends_before_the_first_recorded_step_falls_back_on_its_first_steps():
@@ -231,7 +229,7 @@ def test_a_range_is_timed_from_its_entry_to_its_exit():
     for _ in range(40):
         program.step(5.0, kind="range", key=1)
         program.step(2.0, kind="range end", key=1)
-    timings = program.recorder.measured.timings()
+    timings = program.recorder.timings()
     assert timings.found_by == "range"
     assert timings.profiled_s == (2.0, 2.0)
     assert timings.unprofiled_s == (2.0, 2.0, 2.0)
@@ -244,7 +242,7 @@ def test_what_follows_a_range_is_no_step():
         program.step(2.0, kind="range end", key=1)
     program.now += 9.0
     program.recorder.end()
-    assert program.recorder.measured.timings().profiled_s == (2.0,)
+    assert program.recorder.timings().profiled_s == (2.0,)
 
 
 def test_the_program_s_own_profiler_ends_ours_and_is_waited_for():
@@ -258,7 +256,7 @@ def test_the_program_s_own_profiler_ends_ours_and_is_waited_for():
     assert program.device.log == before
     program.recorder.foreign_ended()
     program.steps(30)
-    assert len(program.recorder.measured.timings().profiled_s) == 3
+    assert len(program.recorder.timings().profiled_s) == 3
 
 
 def test_the_provisional_recording_ends_with_its_budget():
@@ -267,7 +265,7 @@ def test_the_provisional_recording_ends_with_its_budget():
     assert program.device.log[-1] == "whole1 stop"
     program.recorder.end()
     assert program.device.log[-1] == "whole1 export"
-    assert "spent" in program.recorder.measured.timings().notes
+    assert "spent" in program.recorder.timings().notes
 
 
 def test_a_failure_of_ours_stops_the_recording_and_not_the_program():
@@ -280,7 +278,7 @@ def test_a_failure_of_ours_stops_the_recording_and_not_the_program():
     program.device.synchronize = fail
     program.steps(30)
     assert isinstance(program.recorder.phase, Done)
-    assert program.recorder.measured.timings().notes == ("recording stopped: RuntimeError: no such device",)
+    assert program.recorder.timings().notes == ("recording stopped: RuntimeError: no such device",)
     assert program.finished == 1
 
 
@@ -293,6 +291,6 @@ def test_ranks_start_at_the_step_rank_0_names(tmp_path: Path):
         second.step(
             2.0**index if index < 10 else 0.0001
         )  # its own clock would have it wait, then take more steps
-    a, b = first.recorder.measured.timings(), second.recorder.measured.timings()
+    a, b = first.recorder.timings(), second.recorder.timings()
     assert a.first_step == b.first_step
     assert len(a.profiled_s) == len(b.profiled_s) == 3

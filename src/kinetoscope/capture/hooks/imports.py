@@ -1,4 +1,4 @@
-"""Noticing that a module has been imported, without importing it."""
+"""Being told when a module has been imported, without importing it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ from kinetoscope.capture.options import Options
 from kinetoscope.capture.process import environment
 from kinetoscope.capture.recorder.budget import Budget
 from kinetoscope.capture.recorder.clocks import Clocks
-from kinetoscope.capture.recorder.context import Context
 from kinetoscope.capture.recorder.foreign import ForeignProfilers
 from kinetoscope.capture.recorder.profiler import TorchDevice
 from kinetoscope.capture.recorder.recorder import Recorder
@@ -61,18 +60,16 @@ class ProcessRecording:
         self.inputs = KernelInputs(folder, rank) if options.kernel_inputs and rank == 0 else None
         self.device = TorchDevice(options)
         self.recorder = Recorder(
-            Context(
-                options,
-                self.device,
-                self.trace,
-                inputs=self.inputs,
-                start_agreed=StartAgreement(folder, rank) if world > 1 else at_once,
-                lockstep=world > 1,
-                compilations=self._compilations,
-                following=self._follow,
-                moment=self.clocks.sample,
-                saved=self._saved,
-            )
+            options,
+            self.device,
+            self.trace,
+            inputs=self.inputs,
+            compilations=self._compilations,
+            following=self._follow,
+            moment=self.clocks.sample,
+            saved=self._saved,
+            start_agreed=StartAgreement(folder, rank) if world > 1 else at_once,
+            lockstep=world > 1,
         )
         self.tick = self.recorder.tick
         self.sources = Sources(self.tick, self.imports)
@@ -177,7 +174,7 @@ class ProcessRecording:
     def _steps(self) -> StepTimings:
         if self._trace() == self._relative(self.own_trace):
             return StepTimings(found_by="program")
-        return self.recorder.measured.timings()
+        return self.recorder.timings()
 
     def _trace(self) -> str | None:
         """The trace to read: ours, unless the program's own is all there is worth reading."""

@@ -9,13 +9,83 @@ the phase that follows, or itself; which phase follows which is written nowhere 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
-from kinetoscope.capture.recorder.context import Context
-from kinetoscope.capture.recorder.profiler import ProfilerSession
-from kinetoscope.capture.steps.detector import Boundary
+from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder.profiler import Device, ProfilerSession
+from kinetoscope.capture.recorder.provisional import Provisional
+from kinetoscope.capture.steps.detector import Boundary, StepDetector
+from kinetoscope.capture.steps.start import Start
 from kinetoscope.capture.steps.steady import PATIENCE, recorded_steps, settled, timed_steps
+from kinetoscope.capture.steps.stopwatch import Stopwatch
+from kinetoscope.recording.manifest import StepTimings
+
+
+@dataclass
+class Measured:
+    """What the phases find out; the fields of :class:`StepTimings`, and whether a trace is written."""
+
+    found_by: str = "whole"
+    step_name: str | None = None
+    first_step: int | None = None
+    warmup_s: list[float] = field(default_factory=list[float])
+    settled: bool = True
+    unprofiled_s: list[float] = field(default_factory=list[float])
+    profiled_s: list[float] = field(default_factory=list[float])
+    notes: list[str] = field(default_factory=list[str])
+    written: bool = False
+
+    def timings(self) -> StepTimings:
+        """How the steps were found and timed."""
+        return StepTimings(
+            found_by=self.found_by,
+            step_name=self.step_name or None,
+            first_step=self.first_step,
+            warmup_steps=self.first_step or 0,
+            settled=self.settled and bool(self.profiled_s),
+            cold=self.written and not self.profiled_s,
+            warmup_s=tuple(self.warmup_s),
+            unprofiled_s=tuple(self.unprofiled_s),
+            profiled_s=tuple(self.profiled_s),
+            notes=tuple(self.notes),
+        )
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all phases of one recording share.
+
+    Attributes:
+        trace: the file to write.
+        start_agreed: agrees on the step at which to start.
+        lockstep: other ranks record the same steps, so that their number must not depend on our clock.
+        moment: called with the names of the moments worth a reading of the device's clocks.
+        saved: called when the trace is on disk, and again when all is that was asked for.
+    """
+
+    options: Options
+    device: Device
+    trace: Path
+    inputs: KernelInputs | None
+    start_agreed: Start
+    lockstep: bool
+    moment: Callable[[str], None]
+    saved: Callable[[], None]
+    detector: StepDetector
+    stopwatch: Stopwatch
+    provisional: Provisional
+    measured: Measured = field(default_factory=Measured)
+
+    def write(self, session: ProfilerSession) -> None:
+        """End a session that is recording, and write its trace."""
+        session.mark(None)
+        session.stop()
+        session.export(self.trace)
+        self.measured.written = True
 
 
 class Phase:
@@ -48,7 +118,7 @@ class Phase:
 
     def range_left(self) -> Phase:
         """The named range was left: its step ends here, not where the range is entered next."""
-        self.context.timer.end()
+        self.context.stopwatch.end()
         return self
 
     def cut_short(self, why: str) -> Phase:
@@ -87,16 +157,16 @@ class Settle(Phase):
         self.waited: list[float] = []  # of consecutive steps in which nothing compiled
 
     def enter(self) -> None:
-        self.context.timer.restart()
+        self.context.stopwatch.restart()
         # Of the steps of a --warmup only the last is timed.
         self.context.detector.pass_over((self.context.options.warmup or 0) - self.context.detector.index - 2)
 
     def boundary(self, boundary: Boundary) -> Phase:
         context = self.context
         if context.detector.index < (context.options.warmup or 0):
-            context.timer.restart()
+            context.stopwatch.restart()
             return self
-        step = context.timer.lap()
+        step = context.stopwatch.lap()
         context.measured.warmup_s.append(step.seconds)
         self.waited = [] if step.compiled else [*self.waited, step.seconds]
         if context.start_agreed(context.detector.index, self._ready()):
@@ -121,13 +191,13 @@ class Time(Phase):
     def enter(self) -> None:
         self.context.device.synchronize()
         self.context.measured.unprofiled_s.clear()
-        self.context.timer.restart()
+        self.context.stopwatch.restart()
 
     def boundary(self, boundary: Boundary) -> Phase:
         context, last = self.context, self._last()
-        if last and not context.timer.stopped:
+        if last and not context.stopwatch.stopped:
             context.device.synchronize()
-        step = context.timer.lap()
+        step = context.stopwatch.lap()
         context.measured.unprofiled_s.append(step.seconds)
         if step.compiled and self._may_wait():
             return Settle(context)
@@ -200,18 +270,18 @@ class Record(Phase):
 
     def _step_begins(self) -> None:
         self.session.mark(self.context.detector.index)
-        self.context.timer.restart()
+        self.context.stopwatch.restart()
         self.running = True
 
     def _step_ends(self, *, next_begins: bool) -> Phase:
         context, profiled_s = self.context, self.context.measured.profiled_s
         if len(profiled_s) + 1 < self.wanted:
-            profiled_s.append(context.timer.lap().seconds)
+            profiled_s.append(context.stopwatch.lap().seconds)
             self.session.mark(context.detector.index if next_begins else None)
             self.running = next_begins
             return self
         context.device.synchronize()
-        profiled_s.append(context.timer.lap().seconds)
+        profiled_s.append(context.stopwatch.lap().seconds)
         context.write(self.session)
         context.moment("after recording")
         return self._written()
@@ -221,7 +291,7 @@ class Record(Phase):
         if self.running and context.detector.leads_at_beginnings():
             # The step began at a call, and has no other end than this one.
             context.device.synchronize()
-            profiled_s.append(context.timer.lap().seconds)
+            profiled_s.append(context.stopwatch.lap().seconds)
         if not profiled_s:
             self.session.mark(None)
             self.session.stop()

@@ -41,15 +41,15 @@ class TorchProfilerSession:
 
     Args:
         any_thread: record every thread, so that any may end the recording; costs a little more an event.
-        cuda: the program is about to use a CUDA or ROCm device.
+        cuda: the program uses a CUDA or ROCm device.
     """
 
-    def __init__(self, options: Options, *, any_thread: bool = False, cuda: bool = False) -> None:
+    def __init__(self, options: Options, *, any_thread: bool = False, cuda: bool | None = None) -> None:
         import torch
         from torch.profiler import ProfilerActivity, profile
 
         activities = [ProfilerActivity.CPU]
-        if cuda or torch.cuda.is_initialized():
+        if torch.cuda.is_initialized() if cuda is None else cuda:
             activities.append(ProfilerActivity.CUDA)
         elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
             activities.append(ProfilerActivity.XPU)
@@ -101,7 +101,11 @@ class TorchDevice:
         self.cuda = False  # set when CUDA is being initialized: torch says so only afterwards
 
     def session(self, *, any_thread: bool) -> ProfilerSession:
-        return TorchProfilerSession(self.options, any_thread=any_thread, cuda=self.cuda)
+        import torch
+
+        return TorchProfilerSession(
+            self.options, any_thread=any_thread, cuda=self.cuda or torch.cuda.is_initialized()
+        )
 
     def synchronize(self) -> None:
         """Wait for the device, if the program has begun to use one."""

@@ -3,21 +3,68 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable
+import time
+from collections.abc import Callable, Hashable
+from pathlib import Path
 
-from kinetoscope.capture.recorder.context import Context
-from kinetoscope.capture.recorder.phases import Done, Phase, Watch
-from kinetoscope.capture.recorder.provisional import notes
-from kinetoscope.capture.steps.detector import Signal
+from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
+from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder.phases import Context, Done, Phase, Watch
+from kinetoscope.capture.recorder.profiler import Device
+from kinetoscope.capture.recorder.provisional import Provisional, notes
+from kinetoscope.capture.steps.detector import Signal, Source, StepDetector
+from kinetoscope.capture.steps.start import Start, at_once
+from kinetoscope.capture.steps.stopwatch import Stopwatch
+from kinetoscope.recording.manifest import StepTimings
 
 
 class Recorder:
-    """Records one process. A profiler of the program's own ends whatever of ours runs, and is waited for."""
+    """Records one process. A profiler of the program's own ends whatever of ours runs, and is waited for.
 
-    def __init__(self, context: Context) -> None:
-        self.context, self.detector = context, context.detector
-        self.provisional, self.measured = context.provisional, context.measured
-        self.phase: Phase = Watch(context)
+    Args:
+        options: what to record.
+        device: torch's profiler and device, behind a few verbs.
+        trace: the file to write.
+        inputs: keeps what kernels are called with in the step after the recorded ones.
+        compilations: a number that grows while something compiles.
+        following: called with the source that leads, once that is decided.
+        moment, saved, start_agreed, lockstep: see :class:`Context`.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        device: Device,
+        trace: Path,
+        *,
+        inputs: KernelInputs | None = None,
+        compilations: Callable[[], int] = lambda: 0,
+        following: Callable[[Source], None] = lambda source: None,
+        moment: Callable[[str], None] = lambda name: None,
+        saved: Callable[[], None] = lambda: None,
+        start_agreed: Start = at_once,
+        lockstep: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.options, self.following = options, following
+        self.detector = StepDetector(may_lead=not options.whole)
+        self.provisional = Provisional(device, whole=options.whole)
+        self.context = Context(
+            options=options,
+            device=device,
+            trace=trace,
+            inputs=inputs,
+            start_agreed=start_agreed,
+            lockstep=lockstep,
+            moment=moment,
+            saved=saved,
+            detector=self.detector,
+            stopwatch=Stopwatch(clock, compilations),
+            provisional=self.provisional,
+        )
+        self.measured = self.context.measured
+        self.phase: Phase = Watch(self.context)
         self.lock = threading.RLock()
         self.inside = False  # what we do ourselves ticks, too
         self.foreign = 0  # profilers of the program's own that are running
@@ -70,7 +117,7 @@ class Recorder:
         elif boundary.role == "leads":
             self.measured.found_by, self.measured.step_name = boundary.source[0], name
             self.measured.warmup_s.clear()
-            self.context.following(boundary.source)
+            self.following(boundary.source)
             self._go(self.phase.leads(boundary))
         elif not self.foreign:
             ended = boundary.role == "end"
@@ -98,7 +145,7 @@ class Recorder:
     def foreign_ended(self) -> None:
         with self.lock:
             self.foreign = max(0, self.foreign - 1)
-            self.context.timer.restart()
+            self.context.stopwatch.restart()
 
     def end(self) -> None:
         """The program ends: write what there is, the best first."""
@@ -111,6 +158,10 @@ class Recorder:
                 self._write_provisional()
             self._go(Done(self.context))
 
+    def timings(self) -> StepTimings:
+        """How the steps were found and timed."""
+        return self.measured.timings()
+
     def _write_provisional(self) -> None:
         provisional, detector = self.provisional, self.detector
         if provisional.session is None:
@@ -120,7 +171,7 @@ class Recorder:
         provisional.session.export(self.context.trace)
         source, measured = detector.leader or provisional.source, self.measured
         steps = detector.count(source) if source is not None else 0
-        measured.notes += notes(cold=cold, steps=steps, whole=self.context.options.whole)
+        measured.notes += notes(cold=cold, steps=steps, whole=self.options.whole)
         measured.written = True
         measured.first_step = 0 if source is not None else None
         if source is not None and steps >= 2:

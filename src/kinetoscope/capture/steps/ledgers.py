@@ -1,9 +1,8 @@
-"""What the host waited for, measured in steps that nothing records: data, the device, the garbage collector.
+"""What the host waited for, measured in steps that nothing records: its data, the device, the garbage collector.
 
-A :class:`Stopwatch` is a descriptor in a method's place. Looking the method up starts it; what is looked up
-is a partial object, C code that calls the method and nothing else, and the interpreter drops it once the call
-is over: that stops it. No frame of ours is ever on the program's stack, and a call costs half a microsecond
-more.
+A :class:`Stopwatch` is a descriptor in a method's place. Looking the method up starts it; what is looked up is a partial
+object, C code that calls the method and nothing else, and the interpreter drops it once the call is over: that stops it.
+No frame of ours is ever on the program's stack, and a call costs half a microsecond more.
 """
 
 from __future__ import annotations
@@ -18,10 +17,8 @@ from kinetoscope.capture import torch_private
 
 
 class Waited(NamedTuple):
-    """Nanoseconds of the host since the ledgers were opened.
-
-    Spent on the data loader, in calls that wait for the device, and in garbage collection.
-    """
+    """Nanoseconds of the host since the ledgers were opened: for the data loader, in calls that wait for the device,
+    in garbage collection."""
 
     data_ns: int
     sync_ns: int
@@ -104,7 +101,7 @@ class Function:
 
 
 class Ledgers:
-    """The ledgers of a process: in place while steps are timed, gone while Dynamo compiles and afterwards."""
+    """The three ledgers of a process: installed while steps are timed, gone while Dynamo compiles and afterwards."""
 
     def __init__(self) -> None:
         self.data, self.sync = Ledger(), Ledger()

@@ -13,7 +13,7 @@ class Lap(NamedTuple):
     compiled: bool
 
 
-class StepTimer:
+class Stopwatch:
     """Times steps by ``clock`` (seconds); ``compilations`` is a number that grows while anything compiles."""
 
     def __init__(self, clock: Callable[[], float], compilations: Callable[[], int]) -> None:
