@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from kinetoscope.capture.steps.ledgers import Ledger, Ledgers, Stopwatch  # noqa: E402
+from kinetoscope.capture.steps.ledgers import Ledger, Ledgers, TimedMethod  # noqa: E402
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_call_counts_from_its_lookup_to_its_end() -> None:
             return "done"
 
     ledger = Ledger(clock)
-    watch = Stopwatch(Thing, "work", ledger)
+    watch = TimedMethod(Thing, "work", ledger)
     watch.install()
     assert Thing().work(5) == "done"
     clock.now += 100
@@ -104,7 +104,8 @@ def test_removed_means_gone() -> None:
     assert methods() != plain
     opened.suspend()
     assert methods() == plain
-    opened.install()
+    opened.resume()
+    assert methods() != plain
     opened.remove()
     assert (methods(), gc.callbacks) == (plain, callbacks)
 
@@ -116,7 +117,7 @@ def test_compiled_code_that_reads_a_value_is_compiled_as_ever(ledgers: Ledgers) 
         y = (x * 2).sum()
         return y.item() + 1
 
-    remove = torch_private.around_compilations(ledgers.suspend, ledgers.install)
+    remove = torch_private.around_compilations(ledgers.suspend, ledgers.resume)
     try:
         assert torch.compile(f, backend="eager")(torch.ones(3)) == 7.0
     finally:

@@ -1,12 +1,22 @@
-"""When the time of a step has settled."""
+"""When the time of a step has settled, and when steps are again as they were before a pause."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import median
 
+from kinetoscope.capture.steps.ledgers import Prefetch
+from kinetoscope.capture.steps.stopwatch import Lap
+
 # After so many step times we stop waiting and say that the step time never settled.
 PATIENCE = 8
+# A loader's queue is longer than that: so many steps, or seconds, may pass until it has drained.
+QUEUE_PATIENCE, QUEUE_PATIENCE_S = 64, 5.0
+# A loop waits for its loader where this share of its time, or more, is such waiting.
+WAITS = 0.05
+# Waiting is back where it is within this share of its level.
+NEAR = 0.10
 
 
 def settled(seconds: Sequence[float]) -> bool:
@@ -27,9 +37,33 @@ def _spread(seconds: Sequence[float]) -> float:
     return (max(seconds) - min(seconds)) / min(seconds) if min(seconds) > 0 else float("inf")
 
 
-def timed_steps(step_s: float) -> int:
-    """How many steps to time without the profiler: more where a step is too short for the host's clock."""
-    return 3 if step_s >= 2e-3 else 5
+def patience_spent(laps: Sequence[Lap]) -> bool:
+    """Whether steps have been let pass for as long as a loader's queue is given to drain."""
+    return len(laps) >= QUEUE_PATIENCE or sum(lap.seconds for lap in laps) >= QUEUE_PATIENCE_S
+
+
+def waiting(laps: Sequence[Lap]) -> float | None:
+    """Seconds a step waits for its loader: the mean, since workers deliver in bursts; None where it does not wait."""
+    data_s, step_s = sum(lap.data_s for lap in laps), sum(lap.seconds for lap in laps)
+    return data_s / len(laps) if laps and data_s >= WAITS * step_s else None
+
+
+def recovered(laps: Sequence[Lap], waited_s: float | None, prefetch: Prefetch) -> bool:
+    """Whether the steps since a pause are again as they were: their time has settled, and they wait for their loader as
+    long as before (``waited_s`` a step; None: they did not). A pause fills the loader's queue, and nothing else."""
+    if not (settled([lap.seconds for lap in laps]) or len(laps) >= PATIENCE):
+        return False
+    latest = laps[-whole_rounds(4, prefetch) :]
+    return waited_s is None or (
+        len(latest) == whole_rounds(4, prefetch)
+        and sum(lap.data_s for lap in latest) >= (1 - NEAR) * waited_s * len(latest)
+    )
+
+
+def whole_rounds(steps: int, prefetch: Prefetch) -> int:
+    """At least so many steps, in whole rounds of the loader's workers: their batches arrive together."""
+    workers = max(1, prefetch.workers)
+    return math.ceil(steps / workers) * workers
 
 
 def recorded_steps(step_s: float) -> int:
