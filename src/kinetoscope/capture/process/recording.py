@@ -185,7 +185,7 @@ class ProcessRecording:
     def _trace(self) -> str | None:
         """The trace to read: ours, unless the program's own is all there is worth reading."""
         ours, own = self.trace.is_file(), self.own_trace.is_file()
-        if own and (not ours or not self.recorder.measured.profiled_s):
+        if own and (not ours or not self.recorder.measured.recorded):
             return self._relative(self.own_trace)
         return self._relative(self.trace) if ours else None
 

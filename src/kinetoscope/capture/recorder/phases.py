@@ -23,7 +23,6 @@ from kinetoscope.capture.steps.steady import (
     recorded_steps,
     recovered,
     settled,
-    whole_rounds,
 )
 from kinetoscope.capture.steps.stopwatch import Lap
 from kinetoscope.capture.steps.timing import TIMED, Timing, timed_steps
@@ -283,13 +282,9 @@ class Record(Phase):
         context = self.context
         if context.options.steps is not None:
             return context.options.steps
-        before = context.measured.before.laps
-        if context.lockstep or not before:
+        if context.lockstep:
             return 3
-        wanted = recorded_steps(median(lap.seconds for lap in before))
-        if context.measured.waited_before() is None:
-            return wanted
-        return whole_rounds(wanted, context.ledgers.prefetch)
+        return recorded_steps(context.measured.before.laps, context.ledgers.prefetch)
 
     def enter(self) -> None:
         if self.full:

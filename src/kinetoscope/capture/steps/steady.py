@@ -66,6 +66,9 @@ def whole_rounds(steps: int, prefetch: Prefetch) -> int:
     return math.ceil(steps / workers) * workers
 
 
-def recorded_steps(step_s: float) -> int:
-    """How many steps to record: 3, or as many as make 10 ms, at most 10."""
-    return max(3, min(10, round(10e-3 / step_s))) if step_s > 0 else 10
+def recorded_steps(before: Sequence[Lap], prefetch: Prefetch) -> int:
+    """How many steps to record, by those timed before: 3, or as many as make 10 ms, at most 10; of a loop that waits
+    for its loader, whole rounds of the workers."""
+    step_s = median(lap.seconds for lap in before) if before else math.inf
+    steps = max(3, min(10, round(10e-3 / step_s))) if step_s > 0 else 10
+    return steps if waiting(before) is None else whole_rounds(steps, prefetch)
