@@ -9,6 +9,7 @@ import pytest
 from fake_program import FakeDevice, Program
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.phases import After, Before, Done, Prepare, Record, Recover
+from kinetoscope.capture.steps.ledgers import Prefetch
 from kinetoscope.capture.steps.start import StartAgreement
 from kinetoscope.capture.steps.steady import PATIENCE
 from kinetoscope.recording.manifest import TimedSteps
@@ -29,6 +30,7 @@ def test_a_steady_loop_is_timed_recorded_and_timed_again():
     assert (timings.before.clock, timings.before.step_s) == ("host", timings.unprofiled_s)
     assert timings.after.step_s == pytest.approx([0.1] * 20)
     assert timings.settled
+    assert timings.loader_workers is None
     assert program.finished == 1
     assert not program.ledgers.installed
     log = program.device.log
@@ -208,13 +210,28 @@ def test_a_queue_that_does_not_drain_is_not_waited_for_for_ever_and_said_so():
 
 def test_the_batches_loaded_while_we_paused_the_program_pass_before_it_is_timed():
     program = Loaded(32)
-    program.ledgers.prefetch = program.ledgers.prefetch._replace(workers=4, batches=32)
+    program.ledgers.prefetch = Prefetch(workers=4, batches=32)
     program.fill()  # as ending the provisional recording does
     program.steps(250)
     timings = program.recorder.timings()
     assert timings.before is not None
     assert set(timings.before.data_s) == {0.030}
     assert len(timings.profiled_s) == 4  # whole rounds of the workers
+
+
+def test_a_loop_that_waits_for_bursts_of_batches_is_timed_in_whole_rounds():
+    program = Program()
+    program.ledgers.prefetch = Prefetch(workers=8, batches=16)
+    for index in range(200):
+        waited = 0.0 if index % 8 else 0.8
+        program.ledgers.wait(data_s=waited)
+        program.step(waited + 0.01)
+    timings = program.recorder.timings()
+    assert (timings.loader_workers, timings.loader_batches) == (8, 16)
+    for steps, count in ((timings.before, 24), (timings.recorded, 8), (timings.after, 24)):
+        assert steps is not None
+        assert len(steps.step_s) == count
+        assert sum(steps.step_s) / count == pytest.approx(0.11)
 
 
 def test_a_light_pass_follows_the_full_one_with_as_many_steps():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kinetoscope.capture.steps.ledgers import Prefetch, Waited
-from kinetoscope.capture.steps.steady import recorded_steps, recovered, settled, waiting
+from kinetoscope.capture.steps.steady import calm, recorded_steps, recovered, settled, waiting
 from kinetoscope.capture.steps.stopwatch import Lap, Moment
 from kinetoscope.capture.steps.timing import timed_steps
 
@@ -37,7 +37,17 @@ def laps(seconds: float, *waited_s: float) -> list[Lap]:
 
 
 def test_long_steps_are_timed_less_often():
-    assert [timed_steps(s) for s in (0.0, 0.0001, 0.15, 0.9, 60.0)] == [20, 20, 14, 3, 3]
+    steps = [timed_steps(laps(s, 0.0), Prefetch()) for s in (0.0, 0.0001, 0.15, 0.9, 60.0)]
+    assert steps == [20, 20, 14, 3, 3]
+    assert timed_steps([], Prefetch()) == 20
+    assert timed_steps(laps(0.5, 0.4), Prefetch(8, 16)) == 8
+
+
+def test_bursts_are_calm_where_their_rounds_are():
+    bursts = [lap for _ in range(3) for lap in (*laps(0.4, 0.39), *laps(0.01, 0.0, 0.0, 0.0))]
+    assert calm(bursts, Prefetch(4, 8))
+    assert not calm(bursts[:4], Prefetch(4, 8))
+    assert not calm([*laps(0.8, 0.7), *bursts[1:8]], Prefetch(4, 8))
 
 
 def test_short_steps_are_recorded_more_often():
@@ -63,8 +73,13 @@ def test_waiting_is_a_mean_since_batches_come_in_bursts():
         ((0.0, 0.0, 0.04, 0.0), False),
         ((0.08, 0.0, 0.0, 0.0), True),
         ((0.0, 0.0, 0.073, 0.0), True),
-        ((0.02, 0.02, 0.02), False),  # less than a round of the four workers
     ],
 )
 def test_recovered_when_it_waits_as_it_did(waited_s: tuple[float, ...], expected: bool):
-    assert recovered(laps(0.1, *waited_s), 0.02, Prefetch(4, 8)) is expected
+    assert recovered(laps(0.1, *waited_s, *waited_s), 0.02, Prefetch(4, 8)) is expected
+
+
+def test_less_than_four_steps_do_not_show_what_is_waited_for():
+    assert not recovered(laps(0.1, 0.02, 0.02, 0.02), 0.02, Prefetch(1, 2))
+    assert recovered(laps(0.1, 0.02, 0.02, 0.02, 0.02), 0.02, Prefetch(1, 2))
+    assert recovered(laps(0.1, 0.0, 0.0), None, Prefetch(1, 2))

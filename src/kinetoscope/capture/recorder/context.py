@@ -11,7 +11,7 @@ from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.profiler import Device
 from kinetoscope.capture.recorder.provisional import Provisional
 from kinetoscope.capture.steps.detector import StepDetector
-from kinetoscope.capture.steps.ledgers import WaitLedgers
+from kinetoscope.capture.steps.ledgers import Prefetch, WaitLedgers
 from kinetoscope.capture.steps.start import Start
 from kinetoscope.capture.steps.steady import waiting
 from kinetoscope.capture.steps.stopwatch import Lap, Stopwatch
@@ -26,6 +26,7 @@ class Measured:
     Attributes:
         timed: so many steps are timed where ranks agreed on it.
         recorded: the steps that the full pass recorded.
+        prefetch: how far the loader works ahead that the steps timed before waited for.
     """
 
     before: Timing
@@ -36,6 +37,7 @@ class Measured:
     warmup_s: list[float] = field(default_factory=list[float])
     settled: bool = True
     timed: int = TIMED
+    prefetch: Prefetch = Prefetch()
     recorded: list[Lap] = field(default_factory=list[Lap])
     notes: list[str] = field(default_factory=list[str])
     written: bool = False
@@ -51,6 +53,7 @@ class Measured:
     def timings(self) -> StepTimings:
         """How the steps were found and timed. The device's clock is read here, once steps are over."""
         before, recorded = self.before.steps(), by_host(self.recorded) if self.recorded else None
+        loads = before is not None and any(before.data_s)
         return StepTimings(
             found_by=self.found_by,
             step_name=self.step_name or None,
@@ -64,6 +67,8 @@ class Measured:
             before=before,
             after=self.after.steps(),
             recorded=recorded,
+            loader_workers=self.prefetch.workers if loads else None,
+            loader_batches=self.prefetch.batches if loads else None,
             notes=tuple(self.notes),
         )
 

@@ -10,8 +10,6 @@ follows, or itself; which phase follows which is written nowhere else.
 
 from __future__ import annotations
 
-from statistics import median
-
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.recorder.context import Context
 from kinetoscope.capture.recorder.profiler import ProfilerSession, SessionKind
@@ -19,13 +17,13 @@ from kinetoscope.capture.steps.detector import Boundary
 from kinetoscope.capture.steps.steady import (
     PATIENCE,
     QUEUE_PATIENCE,
+    calm,
     patience_spent,
     recorded_steps,
     recovered,
-    settled,
 )
 from kinetoscope.capture.steps.stopwatch import Lap
-from kinetoscope.capture.steps.timing import TIMED, Timing, timed_steps
+from kinetoscope.capture.steps.timing import Timing, timed_steps
 
 # Steps let pass after a pause where all ranks must let the same number pass.
 RECOVERED_TOGETHER = 2
@@ -114,7 +112,7 @@ class Settle(Phase):
         step = context.stopwatch.lap()
         context.measured.warmup_s.append(step.seconds)
         self.waited = [] if step.compiled else [*self.waited, step]
-        usual = timed_steps(median(self._seconds())) if self.waited else context.measured.timed
+        usual = timed_steps(self.waited, context.ledgers.prefetch)
         timed = context.start_agreed(context.detector.index, self._ready(), usual)
         if timed is None:
             return self
@@ -125,16 +123,11 @@ class Settle(Phase):
         measured = self.context.measured
         if self.context.options.warmup is not None:
             return True
-        measured.settled = settled(self._seconds())
-        return (measured.settled or len(measured.warmup_s) >= PATIENCE) and self._queue_passed()
-
-    def _queue_passed(self) -> bool:
-        batches = self.context.ledgers.prefetch.batches
-        impatient = len(self.context.measured.warmup_s) >= QUEUE_PATIENCE or patience_spent(self.waited)
-        return len(self.waited) >= batches or impatient
-
-    def _seconds(self) -> list[float]:
-        return [step.seconds for step in self.waited]
+        prefetch = self.context.ledgers.prefetch
+        measured.settled = calm(self.waited, prefetch)
+        queue_passed = len(self.waited) >= prefetch.batches or patience_spent(self.waited)
+        passed = len(measured.warmup_s)
+        return ((measured.settled or passed >= PATIENCE) and queue_passed) or passed >= QUEUE_PATIENCE
 
 
 class Time(Phase):
@@ -173,11 +166,11 @@ class Time(Phase):
 
         A program that compiles in every step is not waited for.
         """
-        timed = self.context.measured.timed
-        if self.context.lockstep:
-            return self.passed + running >= timed
-        since = self.context.stopwatch.running_s if running else 0.0
-        return self.timing.enough(running, since) or self.passed + running >= 2 * TIMED
+        context, passed = self.context, self.passed + running
+        if context.lockstep:
+            return passed >= context.measured.timed
+        since = context.stopwatch.running_s if running else 0.0
+        return self.timing.enough(context.ledgers.prefetch, running, since) or passed >= QUEUE_PATIENCE
 
     def _synchronize(self) -> None:
         if not self.context.device.has_clock():
@@ -191,6 +184,7 @@ class Before(Time):
         super().__init__(context, context.measured.before)
 
     def following(self, step: Lap) -> Phase:
+        self.context.measured.prefetch = self.context.ledgers.prefetch
         if step.compiled and self._may_wait():
             return Settle(self.context)
         return Prepare(self.context, "full") if self._complete() else self

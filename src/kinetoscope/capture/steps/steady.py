@@ -37,6 +37,14 @@ def _spread(seconds: Sequence[float]) -> float:
     return (max(seconds) - min(seconds)) / min(seconds) if min(seconds) > 0 else float("inf")
 
 
+def calm(laps: Sequence[Lap], prefetch: Prefetch) -> bool:
+    """Whether the time of these steps has settled; where they wait for their loader, of whole rounds of its workers,
+    since its batches come in bursts."""
+    workers = 1 if waiting(laps) is None else max(1, prefetch.workers)
+    rounds = [laps[end - workers : end] for end in range(len(laps), workers - 1, -workers)]
+    return settled([sum(lap.seconds for lap in one) for one in reversed(rounds)])
+
+
 def patience_spent(laps: Sequence[Lap]) -> bool:
     """Whether steps have been let pass for as long as a loader's queue is given to drain."""
     return len(laps) >= QUEUE_PATIENCE or sum(lap.seconds for lap in laps) >= QUEUE_PATIENCE_S
@@ -51,7 +59,7 @@ def waiting(laps: Sequence[Lap]) -> float | None:
 def recovered(laps: Sequence[Lap], waited_s: float | None, prefetch: Prefetch) -> bool:
     """Whether the steps since a pause are again as they were: their time has settled, and they wait for their loader as
     long as before (``waited_s`` a step; None: they did not). A pause fills the loader's queue, and nothing else."""
-    if not (settled([lap.seconds for lap in laps]) or len(laps) >= PATIENCE):
+    if not (calm(laps, prefetch) or len(laps) >= PATIENCE):
         return False
     latest = laps[-whole_rounds(4, prefetch) :]
     return waited_s is None or (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from kinetoscope.capture.steps.ledgers import Prefetch
+from kinetoscope.capture.steps.steady import waiting, whole_rounds
 from kinetoscope.capture.steps.stopwatch import Lap, Mark
 from kinetoscope.recording.manifest import TimedSteps
 
@@ -15,9 +17,11 @@ TIMED, TIMED_S, TIMED_LEAST = 20, 2.0, 3
 Elapsed = Callable[[Sequence[tuple[Mark, Mark]]], Sequence[float]]
 
 
-def timed_steps(step_s: float) -> int:
-    """How many steps to time where their number must be known beforehand."""
-    return max(TIMED_LEAST, min(TIMED, math.ceil(TIMED_S / step_s))) if step_s > 0 else TIMED
+def timed_steps(laps: Sequence[Lap], prefetch: Prefetch) -> int:
+    """How many steps to time where their number must be known beforehand, by steps that went before."""
+    step_s = sum(lap.seconds for lap in laps) / len(laps) if laps else 0.0
+    steps = max(TIMED_LEAST, min(TIMED, math.ceil(TIMED_S / step_s))) if step_s > 0 else TIMED
+    return steps if waiting(laps) is None else whole_rounds(steps, prefetch)
 
 
 class Timing:
@@ -31,9 +35,14 @@ class Timing:
     def clear(self) -> None:
         self.laps, self._steps = [], None
 
-    def enough(self, more: int = 0, more_s: float = 0.0) -> bool:
-        """Whether enough is timed with so many steps and seconds ``more``."""
+    def enough(self, prefetch: Prefetch, more: int = 0, more_s: float = 0.0) -> bool:
+        """Whether enough is timed with so many steps and seconds ``more``.
+
+        Of a loop that waits for its loader, whole rounds of the workers: between two rounds a mean has no bias.
+        """
         steps, seconds = len(self.laps) + more, sum(lap.seconds for lap in self.laps) + more_s
+        if waiting(self.laps) is not None and steps != whole_rounds(steps, prefetch):
+            return False
         return steps >= TIMED or (steps >= TIMED_LEAST and seconds >= TIMED_S)
 
     def steps(self) -> TimedSteps | None:
