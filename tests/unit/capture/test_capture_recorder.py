@@ -464,8 +464,6 @@ def test_what_follows_a_range_is_no_step():
     while not isinstance(program.recorder.phase, Record):
         program.step(5.0, kind="range", key=1)
         program.step(2.0, kind="range end", key=1)
-    program.step(5.0, kind="range", key=1)
-    program.step(2.0, kind="range end", key=1)
     program.now += 9.0
     program.recorder.end()
     assert program.recorder.timings().profiled_s == (2.0,)

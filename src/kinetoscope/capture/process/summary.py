@@ -59,18 +59,15 @@ def _steps(record: RankRecord) -> str:
             return "no trace was recorded"
         what = {"whole": "recorded the program whole", "program": "kept what the program recorded itself"}
         return what.get(steps.found_by, "recorded the program's first steps")
-    passes = " twice, the second time the device alone" if record.device_trace else ""
     found = f"{steps.found_by} {steps.step_name or ''}".rstrip()
-    return f"recorded {len(steps.profiled_s)} steps ({found}){passes}"
+    light = ", and the device alone in a second pass" if record.device_trace else ""
+    return f"recorded {len(steps.profiled_s)} steps ({found}){light}"
 
 
 def _times(steps: StepTimings) -> str | None:
     """What a step takes; the mean, which batches that come in bursts and a host that runs ahead leave true."""
-    plain = (
-        steps.before.step_s + (steps.after.step_s if steps.after else ())
-        if steps.before
-        else steps.unprofiled_s
-    )
+    timed = [step_s for run in (steps.before, steps.after) if run is not None for step_s in run.step_s]
+    plain = timed or steps.unprofiled_s
     if not plain:
         return None
     text = f"{1e3 * mean(plain):.3f} ms a step without the profiler (mean of {len(plain)})"

@@ -37,7 +37,7 @@ class Measured:
     warmup_s: list[float] = field(default_factory=list[float])
     settled: bool = True
     timed: int = TIMED
-    prefetch: Prefetch = Prefetch()
+    prefetch: Prefetch = field(default_factory=Prefetch)
     recorded: list[Lap] = field(default_factory=list[Lap])
     notes: list[str] = field(default_factory=list[str])
     written: bool = False

@@ -259,16 +259,15 @@ class Prepare(Recover):
 
 
 class Record(Phase):
-    """Record a few steps, after one that is let pass, since the profiler has only just been started."""
+    """Record a few steps, after one that is not marked, since the profiler has only just been started."""
 
     follows_leader = True
 
     def __init__(self, context: Context, session: ProfilerSession, kind: SessionKind) -> None:
         super().__init__(context)
         self.session, self.full = session, kind == "full"
-        recorded = context.measured.recorded
-        self.wanted = self._wanted() if self.full else len(recorded)
-        self.laps = recorded if self.full else list[Lap]()
+        self.wanted = self._wanted() if self.full else len(context.measured.recorded)
+        self.laps = context.measured.recorded if self.full else list[Lap]()
         self.begun = False  # the first step has
         self.running = False  # a step is
 
@@ -281,45 +280,52 @@ class Record(Phase):
         return recorded_steps(context.measured.before.laps, context.ledgers.prefetch)
 
     def enter(self) -> None:
+        context = self.context
         if self.full:
-            self.context.moment("before recording")
-        self.context.device.synchronize()
+            context.moment("before recording")
+        context.device.synchronize()
         self.session.start()
+        if context.options.range is not None:  # nothing outside of it is to be recorded
+            self._step_begins()
 
     def boundary(self, boundary: Boundary) -> Phase:
         if self.running and self.context.options.range is None:
             return self._step_ends(next_begins=True)
+        self._step_begins()
+        return self
+
+    def _step_begins(self) -> None:
+        context = self.context
         if not self.begun and self.full:
             # By the host's clock the sum of the steps is exact where the device is waited for at both ends.
-            self.context.device.synchronize()
-            self.context.measured.first_step = self.context.detector.index
-        self.session.mark(self.context.detector.index)
-        self.context.stopwatch.restart()
+            context.device.synchronize()
+            context.measured.first_step = context.detector.index
+        self.session.mark(context.detector.index)
+        context.stopwatch.restart()
         self.begun = self.running = True
-        return self
 
     def range_left(self) -> Phase:
         return self._step_ends(next_begins=False) if self.running else self
 
     def _step_ends(self, *, next_begins: bool) -> Phase:
-        last = len(self.laps) + 1 >= self.wanted
-        if last:
-            self.context.device.synchronize()
-        self.laps.append(self.context.stopwatch.lap())
-        if last:
+        if len(self.laps) + 1 >= self.wanted:
+            self._last_ends()
             return self._write()
+        self.laps.append(self.context.stopwatch.lap())
         self.session.mark(self.context.detector.index if next_begins else None)
         self.running = next_begins
         return self
 
+    def _last_ends(self) -> None:
+        self.context.device.synchronize()
+        self.laps.append(self.context.stopwatch.lap())
+
     def cut_short(self, why: str) -> Phase:
         context = self.context
         if self.running and context.detector.leads_at_beginnings():
-            # The step began at a call, and has no other end than this one.
-            context.device.synchronize()
-            self.laps.append(context.stopwatch.lap())
+            self._last_ends()  # it began at a call, and has no other end than this one
         if self.laps:
-            steps = "steps" if self.full else "steps by the device alone"
+            steps = "steps" if self.full else "steps of the device alone"
             context.measured.note(f"{why}: recorded {len(self.laps)} {steps}, fewer than wanted")
             self._write()
         else:

@@ -127,7 +127,8 @@ class LightSession:
     def __init__(self) -> None:
         from torch.profiler import ProfilerActivity, profile
 
-        self.profile = profile(activities=[ProfilerActivity.CUDA])
+        configuration = torch_private.profiler_configuration(any_thread=False)
+        self.profile = profile(activities=[ProfilerActivity.CUDA], experimental_config=configuration)
         _OURS.add(self.profile)
         self.steps: list[MarkedStep] = []
         self.running: tuple[int, int] | None = None
