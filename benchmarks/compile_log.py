@@ -2,11 +2,12 @@
 
     python benchmarks/compile_log.py LOG [LOG …] [--megabytes 130] [--tlparse PATH]
 
-The logs (plain or .gz) are put one behind the other, as often as it takes to reach the size; then headers alone are
-read (payloads are found, not checked), payloads are checked against their md5, and everything goes to the JSON document
-that ``kinetoscope graphs --json`` prints. ``--tlparse`` times that tool on the same file in the same run: as it comes
-(a page an artifact, code coloured), and with its plain text. It does another job: it writes every text out as a page,
-and ranks and joins nothing. What comes nearest to it here is the document with all texts in it, so that is timed too.
+The logs (plain or .gz) are put one behind the other, as often as it takes to reach the size; then headers
+alone are read (payloads are found, not checked), payloads are checked against their md5, and everything goes
+to the JSON document that ``kinetoscope graphs --json`` prints. ``--tlparse`` times that tool on the same file
+in the same run: as it comes (a page an artifact, code coloured), and with its plain text. It does another
+job: it writes every text out as a page, and ranks and joins nothing. What comes nearest to it here is the
+document with all texts in it, so that is timed too.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import TypeVar
 import msgspec
 
 from kinetoscope.compilation.log import read as log
-from kinetoscope.compilation.log.sources import load
+from kinetoscope.compilation.sources import load
 from kinetoscope.report.collect.compilation import as_document
 
 Result = TypeVar("Result")
@@ -89,8 +90,9 @@ def compare(tlparse: str, path: Path, folder: Path, size: float, ours: float) ->
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         files = [file.stat().st_size for file in pages.rglob("*") if file.is_file()]
         print(
-            f"{what:<34} {cpu:6.2f} s CPU {wall:6.2f} s wall {size / cpu:7.0f} MB/s, {cpu / ours:.0f} × ours, "
-            f"{len(files)} files of {sum(files) / 1e6:.0f} MB, status {done.returncode}"
+            f"{what:<34} {cpu:6.2f} s CPU {wall:6.2f} s wall {size / cpu:7.0f} MB/s, "
+            f"{cpu / ours:.0f} × ours, {len(files)} files of "
+            f"{sum(files) / 1e6:.0f} MB, status {done.returncode}"
         )
 
 

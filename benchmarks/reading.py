@@ -1,13 +1,15 @@
 """How long reading a trace takes, as ratios to reading its bytes, in one run.
 
-    python benchmarks/reading.py TRACE.json [--copies 10] [--rounds 3] [--cores] [--hta-python PY] [--tracelens-python PY]
+    python benchmarks/reading.py TRACE.json [--copies 10] [--rounds 3] [--cores] [--hta-python PY]
+    [--tracelens-python PY]
 
-TRACE is unpacked into a temporary folder and, where that is asked for, packed again and copied ten times over, each copy
-later in time. Every row is a process of its own, the best of the rounds; CPU is that of the process and its children,
-RSS the largest sum over all of them (sampled; needs psutil). For HolisticTraceAnalysis name an interpreter that has it: `pip install
-HolisticTraceAnalysis "pandas<3"` in an environment of its own. The same for TraceLens: `pip install
-git+https://github.com/AMD-AGI/TraceLens`; the package index has something else under that name. With --cores, ours once
-more on 1, 2, 4, … of the cores there are (Linux only).
+TRACE is unpacked into a temporary folder and, where that is asked for, packed again and copied ten times
+over, each copy later in time. Every row is a process of its own, the best of the rounds; CPU is that of the
+process and its children, RSS the largest sum over all of them (sampled; needs psutil). For
+HolisticTraceAnalysis name an interpreter that has it: `pip install HolisticTraceAnalysis "pandas<3"` in an
+environment of its own. The same for TraceLens: `pip install git+https://github.com/AMD-AGI/TraceLens`; the
+package index has something else under that name. With --cores, ours once more on 1, 2, 4, … of the cores
+there are (Linux only).
 """
 
 from __future__ import annotations
@@ -35,14 +37,18 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 BYTES = "import sys\nwith open(sys.argv[1], 'rb', 0) as f:\n    while f.read(1 << 20): pass"
 JSON = "import json, sys; json.load(open(sys.argv[1]))"
 OURS = "import sys; from kinetoscope.trace.read import read; read(sys.argv[1])"
-REPORT = "import sys; from kinetoscope.cli import run; sys.argv[1:] = ['report', sys.argv[1], '-o', sys.argv[1] + '.report.json']; run()"
+REPORT = (
+    "import sys; from kinetoscope.cli import run; "
+    "sys.argv[1:] = ['report', sys.argv[1], '-o', sys.argv[1] + '.report.json']; run()"
+)
 HTA = (
     "import sys; from hta.common.trace_parser import parse_trace_dataframe as parse; "
     "from hta.configs.parser_config import ParserConfig; parse(sys.argv[1], ParserConfig.get_default_cfg())"
 )
 TRACELENS = "import sys; from TraceLens import TreePerfAnalyzer; TreePerfAnalyzer.from_file(sys.argv[1])"
 TRACELENS_REPORT = (
-    "import sys; from TraceLens.Reporting.generate_perf_report_pytorch import generate_perf_report_pytorch as report; "
+    "import sys; from TraceLens.Reporting import generate_perf_report_pytorch as reporting; "
+    "report = reporting.generate_perf_report_pytorch; "
     "report(sys.argv[1], output_csvs_dir=sys.argv[1] + '.tracelens')"
 )
 _TS = re.compile(rb'("ts": )(\d+)')
@@ -205,8 +211,8 @@ def measured(command: list[str], env: dict[str, str], cores: list[int] | None = 
 
 
 def watched(process: psutil.Process, peak: list[int]) -> None:
-    """Samples of all processes together, and the first one's own high-water mark. (``ru_maxrss`` will not do: a process
-    inherits it from the one that started it, and this one has held whole traces.)"""
+    """Samples of all processes together, and the first one's own high-water mark. (``ru_maxrss`` will not do:
+    a process inherits it from the one that started it, and this one has held whole traces.)"""
     while True:
         total = 0
         try:
@@ -222,7 +228,8 @@ def watched(process: psutil.Process, peak: list[int]) -> None:
 
 
 def high_water(pid: int) -> int:
-    """The most that a process was ever resident with since it was started, in bytes; 0 where the system does not say."""
+    """The most that a process was ever resident with since it was started, in bytes; 0 where the system does
+    not say."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -1,4 +1,6 @@
-"""torch.add(torch.matmul(x, w), b): the smallest program worth profiling, host-bound when small, device-bound when big.
+"""torch.add(torch.matmul(x, w), b): the smallest program worth profiling.
+
+Host-bound when small, device-bound when big.
 
 python matmul_add.py --size 64              # launching a kernel costs more than running it
 python matmul_add.py --size 4096            # the other way round

@@ -2,8 +2,9 @@
 
     python scripts/aten_docs.py src/kinetoscope/compilation/aten_docs.json
 
-Made with torch 2.13.0. An op is looked up as torch.OP, torch.special.OP, torch.nn.functional.OP and torch.Tensor.OP;
-the first that has a docstring gives its first sentence, without markup. Torch's licence (BSD-3-Clause) goes with them.
+Made with torch 2.13.0. An op is looked up as torch.OP, torch.special.OP, torch.nn.functional.OP and
+torch.Tensor.OP; the first that has a docstring gives its first sentence, without markup. Torch's licence
+(BSD-3-Clause) goes with them.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def main(target: str) -> None:
         if not op.startswith("__") and (words := described(op.removesuffix("_") or op)):
             ops[op] = words
     document = {
-        "source": f"first sentences of the docstrings of PyTorch {torch.__version__.split('+')[0]}, markup removed",
+        "source": "first sentences of the docstrings of "
+        f"PyTorch {torch.__version__.split('+')[0]}, markup removed",
         "made_by": "scripts/aten_docs.py",
         "license": license_text(),
         "ops": ops,

@@ -1,11 +1,13 @@
-"""Write every view of every recording at hand into a folder, so that two versions of the code can be compared:
+"""Write every view of every recording at hand into a folder, so that two versions of the code can be
+compared:
 
     python scripts/snapshot.py /tmp/before            # on the old commit
     python scripts/snapshot.py /tmp/after             # on the new one
     diff -r /tmp/before /tmp/after                    # no output: nothing that a user sees has changed
     python scripts/snapshot.py /tmp/after hotspot log  # only inputs with one of these in their paths
 
-Recordings are the fixtures, the cases, the examples and, where they are there, the larger ones of ../shared/data.
+Recordings are the fixtures, the cases, the examples and, where they are there, the larger ones of
+../shared/data.
 """
 
 from __future__ import annotations

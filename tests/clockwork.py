@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kinetoscope.bench.measure.harness import measure
-from kinetoscope.bench.measure.results import Session
+from kinetoscope.bench.measure.results import Measurements
 from kinetoscope.bench.measure.timers import HostTimer
 
 
-def session(**medians_ns: float) -> Session:
-    """A session of calls that take exactly so long, the first the base; an underscore in a name is a space."""
+def measured(**medians_ns: float) -> Measurements:
+    """Calls that take exactly so long, the first the base; an underscore in a name is a space."""
     now = 0.0
 
     def call(median_ns: float) -> Callable[[], None]:

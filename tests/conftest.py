@@ -30,8 +30,8 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def recorded(request: pytest.FixtureRequest) -> Callable[[str], Path]:
-    """Finds a file of the real recordings ("h200/mm_64_warm_eager.json.gz"): in tests/fixtures, else in the shared
-    folder; the test is skipped where it is in neither."""
+    """Finds a file of the real recordings ("h200/mm_64_warm_eager.json.gz"): in tests/fixtures, else in the
+    shared folder; the test is skipped where it is in neither."""
 
     def find(name: str) -> Path:
         own = FIXTURES / name
@@ -42,7 +42,8 @@ def recorded(request: pytest.FixtureRequest) -> Callable[[str], Path]:
 
 @pytest.fixture
 def trace_of(tmp_path: Path) -> Callable[..., Trace]:
-    """A trace read back from a file of the given Chrome events: ``trace_of(event, …, rank=0, **file_keys)``."""
+    """A trace read back from a file of the given Chrome events: ``trace_of(event, …, rank=0,
+    **file_keys)``."""
 
     def make(*events: dict[str, Any], rank: int = 0, **keys: Any) -> Trace:
         path = tmp_path / f"rank{rank}_{len(list(tmp_path.iterdir()))}.json"

@@ -47,10 +47,12 @@ THEME = TerminalTheme(
 )
 WINDOW = """<!doctype html><meta charset="utf-8"><style>
 body {{ margin: 0; padding: 22px; background: #0b0f16; width: max-content; }}
-main {{ padding: 16px 26px 22px; border-radius: 12px; background: #161b24; border: 1px solid #2b3443; color: #dee4ed;
+main {{ padding: 16px 26px 22px; border-radius: 12px; background: #161b24; border: 1px solid #2b3443;
+        color: #dee4ed;
         font: 13px/1.35 "JetBrains Mono", "Cascadia Mono", "DejaVu Sans Mono", monospace; }}
 pre {{ margin: 0; font: inherit; }}
-i {{ display: inline-block; width: 12px; height: 12px; margin: 0 8px 14px 0; border-radius: 50%; background: #39445a; }}
+i {{ display: inline-block; width: 12px; height: 12px; margin: 0 8px 14px 0; border-radius: 50%;
+     background: #39445a; }}
 b {{ color: #5ecb8b; }}
 </style><main><div><i></i><i></i><i></i></div><pre><b>$</b> {command}
 {code}</pre></main>"""

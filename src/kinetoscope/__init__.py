@@ -3,29 +3,52 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kinetoscope.analysis.run import load as load
-    from kinetoscope.bench.tune.here import tune as tune
-    from kinetoscope.capture.api import profile as profile
+    from kinetoscope.api import Run, load
+    from kinetoscope.bench.tune.in_process import tune
+    from kinetoscope.capture.api import profile
+    from kinetoscope.errors import (
+        InputError,
+        KinetoscopeError,
+        MissingDependencyError,
+        NotATraceError,
+        ProgramError,
+        TooLargeError,
+        UsageError,
+    )
 
 __version__ = "0.1.0"
 
 # Imported on first use: `import kinetoscope` happens inside profiled programs and must cost next to nothing.
 _HOMES = {
-    "load": "kinetoscope.analysis.run",
+    "Run": "kinetoscope.api",
+    "load": "kinetoscope.api",
     "profile": "kinetoscope.capture.api",
-    "tune": "kinetoscope.bench.tune.here",
+    "tune": "kinetoscope.bench.tune.in_process",
 }
 
-__all__ = ["__version__", "load", "profile", "tune"]
+__all__ = [
+    "InputError",
+    "KinetoscopeError",
+    "MissingDependencyError",
+    "NotATraceError",
+    "ProgramError",
+    "Run",
+    "TooLargeError",
+    "UsageError",
+    "__version__",
+    "load",
+    "profile",
+    "tune",
+]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'kinetoscope' has no attribute {name!r}")
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'kinetoscope' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES.get(name, "kinetoscope.errors")), name)
 
 
 def __dir__() -> list[str]:

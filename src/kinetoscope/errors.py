@@ -5,9 +5,8 @@
     ├── InputError                  3   a file cannot be used
     │   ├── NotATraceError          3   it was read, and nothing in it is a trace
     │   └── TooLargeError           3   it unpacks past a limit that can be raised
-    ├── MissingDependencyError      3   a package (torch, ray, …) is not installed here
-    ├── ProgramError                4   the profiled program failed
-    └── GateError                   1   a gate (diff --fail-on) failed
+    ├── MissingDependencyError      3   a package (torch, zstandard, …) is not installed here
+    └── ProgramError                4   the profiled program failed
 
 A message has three parts: what went wrong, where, and the command or change that mends it.
 They are raised where the cause is known and caught once, in ``kinetoscope.cli``.
@@ -64,7 +63,3 @@ class MissingDependencyError(KinetoscopeError):
 
 class ProgramError(KinetoscopeError):
     exit_code = 4
-
-
-class GateError(KinetoscopeError):
-    exit_code = 1

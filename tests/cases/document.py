@@ -1,4 +1,5 @@
-"""Writes docs/findings.md from the rules' docstrings, the cases and the review: `PYTHONPATH=src:tests python -m cases.document`."""
+"""Writes docs/findings.md from the rules' docstrings, the cases and the review:
+`PYTHONPATH=src:tests python -m cases.document`."""
 
 from __future__ import annotations
 
@@ -15,28 +16,31 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "findings.md"
 
 # Where prediction and measurement differ by more than a factor of two, and why.
 MISSES = {
-    "exposed-communication": "hidden collectives take multiprocessors and bandwidth from the products that hide them; over NVLink there was little to win",
+    "exposed-communication": "hidden collectives take multiprocessors and bandwidth from the products that "
+    "hide them; over NVLink there was little to win",
     "graph-break": "the entries of the broken function itself are not counted, only those of what follows",
-    "cudagraph-skipped": "a program of one small kernel: copying its inputs and launching the graph costs more than the graph saves",
-    "straggler": "the fix shares the work out, so that the late rank gets faster and the other slower: half of the waiting goes",
+    "cudagraph-skipped": "a program of one small kernel: copying its inputs and launching the graph costs "
+    "more than the graph saves",
+    "straggler": "the fix shares the work out, so that the late rank gets faster and the other slower: half "
+    "of the waiting goes",
     "nothing-ran": "the fix makes the function do its work, which takes longer than doing none",
 }
 
 INTRODUCTION = """\
 # Findings
 
-`kinetoscope findings INPUT` reads a recording, a trace or a compile log and says what is slow, why, and what to change,
-ranked by the time that the change would save. `kinetoscope explain RULE` shows the pages below.
+`kinetoscope findings INPUT` reads a recording, a trace or a compile log and says what is slow, why, and what
+to change, ranked by the time that the change would save. `kinetoscope explain RULE` shows the pages below.
 
-A saving is an estimate with a basis. It is the part of a change that is on the critical path: the recorded device work
-is replayed with the shorter pieces, launches as they came, cut where the host waited for the device, and what the end
-moves is what the step would gain. Device time that is freed beside the critical path is said, and not counted.
-Severity is the saving's share of the step: 10 % is high, 3 % medium, 0.5 % low; what the profiler itself did, and
-what-ifs, are information.
+A saving is an estimate with a basis. It is the part of a change that is on the critical path: the recorded
+device work is replayed with the shorter pieces, launches as they came, cut where the host waited for the
+device, and what the end moves is what the step would gain. Device time that is freed beside the critical path
+is said, and not counted. Severity is the saving's share of the step: 10 % is high, 3 % medium, 0.5 % low;
+what the profiler itself did, and what-ifs, are information.
 
-Where a command of ours can try the advice, the finding prints it. What it measured stands beside the prediction from then
-on, here and in every report; `--proof AFTER` takes a recording of the changed program instead
-([how, and what was measured](bench.md#proving-a-finding)).
+Where a command of ours can try the advice, the finding prints it. What it measured stands beside the
+prediction from then on, here and in every report; `--proof AFTER` takes a recording of the changed program
+instead ([how, and what was measured](bench.md#proving-a-finding)).
 """
 
 
@@ -63,12 +67,13 @@ def _lines() -> Iterator[str]:
 def _cases() -> Iterator[str]:
     yield "## Predicted and measured\n"
     yield (
-        "Every rule has a program that shows it and its fix (`tests/cases/RULE/before.py`, `after.py`), recorded on one or "
-        "two NVIDIA H200 with torch 2.11 (`tests/cases/record.py`). The saving is predicted from the recording before the fix "
-        "and measured as the difference of both programs' step times without the profiler, which the prediction is given, as "
-        "`kinetoscope run` would. Shares that the trace cannot tell (three quarters of an `align1` product, 40 % of attention's "
-        "products, half of a kernel of low occupancy) were chosen from these same measurements: for those rules the table shows "
-        "that the figures are of the right size on this device, not that they foresee others.\n"
+        "Every rule has a program that shows it and its fix (`tests/cases/RULE/before.py`, `after.py`), "
+        "recorded on one or two NVIDIA H200 with torch 2.11 (`tests/cases/record.py`). The saving is "
+        "predicted from the recording before the fix and measured as the difference of both programs' step "
+        "times without the profiler, which the prediction is given, as `kinetoscope run` would. Shares that "
+        "the trace cannot tell (three quarters of an `align1` product, 40 % of attention's products, half of "
+        "a kernel of low occupancy) were chosen from these same measurements: for those rules the table "
+        "shows that the figures are of the right size on this device, not that they foresee others.\n"
     )
     yield "| rule | predicted µs | measured µs | ratio |"
     yield "|---|---:|---:|---:|"
@@ -86,7 +91,8 @@ def _cases() -> Iterator[str]:
     yield f"\nThe median of {len(ratios)} ratios is {statistics.median(ratios):.2f}. Misses:\n"
     for case, why in MISSES.items():
         yield f"- {case}: {why}."
-    yield "\nRules that claim no saving (what the profiler did, what must be measured first) are not in the table.\n"
+    unclaimed = "what the profiler did, what must be measured first"
+    yield f"\nRules that claim no saving ({unclaimed}) are not in the table.\n"
     yield ""
 
 

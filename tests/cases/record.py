@@ -1,7 +1,7 @@
 """Record every labelled case on a GPU: `python record.py OUT [--ranks 2] [CASE…]`.
 
-A case is a folder named after its rule, with `before.py` (shows the rule) and `after.py` (the fix). Each is a plain
-PyTorch program with `build(device) -> step` and, where the defaults do not do, `RECORD`:
+A case is a folder named after its rule, with `before.py` (shows the rule) and `after.py` (the fix). Each is a
+plain PyTorch program with `build(device) -> step` and, where the defaults do not do, `RECORD`:
 
     warmup 5            steps before the profiler starts
     schedule_warmup 1   the profiler's own warm-up steps
@@ -10,12 +10,12 @@ PyTorch program with `build(device) -> step` and, where the defaults do not do, 
     with_stack, shapes, gc_info, compile_log     what is recorded beside the events (shapes are on)
     fresh_process       a process of its own: cold starts, compile logs
     ranks 1             2: one process a GPU, NCCL
-    measure "steps"     steady state without the profiler; "recorded": the recorded steps' own wall time; "none"
+    measure "steps"     steady state without the profiler; "recorded": the recorded steps' wall time; "none"
     drop_device_events  the middle third of the device's events is taken out of the file
 
-It needs torch and nothing of kinetoscope. OUT gets CASE/{before,after}[.rankN].json.gz, CASE/*.compile.log.gz and
-`measured.json`: step times without the profiler, wall times with it, NVML readings. Files are trimmed: flows,
-short Python frames and arguments that no rule reads are left out.
+It needs torch and nothing of kinetoscope. OUT gets CASE/{before,after}[.rankN].json.gz, CASE/*.compile.log.gz
+and `measured.json`: step times without the profiler, wall times with it, NVML readings. Files are trimmed:
+flows, short Python frames and arguments that no rule reads are left out.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def clocks() -> dict[str, Any] | None:
 
 
 def steady_state_us(step: Any, synchronize: Any, count: int | None, repeats: int = 5) -> list[float]:
-    """Time of a step in µs, without the profiler: `repeats` runs of `count` steps (None: as many as fill 60 ms)."""
+    """Time of a step in µs, without the profiler: `repeats` runs of `count` steps (None: 60 ms of them)."""
     synchronize()
     begin = time.perf_counter()
     step()
@@ -170,8 +170,8 @@ def record(case: str, side: str, out: Path, device: str) -> dict[str, Any]:
             if how["schedule"]:
                 profiler.step()
     synchronize()
-    # The last prof.step() stops the profiler: this wall time contains its flush, so it is kept only where it is
-    # the measurement itself (cold starts).
+    # The last prof.step() stops the profiler: this wall time contains its flush, so it is kept only where it
+    # is the measurement itself (cold starts).
     result["recorded_wall_us"] = (time.perf_counter() - begin) / how["active"] * 1e6
     result["clocks"].append(clocks() if on_gpu else None)
     raw = out / f"{case}.{side}.{os.getpid()}.raw.json"
@@ -244,8 +244,8 @@ def child(case: str, side: str, out: Path, device: str, extra: dict[str, str]) -
 
 
 def trim_log(text: str) -> str:
-    """A compile log without the records that no rule reads. A record is a line with JSON and its payload, indented.
-    Of the cache misses, which hold the whole configuration each, the first stays."""
+    """A compile log without the records that no rule reads. A record is a line with JSON and its payload,
+    indented. Of the cache misses, which hold the whole configuration each, the first stays."""
     kept = []
     missed = False
     for record in re.split(r"^(?=[VIWE]\d{4} )", text, flags=re.MULTILINE):

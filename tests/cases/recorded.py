@@ -1,4 +1,4 @@
-"""The labelled cases as profiles: what `record.py` recorded and measured."""
+"""The labelled cases as runs: what `record.py` recorded and measured."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import statistics
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -18,6 +17,13 @@ from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
 HERE = Path(__file__).resolve().parent
 
 
+class Measured(msgspec.Struct, frozen=True):
+    """What `record.py` measured of one rank: step times without the profiler, the mean step with it."""
+
+    recorded_wall_us: float
+    unprofiled_us: tuple[float, ...] = ()
+
+
 def cases() -> list[str]:
     """Every folder that has a program."""
     return sorted(path.parent.name for path in HERE.glob("*/after.py"))
@@ -25,7 +31,7 @@ def cases() -> list[str]:
 
 @cache
 def recorded(case: str, side: str) -> Run | None:
-    """One side's recording, with the step times that were measured without the profiler; None: not recorded."""
+    """One side's recording, with the step times measured without the profiler; None: not recorded."""
     folder = HERE / case
     files = sorted(
         [
@@ -37,9 +43,9 @@ def recorded(case: str, side: str) -> Run | None:
     if not files:
         return None
     ranks = [
-        RankRecord(rank=rank, steps=StepTimings(unprofiled_s=tuple(us / 1e6 for us in run["unprofiled_us"])))
-        for rank, run in enumerate(_runs(case, side))
-        if "unprofiled_us" in run
+        RankRecord(rank=rank, steps=StepTimings(unprofiled_s=tuple(us / 1e6 for us in ran.unprofiled_us)))
+        for rank, ran in enumerate(_ranks(case, side))
+        if ran.unprofiled_us
     ]
     loaded = load(*files)
     return replace(loaded, manifest=Manifest(ranks=tuple(ranks))) if ranks else loaded
@@ -62,18 +68,17 @@ def measured_us(case: str) -> float | None:
 
 
 def _step_us(case: str, side: str) -> float | None:
-    runs = _runs(case, side)
-    if not runs:
-        return None
-    return statistics.median(runs[0].get("unprofiled_us") or [runs[0]["recorded_wall_us"]])
+    ranks = _ranks(case, side)
+    return statistics.median(ranks[0].unprofiled_us or [ranks[0].recorded_wall_us]) if ranks else None
 
 
-def _runs(case: str, side: str) -> list[dict[str, Any]]:
+def _ranks(case: str, side: str) -> list[Measured]:
     """What was measured, one entry a rank."""
-    entry = measured().get(case, {}).get(side, [])
+    entry = _measured().get(case, {}).get(side, [])
     return entry if isinstance(entry, list) else [entry]
 
 
 @cache
-def measured() -> dict[str, dict[str, Any]]:
-    return msgspec.json.decode((HERE / "measured.json").read_bytes())
+def _measured() -> dict[str, dict[str, Measured | list[Measured]]]:
+    text = (HERE / "measured.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, dict[str, Measured | list[Measured]]])

@@ -1,4 +1,5 @@
-"""A Llama of 8 layers, 1024 wide, one training step compiled; writes each kernel's median duration in the model."""
+"""A Llama of 8 layers, 1024 wide, one training step compiled; writes each kernel's median duration in the
+model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What watching costs: a step plain, with device events, and under each way of recording. Run on a CUDA device:
+"""What watching costs: a step plain, with device events, and under each way of recording. Run on a CUDA
+device:
 
     python tests/gpu/price_of_watching.py OUT.json
 

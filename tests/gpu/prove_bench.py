@@ -1,4 +1,4 @@
-"""What `bench` and `tune` claim, shown on a GPU. Run by hand; every section prints a short table and keeps JSON.
+"""What `bench` and `tune` claim, shown on a GPU. Run by hand; every section prints a table and keeps JSON.
 
     PYTHONPATH=src python tests/gpu/prove_bench.py --data FOLDER --out FOLDER [SECTION…]
 
@@ -8,16 +8,18 @@ FOLDER holds mixnet_l_forward.py.gz and mixnet_l_backward.py.gz, modules that In
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from kinetoscope.bench.kernels import ncu
 from kinetoscope.bench.measure import results, statistics
-from kinetoscope.bench.worker import Request, Result, ask, environment
+from kinetoscope.bench.request import Request, Result, ask, environment
 
 HERE = Path(__file__).parent
 # Kernels of mixnet_l over the whole range of durations in the model: 550 µs to 1 µs.
@@ -69,9 +71,7 @@ def compare_with_ncu(data: Path, out: Path, seconds: float) -> None:
     )
     empty = empty_kernel()
     print(f"\nan empty kernel here: {empty:.0f} ns")
-    print(
-        "cold and hot median, Nsight Compute's duration (µs), the gap, the gap without an empty kernel's, reference"
-    )
+    print("cold, hot and Nsight Compute's median (µs), the gap, the gap without an empty kernel's, reference")
     for source, result in rows:
         results.save(out, f"kernels_{source}", result)
         seen = {row.name: row for row in result.ncu}
@@ -81,15 +81,17 @@ def compare_with_ncu(data: Path, out: Path, seconds: float) -> None:
             if kernel.error:
                 print("ERROR", kernel.name, kernel.error[:200])
                 continue
-            cold, hot = kernel.timing("cold"), kernel.timing("hot")
+            cold, hot = kernel.cold, kernel.hot
             assert cold is not None
             assert hot is not None
             row = seen.get(kernel.name)
             there = row.duration_ns if row else float("nan")
+            medians = f"{cold.median_ns / 1e3:8.2f} {hot.median_ns / 1e3:8.2f} {there / 1e3:8.2f}"
             print(
-                f"{kernel.name[:12]}…{kernel.name[-42:]:42} {cold.median_ns / 1e3:8.2f} {hot.median_ns / 1e3:8.2f}"
-                f" {there / 1e3:8.2f} {(cold.median_ns / there - 1) * 100:+6.1f}%"
-                f" {(cold.median_ns / (there - offset) - 1) * 100:+6.1f}% n={cold.n:4d} {kernel.sessions['cold'].stopped}"
+                f"{kernel.name[:12]}…{kernel.name[-42:]:42} {medians}"
+                f" {(cold.median_ns / there - 1) * 100:+6.1f}%"
+                f" {(cold.median_ns / (there - offset) - 1) * 100:+6.1f}% n={cold.n:4d}"
+                f" {kernel.measured['cold'].stopped}"
                 f" {kernel.reference.text if kernel.reference else ''} {kernel.notes}"
             )
 
@@ -97,11 +99,11 @@ def compare_with_ncu(data: Path, out: Path, seconds: float) -> None:
 def empty_kernel() -> float:
     """Our own duration of a kernel that does nothing, in ns."""
     from kinetoscope.bench import torch_names
-    from kinetoscope.bench.measure.device import bench
+    from kinetoscope.bench.measure.device import bench_for
     from kinetoscope.bench.measure.harness import measure
 
-    bed = bench("cuda")
-    return measure({"empty": torch_names.empty_kernel()}, timer=bed.timer, mode="cold")["empty"].median_ns
+    timer = bench_for("cuda").timer
+    return measure({"empty": torch_names.empty_kernel()}, timer=timer, mode="cold")["empty"].median_ns
 
 
 def llama_modules(out: Path) -> Path:
@@ -145,19 +147,18 @@ def spread(data: Path, out: Path, seconds: float) -> None:
     results.save(out, "spread", found)
     print("\nmedian of five processes (µs), spread (max/min − 1)")
     for name, medians in found.items():
-        print(
-            f"{name[:70]:70} {statistics.median(medians) / 1e3:8.2f} {(max(medians) / min(medians) - 1) * 100:6.2f} %"
-        )
+        spread = (max(medians) / min(medians) - 1) * 100
+        print(f"{name[:70]:70} {statistics.median(medians) / 1e3:8.2f} {spread:6.2f} %")
 
 
-def aa(out: Path, sessions: int) -> None:
-    """Identical kernels, and one that is 3 % slower, in many sessions."""
+def aa(out: Path, measurements: int) -> None:
+    """Identical kernels, and one that is 3 % slower, measured many times."""
     import torch
 
-    from kinetoscope.bench.measure.device import bench
+    from kinetoscope.bench.measure.device import bench_for
     from kinetoscope.bench.measure.harness import measure
 
-    bed = bench("cuda")
+    timer = bench_for("cuda").timer
     x = torch.randn(100, 1 << 18, device="cuda")
     same = torch.randn(100, 1 << 18, device="cuda")
     more = torch.randn(103, 1 << 18, device="cuda")
@@ -167,20 +168,15 @@ def aa(out: Path, sessions: int) -> None:
         "same": lambda: torch.sin(same, out=outs[1]),
         "planted": lambda: torch.sin(more, out=outs[2]),
     }
-    told: dict[str, int] = {}
     kept: list[results.Comparison] = []
-    for seed in range(sessions):
-        session = measure(
-            calls, timer=bed.timer, mode="cold", base="a", seconds=1.0, warmup_seconds=0.05, seed=seed
+    for seed in range(measurements):
+        measured = measure(
+            calls, timer=timer, mode="cold", base="a", seconds=1.0, warmup_seconds=0.05, seed=seed
         )
-        for comparison in session.comparisons:
-            kept.append(comparison)
-            told[f"{comparison.name}: {comparison.verdict}"] = (
-                told.get(f"{comparison.name}: {comparison.verdict}", 0) + 1
-            )
+        kept += measured.comparisons
     results.save(out, "aa", kept)
-    print(f"\nA/A and a planted 3 %, {sessions} sessions of the device's activity records, cold")
-    for line, count in sorted(told.items()):
+    print(f"\nA/A and a planted 3 %, {measurements} times, from the device's activity records, cold")
+    for line, count in sorted(Counter(f"{c.name}: {c.verdict}" for c in kept).items()):
         print(f"{line:30} {count}")
 
 
@@ -188,7 +184,7 @@ def timers(out: Path) -> None:
     """The same short and long kernel by every timer."""
     import torch
 
-    from kinetoscope.bench.measure.device import bench
+    from kinetoscope.bench.measure.device import bench_for
     from kinetoscope.bench.measure.harness import measure
 
     print("\nthe same kernel by every timer (µs, hot)")
@@ -197,14 +193,13 @@ def timers(out: Path) -> None:
         y = torch.empty_like(x)
         line = []
         for name in ("activity", "events", "graph"):
-            bed = bench("cuda", name)
-            session = measure({"sin": lambda: torch.sin(x, out=y)}, timer=bed.timer, seconds=1.0)  # noqa: B023
-            line.append(
-                f"{name} {session['sin'].median_ns / 1e3:8.2f} (n={session.rounds}, {session.stopped})"
-            )
+            call = functools.partial(torch.sin, x, out=y)
+            measured = measure({"sin": call}, timer=bench_for("cuda", name).timer, seconds=1.0)
+            median_us = measured["sin"].median_ns / 1e3
+            line.append(f"{name} {median_us:8.2f} (n={measured.rounds}, {measured.stopped})")
         print(f"{elements:9} ", "  ".join(line))
-        if session.clocks:
-            print(session.clocks[-1])
+        if measured.clocks:
+            print(measured.clocks[-1])
 
 
 def autotune(data: Path, out: Path, names: tuple[str, ...], seconds: float) -> None:
@@ -226,16 +221,14 @@ def autotune(data: Path, out: Path, names: tuple[str, ...], seconds: float) -> N
             f"\n{tuned.name[:90]}: {len(tuned.trials)} tried, {len(usable)} usable, x{tuned.launches_per_run}"
         )
         for trial in sorted(usable, key=lambda t: t.median_ns or 0)[:4]:
-            print(
-                f"   {(trial.median_ns or 0) / 1e3:8.2f} µs {trial.configuration} {trial.origin} {trial.registers} regs"
-            )
+            time_us = (trial.median_ns or 0) / 1e3
+            print(f"   {time_us:8.2f} µs {trial.configuration} {trial.origin} {trial.registers} regs")
         for trial in [t for t in tuned.trials if t.error][:2]:
             print("   ", trial.configuration, (trial.error or "")[:120])
         if tuned.comparison:
             c = tuned.comparison
-            print(
-                f"   {tuned.default} → {tuned.winner}: {c.ratio:.3f} [{c.low:.3f}, {c.high:.3f}] {c.verdict} floor {c.noise_floor:.4f}"
-            )
+            ratio = f"{c.ratio:.3f} [{c.low:.3f}, {c.high:.3f}]"
+            print(f"   {tuned.default} → {tuned.winner}: {ratio} {c.verdict} floor {c.noise_floor:.4f}")
     print(result.applied)
     for module in result.modules:
         print(
@@ -294,7 +287,7 @@ def tune(out: Path) -> None:
 def tune_llama(out: Path) -> None:
     """A program that compiles by itself, unedited, in processes of its own."""
     from kinetoscope.bench.tune import settings
-    from kinetoscope.bench.tune.programs import tune_program
+    from kinetoscope.bench.tune.program import tune_program
 
     found = tune_program(
         settings.grid(["default", "max-autotune-no-cudagraphs"]),
@@ -308,7 +301,8 @@ def tune_llama(out: Path) -> None:
     for row in found.rows:
         print(f"   {row.label:28} {row.rounds_s} ratio {row.ratio} [{row.low}, {row.high}] {row.verdict}")
         print(
-            f"      compile {row.compile_s} s, breaks even {row.break_even_steps}, differs by {row.output_difference}, {row.error}"
+            f"      compile {row.compile_s} s, breaks even {row.break_even_steps}, "
+            f"differs by {row.output_difference}, {row.error}"
         )
 
 

@@ -2,7 +2,8 @@
 
     PYTHONPATH=src python tests/gpu/prove_capture.py OUT
 
-writes each recording to OUT/recordings as a .tar.gz and a table to stdout and OUT/table.txt. About three minutes.
+writes each recording to OUT/recordings as a .tar.gz and a table to stdout and OUT/table.txt. About three
+minutes.
 """
 
 from __future__ import annotations
@@ -58,13 +59,15 @@ def record(name: str, out: Path) -> str:
     marks = sum(event.get("cat") == "user_annotation" and "ProfilerStep" in event["name"] for event in events)
     mean = [f"{1e3 * sum(s) / len(s):9.3f}" if s else "        -" for s in (plain, under)]
     return (
-        f"{name:<26} status {done.returncode}  {steps.get('found_by', 'whole'):<9} steps {len(under):>2} marks {marks:>2} "
-        f"kernels {kernels:>6} ms/step {mean[0]} profiled {mean[1]}  {seconds:5.1f} s"
+        f"{name:<26} status {done.returncode}  {steps.get('found_by', 'whole'):<9} "
+        f"steps {len(under):>2} marks {marks:>2} kernels {kernels:>6} "
+        f"ms/step {mean[0]} profiled {mean[1]}  {seconds:5.1f} s"
     )
 
 
 def price(out: Path) -> list[str]:
-    """In one process, alternating: steps with nothing, with torch.profiler, with ours; and waiting against nothing."""
+    """In one process, alternating: steps with nothing, with torch.profiler, with ours; and waiting against
+    nothing."""
     sys.path.insert(0, str(ROOT / "examples"))
     import llama
     import matmul_add
@@ -183,8 +186,9 @@ def price(out: Path) -> list[str]:
                 session.sources.resume()
         slower = median(b / a - 1 for a, b in zip(plain_s, waiting_s, strict=True))
         lines.append(
-            f"waiting, {name:<15} {1e6 * median(plain_s):9.2f} us a step, waiting {1e6 * median(waiting_s):9.2f} us: "
-            f"{100 * slower:+.2f} % (median of 11 pairs of {count} steps; "
+            f"waiting, {name:<15} {1e6 * median(plain_s):9.2f} us a step, "
+            f"waiting {1e6 * median(waiting_s):9.2f} us: {100 * slower:+.2f} % "
+            f"(median of 11 pairs of {count} steps; "
             f"plain spread {100 * (max(plain_s) / min(plain_s) - 1):.1f} %; before any recording "
             f"{1e6 * before:.2f} us; {session.recorder.leader[0]}, {session.recorder.phase})"
         )

@@ -1,9 +1,9 @@
-"""What lies between our cold time and Nsight Compute's, and what moves a kernel's median from process to process.
+"""What lies between our cold time and Nsight Compute's, and what moves a median from process to process.
 
     PYTHONPATH=src python tests/gpu/prove_cold.py --data FOLDER --out FOLDER [SECTION…]
 
-FOLDER holds mixnet_l_forward.py.gz and mixnet_l_backward.py.gz. Kernels are those of prove_bench.py, the ten of a
-Llama training step, and an empty one.
+FOLDER holds mixnet_l_forward.py.gz and mixnet_l_backward.py.gz. Kernels are those of prove_bench.py, the ten
+of a Llama training step, and an empty one.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from prove_bench import MIXNET, llama_modules
 
 from kinetoscope.bench.kernels import ncu, replica
-from kinetoscope.bench.kernels import timing as kernels
+from kinetoscope.bench.kernels import subjects as kernels
 from kinetoscope.bench.measure.cuda_timers import ActivityTimer, device_flush, record
-from kinetoscope.bench.worker import environment
+from kinetoscope.bench.request import environment
 
 METRICS = (
     "gpu__time_duration.sum",
@@ -58,7 +57,7 @@ def built(subject: kernels.Subject, sets: int) -> list[Call]:
 
 
 def instruction_flush() -> Call:
-    """Many kernels of many instructions on every SM: what they leave in instruction and constant caches is theirs."""
+    """Many kernels of many instructions on every SM: they fill the instruction and constant caches."""
     import torch
 
     x = torch.rand(132 * 2048, device="cuda") + 0.5
@@ -137,7 +136,7 @@ def methods(data: Path, llama: Path, out: Path) -> dict[str, dict[str, float]]:
     for subject in chosen:
         todo.append((subject.kernel.name, [], subject.bytes))
     for (name, calls, moved), subject in zip(todo, [None, *chosen], strict=True):
-        ready = calls if subject is None else built(subject, replica.sets(subject.bytes))
+        ready = calls if subject is None else built(subject, replica.sets(subject.bytes, "cuda"))
         for call in ready:
             call()
         samples: dict[str, list[float]] = {way: [] for way in ways}
@@ -232,14 +231,16 @@ def against_ncu(data: Path, out: Path) -> None:
         print(f"{name[:14]}…{name[-25:]:25}", *(f"{cell:10.2f}" for cell in cells))
     for control, table in counters.items():
         print(
-            f"\nncu, cache control {control}: duration µs, cycles elapsed, active, SM MHz, DRAM MHz, read MB, written MB; bytes MB"
+            f"\nncu, cache control {control}: duration µs, cycles elapsed, active, SM MHz, DRAM MHz, "
+            "read MB, written MB; bytes MB"
         )
         for name in names:
             row = table.get(name)
             if row:
                 d, e, a, s, m, r, w = (row[metric] for metric in METRICS)
                 print(
-                    f"{name[:14]}…{name[-25:]:25} {d / 1e3:9.2f} {e:9.0f} {a:9.0f} {s / 1e6:6.0f} {m / 1e6:6.0f} {r / 1e6:8.1f} {w / 1e6:8.1f} {rows[name]['bytes'] / 1e6:8.1f}"
+                    f"{name[:14]}…{name[-25:]:25} {d / 1e3:9.2f} {e:9.0f} {a:9.0f} {s / 1e6:6.0f} "
+                    f"{m / 1e6:6.0f} {r / 1e6:8.1f} {w / 1e6:8.1f} {rows[name]['bytes'] / 1e6:8.1f}"
                 )
 
 
@@ -251,13 +252,13 @@ def one_process(data: Path) -> None:
     import torch
 
     timer = ActivityTimer()
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, list[list[float]]]] = {}
     for direction in MIXNET:
         every, _ = kernels.find(data / f"mixnet_l_{direction}.py.gz")
         for subject in every:
             if subject.kernel.name not in SPREAD:
                 continue
-            row: dict[str, Any] = {}
+            row: dict[str, list[list[float]]] = {}
             for sets in (4, 16):
                 calls = built(subject, sets)
                 for call in calls:

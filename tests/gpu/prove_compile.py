@@ -2,9 +2,10 @@
 
     PYTHONPATH=src python tests/gpu/prove_compile.py OUT [NAME…]
 
-The article's attention (dim 4096, 1 × 1024 tokens) under the four modes, trained, broken, recompiled and refused; a
-function that no CUDA graph can hold; breaks with launches of their own; a kernel that spills; torch's own backends.
-Writes each recording (those named, or all) to OUT/recordings as a .tar.gz. About three minutes.
+The article's attention (dim 4096, 1 × 1024 tokens) under the four modes, trained, broken, recompiled and
+refused; a function that no CUDA graph can hold; breaks with launches of their own; a kernel that spills;
+torch's own backends. Writes each recording (those named, or all) to OUT/recordings as a .tar.gz. About three
+minutes.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python tests/gpu/prove_everyday.py OUT [NAME…] [--plain N]
 
-Each program of ``everyday/`` times itself and prints ``step_ms``. It runs plain first and last and recorded in
-between; a table of both comes last, the reports go to OUT. On a CUDA device, about eight minutes for all.
+Each program of ``everyday/`` times itself and prints ``step_ms``. It runs plain first and last and recorded
+in between; a table of both comes last, the reports go to OUT. On a CUDA device, about eight minutes for all.
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ def step_ms(text: str) -> float | None:
 
 def table(rows: list[dict[str, Any]]) -> None:
     print(
-        f"\n{'program':16}{'plain ms':>18}{'said ms':>9}{'ratio':>7}{'busy':>7}{'rec. busy':>10}{'plain s':>8}{'run s':>7}  first finding"
+        f"\n{'program':16}{'plain ms':>18}{'said ms':>9}{'ratio':>7}{'busy':>7}{'rec. busy':>10}"
+        f"{'plain s':>8}{'run s':>7}  first finding"
     )
     for row in rows:
         plains = [ms for ms in row["plain_ms"] if ms]
@@ -132,8 +133,10 @@ def table(rows: list[dict[str, Any]]) -> None:
         recorded = max((device["busy_fraction"] for device in row.get("devices", [])), default=None)
         first = (row.get("findings") or [{}])[0]
         print(
-            f"{row['name']:16}{', '.join(f'{ms:.2f}' for ms in plains):>18}{figure(said and said / 1e3, 9, 3)}{figure(ratio, 7, 3)}"
-            f"{figure(busy, 7, 3)}{figure(recorded, 10, 3)}{figure(min(row['plain_s']), 8, 1)}{figure(row.get('run_s'), 7, 1)}  "
+            f"{row['name']:16}{', '.join(f'{ms:.2f}' for ms in plains):>18}"
+            f"{figure(said and said / 1e3, 9, 3)}{figure(ratio, 7, 3)}"
+            f"{figure(busy, 7, 3)}{figure(recorded, 10, 3)}"
+            f"{figure(min(row['plain_s']), 8, 1)}{figure(row.get('run_s'), 7, 1)}  "
             f"{first.get('rule', '')} {figure(first.get('saving_us'), 8, 0)} µs"
         )
 

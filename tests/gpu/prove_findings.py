@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python tests/gpu/prove_findings.py --out FOLDER [--llama] [--mixnet MODULE] [CASE…]
 
-CASE is one of tests/gpu/programs/advised.py; --llama trains examples/llama.py; MODULE is a generated module of a
-graph whose kernels are tuned, applied and replayed.
+CASE is one of tests/gpu/programs/advised.py; --llama trains examples/llama.py; MODULE is a generated module
+of a graph whose kernels are tuned, applied and replayed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def prove(name: str, program: list[str], out: Path, most: int = 2) -> list[tuple
 
 def show(rows: list[tuple[str, dict[str, Any]]]) -> None:
     print(
-        f"\n{'program':10} {'finding':22} {'predicted':>11} {'measured':>11} {'interval':>24} {'ratio':>6}  verdict"
+        f"\n{'program':10} {'finding':22} {'predicted':>11} {'measured':>11} {'interval':>24} {'ratio':>6}"
+        "  verdict"
     )
     for name, f in rows:
         if f["measured_verdict"] is None:

@@ -16,7 +16,8 @@ from pathlib import Path
 from prove_bench import llama_modules
 
 from kinetoscope.bench.kernels import replica
-from kinetoscope.bench.kernels import timing as kernels
+from kinetoscope.bench.kernels import subjects as kernels
+from kinetoscope.bench.kernels.check import check
 
 PROCESSES = 8
 
@@ -30,7 +31,7 @@ def share(paths: list[Path], number: int, out: Path) -> None:
             made = replica.arguments(subject.arguments, "cuda", 0, subject.facts.index_bound)
             built.bind(made)()
             del made
-            found = kernels.compare(subject, built, "cuda")
+            found = check(subject, built, "cuda")
             row = {
                 "status": found.status,
                 "text": found.text,

@@ -1,4 +1,5 @@
-"""The cases that a live compile log must tell: attention with its backward, a recompilation, a break, an error."""
+"""The cases that a live compile log must tell: attention with its backward, a recompilation, a break, an
+error."""
 
 import contextlib
 import sys

@@ -15,9 +15,9 @@ torch = pytest.importorskip("torch")
 
 from torch.nn import functional  # noqa: E402
 
-from kinetoscope.bench.kernels import generated, replica  # noqa: E402
-from kinetoscope.bench.kernels import timing as kernels  # noqa: E402
-from kinetoscope.bench.kernels.timing import Subject  # noqa: E402
+from kinetoscope.bench.kernels import generated, replica, subjects  # noqa: E402
+from kinetoscope.bench.kernels.check import check  # noqa: E402
+from kinetoscope.bench.kernels.subjects import Subject  # noqa: E402
 from kinetoscope.bench.reference import agreement  # noqa: E402
 from kinetoscope.bench.reference.agreement import Agreement, measure_gap  # noqa: E402
 
@@ -57,15 +57,15 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
             out = torch.compile(function, dynamic=False)(*given)
             if backward:
                 out.float().sum().backward()
-        subjects, problems = kernels.find(tmp_path)
+        found, problems = subjects.find(tmp_path)
         assert not problems
-        return subjects
+        return found
 
     return compile_and_find
 
 
 def judged(subject: Subject) -> Agreement:
-    return kernels.compare(subject, replica.Replica(subject.kernel), "cpu")
+    return check(subject, replica.Replica(subject.kernel), "cpu")
 
 
 NORM = torch.nn.LayerNorm(64)
@@ -174,7 +174,8 @@ def test_a_kernel_without_a_fragment_is_not_checked(compiled: Callable[..., list
 def test_a_fragment_calls_nothing_but_operators() -> None:
     comment = """# Graph fragment:
 #   %x : Tensor "f32[3][1]cpu" = PlaceHolder[target=x]
-#   %y : Tensor "f32[3][1]cpu"[num_users=1] = call_function[target=operator.attrgetter](args = (%x,), kwargs = {})
+#   %y : Tensor "f32[3][1]cpu"[num_users=1] = \
+call_function[target=operator.attrgetter](args = (%x,), kwargs = {})
 #   return %y"""
     x = torch.ones(3)
     found = agreement.check(comment, ("in_ptr0", "out_ptr0"), ["out_ptr0"], [x, x], [x, x], "cpu")
@@ -219,11 +220,17 @@ SQUARES = """# Graph fragment:
 #   %x : Tensor "f32[6, 4][4, 1]cpu" = PlaceHolder[target=x]
 #   %getitem_1 : Tensor "f32[1, 4][4, 1]cpu" = PlaceHolder[target=getitem_1]
 #   %buf2 : Tensor "f32[1, 4][4, 1]cpu" = PlaceHolder[target=buf2]
-#   %var_mean : [num_users=2] = call_function[target=torch.ops.aten.var_mean.correction](args = (%x, [0]), kwargs = {correction: 0, keepdim: True})
-#   %add : Tensor "f32[1, 4][4, 1]cpu"[num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%getitem, 1e-05), kwargs = {})
-#   %rsqrt : Tensor "f32[1, 4][4, 1]cpu"[num_users=1] = call_function[target=torch.ops.aten.rsqrt.default](args = (%add,), kwargs = {})
-#   %sub : Tensor "f32[6, 4][4, 1]cpu"[num_users=1] = call_function[target=torch.ops.aten.sub.Tensor](args = (%x, %getitem_1), kwargs = {})
-#   %mul : Tensor "f32[6, 4][4, 1]cpu"[num_users=1] = call_function[target=torch.ops.aten.mul.Tensor](args = (%sub, %rsqrt), kwargs = {})
+#   %var_mean : [num_users=2] = \
+call_function[target=torch.ops.aten.var_mean.correction](args = (%x, [0]), kwargs = {correction: 0, \
+keepdim: True})
+#   %add : Tensor "f32[1, 4][4, 1]cpu"[num_users=1] = \
+call_function[target=torch.ops.aten.add.Tensor](args = (%getitem, 1e-05), kwargs = {})
+#   %rsqrt : Tensor "f32[1, 4][4, 1]cpu"[num_users=1] = \
+call_function[target=torch.ops.aten.rsqrt.default](args = (%add,), kwargs = {})
+#   %sub : Tensor "f32[6, 4][4, 1]cpu"[num_users=1] = \
+call_function[target=torch.ops.aten.sub.Tensor](args = (%x, %getitem_1), kwargs = {})
+#   %mul : Tensor "f32[6, 4][4, 1]cpu"[num_users=1] = \
+call_function[target=torch.ops.aten.mul.Tensor](args = (%sub, %rsqrt), kwargs = {})
 #   return %mul"""
 
 
@@ -240,8 +247,8 @@ def test_a_variance_may_come_as_a_sum_of_squares_and_a_guess_convicts_nobody() -
 
 def test_two_steps_of_a_sum_and_of_a_variance() -> None:
     x = torch.randn(8, 5, 3)
-    node = "[num_users=1] = call_function[target=torch.ops.aten.sum.dim_IntList](args = (%x, [0, 1]), kwargs = {})"
-    total = f'#   %sum_1 : Tensor "f32[3][1]cpu"{node}'
+    call = "call_function[target=torch.ops.aten.sum.dim_IntList](args = (%x, [0, 1]), kwargs = {})"
+    total = f'#   %sum_1 : Tensor "f32[3][1]cpu"[num_users=1] = {call}'
     whole = '#   %x : Tensor "f32[8, 5, 3][15, 3, 1]cpu" = PlaceHolder[target=x]'
     first = f"# Graph fragment:\n{whole}\n{total}\n#   return %buf5"
     partial = x.sum(0).t().contiguous()

@@ -44,8 +44,8 @@ def test_names_are_shown_not_obeyed(tmp_path):
     events = [
         {"ph": "X", "cat": "user_annotation", "name": f"{evil} step", "pid": 1, "tid": 1, "ts": 0, "dur": 50},
         {
-            "ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 1, "dur": 2,
-            "args": {"correlation": 1},
+            "ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1,
+            "ts": 1, "dur": 2, "args": {"correlation": 1},
         },
         {
             "ph": "X", "cat": "kernel", "name": evil, "pid": 0, "tid": 7, "ts": 5, "dur": 3,

@@ -27,7 +27,8 @@ def perfetto_ns(microseconds):
 
 
 def overlapping_trace(folder):
-    """Slices that no viewer can show on one lane: two kernels of one stream at once, host events that cross."""
+    """Slices that no viewer can show on one lane: two kernels of one stream at once, host events that
+    cross."""
 
     def event(category, name, ts, dur, lane, **arguments):
         return {

@@ -1,14 +1,15 @@
-"""The compile log of this machine's torch, on the CPU: by `run`, by `with kinetoscope.profile()`, by TORCH_TRACE.
+"""The compile log of this machine's torch, on the CPU: by `run`, by `with kinetoscope.profile()`, by
+TORCH_TRACE.
 
-KINETOSCOPE_OTHER_PYTHONS names interpreters with other versions of torch (and msgspec), as PATH names folders; theirs
-are recorded too, read here, where `-m slow` or `-m ""` asks for it:
+KINETOSCOPE_OTHER_PYTHONS names interpreters with other versions of torch (and msgspec), as PATH names
+folders; theirs are recorded too, read here, where `-m slow` or `-m ""` asks for it:
 
-    KINETOSCOPE_OTHER_PYTHONS=/envs/torch29/bin/python:/envs/torch215/bin/python pytest -m "" tests/integration/test_compile_live.py
+    KINETOSCOPE_OTHER_PYTHONS=/envs/torch29/bin/python:/envs/torch215/bin/python \\
+        pytest -m "" tests/integration/test_compile_live.py
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -19,9 +20,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kinetoscope.compilation.log.sources import load
 from kinetoscope.compilation.model import Compilation
-from kinetoscope.report.collect.compilation import as_document
+from kinetoscope.compilation.sources import load
+from kinetoscope.report.document import compilation as document
 
 pytest.importorskip("torch")
 PROGRAM = Path(__file__).parent / "compile_cases.py"
@@ -151,12 +152,11 @@ def test_a_recording_has_fusion_and_the_report_the_compilation(
         pytest.skip("TORCH_TRACE alone holds no fusion")
     inductor = [g for g in compilation.graphs if g.kernels]
     assert all(g.fusion and g.fusion.rounds for g in inductor)
-    document: dict[str, Any] = json.loads(
-        subprocess.run(
-            [sys.executable, "-m", "kinetoscope", "graphs", str(recorded), "--json"],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            check=True,
-        ).stdout
-    )
-    assert document["compilation"]["frames"] == msgspec.to_builtins(list(as_document(compilation).frames))
+    printed = subprocess.run(
+        [sys.executable, "-m", "kinetoscope", "graphs", str(recorded), "--json"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        check=True,
+    ).stdout
+    read = msgspec.json.decode(printed, type=dict[str, document.Compilation])
+    assert read["compilation"].frames == compilation.frames

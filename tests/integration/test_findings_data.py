@@ -1,4 +1,4 @@
-"""What the founding documents' cases give, and that every alarm on the shared recordings has been looked at."""
+"""What the founding documents' cases give, and that every alarm on the shared recordings was looked at."""
 
 from __future__ import annotations
 

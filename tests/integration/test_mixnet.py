@@ -51,7 +51,8 @@ def parse(path: Path) -> Printed:
 
 @pytest.fixture(scope="module")
 def backward(shared_data: Path) -> tuple[Run, Printed]:
-    """The trace that ``python mixnet_l_backward.py -p`` wrote, a hundred runs, and what it printed of them."""
+    """The trace that ``python mixnet_l_backward.py -p`` wrote, a hundred runs, and what it printed of
+    them."""
     return (
         load(shared_data / "h200" / "mixnet_l_backward_module.json.gz"),
         parse(shared_data / "inductor" / "mixnet_l_backward.profile.txt"),
@@ -69,7 +70,8 @@ def test_tritons_categories_agree_with_the_printed_profile(backward: tuple[Run, 
 
 def test_every_printed_kernel_has_our_time_and_launches(backward: tuple[Run, Printed]) -> None:
     profile, printed = backward
-    # The profile cuts names, and kernels that differ only further on stand there as equal rows: compare them sorted.
+    # The profile cuts names, and kernels that differ only further on stand there as equal rows: compare them
+    # sorted.
     ours: dict[str, list[tuple[float, int]]] = {}
     for name, time_ns, launches in (
         kernels(profile).select(pl.col("kernel").cast(pl.String), "device_time_ns", "launches").iter_rows()

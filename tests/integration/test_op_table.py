@@ -79,7 +79,8 @@ def wanted(row: dict[str, str]) -> dict[str, Printed]:
 
 
 def counted_again(trace: Trace) -> dict[str, int]:
-    """What torch adds, by row: for every overhead event, the device time of the op that it interrupted, once more.
+    """What torch adds, by row: for every overhead event, the device time of the op that it interrupted, once
+    more.
 
     An overhead event has the op's id in torch's table, so the op's kernels are hung below it as well.
     """
@@ -112,7 +113,8 @@ def is_match(row: dict[str, str], ours: dict[str, Any], again: dict[str, int]) -
         return False
     expected = {key: float(ours[key]) for key in wanted(row)}
     if ours["kind"] == "device annotation":
-        # Kineto writes an annotation's range on the device 2 ns wider than it hands it to torch (and 1 ns earlier).
+        # Kineto writes an annotation's range on the device 2 ns wider than it hands it to torch (and 1 ns
+        # earlier).
         for key in ("device_self_ns", "device_total_ns"):
             expected[key] -= 2 * ours["calls"]
     elif "device_total_ns" in expected and ours["kind"] not in ("kernel", "memcpy", "memset"):

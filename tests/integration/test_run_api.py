@@ -79,9 +79,10 @@ def test_nothing_of_ours_is_left_behind(programs: Programs):
         from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
         import torch.autograd.profiler as profilers, torch._dynamo.eval_frame as frames
         def state():
+            profile, range = vars(profilers.profile), vars(torch.profiler.record_function)
             return (vars(torch.nn.Module)["__call__"], dict(hooks), frames._callback_from_stance, os._exit,
-                    vars(profilers.profile)["__exit__"], vars(profilers.profile)["export_chrome_trace"],
-                    vars(torch.profiler.record_function)["__enter__"], signal.getsignal(signal.SIGTERM), list(sys.meta_path))
+                    profile["__exit__"], profile["export_chrome_trace"], range["__enter__"],
+                    signal.getsignal(signal.SIGTERM), list(sys.meta_path))
         before = state()
         with kinetoscope.profile():
             model = torch.nn.Linear(4, 4)

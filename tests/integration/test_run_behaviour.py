@@ -32,7 +32,8 @@ def test_what_a_program_sees_of_itself_is_what_it_sees_without_us(programs: Prog
         import torch
         import beside
         print(sys.argv, __name__, __file__, sys.path, beside.NAME, seen)
-        print(sys.flags, sys.orig_argv[1:], "sitecustomize" in sys.modules and sys.modules["sitecustomize"].__file__)
+        customized = sys.modules.get("sitecustomize")
+        print(sys.flags, sys.orig_argv[1:], customized and customized.__file__)
         print([t.name for t in threading.enumerate()], sys.excepthook is sys.__excepthook__)
         print(sorted(vars(sys.modules["__main__"])))
         print(torch.nn.Module.__call__, sys.stdin.read())
@@ -171,7 +172,8 @@ def test_children_are_as_without_us(programs: Programs):
         def work(queue):
             import torch
             from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
-            queue.put((sorted(n for n in os.environ if "KINETO" in n), len(hooks), type(vars(torch.nn.Module)["__call__"]).__name__))
+            names = sorted(n for n in os.environ if "KINETO" in n)
+            queue.put((names, len(hooks), type(vars(torch.nn.Module)["__call__"]).__name__))
         if __name__ == "__main__":
             import torch
             for method in ("fork", "spawn"):
@@ -182,7 +184,8 @@ def test_children_are_as_without_us(programs: Programs):
                 print(method, queue.get()[1:])
                 process.join()
                 print(process.exitcode)
-            code = "import torch, os; print(sorted(n for n in os.environ if n.startswith('KINETOSCOPE')), os.environ.get('PYTHONPATH'))"
+            names = "sorted(n for n in os.environ if n.startswith('KINETOSCOPE'))"
+            code = f"import torch, os; print({names}, os.environ.get('PYTHONPATH'))"
             print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout)
             pid = os.fork()
             if pid == 0:
@@ -222,7 +225,8 @@ def test_a_program_that_profiles_itself_gets_its_own_result(programs: Programs):
         from torch.profiler import ProfilerActivity, profile, schedule
         def ready(p):
             p.export_chrome_trace("mine.json")
-        with profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=1, warmup=1, active=3), on_trace_ready=ready) as p:
+        steps = schedule(wait=1, warmup=1, active=3)
+        with profile(activities=[ProfilerActivity.CPU], schedule=steps, on_trace_ready=ready) as p:
             for _ in range(6):
                 torch.ones(8, 8) @ torch.ones(8, 8)
                 p.step()

@@ -1,4 +1,4 @@
-"""`kinetoscope run --kernel-inputs` around real programs; Triton's launcher is a stand-in that they bring along."""
+"""`kinetoscope run --kernel-inputs` around real programs, with a stand-in for Triton's launcher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ class JITFunction:
     def __init__(self, fn):
         self.fn, self.__name__, self.__module__ = fn, fn.__name__, fn.__module__
         self.arg_names = ["x", "n"]
-        self.params = [types.SimpleNamespace(name=n, is_constexpr=False, has_default=False) for n in ("x", "n")]
+        plain = {"is_constexpr": False, "has_default": False}
+        self.params = [types.SimpleNamespace(name=n, **plain) for n in ("x", "n")]
         self.seen = 0
     def run(self, *arguments, grid, warmup, **named):
         self.seen += 1

@@ -176,8 +176,11 @@ def test_a_run_in_each_rank_makes_one_recording(programs: Programs):
 
 
 def ended(launch) -> list:
-    """The runs until one ends by itself. On a busy machine gloo aborts a process now and then as it ends, after all its
-    work, with us or without: 2 of 22 plain runs of this program (torch 2.13)."""
+    """The runs until one ends by itself.
+
+    On a busy machine gloo aborts a process now and then as it ends, after all its work, with us or without: 2
+    of 22 plain runs of this program (torch 2.13).
+    """
     runs = [launch()]
     while "terminate called without an active exception" in runs[-1].err and len(runs) < 4:
         runs.append(launch())
@@ -223,7 +226,8 @@ def test_what_compiles_is_what_compiles_without_us(programs: Programs):
         for _ in range(60):
             in_place(compiled(torch.ones(2, 8))).sum().backward()
             step()
-        print({k: dict(v) for k, v in counters.items() if k in ("stats", "frames", "graph_break", "recompiles")})
+        groups = ("stats", "frames", "graph_break", "recompiles")
+        print({k: dict(v) for k, v in counters.items() if k in groups})
         """
     )
     plain, run = programs.plain(str(script)), programs.record(str(script))

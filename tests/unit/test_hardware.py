@@ -116,7 +116,8 @@ def test_rows_are_plausible(row: DeviceSpec) -> None:
     assert row.peaks.get("bf16", row.peaks["fp16"]) == row.peaks["fp16"]
     assert 0.25e12 <= row.bandwidth <= 8e12
     assert 16 * GB <= row.memory <= 288 * GB
-    # Dense, not sparse: on every one of these a 16-bit product takes 20 to 600 operations per byte of bandwidth.
+    # Dense, not sparse: on every one of these a 16-bit product takes 20 to 600 operations per byte of
+    # bandwidth.
     assert 20 <= row.peaks["fp16"] / row.bandwidth <= 600
 
 

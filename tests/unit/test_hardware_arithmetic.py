@@ -1,5 +1,6 @@
-"""The device table against what the chips are made of: operations a clock × multiprocessors × clock, and the memory's
-width × data rate. Written apart from the table, from the architectures' white papers and the boards' clocks."""
+"""The device table against what the chips are made of: operations a clock × multiprocessors × clock, and the
+memory's width × data rate. Written apart from the table, from the architectures' white papers and the boards'
+clocks."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from kinetoscope.hardware.table import DEVICES
 VOLTA = {"fp64": 64, "fp32": 128, "fp16": 1024}
 TURING = {"fp64": 4, "fp32": 128, "fp16": 1024, "int8": 2048}
 AMPERE = {"fp64": 128, "fp32": 128, "tf32": 1024, "fp16": 2048, "int8": 4096}
-# Workstation and data-center boards of the graphics chips; GeForce's tensor cores accumulate in fp32 at half the rate.
+# Workstation and data-center boards of the graphics chips; GeForce's tensor cores accumulate in fp32 at half
+# the rate.
 GA102 = {"fp64": 4, "fp32": 256, "tf32": 512, "fp16": 1024, "int8": 2048}
 GA102_GEFORCE = {"fp64": 4, "fp32": 256, "tf32": 256, "fp16": 512, "int8": 2048}
 GA102_AWS = {"fp64": 4, "fp32": 256, "tf32": 256, "fp16": 512, "int8": 1024}
@@ -33,8 +35,8 @@ CDNA4 = {"fp64": 128, "fp32": 256, "fp16": 4096, "fp8": 8192, "int8": 8192, "fp4
 
 
 class Board(NamedTuple):
-    """``ghz`` is the boost clock; ``matrix_ghz`` the one that matrix rates are stated for, where that is lower.
-    ``bits`` and ``gbit_s``: the memory's width and what a wire of it carries."""
+    """``ghz`` is the boost clock; ``matrix_ghz`` the one that matrix rates are stated for, where that is
+    lower. ``bits`` and ``gbit_s``: the memory's width and what a wire of it carries."""
 
     chip: dict[str, int]
     units: int

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import kinetoscope
 from kinetoscope.cli import VERBS
@@ -23,6 +26,8 @@ def test_the_public_api_is_sorted_and_there() -> None:
     assert kinetoscope.__all__ == sorted(kinetoscope.__all__)
     for name in kinetoscope.__all__:
         assert getattr(kinetoscope, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = kinetoscope.nothing
 
 
 def test_importing_the_package_and_its_command_line_is_light() -> None:
@@ -58,7 +63,5 @@ def test_reading_recordings_loads_no_torch() -> None:
 
 
 def test_the_readme_names_every_verb_but_none_that_is_not_there() -> None:
-    import re
-
-    told = set(re.findall(r"kinetoscope ([a-z]+)[ `]", (SOURCE.parent.parent / "README.md").read_text()))
-    assert told == set(VERBS)
+    named = set(re.findall(r"kinetoscope ([a-z]+)[ `]", (SOURCE.parent.parent / "README.md").read_text()))
+    assert named == set(VERBS)

@@ -1,8 +1,9 @@
 """How far a recording can be trusted, and what each weakness of it does to the numbers.
 
-A check looks at one trace for one weakness and says how grave it is: ``info`` (worth knowing, the numbers stand),
-``degraded`` (some numbers miss a part that matters) or ``unreliable`` (the main ones may be wrong). The gravest note
-gives the verdict. To add one, write a function and put it into ``CHECKS``; its limits stand beside it with their reason.
+A check looks at one trace for one weakness and says how grave it is: ``info`` (worth knowing, the numbers
+stand), ``degraded`` (some numbers miss a part that matters) or ``unreliable`` (the main ones may be wrong).
+The gravest note gives the verdict. To add one, write a function and put it into ``CHECKS``; its limits stand
+beside it with their reason.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from kinetoscope.analysis.aggregates import whole
+from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.unanswered import unanswered_launches
 from kinetoscope.analysis.idle.waiting import waiting
@@ -27,6 +30,8 @@ from kinetoscope.trace.model import Damage, Trace
 INFO, DEGRADED, UNRELIABLE = "info", "degraded", "unreliable"
 GRAVITY = [INFO, DEGRADED, UNRELIABLE]
 NEVER = float("inf")
+# A launch that has to put work on a device, as a copy of no bytes has not.
+WORK_LAUNCH = f"{torch_names.KERNEL_LAUNCH}|{torch_names.GRAPH_LAUNCH}"
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,7 @@ def _nothing_on_device(trace: Trace) -> list[Note]:
     if trace.source.events and matching(host, "category", "^(trace|overhead)$").all():
         text = "neither device work nor a host op or call was recorded: there is nothing to measure"
         return [Note("nothing-recorded", UNRELIABLE, text)]
-    calls = int(matching(host, "name", KERNEL_LAUNCH).sum())
+    calls = int(matching(host, "name", WORK_LAUNCH).sum())
     if calls:
         text = (
             f"no device event was recorded, though {calls:,} calls launched work: no device time can be given"
@@ -125,43 +130,26 @@ def _unlaunched(trace: Trace) -> list[Note]:
     share = _share(trace, rows)
     events = "1 device event" if len(rows) == 1 else f"{len(rows):,} device events"
     text = (
-        f"{events} ({share:.1%} of device time) without a launch in the recording, {origin}: counted as busy, but "
-        "of no op or module"
+        f"{events} ({share:.1%} of device time) without a launch in the recording, {origin}: counted as "
+        "busy, but of no op or module"
     )
     # A hundredth is what a table of ops rounds to; beyond a half, the tables by op speak of the lesser part.
     return [Note("device-work-without-launch", _gravity(share, 0.01, 0.5), text, share)]
 
 
-KERNEL_LAUNCH = r"^(cuda|cu|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel|^(cuda|cu|hip)GraphLaunch"
-
-
 def _unanswered(trace: Trace) -> list[Note]:
     calls = unanswered_launches(trace)
-    calls = calls.filter(matching(calls, "name", KERNEL_LAUNCH))
-    calls = calls.filter(~_captured(trace, calls)) if len(calls) else calls
+    calls = calls.filter(matching(calls, "name", WORK_LAUNCH))
     if calls.is_empty() or not len(trace.device_events):
         return []
-    launches = int(matching(trace.host_events, "name", KERNEL_LAUNCH).sum())
+    launches = int(matching(trace.host_events, "name", WORK_LAUNCH).sum())
     share = len(calls) / launches
     text = (
-        f"{len(calls):,} of {launches:,} kernel launches left no device event ({share:.1%}): buffers were dropped, or "
-        "the recording ended before they ran; device time and busy time miss them"
+        f"{len(calls):,} of {launches:,} kernel launches left no device event ({share:.1%}): buffers were "
+        "dropped, or the recording ended before they ran; device time and busy time miss them"
     )
-    # A few launches at a recording's end often have no kernel; a twentieth of them is device time that is missing.
+    # A few launches at a recording's end often have no kernel; a twentieth of them is missing device time.
     return [Note("launches-without-kernel", _gravity(share, 0.001, 0.05), text)]
-
-
-def _captured(trace: Trace, calls: pl.DataFrame) -> pl.Series:
-    """Which calls were made while their thread captured a graph: those launch nothing."""
-    host = trace.host_events
-    marks = (
-        host.select("lane", "start_ns", begins=matching(host, "name", r"StreamBeginCapture"))
-        .filter(matching(host, "name", r"Stream(Begin|End)Capture"))
-        .sort("start_ns")
-    )
-    at = calls.select("lane", "start_ns").with_row_index("row").sort("start_ns")
-    found = at.join_asof(marks, on="start_ns", by="lane", check_sortedness=False).sort("row")
-    return found["begins"].fill_null(False)
 
 
 def _early(trace: Trace) -> list[Note]:
@@ -169,11 +157,12 @@ def _early(trace: Trace) -> list[Note]:
     rows = trace.device_events.filter(trace.device_events["start_ns"] < called)
     if rows.is_empty():
         return []
-    worst = int((called - trace.device_events["start_ns"]).max() or 0)  # type: ignore[arg-type]
+    worst = whole((called - trace.device_events["start_ns"]).max())
     share = len(rows) / len(trace.device_events)
     text = (
-        f"{len(rows):,} device events ({share:.1%}) start before their launch, by up to {worst / 1000:,.1f} µs: the "
-        "clocks of host and device disagree, so launch latencies and causes of idle time are off by as much"
+        f"{len(rows):,} device events ({share:.1%}) start before their launch, by up to {worst / 1000:,.1f} "
+        "µs: the clocks of host and device disagree, so launch latencies and causes of idle time are off by "
+        "as much"
     )
     return [Note("early-kernels", _gravity(share, 0.001, 0.05), text, _share(trace, rows))]
 
@@ -193,9 +182,10 @@ def _unseen_before(trace: Trace) -> list[Note]:
         if share < 0.05:
             continue
         text = (
-            f"device {number} started {short_name(name)}, the first work of its stream, {(end - start) / 1e6:,.1f} ms "
-            f"after its launch and did nothing else that is recorded ({share:.1%} of the window): work from before the "
-            "recording, or the profiler's own start, most probably kept it; busy time misses that"
+            f"device {number} started {short_name(name)}, the first work of its stream, "
+            f"{(end - start) / 1e6:,.1f} ms after its launch and did nothing else that is recorded "
+            f"({share:.1%} of the window): work from before the recording, or the profiler's own start, most "
+            "probably kept it; busy time misses that"
         )
         # Kernels and ops stand; a twentieth of the window is more than busy time is read to.
         notes.append(Note("unseen-work-before", DEGRADED, text))
@@ -207,8 +197,8 @@ def _impossible(trace: Trace) -> list[Note]:
     host = trace.host_events
     if host.is_empty() or trace.device_events.is_empty():
         return []
-    first, last = int(host["start_ns"].min()), int((host["start_ns"] + host["duration_ns"]).max())  # type: ignore[arg-type]
-    rows = trace.device_events.filter((pl.col("duration_ns") > last - first) | (pl.col("duration_ns") < 0))
+    length = whole((host["start_ns"] + host["duration_ns"]).max()) - whole(host["start_ns"].min())
+    rows = trace.device_events.filter((pl.col("duration_ns") > length) | (pl.col("duration_ns") < 0))
     if rows.is_empty():
         return []
     share = _share(trace, rows)
@@ -229,18 +219,17 @@ def _empty_steps(trace: Trace) -> list[Note]:
         return []
     names = ", ".join(empty["name"].head(5).to_list())
     text = (
-        f"{len(empty)} of {len(trace.steps)} steps have no device event ({names}): they idle in every figure of the "
-        "window; the profiler most probably lost them"
+        f"{len(empty)} of {len(trace.steps)} steps have no device event ({names}): they idle in every figure "
+        "of the window; the profiler most probably lost them"
     )
     return [Note("empty-steps", DEGRADED, text)]
 
 
 def _profiler_overhead(trace: Trace) -> list[Note]:
     within = window(trace)
-    # "Lazy Function Loading" is filed under overhead as well, but it is CUDA's and comes without a profiler too.
     host = trace.host_events
     events = host.select("name", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")).filter(
-        matching(host, "category", "^overhead$") & ~matching(host, "name", "Lazy")
+        matching(host, "category", "^overhead$") & ~matching(host, "name", torch_names.CODE_LOADING)
     )
     inside = intervals.clip(events, within.start_ns, within.end_ns)
     if inside.is_empty() or within.length_ns == 0:
@@ -250,10 +239,10 @@ def _profiler_overhead(trace: Trace) -> list[Note]:
     listed = ", ".join(f"{count} × {name}" for name, count in names)
     share = spent / within.length_ns
     text = (
-        f"the profiler itself stopped the host for {spent / 1e6:,.2f} ms of the window ({share:.1%}; {listed}): idle "
-        "time includes it"
+        f"the profiler itself stopped the host for {spent / 1e6:,.2f} ms of the window ({share:.1%}; "
+        f"{listed}): idle time includes it"
     )
-    # A run without the profiler would not have had it: a twentieth of the window is more than most findings save.
+    # A run without the profiler does not have it: a twentieth of the window is more than most findings save.
     return [Note("profiler-overhead", _gravity(share, 0.05, NEVER), text)]
 
 
@@ -272,8 +261,9 @@ def _overlap(trace: Trace) -> list[Note]:
         return []
     share = int(rows["both_ns"].sum()) / max(int(table["duration_ns"].sum()), 1)
     text = (
-        f"{len(rows):,} device events start before the one ahead of them in their stream has ended (programmatic "
-        f"dependent launch, Blackwell); {share:.2%} of device time is counted twice in sums, never in busy time"
+        f"{len(rows):,} device events start before the one ahead of them in their stream has ended "
+        f"(programmatic dependent launch, Blackwell); {share:.2%} of device time is counted twice in sums, "
+        "never in busy time"
     )
     return [Note("same-stream-overlap", _gravity(share, 0.02, NEVER), text, _share(trace, rows))]
 
@@ -284,7 +274,10 @@ def _coarse_clock(trace: Trace) -> list[Note]:
     if len(durations) < 20 or bool((durations % 1000 != 0).any()):
         return []
     nothing = int((durations == 0).sum())
-    text = f"times are whole microseconds: {nothing:,} of {len(durations):,} device events last 0, short ones are off"
+    text = (
+        f"times are whole microseconds: {nothing:,} of {len(durations):,} device events last 0, short ones "
+        "are off"
+    )
     return [Note("coarse-clock", INFO, text)]
 
 
@@ -332,17 +325,17 @@ def _first_collective(run: Run) -> list[Note]:
     """The first collective of a recording waits until every other rank's profiler has started."""
     notes: list[Note] = []
     for trace in run.traces:
-        mine = waiting(run).filter(pl.col("rank") == trace.rank).sort("start_ns")
-        first, length = mine.head(1), window(trace).length_ns
+        collectives = waiting(run).filter(pl.col("rank") == trace.rank).sort("start_ns")
+        first, length = collectives.head(1), window(trace).length_ns
         waited = int(first["waiting_ns"].sum())
-        # It must wait for longer than the others together do on average, ten times over, to be the profiler's doing.
-        usual = mine["waiting_ns"].slice(1).mean()
+        # It must wait for ten times longer than the others do on average to be the profiler's doing.
+        usual = whole(collectives["waiting_ns"].slice(1).mean())
         share = waited / max(length, 1)
-        if len(mine) < 3 or share < 0.01 or waited <= 10 * float(usual or 0):  # type: ignore[arg-type]
+        if len(collectives) < 3 or share < 0.01 or waited <= 10 * usual:
             continue
         text = (
-            f"the first collective waited {waited / 1e6:,.2f} ms ({share:.1%} of the window), far longer than the "
-            "others: the other ranks' profilers had not started; communication is overstated by it"
+            f"the first collective waited {waited / 1e6:,.2f} ms ({share:.1%} of the window), far longer "
+            "than the others: the other ranks' profilers had not started; communication is overstated by it"
         )
         note = Note(
             "first-collective-skew", _gravity(share, 0.05, 0.5), text, _share(trace, first), trace.rank
@@ -359,9 +352,8 @@ def _inflation(run: Run) -> list[Note]:
             continue
         factor = profiled / free
         text = (
-            f"a step took {profiled * 1e3:,.2f} ms with the profiler and "
-            f"{free * 1e3:,.2f} ms without ({factor - 1:+.0%}): host times and idle time are "
-            "inflated, device times are not"
+            f"a step took {profiled * 1e3:,.2f} ms with the profiler and {free * 1e3:,.2f} ms without "
+            f"({factor - 1:+.0%}): host times and idle time are inflated, device times are not"
         )
         # Profiling an eager program costs 10 to 30 %; above a quarter, idle time says more of the profiler.
         if factor > 1.05:

@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 class Remembered(Generic[Subject, Result]):
     """An analysis that is computed once per subject (a Trace or a Run, told apart by identity).
 
-    Threads that ask while it is computed wait for it. Analyses build upon each other one way, so none waits in a ring.
+    Threads that ask while it is computed wait for it; analyses build upon each other one way: no deadlock.
     """
 
     def __init__(self, analysis: Callable[[Subject], Result]) -> None:

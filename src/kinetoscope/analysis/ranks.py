@@ -17,10 +17,10 @@ def distinct(traces: Sequence[Trace], recorded: Iterable[Trace] = ()) -> tuple[T
     Raises:
         InputError: two say that they are the same rank, so they are not of one run.
     """
-    said = {id(trace) for trace in recorded}
+    listed = {id(trace) for trace in recorded}
     taken: dict[int, Trace] = {}
     for trace in traces:
-        if id(trace) in said or "distributedInfo" in trace.metadata:
+        if id(trace) in listed or "distributedInfo" in trace.metadata:
             if trace.rank in taken:
                 raise InputError(
                     f"two traces are of rank {trace.rank}: they are not the ranks of one run",
@@ -28,9 +28,9 @@ def distinct(traces: Sequence[Trace], recorded: Iterable[Trace] = ()) -> tuple[T
                     mend="name the traces of one run; `kinetoscope diff` compares two",
                 )
             taken[trace.rank] = trace
-    told = {id(trace) for trace in taken.values()}
+    known = {id(trace) for trace in taken.values()}
     free = (rank for rank in range(len(traces)) if rank not in taken)
     return tuple(
-        trace if id(trace) in told else replace(trace, source=replace(trace.source, rank=next(free)))
+        trace if id(trace) in known else replace(trace, source=replace(trace.source, rank=next(free)))
         for trace in traces
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -44,8 +44,8 @@ def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
     """Read recordings, traces, compile logs or folders of them.
 
     Compile logs are joined to whatever traces stand beside them; alone they make a run whose trace is empty.
-    Several recordings are taken for one run of several hosts: its ranks are those of all of them, its command,
-    environment and measurements those of the first.
+    Several recordings are taken for one run of several hosts: its ranks are those of all of them, its
+    command, environment and measurements those of the first.
 
     Args:
         progress: called now and then with a trace's path, the bytes of it read so far, and its size.
@@ -53,7 +53,7 @@ def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
     Raises:
         InputError: an input cannot be used; the message says why.
     """
-    from kinetoscope.compilation.log import sources
+    from kinetoscope.compilation import sources
 
     def read(path: Path, rank: int | None = None) -> Trace:
         from kinetoscope.trace.read import read
@@ -134,5 +134,5 @@ def _no_events(compilation: Compilation) -> Trace:
     from kinetoscope.trace import schema
 
     first = compilation.sources[0]
-    tables: dict[str, Any] = {name: schema.empty(columns) for name, columns in schema.TABLES.items()}
-    return Trace(Source(first.path, first.bytes, 0, first.rank), **tables)
+    tables = {name: schema.empty(columns) for name, columns in schema.TABLES.items()}
+    return Trace(Source(first.path, first.bytes, 0, first.rank), devices=(), metadata={}, **tables)

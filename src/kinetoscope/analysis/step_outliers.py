@@ -26,8 +26,9 @@ DIFFERENCES = 5
 
 @dataclass(frozen=True)
 class Difference:
-    """What an outlier did more than the median step: ``kind`` is ``kernel``, ``op`` (host time of its own) or ``idle``
-    (a cause); ``extra_ns`` is how much more time it took, ``count`` how often it ran, against ``usual_count``."""
+    """What an outlier did more than the median step: ``kind`` is ``kernel``, ``op`` (host time of its own) or
+    ``idle`` (a cause); ``extra_ns`` is how much more time it took, ``count`` how often it ran, against
+    ``usual_count``."""
 
     kind: str
     name: str
@@ -50,9 +51,9 @@ class StepOutlier:
 
 @remembered
 def step_distribution(run: Run) -> pl.DataFrame:
-    """One row per rank: ``steps``, and of their durations and of the time the device was busy in them ``mean``,
-    ``median``, ``min``, ``max``, ``p10`` and ``p90`` (``duration_…_ns``, ``busy_…_ns``), and ``spread``: the
-    difference of p90 and p10 over the median duration."""
+    """One row per rank: ``steps``, and of their durations and of the time the device was busy in them
+    ``mean``, ``median``, ``min``, ``max``, ``p10`` and ``p90`` (``duration_…_ns``, ``busy_…_ns``), and
+    ``spread``: the difference of p90 and p10 over the median duration."""
     figures = [
         expression.alias(f"{what}_{name}_ns")
         for what in ("duration", "busy")

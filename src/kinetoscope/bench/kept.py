@@ -1,13 +1,14 @@
-"""What `bench` and `tune` left in a recording: the results that can prove something."""
+"""What `bench` and `tune` leave in a recording, and those results that can prove something."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import NamedTuple
 
 from kinetoscope.bench.measure import results
-from kinetoscope.bench.tune.rows import Tuning
-from kinetoscope.bench.worker import Result
+from kinetoscope.bench.request import Result
+from kinetoscope.bench.tune.results import Tuning
 from kinetoscope.errors import InputError
 
 
@@ -19,9 +20,13 @@ class Kept(NamedTuple):
     problems: tuple[str, ...] = ()
 
 
+def keep(folder: Path, kind: str, result: Result | Tuning) -> None:
+    """Write a result, with every sample, into ``folder/bench``; its name ends with the time."""
+    results.save(folder, f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}", result)
+
+
 def read(folder: Path) -> Kept:
-    """The settings and configurations that were compared in ``folder/bench``; other measurements prove no saving."""
-    # Their names end with the time at which they were written.
+    """The settings and configurations compared in a recording; other measurements prove no saving."""
     found = [_document(path) for path in sorted((folder / "bench").glob("*.json"), reverse=True)]
     return Kept(
         tuple(document for document in found if isinstance(document, Tuning)),

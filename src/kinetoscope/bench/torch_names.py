@@ -1,18 +1,22 @@
-"""Every private PyTorch name that bench depends on, and what it was checked on.
+"""Every private PyTorch name that bench depends on; checked on PyTorch 2.9.1, 2.11.0 and 2.13.0.
 
-Checked: PyTorch 2.9.1, 2.11.0 and 2.13.0.
+Attributes with an underscore are read with ``getattr``: strict pyright refuses to see them.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+Tensor: TypeAlias = Any
+"""A tensor of the user's torch, which is imported where it is used."""
 
 
 def device_activity(profiler: Any) -> Iterator[tuple[str, int, int]]:
-    """``(name, start_ns, end_ns)`` of each kernel, copy and memset that a finished ``torch.profiler.profile`` saw."""
+    """``(name, start_ns, end_ns)`` of each kernel, copy and memset that a finished ``profile`` saw."""
     from torch._C._autograd import DeviceType
 
     for event in profiler.profiler.kineto_results.events():
@@ -21,7 +25,7 @@ def device_activity(profiler: Any) -> Iterator[tuple[str, int, int]]:
             yield event.name(), event.start_ns(), event.end_ns()
 
 
-def storage_identity(tensor: Any) -> int:
+def storage_identity(tensor: Tensor) -> int:
     """The same number for tensors that share memory, fake ones too."""
     return int(getattr(tensor.untyped_storage(), "_cdata"))  # noqa: B009
 
@@ -33,9 +37,33 @@ def current_stream(device: int) -> int:
 
 @functools.cache
 def _raw_stream() -> Callable[[int], int]:
-    from torch import _C as core  # type: ignore[attr-defined]
+    import torch
 
-    return getattr(core, "_cuda_getCurrentRawStream")  # noqa: B009
+    return getattr(getattr(torch, "_C"), "_cuda_getCurrentRawStream")  # noqa: B009
+
+
+def fake_tensors() -> AbstractContextManager[object]:
+    """While inside, tensors have sizes and strides, and no values."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def timed_by_harness(harness: Callable[..., object]) -> Callable[[], object]:
+    """What a module's ``benchmark_compiled_module`` times; up to PyTorch 2.9 its inputs are in a closure."""
+    utils: Any = importlib.import_module("torch._inductor.utils")
+    timed: list[Callable[[], object]] = []
+
+    def print_performance(function: Callable[[], object], **_: object) -> float:
+        timed.append(function)
+        return 0.0
+
+    original, utils.print_performance = utils.print_performance, print_performance
+    try:
+        harness(times=1, repeat=1)
+    finally:
+        utils.print_performance = original
+    return timed[0]
 
 
 def empty_kernel() -> Callable[[], object]:
@@ -104,7 +132,7 @@ def only_configuration(autotuner: Any, wanted: Mapping[str, int]) -> None:
 
 
 def lookup_key(autotuner: Any) -> str | None:
-    """The key of a kernel in ``torch._inductor.config.autotune_lookup_table``; None if Inductor would not look.
+    """A kernel's key in ``torch._inductor.config.autotune_lookup_table``; None if Inductor would not look.
 
     Source: ``lookup_autotune_config`` of torch/_inductor/runtime/triton_heuristics.py.
     """

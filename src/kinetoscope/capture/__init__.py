@@ -1,14 +1,15 @@
 """Running a program and recording it, without a change to the program.
 
-    launch.py         `kinetoscope run`: starts the program as a child of its own interpreter, waits, merges
-    bootstrap/        found by the child's interpreter before its first line; waits for the program to import torch
-    session.py        one process being recorded: everything below, put together and taken apart again
-    sources.py        where steps begin: optimizers, modules, compiled functions, named ranges, the user's step()
-    steady.py         when the time of a step has settled
-    recorder.py       the state machine: watch, wait, time without the profiler, record with it
-    profiler.py       torch.profiler, behind three verbs
-    compile_log.py    what torch.compile says of itself, streamed to disk
-    ...
+    process/          `run` starts the program; in it a bootstrap waits for torch, then begins to record
+    api.py            `kinetoscope.profile` records a block
+    options.py        what the user asks of a recording
+    steps/            sources tick; the detector says which of them marks steps; ranks start together
+    recorder/         from step to step: watch, settle, time without the profiler, warm, record with it
+    compiler/         what torch.compile and Triton made, beside the trace
+    hooks/            noticing what the program imports and calls
+    torch_private.py  every private name of torch's that this needs
+    checkup.py        what a profiler can see on this machine
 
-Everything here but launch.py runs inside the user's process.
+All of it runs inside the user's process, but for the checkup and what `run` itself does
+(process/launch.py, process/summary.py).
 """

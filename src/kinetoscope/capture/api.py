@@ -1,4 +1,4 @@
-"""``kinetoscope.profile``: a recording from Python, for a block, a function or a loop with steps of its own."""
+"""``kinetoscope.profile``: a recording from Python, of a block, a function or a loop with its own steps."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from contextlib import ContextDecorator
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
@@ -29,11 +30,11 @@ class profile(ContextDecorator):
             for batch in loader:
                 train(batch)
                 p.step()            # optional: without it steps are found as `run` finds them
-        print(p.recording)
+        p.run.kernels()             # what kinetoscope.load(p.recording) gives
 
     As a decorator it records the first call of the function, and lets later ones run as they are. Inside a
-    program that ``kinetoscope run`` records already it records nothing itself; ``step()`` then marks the steps of
-    that recording.
+    program that ``kinetoscope run`` records already it records nothing itself; ``step()`` then marks the
+    steps of that recording.
 
     Args:
         out: the recording's folder; None: ``recordings/<name>-<time>``.
@@ -45,7 +46,8 @@ class profile(ContextDecorator):
         range: record only inside ``record_function`` blocks of this name.
         shapes, stacks, memory, flops: as torch.profiler's options of those meanings.
         compile_log: keep torch.compile's log and the generated code.
-        kernel_inputs: in one more step, keep the integers that generated kernels are called with (the program's data)
+        kernel_inputs: in one more step, keep the integers that generated kernels are called with (the
+        program's data)
             and the sources of hand-written Triton kernels, for ``kinetoscope bench``.
         budget_mb: memory that a recording of the whole block may take.
 
@@ -92,6 +94,23 @@ class profile(ContextDecorator):
         self._session: ProcessRecording | None = None
         self._outer: ProcessRecording | None = None
         self._world = 1
+        self._ended = False
+
+    @cached_property
+    def run(self) -> kinetoscope.Run:
+        """The recording, read: ``kinetoscope.load(p.recording)``, kept.
+
+        Raises:
+            UsageError: it has not ended; what ``kinetoscope run`` records ends with the program.
+            InputError: nothing in it can be read.
+        """
+        if self.recording is None or not self._ended:
+            raise UsageError(
+                "the recording has not ended",
+                where=None if self.recording is None else str(self.recording),
+                mend="read it after the block, on rank 0; what `kinetoscope run` records, after the program",
+            )
+        return kinetoscope.load(self.recording)
 
     def __enter__(self) -> profile:
         if self.recording is not None:
@@ -140,3 +159,4 @@ class profile(ContextDecorator):
             if self._world > 1:
                 await_ranks(self.name, self.out, session.folder, self._world)
             folders.finish(session.folder, exit=exit, status=None, alone=False)
+            self._ended = True

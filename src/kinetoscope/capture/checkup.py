@@ -7,7 +7,7 @@ import platform
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -134,7 +134,10 @@ def _sees_kernels(torch: Any) -> Check:
     kernels = [event for event in recording.events() or () if event.device_type.name in ("CUDA", "HIP")]
     if kernels:
         return Check("kernels", "ok", f"a test kernel was recorded ({len(kernels)} device events)")
-    mend = "end other profilers of this GPU (nsys, DCGM, another torch.profiler); in a container allow the driver's tools"
+    mend = (
+        "end other profilers of this GPU (nsys, DCGM, another torch.profiler); "
+        "in a container allow the driver's tools"
+    )
     return Check(
         "kernels", "missing", "a test kernel ran and was not recorded: CUPTI does not work here", mend
     )
@@ -226,19 +229,19 @@ def _disk() -> Check:
     )
 
 
-# Variables under which a program runs otherwise than a user may think.
-TELLING: dict[str, Callable[[str], str | None]] = {
-    "CUDA_LAUNCH_BLOCKING": lambda v: "every launch waits for its kernel: timings are not the program's" if v == "1" else None,
-    "TORCH_LOGS": lambda v: "empty: import torch fails" if not v else None,
-    "TORCH_COMPILE_DISABLE": lambda v: "torch.compile does nothing" if v == "1" else None,
-    "TORCHDYNAMO_DISABLE": lambda v: "torch.compile does nothing" if v == "1" else None,
-    "TORCH_COMPILE_DEBUG": lambda v: "compilations are slow, and write files beside the program" if v == "1" else None,
-    "KINETO_USE_DAEMON": lambda v: "another tool may start the profiler" if v == "1" else None,
-}  # fmt: skip
+# Variables under which a program runs otherwise than a user may think: the value that does it, and what it
+# does.
+MISLEADING = {
+    "CUDA_LAUNCH_BLOCKING": ("1", "every launch waits for its kernel: timings are not the program's"),
+    "TORCH_LOGS": ("", "empty: import torch fails"),
+    "TORCH_COMPILE_DISABLE": ("1", "torch.compile does nothing"),
+    "TORCHDYNAMO_DISABLE": ("1", "torch.compile does nothing"),
+    "TORCH_COMPILE_DEBUG": ("1", "compilations are slow, and write files beside the program"),
+    "KINETO_USE_DAEMON": ("1", "another tool may start the profiler"),
+}
 
 
 def _variables() -> Iterator[Check]:
-    for name, read in TELLING.items():
-        meaning = read(os.environ[name]) if name in os.environ else None
-        if meaning:
-            yield Check("variable", "note", f"{name}={os.environ[name]}: {meaning}", f"unset {name}")
+    for name, (value, meaning) in MISLEADING.items():
+        if os.environ.get(name) == value:
+            yield Check("variable", "note", f"{name}={value}: {meaning}", f"unset {name}")

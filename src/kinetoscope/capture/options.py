@@ -18,11 +18,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         shapes, stacks, memory, flops: what torch.profiler's record_shapes, with_stack, profile_memory and
             with_flops add, each at a price in recording time.
         compile_log: keep torch.compile's structured log and the generated code.
-        provenance: have Inductor write down which of the user's lines each kernel comes from (changes its cache
-            keys too: what a plain run compiled is compiled again, once).
+        provenance: have Inductor write down which of the user's lines each kernel comes from (changes its
+            cache keys too: what a plain run compiled is compiled again, once).
         bench_harness: have Inductor write a benchmark into each generated file (changes its cache keys).
-        kernel_inputs: keep what kernels are called with in one more step: integer and boolean tensors of generated
-            kernels (up to 64 MiB, the program's own data), sources and arguments of hand-written Triton kernels.
+        kernel_inputs: keep what kernels are called with in one more step: integer and boolean tensors of
+            generated kernels (up to 64 MiB, the program's own data), sources and arguments of hand-written
+            Triton kernels.
         budget_mb: stop a recording of the whole program when the process has grown by this much.
     """
 

@@ -1,7 +1,7 @@
 """Every private PyTorch name that capture depends on, in one place.
 
-Checked on PyTorch 2.9.1, 2.11.0, 2.13.0 and 2.15.0. Each is looked up when needed; where one is missing the feature that
-needs it is off, and the caller says so in the recording's notes.
+Checked on PyTorch 2.9.1, 2.11.0, 2.13.0 and 2.15.0. Each is looked up when needed; where one is missing the
+feature that needs it is off, and the caller says so in the recording's notes.
 """
 
 # pyright: reportPrivateUsage=false
@@ -12,7 +12,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from types import CodeType
-from typing import Any
+from typing import Any, TypedDict
 
 # Loggers whose messages are no part of the structured log; with the name TORCH_LOGS knows them by.
 TAPPED_LOGGERS = {
@@ -60,15 +60,24 @@ def structured_artifact(name: str, payload: str) -> logging.LogRecord:
         "frame_compile_id": trace_id.compile_id.frame_compile_id,
         "attempt": trace_id.attempt,
     }
-    header: dict[str, Any] = {"artifact": {"name": name, "encoding": "json"}}
+    header: dict[str, object] = {"artifact": {"name": name, "encoding": "json"}}
     header |= {what: value for what, value in context.items() if value is not None}
     header["has_payload"] = hashlib.md5(payload.encode(), usedforsecurity=False).hexdigest()
     values = {"name": STRUCTURED_LOGGER, "pathname": __file__, "metadata": header, "payload": payload}
     return logging.makeLogRecord({"levelno": logging.DEBUG, "levelname": "DEBUG", **values})
 
 
-def backend_of(compiler: Any) -> dict[str, Any]:
-    """The backend that a frame is handed to: its name, where it is from, and the mode and options it is called with."""
+class BackendCall(TypedDict):
+    """What a frame is handed to: a backend's name, its module, and the mode and options it is called with."""
+
+    backend: str
+    module: str
+    mode: str | None
+    options: dict[str, bool | str]
+
+
+def backend_of(compiler: Any) -> BackendCall:
+    """The backend behind what Dynamo calls with a frame's graph."""
     around = compiler
     compiler = getattr(compiler, "_torchdynamo_orig_backend", compiler)
     if (split := getattr(getattr(compiler, "__self__", None), "backend_compile_fn", None)) is not None:
@@ -141,7 +150,7 @@ def dynamo_counters() -> dict[str, dict[str, int]]:
 
 
 def when_cuda_starts(act: Callable[[], None]) -> None:
-    """Call ``act`` once, when the program begins to use CUDA or ROCm; not at all where it has begun already."""
+    """Call ``act`` once, when the program begins to use CUDA or ROCm; not at all where it has begun."""
     import torch
 
     if torch.backends.cuda.is_built() and not torch.cuda.is_initialized():
@@ -159,7 +168,8 @@ def profiler_configuration(*, any_thread: bool) -> Any:
 
 
 def calls_that_load_data() -> Iterator[tuple[type, str]]:
-    """Methods in which a loop waits for its data loader's next batch; none before the loader's module is imported."""
+    """Methods in which a loop waits for its data loader's next batch; none before the loader's module is
+    imported."""
     module = sys.modules.get("torch.utils.data.dataloader")
     for name in ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"):
         iterator: Any = getattr(module, name, None)
@@ -168,7 +178,8 @@ def calls_that_load_data() -> Iterator[tuple[type, str]]:
 
 
 def calls_that_wait() -> Iterator[tuple[Any, str]]:
-    """Methods and functions that return once the device has come as far: what reads a value back, what synchronises."""
+    """Methods and functions that return once the device has come as far: what reads a value back, what
+    synchronises."""
     import torch
 
     for name in (

@@ -1,8 +1,7 @@
 """The command line: one file a verb, the verb's name is the file's.
 
-Each verb's module has ``SUMMARY``, ``add_arguments(parser)`` and ``main(arguments) -> int``. Only the module of
-the verb that was asked for is imported, and heavy imports stay inside its ``main``: this package is imported
-inside profiled processes.
+Each verb's module has ``add_arguments(parser)`` and ``main(arguments) -> int``. Only the module of the verb
+that was asked for is imported, and heavy imports stay inside its ``main``: profiled processes import this.
 """
 
 from __future__ import annotations
@@ -68,8 +67,7 @@ def _version() -> str:
 
 
 def run() -> NoReturn:
-    """The command as a process of its own. Tables of millions of rows are not taken down one by one: the system takes
-    them back at once (60 ms of a report)."""
+    """The command as a process of its own, ended at once: taking large tables down costs a report 60 ms."""
     status = main()
     sys.stderr.flush()
     os._exit(status)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-SUMMARY = "what a rule, op, kernel name or runtime call means"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(

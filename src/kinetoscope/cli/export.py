@@ -6,7 +6,6 @@ import argparse
 import sys
 from pathlib import Path
 
-SUMMARY = "write the tables as Parquet or a trace for Perfetto"
 EPILOG = """\
 formats:
   perfetto     Chrome JSON for https://ui.perfetto.dev; PATH is a file, with .gz compressed

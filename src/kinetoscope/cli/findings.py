@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-SUMMARY = "what is slow, why, and what to change, ranked by time saved"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(

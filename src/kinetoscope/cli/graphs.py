@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-SUMMARY = "what torch.compile did: frames, breaks, recompilations, guards, fusion, code"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -59,7 +57,7 @@ def main(arguments: argparse.Namespace) -> int:
         print(msgspec.json.format(msgspec.json.encode({"compilation": document}), indent=2).decode())
     elif arguments.against:
         from kinetoscope.compilation.cache_keys import changed
-        from kinetoscope.compilation.log.sources import load
+        from kinetoscope.compilation.sources import load
         from kinetoscope.report.verbs.graph_keys import print_key_changes
 
         print_key_changes(changed(load(arguments.against), compilation), console)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kinetoscope.analysis.run import Run
 
-SUMMARY = "the device kernels, by category, op, graph, step or stream"
 ROWS, CHAINS = 30, 5
 BY = ("kernel", "category", "graph", "step", "stream", "op", "annotation", "module")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-SUMMARY = "SQL over the tables of a trace"
 EPILOG = """\
 examples:
   kinetoscope query trace.json.gz --tables

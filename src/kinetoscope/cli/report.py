@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 # of events makes and drops large tables all the time: what lay idle for this long goes back to the system.
 _ALLOCATOR = "dirty_decay_ms:300,muzzy_decay_ms:0"
 
-SUMMARY = "show where the time went: terminal, .html, .json, .md, .txt"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(

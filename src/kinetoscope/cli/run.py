@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-SUMMARY = "run a program, unedited, and record where its time goes"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "kinetoscope run [options] [--] script.py [arguments]   |   kinetoscope run [options] -m module [arguments]"
+    parser.usage = (
+        "kinetoscope run [options] [--] script.py [arguments]   |   "
+        "kinetoscope run [options] -m module [arguments]"
+    )
     add = parser.add_argument
     add(
         "--steps",
@@ -45,8 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--kernel-inputs",
         action="store_true",
-        help="in one more step, keep the integers that generated kernels are called with (they are the program's "
-        "data: token ids, indices; up to 64 MiB) and the sources of hand-written Triton kernels, for `bench`",
+        help="in one more step, keep the integers that generated kernels are called with (they are the "
+        "program's data: token ids, indices; up to 64 MiB) and the sources of hand-written Triton kernels, "
+        "for `bench`",
     )
     add(
         "--budget",

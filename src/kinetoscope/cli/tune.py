@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import time
-
-SUMMARY = "which compile mode or setting wins here, measured side by side"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "kinetoscope tune [options] [--] script.py [arguments]   |   kinetoscope tune [options] -m module [arguments]"
+    parser.usage = (
+        "kinetoscope tune [options] [--] script.py [arguments]   |   "
+        "kinetoscope tune [options] -m module [arguments]"
+    )
     parser.epilog = (
         "The program is run unedited, once a setting and round. {batch} in its arguments becomes --batch."
     )
@@ -17,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--modes",
         type=_words,
+        default=[],
         metavar="M,…",
         help="modes of torch.compile (default: all four); eager, the base, always runs",
     )
@@ -66,68 +67,38 @@ def main(arguments: argparse.Namespace) -> int:
     import sys
     from pathlib import Path
 
-    import msgspec
-
-    from kinetoscope.bench.measure import results
-    from kinetoscope.bench.measure.device import import_torch
+    from kinetoscope.bench import kept
     from kinetoscope.bench.tune import settings
-    from kinetoscope.bench.tune.programs import tune_program
-    from kinetoscope.capture.compiler import backends
-    from kinetoscope.errors import InputError, UsageError
+    from kinetoscope.bench.tune.program import check, tune_program
 
-    words: list[str] = arguments.program[1:] if arguments.program[:1] == ["--"] else list(arguments.program)
-    if not words:
-        raise UsageError("there is nothing to run", mend="kinetoscope tune [options] script.py [arguments]")
-    if not arguments.module and not Path(words[0]).is_file():
-        raise InputError("the script does not exist", where=words[0], mend="check the path")
-    modes: list[str] = arguments.modes or list(settings.MODES)
-    for given, known, option in (
-        (modes, ("eager", *settings.MODES), "--modes"),
-        (arguments.matmul_precision, settings.PRECISIONS, "--matmul-precision"),
-        (arguments.dynamic, ("true", "false"), "--dynamic"),
-    ):
-        for word in given:
-            if word not in known:
-                raise UsageError(f"{option}: there is no {word!r}", mend=f"one or more of {','.join(known)}")
-    if arguments.batch and not any("{batch}" in word for word in words):
-        raise UsageError(
-            "--batch has nowhere to go", mend="write {batch} where the program takes its batch size"
-        )
-    for name in arguments.backends:
-        backend = backends.known(name)
-        if backend is not None and backend.needs:
-            raise UsageError(
-                f"--backends: {name} cannot be used here",
-                mend=f"{backend.needs} (`kinetoscope doctor` lists every backend)",
-            )
-    if arguments.tokens is not None and not (arguments.batch and all(map(str.isdecimal, arguments.batch))):
-        raise UsageError(
-            "--tokens are of a sample", mend="give batch sizes: --batch 8,16, and {batch} where they go"
-        )
-    import_torch()
-    found = tune_program(
-        settings.grid(
-            [mode for mode in modes if mode != "eager"],
+    words: list[str] = arguments.program[1:] if arguments.program[:1] == ["--"] else arguments.program
+    check(words, module=arguments.module, batches=arguments.batch, tokens=arguments.tokens)
+    tuning = tune_program(
+        settings.named(
+            arguments.modes,
             backends=arguments.backends,
-            dynamic=[word == "true" for word in arguments.dynamic],
+            dynamic=arguments.dynamic,
             precisions=arguments.matmul_precision,
             batches=arguments.batch,
         ),
         words,
         module=arguments.module,
-        rounds=max(1, arguments.rounds),
-        steps=max(4, arguments.steps),
+        rounds=arguments.rounds,
+        steps=arguments.steps,
         seconds=arguments.seconds,
+        tokens_per_sample=arguments.tokens,
         progress=lambda text: print(f"kinetoscope: {text}", file=sys.stderr, flush=True),
     )
-    found = msgspec.structs.replace(found, tokens_per_sample=arguments.tokens)
     if arguments.out:
-        results.save(Path(arguments.out), f"tune-{time.strftime('%Y%m%d-%H%M%S')}", found)
+        kept.keep(Path(arguments.out), "tune", tuning)
     if arguments.json:
-        print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
-        return 0
-    from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.verbs.tuning import print_tuning
+        import msgspec
 
-    print_tuning(found, standard_output(widest=None))
+        print(msgspec.json.format(msgspec.json.encode(tuning), indent=2).decode())
+        return 0
+    from kinetoscope.report.collect.measurements import tuned
+    from kinetoscope.report.pages.console import standard_output
+    from kinetoscope.report.verbs.tune import print_tuning
+
+    print_tuning(tuned(tuning), standard_output(widest=None))
     return 0

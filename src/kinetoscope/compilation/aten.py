@@ -1,4 +1,4 @@
-"""What the ops of a graph do: in torch's words, or in a few of ours (``prims`` are Inductor's decompositions)."""
+"""What the ops of a graph do, in torch's words or a few of ours (``prims`` are Inductor's decompositions)."""
 
 from __future__ import annotations
 
@@ -216,8 +216,8 @@ def _docs() -> _Docs:
 
 
 def meaning(op: str) -> str | None:
-    """What ``aten.mul``, ``aten.mul.Tensor`` or ``prims.fma`` does: the first sentence of torch's docstring, our own
-    words for what torch does not describe; None for an op that neither knows."""
+    """What ``aten.mul``, ``aten.mul.Tensor`` or ``prims.fma`` does: the first sentence of torch's docstring,
+    our own words for what torch does not describe; None for an op that neither knows."""
     name = _name(op)
     return _docs().ops.get(name) or GLOSSARY.get(name)
 
@@ -233,10 +233,10 @@ def _name(op: str) -> str:
 
 
 def ops_in_name(kernel: str, known: Iterable[str]) -> tuple[str, ...]:
-    """The ops that Inductor's name of a fused kernel lists: ``cpp_fused_add_gelu_view_0`` is add, gelu and view.
+    """The ops that a fused kernel's name lists: ``cpp_fused_add_gelu_view_0`` is add, gelu and view.
 
-    An op may itself hold underscores, so the name is read with the ops that are ``known`` and those of the glossary;
-    a name that they do not explain whole gives nothing.
+    An op may itself hold underscores, so the name is read with the ops that are ``known`` and those of the
+    glossary; a name that they do not explain whole gives nothing.
     """
     match = FUSED.match(kernel)
     vocabulary = GLOSSARY.keys() | {*known}

@@ -1,8 +1,8 @@
 """Graph breaks: torch's prose taken apart, and three sources reconciled.
 
-A break can show up as an artifact, as a restart or failure reason in the frame's metrics, and as a process-wide
-counter; none of the three has them all (frames skipped whole log no artifact in some versions; counters have no
-place). One row is one place and one reason.
+A break can show up as an artifact, as a restart or failure reason in the frame's metrics, and as a
+process-wide counter; none of the three has them all (frames skipped whole log no artifact in some versions;
+counters have no place). One row is one place and one reason.
 """
 
 from __future__ import annotations
@@ -112,9 +112,9 @@ def reconcile(
 ) -> tuple[GraphBreak, ...]:
     """One row a place and reason, the costliest first.
 
-    A reason in the metrics is the same break as an artifact of the same frame with that reason. Counters (reason to
-    count, over the whole process) add a row without a place only for breaks that no log record explains, neither
-    as a break nor as one of the ``failed`` compilations' reasons.
+    A reason in the metrics is the same break as an artifact of the same frame with that reason. Counters
+    (reason to count, over the whole process) add a row without a place only for breaks that no log record
+    explains, neither as a break nor as one of the ``failed`` compilations' reasons.
     """
     rows: dict[tuple[str | None, int | None, str], list[Occurrence]] = {}
     known: set[tuple[int | None, str]] = set()

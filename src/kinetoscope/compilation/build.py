@@ -8,11 +8,12 @@ from types import MappingProxyType
 
 import msgspec
 
-from kinetoscope.compilation import breaks, frames, launchers, recompiles
+from kinetoscope.compilation import breaks, frames, recompiles
 from kinetoscope.compilation.breaks import Occurrence, Place
 from kinetoscope.compilation.fusion import SchedulerLog
-from kinetoscope.compilation.graphs import graph_rows
-from kinetoscope.compilation.launchers import Loaded
+from kinetoscope.compilation.generated import launchers
+from kinetoscope.compilation.generated.graphs import graph_rows
+from kinetoscope.compilation.generated.launchers import Loaded
 from kinetoscope.compilation.log import records
 from kinetoscope.compilation.log.draft import FrameDraft, LogDraft, gather
 from kinetoscope.compilation.log.read import Log, Text, held
@@ -43,7 +44,7 @@ class Bytecode(msgspec.Struct, frozen=True, kw_only=True):
     modified: str
 
 
-class Beside(msgspec.Struct, frozen=True, kw_only=True):
+class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
     """What a recording keeps beside a rank's log."""
 
     scheduler: SchedulerLog = NO_SCHEDULER
@@ -52,16 +53,16 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
     loaded: tuple[Loaded, ...] = ()
 
 
-def build(logs: Iterable[tuple[Log, int | None, Beside]]) -> Compilation:
+def build(logs: Iterable[tuple[Log, int | None, Sidecar]]) -> Compilation:
     """One Compilation of all ranks' logs, each with its rank where that is known from outside."""
-    made = _Made()
-    for log, rank, beside in logs:
+    rows = _Rows()
+    for log, rank, sidecar in logs:
         draft = gather(log, rank)
-        made.take(draft, beside)
-    return made.compilation()
+        rows.take(draft, sidecar)
+    return rows.compilation()
 
 
-class _Made:
+class _Rows:
     def __init__(self) -> None:
         self.torch: str | None = None
         self.sources: list[LogSource] = []
@@ -81,7 +82,7 @@ class _Made:
         self.modules: dict[int, Text] = {}
         self.cache_records: dict[int, Text] = {}
 
-    def take(self, draft: LogDraft, beside: Beside) -> None:
+    def take(self, draft: LogDraft, sidecar: Sidecar) -> None:
         log = draft.log
         self.torch = self.torch or draft.torch or _version(draft)
         self.sources.append(
@@ -94,16 +95,16 @@ class _Made:
             )
         )
         for group in ("graph_break", "unimplemented"):
-            self.counters.update(beside.counters.get(group) or {})
+            self.counters.update(sidecar.counters.get(group) or {})
         function_of = {
             f.compile_id.rpartition("/")[0]: f.metrics
             for f in draft.frames
             if f.metrics and f.metrics.co_name
         }
-        skips = {compile_id or "": why for compile_id, why in beside.scheduler.cudagraph_skips}
-        _add_bytecode(draft, beside.bytecode)
+        skips = {compile_id or "": why for compile_id, why in sidecar.scheduler.cudagraph_skips}
+        _add_bytecode(draft, sidecar.bytecode)
         fusions = _Fusions(
-            beside.scheduler, sum(g.cache != "hit" for frame in draft.frames for g in frame.graphs)
+            sidecar.scheduler, sum(g.cache != "hit" for frame in draft.frames for g in frame.graphs)
         )
         if fusions.mismatch:
             self.notes.append(
@@ -114,7 +115,7 @@ class _Made:
             if not frame_draft.started and frame_draft.metrics is None and not frame_draft.graphs:
                 continue  # only events of a compilation whose records were cut off
             self._take_frame(frame_draft, draft, function_of, skips, fusions)
-        self.kernels[first:] = launchers.fill(self.kernels[first:], beside.loaded)
+        self.kernels[first:] = launchers.fill(self.kernels[first:], sidecar.loaded)
 
     def _take_frame(
         self,
@@ -183,14 +184,14 @@ class _Made:
 
 
 class _Fusions:
-    """Hands each graph its fusion: by compile id, or, where the text names none, in the order of compilation."""
+    """Hands each graph its fusion: by compile id or, where the text has none, in the order of compilation."""
 
     def __init__(self, scheduler: SchedulerLog, compiled: int) -> None:
         self.waiting: dict[str, list[Fusion]] = {}
         for compile_id, fusion in scheduler.graphs:
             self.waiting.setdefault(compile_id, []).append(fusion)
         unnamed = len(self.waiting.get("", ()))
-        # Each compiled graph begins exactly one first round; another number means that the order cannot be trusted.
+        # Each compiled graph begins exactly one first round: by another number the order cannot be trusted.
         self.mismatch = unnamed not in (0, compiled)
         if self.mismatch:
             self.waiting.pop("")
@@ -240,10 +241,10 @@ def _occurrences(draft: FrameDraft, frame: Frame) -> Iterable[Occurrence]:
             cost_s=wasted / len(draft.breaks),
             source="artifact",
         )
-    told = [reason for reason in metrics.restart_reasons or () if breaks.looks_like_break(reason)]
+    reasons = [reason for reason in metrics.restart_reasons or () if breaks.looks_like_break(reason)]
     if frame.status == "skipped" and metrics.fail_reason and breaks.looks_like_break(metrics.fail_reason):
-        told.append(metrics.fail_reason)
-    for reason in told:
+        reasons.append(metrics.fail_reason)
+    for reason in reasons:
         failed = reason is metrics.fail_reason
         yield Occurrence(
             frame=frame.index,
@@ -256,7 +257,7 @@ def _occurrences(draft: FrameDraft, frame: Frame) -> Iterable[Occurrence]:
             ),
             explained=breaks.explain(reason),
             skipped_frame=failed,
-            cost_s=wasted / len(told),
+            cost_s=wasted / len(reasons),
             source="metrics",
         )
 
@@ -286,7 +287,7 @@ def _recompilations(draft: FrameDraft, frame: Frame) -> Iterable[Recompilation]:
 
 
 def _merged(rows: list[Recompilation]) -> tuple[Recompilation, ...]:
-    """The same recompilation of the same place (by other ranks, or after a reset) is one row with its count."""
+    """The same recompilation of one place (by other ranks, or after a reset) is one row with its count."""
     merged: dict[tuple[object, ...], Recompilation] = {}
     for row in rows:
         key = (row.compile_id, row.file, row.line, row.reasons)

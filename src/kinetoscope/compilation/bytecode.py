@@ -107,7 +107,7 @@ MEANINGS = {
 def parse(text: str) -> tuple[Instruction, ...]:
     """The instructions of a ``dis`` listing of any CPython from 3.10 on; lines that are not one are left out.
 
-    Until 3.12 every row has an offset and some a line before it; from 3.13 on there are lines only, and labels.
+    Until 3.12 every row has an offset and some a line before it; from 3.13 on there are lines and labels.
     """
     rows = [match for row in text.split("\n") if (match := LINE.match(row))]
     with_offsets = any(match["numbers"].strip() and match["offset"] for match in rows)

@@ -36,7 +36,7 @@ def frame_row(
     function_of: dict[str, Metrics],
     skips: dict[str, str],
 ) -> Frame:
-    """``function_of``: metrics of other compilations by frame id, for records that lack the function's name."""
+    """``function_of``: metrics of other compilations by frame id, for records without the function's name."""
     metrics = draft.metrics or Metrics()
     named = metrics if metrics.co_name else function_of.get(draft.compile_id.rpartition("/")[0], metrics)
     stack = stack_lines(draft.stack, names)
@@ -146,7 +146,7 @@ def _error_stack(draft: FrameDraft) -> tuple[StackLine, ...]:
 
 
 def _seconds(draft: FrameDraft) -> dict[str, float]:
-    """Exclusive seconds by phase, from the timed regions; from the metrics' totals where a log has no regions."""
+    """Exclusive seconds by phase, from the timed regions; where a log has none, from the metrics' totals."""
     if draft.events:
         return phases.seconds(draft.events)
     seconds = dict.fromkeys(phases.PHASES, 0.0)
@@ -169,7 +169,7 @@ def _seconds(draft: FrameDraft) -> dict[str, float]:
 
 
 def inductor_config(draft: FrameDraft) -> dict[str, bool] | None:
-    """Inductor's switches as the repro script sets them: only what differs from the default; None without one."""
+    """Inductor's switches as the repro script sets them: what differs from the default; None without one."""
     record = draft.texts.get("runnable")
     if record is None:
         return None
@@ -178,12 +178,12 @@ def inductor_config(draft: FrameDraft) -> dict[str, bool] | None:
 
 
 def _mode(draft: FrameDraft, config: dict[str, bool] | None) -> str:
-    told = draft.backend
-    if told is not None and told.backend != "inductor":
-        return told.mode or "none"
-    if config is None and told is not None:
-        config = {name: value is True for name, value in told.options.items()}
-    if config is None or not (draft.graphs or told):
+    backend = draft.backend
+    if backend is not None and backend.backend != "inductor":
+        return backend.mode or "none"
+    if config is None and backend is not None:
+        config = {name: value is True for name, value in backend.options.items()}
+    if config is None or not (draft.graphs or backend):
         return "unknown" if draft.graphs else "none"
     return MODES[config.get("max_autotune", False), config.get("triton.cudagraphs", False)]
 
@@ -209,9 +209,8 @@ def _cudagraphs(draft: FrameDraft, config: dict[str, bool] | None, skips: dict[s
     why = why or skips.get(draft.compile_id)
     if why:
         return f"skipped: {why.removeprefix('skipping cudagraphs due to ').strip()}"
-    told = draft.backend is not None and draft.backend.backend == "cudagraphs"
     if (
-        told
+        (draft.backend is not None and draft.backend.backend == "cudagraphs")
         or any(m.runtime_cudagraphify_time_us for m in metrics)
         or any(e.name.startswith("CUDAGraphNode.record") for e in draft.events)
     ):

@@ -1,8 +1,9 @@
-"""What Inductor fused, and why not, from its scheduler's log lines.
+"""What Inductor fused, and why not: from its scheduler's log lines, or its nodes before and after.
 
-Read from any text that ``TORCH_LOGS=fusion,cudagraphs`` printed, ``V1121 01:48:44.7 PID file:line] [0/0_1] [__fusion]
-message``, or from a recording's ``scheduler.log``, ``DEBUG 2026-11-21 01:48:44,700 torch._inductor.scheduler.__fusion
-message``, which names no compilation: its graphs come in the order in which they were compiled.
+Read from any text that ``TORCH_LOGS=fusion,cudagraphs`` printed, ``V1121 01:48:44.7 PID file:line] [0/0_1]
+[__fusion] message``, or from a recording's ``scheduler.log``, ``DEBUG 2026-11-21 01:48:44,700
+torch._inductor.scheduler.__fusion message``, which names no compilation: its graphs come in the order in
+which they were compiled.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from kinetoscope.compilation.log.debug_folder import models
 from kinetoscope.compilation.model import Fusion, FusionRound, NotFused, Partitions
 
 LINE = re.compile(
@@ -24,6 +27,8 @@ FUSING = re.compile(r"^fusing (\S+) with (\S+)$")
 SKIPPED = re.compile(r"skipping cudagraphs (?:due to|because)[: ]*(.+)", re.I)
 CUT = re.compile(r"Created \d+ graph partitions: (\d+) cudagraphable, (\d+) non-cudagraphable")
 UNCAPTURED = re.compile(r"^(op\S*): reason=(?P<why>.+?), ir=\w+(?:, fx=(?P<node>.+))?$")
+# One of Inductor's nodes, before or after fusion: op3, or op3_op4 that it was fused into.
+NODE = re.compile(r"^(?P<name>op\w+): (?P<kind>\w+)\(", re.M)
 # Not a reason of the graph's: CUDA graphs were not asked for.
 NOT_ASKED = "cudagraphs is disabled"
 EXAMPLES = 5
@@ -84,6 +89,27 @@ def parse(lines: Iterable[str]) -> SchedulerLog:
         elif match and graphs:
             _partition_line(message, graphs[-1])
     return SchedulerLog(tuple((g.compile_id, g.fusion()) for g in graphs), tuple(skips))
+
+
+def of_debug_folder(folder: Path) -> SchedulerLog:
+    """What was fused in each graph of a TORCH_COMPILE_DEBUG folder, in the order of compilation."""
+    fusions = map(_of_nodes, models(folder))
+    return SchedulerLog(tuple(("", fusion) for fusion in fusions if fusion), ())
+
+
+def _of_nodes(model: Path) -> Fusion | None:
+    before, after = (model / f"ir_{when}_fusion.txt" for when in ("pre", "post"))
+    if not before.is_file() or not after.is_file():
+        return None
+    nodes = NODE.findall(after.read_text(errors="replace"))
+    fused = [re.findall(r"op\d+", name) for name, kind in nodes if "Fused" in kind]
+    inside = {name for names in fused for name in names}
+    left = sum(name not in inside for name, _ in nodes)
+    start = len(NODE.findall(before.read_text(errors="replace")))
+    return Fusion(
+        rounds=(FusionRound(before=start, after=left),),
+        fused=tuple(f"{first} with {', '.join(others)}" for first, *others in fused),
+    )
 
 
 def _fusion_line(message: str, compile_id: str, graphs: list[Compiled]) -> None:

@@ -19,7 +19,8 @@ INPUT = re.compile(r'\b(?P<name>\w+): "(?P<type>[^"]*)"')
 SAVED = re.compile(r"^\s+(\w+),\s+# SavedForBackwards", re.M)
 TENSOR = re.compile(r"^(?P<dtype>\w+)\[(?P<shape>[^\]]*)\](?:\[[^\]]*\])?(?P<device>\w*(?::\d+)?)")
 PRODUCT = re.compile(
-    r"^\s+(?P<name>\w+)(?:: \"(?P<type>[^\"]*)\")? = torch\.ops\.aten\.(?P<op>mm|bmm|addmm|baddbmm)\.default\((?P<arguments>[^)]*)",
+    r"^\s+(?P<name>\w+)(?:: \"(?P<type>[^\"]*)\")? = "
+    r"torch\.ops\.aten\.(?P<op>mm|bmm|addmm|baddbmm)\.default\((?P<arguments>[^)]*)",
     re.M,
 )
 BITS = re.compile(r"\d+")
@@ -58,7 +59,7 @@ def op_counts(text: str) -> dict[str, int]:
 
 
 def matrix_products(text: str) -> dict[str, int | None]:
-    """FLOPs (a multiply-add is two) of each matrix product by its node's name; None where a size is a symbol."""
+    """FLOPs (a multiply-add is two) of each matrix product by node; None where a size is a symbol."""
     types, found = _types(text), dict[str, int | None]()
     for match in PRODUCT.finditer(text):
         arguments = [part.strip() for part in match["arguments"].split(",")]
@@ -83,8 +84,8 @@ def call_count(text: str) -> int:
 def saved_tensors(forward: str | None, backward: str | None) -> tuple[SavedTensor, ...]:
     """What the forward graph keeps for the backward one.
 
-    Newer versions mark them in the forward graph's return; before, every input of the backward graph that is not a
-    tangent was saved.
+    Newer versions mark them in the forward graph's return; before, every input of the backward graph that is
+    not a tangent was saved.
     """
     backward_inputs = {
         m["name"]: m["type"]
@@ -118,7 +119,7 @@ def _saved(name: str, type_: str | None) -> SavedTensor | None:
 
 
 def item_bytes(dtype: str) -> int | None:
-    """Bytes of one element of torch's short dtype (``f32``, ``bf16``, ``b8``) or Triton's (``fp32``, ``i1``)."""
+    """Bytes of an element of torch's short dtype (``f32``, ``b8``) or of Triton's (``fp32``, ``i1``)."""
     if dtype in ITEM_BYTES:
         return ITEM_BYTES[dtype]
     bits = BITS.search(dtype)

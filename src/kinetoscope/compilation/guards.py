@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from kinetoscope.compilation.details import Guard, GuardTree
 
 LINE = re.compile(r"^(?P<bars>(?:\| )*)\+- (?P<kind>\w+)(?::\s?(?P<rest>.*))?$")
@@ -70,7 +72,7 @@ WORDS = {
 
 def parse(text: str) -> GuardTree:
     """The tree of ``dynamo_cpp_guards_str``."""
-    rows: list[tuple[int, dict[str, object]]] = []
+    rows: list[Guard] = []
     subjects: list[str] = []
     checks = 0
     for line in text.split("\n"):
@@ -78,14 +80,15 @@ def parse(text: str) -> GuardTree:
         if match is None:
             # Several conditions of one lambda guard stand on lines of their own.
             if rows and line.startswith("|") and "+- " not in line:
-                rows[-1][1]["check"] = f"{rows[-1][1]['check']}\n{line.lstrip('| ')}"
+                check = f"{rows[-1].check}\n{line.lstrip('| ')}"
+                rows[-1] = msgspec.structs.replace(rows[-1], check=check)
             continue
         depth = len(match["bars"]) // 2
-        row = _row(depth, match["kind"], match["rest"] or "", subjects[:depth])
+        guard = _guard(depth, match["kind"], match["rest"] or "", subjects[:depth])
         del subjects[depth:]
-        subjects.append(str(row["subject"] or (subjects[-1] if subjects else "")))
-        checks += not match["kind"].endswith("Manager")
-        rows.append((depth, row))
+        subjects.append(guard.subject or (subjects[-1] if subjects else ""))
+        checks += guard.is_check
+        rows.append(guard)
     latency = LATENCY.search(text)
     return GuardTree(roots=_tree(rows), checks=checks, latency_us=float(latency[1]) if latency else None)
 
@@ -95,22 +98,22 @@ def count_checks(text: str) -> int:
     return text.count("+- ") - text.count("GuardManager")
 
 
-def _row(depth: int, kind: str, rest: str, around: list[str]) -> dict[str, object]:
+def _guard(depth: int, kind: str, rest: str, around: list[str]) -> Guard:
     place = PLACE.match(rest)
     check = (place["text"] if place else rest).strip()
     source = SOURCE.search(rest)
     named = SUBJECT.search(check)
     subject = source["source"] if source else (around[-1] if around else "") or (named[0] if named else None)
-    return {
-        "depth": depth,
-        "kind": kind,
-        "subject": subject,
-        "check": check,
-        "words": _words(kind, check, rest, subject),
-        "file": place["file"] if place else None,
-        "line": int(place["line"]) if place else None,
-        "code": place["code"] if place else None,
-    }
+    return Guard(
+        depth=depth,
+        kind=kind,
+        subject=subject,
+        check=check,
+        words=_words(kind, check, rest, subject),
+        file=place["file"] if place else None,
+        line=int(place["line"]) if place else None,
+        code=place["code"] if place else None,
+    )
 
 
 def _words(kind: str, check: str, rest: str, subject: str | None) -> str:
@@ -137,10 +140,10 @@ def _type(text: str) -> str:
     return text.removeprefix("<class '").removesuffix("'>")
 
 
-def _tree(rows: list[tuple[int, dict[str, object]]]) -> tuple[Guard, ...]:
+def _tree(rows: list[Guard]) -> tuple[Guard, ...]:
     """Children before parents, in one pass from the end."""
     waiting: dict[int, list[Guard]] = {}
-    for depth, row in reversed(rows):
-        children = tuple(reversed(waiting.pop(depth + 1, [])))
-        waiting.setdefault(depth, []).append(Guard(**row, children=children))  # type: ignore[arg-type]
+    for guard in reversed(rows):
+        children = tuple(reversed(waiting.pop(guard.depth + 1, [])))
+        waiting.setdefault(guard.depth, []).append(msgspec.structs.replace(guard, children=children))
     return tuple(reversed(waiting.get(0, [])))

@@ -1,8 +1,8 @@
 """What torch.compile did, as inert rows: the contract's ``compilation`` as types.
 
-Rows refer to their frame by ``frame``, the row number in ``Compilation.frames``: a compile id alone is not unique
-(``torch.compiler.reset()`` starts again at 0/0, and every rank has its own 0/0).
-Large texts (graphs, guards, bytecode, generated code) stay in the log and are read when asked for.
+Rows refer to their frame by ``frame``, the row number in ``Compilation.frames``: a compile id alone is not
+unique (``torch.compiler.reset()`` starts again at 0/0, and every rank has its own 0/0). Large texts (graphs,
+guards, bytecode, generated code) stay in the log and are read when asked for.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ class CacheState(Row, frozen=True, kw_only=True):
 class Frame(Row, frozen=True, kw_only=True):
     """One compilation of one Python frame (all its attempts).
 
-    The ``*_s`` phases are seconds, each without the phases inside it, and add up to ``compile_s``; ``backward_s`` is
-    everything spent on the backward graph. ``autotune_s`` includes what was tuned at the first call.
+    The ``*_s`` phases are seconds, each without the phases inside it, and add up to ``compile_s``;
+    ``backward_s`` is everything spent on the backward graph. ``autotune_s`` includes what was tuned at the
+    first call.
     """
 
     index: int
@@ -116,7 +117,7 @@ class GraphBreak(Row, frozen=True, kw_only=True):
     count: int
     cost_s: float
     sources: tuple[str, ...]  # artifact | metrics | counters
-    # What a recording shows where the rest of the function is entered: analysis.break_costs says what each counts.
+    # What a recording shows where the rest of the function is entered (analysis/compiled/break_costs.py).
     crossings: int | None = None
     idle_us: float | None = None
     eager_launches: int | None = None
@@ -207,8 +208,8 @@ class Fusion(Row, frozen=True, kw_only=True):
 
 
 class CallCost(Row, frozen=True, kw_only=True):
-    """The least that one call takes: ``dtype`` names the peak that bounds its FLOPs (``fp32`` is ``tf32`` where the
-    kernel that runs rounds first)."""
+    """The least that one call takes: ``dtype`` names the peak that bounds its FLOPs (``fp32`` is ``tf32``
+    where the kernel that runs rounds first)."""
 
     flops: int
     bytes: int
@@ -219,7 +220,8 @@ class ExternCall(Row, frozen=True, kw_only=True):
     """Calls of a library's kernels (cuBLAS, cuDNN, ATen fallback) in a generated module.
 
     ``op`` is the name that the trace has for them (``aten::mm``); ``source`` holds the lines of all calls,
-    ``places`` those of each call in order, ``costs`` what each takes at least (matrix products of known shapes).
+    ``places`` those of each call in order, ``costs`` what each takes at least (matrix products of known
+    shapes).
     """
 
     name: str

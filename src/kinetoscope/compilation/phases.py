@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
+from kinetoscope.compilation.log.records import Event
 
 PHASES: tuple[str, ...] = (
     "dynamo",
@@ -43,40 +43,11 @@ PHASE_OF = {
 }
 
 
-class Arguments(msgspec.Struct, frozen=True):
-    """The arguments of torch's regions that are read anywhere."""
-
-    compile_id: str | None = None
-    kernel_name: str | None = None
-    # *_template_autotuning
-    autotune_choices_stats: str | None = None
-    autotune_shape: str | None = None
-    autotune_dtypes: str | None = None
-    # automatic_dynamic
-    name: str | None = None
-    dim_changed: int | str | None = None
-    reason: str | None = None
-    cached: str | None = None
-    new: str | None = None
-
-
-class Event(msgspec.Struct, frozen=True):
-    """One chromium event of the log; ``ts`` in microseconds, ``ph`` B(egin), E(nd) or i(nstant)."""
-
-    name: str
-    ts: float = 0.0
-    ph: str = ""
-    args: Arguments | None = None
-
-
-event_decoder = msgspec.json.Decoder(Event)
-
-
 def seconds(events: Iterable[Event]) -> dict[str, float]:
     """Exclusive seconds of each phase over one frame's events, in the order they were logged.
 
-    The log gives every event thread 0. A region that ends while a later one is still open ran on another thread:
-    it is closed where it stands and the time stays with its own phase.
+    The log gives every event thread 0. A region that ends while a later one is still open ran on another
+    thread: it is closed where it stands and the time stays with its own phase.
     """
     total = dict.fromkeys(PHASES, 0.0)
     open_regions: list[tuple[str, float, str]] = []

@@ -12,7 +12,8 @@ MISMATCH = re.compile(
     r"expected (?P<expected>\S+), actual (?P<actual>\S+)"
 )
 PROPERTY = re.compile(
-    r"^tensor '(?P<subject>.+?)' (?P<what>dtype|rank|device|requires_grad|dispatch key set|Tensor dispatch key)s? "
+    r"^tensor '(?P<subject>.+?)' "
+    r"(?P<what>dtype|rank|device|requires_grad|dispatch key set|Tensor dispatch key)s? "
     r"mismatch\. expected (?P<expected>.+?), actual (?P<actual>.+)$"
 )
 TYPE = re.compile(
@@ -80,7 +81,7 @@ def _plain(subject: str | None) -> str | None:
 
 
 def advice(reasons: Iterable[Reason], *, limit_hit: bool) -> str:
-    """The change that stops this recompilation, for the newest guard that failed (the first of ``reasons``)."""
+    """The change that stops this recompilation, for the newest guard that failed (first of ``reasons``)."""
     first = next(iter(reasons), None)
     text = _advice(first) if first else "Record TORCH_LOGS=recompiles to see which guard failed."
     if limit_hit:
@@ -102,13 +103,14 @@ def _advice(reason: Reason) -> str:
             )
         case "stride":
             return (
-                f"The stride of dimension {index} of {name} varies ({reason.expected}, then {reason.actual}): "
+                f"The stride of dimension {index} of {name} varies "
+                f"({reason.expected}, then {reason.actual}): "
                 f"pass {name}.contiguous() (or always the same layout)."
             )
         case "range" | "shape-relation":
             return (
-                f"The compiled code holds only while {reason.expected}: mark the dimension with its full range, "
-                f"torch._dynamo.mark_dynamic({name}, {index}, min=…, max=…), or keep sizes inside it."
+                f"The compiled code holds only while {reason.expected}: mark the dimension with its full "
+                f"range, torch._dynamo.mark_dynamic({name}, {index}, min=…, max=…), or keep sizes inside it."
             )
         case "dtype" | "device" | "rank" | "requires_grad" | "dispatch key":
             return (
@@ -133,16 +135,20 @@ def _advice(reason: Reason) -> str:
                 "(lambdas, partials and modules built on every call each compile anew)."
             )
         case "length":
-            return "A list or dict changed its length: pass a fixed number of items, or stack them into one tensor."
+            return (
+                "A list or dict changed its length: "
+                "pass a fixed number of items, or stack them into one tensor."
+            )
         case "global-state":
             return (
-                "A global switch changed (grad mode, autocast, deterministic algorithms, default dtype or threads): "
-                "call the function always under the same ones."
+                "A global switch changed (grad mode, autocast, deterministic algorithms, default dtype or "
+                "threads): call the function always under the same ones."
             )
         case "backend":
             return (
-                "The same code was compiled with another backend object: call torch.compile once and keep what it "
-                "returns, with one backend (a backend function that is made anew at each call is another one)."
+                "The same code was compiled with another backend object: call torch.compile once and keep "
+                "what it returns, with one backend (a backend function that is made anew at each call is "
+                "another one)."
             )
         case "marked-late":
             return "mark_dynamic was called after the first compilation: call it before the first call."
@@ -162,5 +168,6 @@ def _constant_advice(name: str, expected: str) -> str:
     if expected in ("True", "False", "None"):
         return burnt + "each value compiles once; keep the branch on it outside of the compiled function."
     return burnt + (
-        f"make {name} an argument that does not change, or move what depends on it outside of the compiled function."
+        f"make {name} an argument that does not change, "
+        "or move what depends on it outside of the compiled function."
     )

@@ -14,8 +14,8 @@ SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 
 @dataclass(frozen=True)
 class Evidence:
-    """Something to look at in the trace: what it shows, from when to when (µs, the trace's own clock), and which
-    events of the file (positions in ``traceEvents``; at most the first few)."""
+    """Something to look at in the trace: what it shows, from when to when (µs, the trace's own clock), and
+    which events of the file (positions in ``traceEvents``; at most the first few)."""
 
     text: str
     start_us: float
@@ -46,11 +46,11 @@ class Saving:
 
 @dataclass(frozen=True)
 class Proof:
-    """The command that tries what is advised, and what its result is told by.
+    """The command that tries what is advised, and how its result is recognised.
 
     Args:
-        setting: of `tune`: the one that the advice names. With ``mode`` None and ``as_written`` it changes what is
-            set beside the program's own calls of ``torch.compile``.
+        setting: of `tune`: the one that the advice names. With ``mode`` None and ``as_written`` it changes
+            what is set beside the program's own calls of ``torch.compile``.
         kernel: of `bench`: the kernel whose configurations are tried.
         kernel_us: that kernel's device time per step in the recording, all launches together.
         launches: that kernel's launches per step in the recording.
@@ -65,34 +65,31 @@ class Proof:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing found. Rules leave ``rule`` and ``rank`` empty: the registry fills them in.
+    """One thing found. Rules leave ``severity``, ``rule``, ``rank`` and ``ranks`` to the registry.
 
     Args:
         subject: what tells this finding from others of the same rule (an op, a kernel); findings of several
             ranks with one subject become one.
         title: one line with its numbers.
+        saving: its share of the step is the severity; a finding that saves nothing is dropped, …
+        at_least: … unless it is this severe whatever it saves.
+        at_most: it is not more severe, however much it saves.
         snippet: the change as code, where there is one.
         source: ``file.py:12`` of the user's line, where stacks or the compile log tell it.
         proof: the command that tries the advice; None where only an edit of the program can.
     """
 
     title: str
-    severity: Severity
     saving: Saving
     evidence: Sequence[Evidence]
     advice: str
+    at_least: Severity | None = None
+    at_most: Severity = "high"
     snippet: str | None = None
     source: str | None = None
     proof: Proof | None = None
     subject: str = ""
+    severity: Severity = "info"
     rule: str = ""
     rank: int = 0
     ranks: tuple[int, ...] = ()
-
-    @property
-    def saving_us(self) -> float:
-        return self.saving.us
-
-    @property
-    def saving_basis(self) -> str:
-        return self.saving.basis

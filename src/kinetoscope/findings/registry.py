@@ -5,15 +5,17 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
+from kinetoscope.analysis.idle import timeline
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings import rules as folder
 from kinetoscope.findings.model import SEVERITIES, Finding
-from kinetoscope.findings.scene import forget
+from kinetoscope.findings.savings import severity
+from kinetoscope.findings.scene import Scene, scenes
 
 SECTIONS = ("What it finds", "Why it is slow", "How it decides", "What to do", "Source")
 
@@ -22,14 +24,14 @@ SECTIONS = ("What it finds", "Why it is slow", "How it decides", "What to do", "
 class Rule:
     """One module of ``findings/rules``: ``overhead_bound.py`` is the rule ``overhead-bound``.
 
-    The module's docstring has a first line and the five ``SECTIONS``, each a heading on a line of its own; its
-    ``find(run)`` yields findings.
+    The module's docstring has a first line and the five ``SECTIONS``, each a heading on a line of its own;
+    its ``find(scene)`` yields what there is to find on one rank.
     """
 
     slug: str
     summary: str
     sections: dict[str, str]
-    find: Callable[[Run], Iterable[Finding]]
+    find: Callable[[Scene], Iterable[Finding]]
 
 
 @cache
@@ -62,16 +64,31 @@ def _sections(document: str) -> tuple[str, dict[str, str]]:
 @remembered
 def find(run: Run) -> list[Finding]:
     """All findings of all rules: those that save most first; equal savings by severity, then by rule."""
-    found = [replace(finding, rule=rule.slug) for rule in rules().values() for finding in rule.find(run)]
-    forget(run)
+    found = [finding for rule in rules().values() for scene in scenes(run) for finding in _found(rule, scene)]
+    _forget(run)
     return sorted(
         _one_for_all_ranks(found),
         key=lambda f: (-f.saving.us, SEVERITIES.index(f.severity), f.rule, f.subject),
     )
 
 
+def _found(rule: Rule, scene: Scene) -> Iterator[Finding]:
+    """What a rule finds on one rank and is worth a line."""
+    for finding in rule.find(scene):
+        level = severity(finding.saving, finding.at_least, finding.at_most)
+        if level is not None:
+            yield replace(finding, rule=rule.slug, rank=scene.rank, severity=level)
+
+
+def _forget(run: Run) -> None:
+    """Let go what only rules look at."""
+    scenes.forget(run)
+    for trace in run.traces:
+        timeline.chain.forget(trace)
+
+
 def _one_for_all_ranks(found: list[Finding]) -> list[Finding]:
-    """Findings that differ only in their rank become the one that saves most; ``ranks`` says where else it is."""
+    """Findings that differ only in their rank become the one that saves most; ``ranks`` says where it is."""
     alike: dict[tuple[str, str], list[Finding]] = {}
     for finding in found:
         alike.setdefault((finding.rule, finding.subject), []).append(finding)

@@ -9,7 +9,7 @@ Source: https://docs.nvidia.com/deploy/nvml-api/ (nvml.h, checked with driver 58
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 _SM, _MEMORY = 1, 2
 _TEMPERATURE_GPU = 0
@@ -33,7 +33,7 @@ class NvmlError(Exception):
 
 
 class Reading(NamedTuple):
-    """The card at one moment; null where it does not tell."""
+    """The card at one moment; null where it does not say."""
 
     sm_clock_mhz: int | None
     max_sm_clock_mhz: int | None
@@ -43,7 +43,7 @@ class Reading(NamedTuple):
     throttle_reasons: tuple[str, ...]
 
 
-def load(library: Any = None) -> Any:
+def load(library: ctypes.CDLL | None = None) -> ctypes.CDLL:
     """The driver's library, ready to be asked.
 
     Args:
@@ -72,7 +72,7 @@ class Card:
         NvmlError: there is no NVML here, or no such card.
     """
 
-    def __init__(self, uuid: str, library: Any = None) -> None:
+    def __init__(self, uuid: str, library: ctypes.CDLL | None = None) -> None:
         self._nvml = load(library)
         self._handle = ctypes.c_void_p()
         name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
@@ -98,15 +98,15 @@ class Card:
     def driver(self) -> str | None:
         """The driver's version."""
         text = ctypes.create_string_buffer(80)
-        told = self._ask("nvmlSystemGetDriverVersion", text, ctypes.c_uint(len(text)))
-        return text.value.decode() if told else None
+        answered = self._ask("nvmlSystemGetDriverVersion", text, ctypes.c_uint(len(text)))
+        return text.value.decode() if answered else None
 
     def _number(self, function: str, *which: int) -> int | None:
         value = ctypes.c_uint()
         return value.value if self._ask(function, self._handle, *which, ctypes.byref(value)) else None
 
-    def _ask(self, function: str, *arguments: Any) -> bool:
-        """Whether the card answers; cards differ in what they tell, and so do drivers."""
+    def _ask(self, function: str, *arguments: object) -> bool:
+        """Whether the card answers; cards differ in what they answer, and so do drivers."""
         try:
             return getattr(self._nvml, function)(*arguments) == 0
         except AttributeError:

@@ -20,8 +20,8 @@ class DeviceSpec:
     Args:
         name: the product.
         matches: regular expression on the reported name, without regard to case.
-        peaks: dense FLOP/s (OP/s for int8) by dtype: the fastest unit that PyTorch's matmuls reach, accumulating
-            in fp32. A dtype without an entry has no unit of its own.
+        peaks: dense FLOP/s (OP/s for int8) by dtype: the fastest unit that PyTorch's matmuls reach,
+            accumulating in fp32. A dtype without an entry has no unit of its own.
         bandwidth: bytes/s of device memory.
         memory: bytes of device memory as sold (10^9 bytes a gigabyte).
         multiprocessors: SMs or compute units.

@@ -1,9 +1,9 @@
 """The device table. To add a device, add a row; every row names where its rates stand.
 
-Rates are dense: where a datasheet prints the rate with structured sparsity only, half of it stands here. Every row is
-checked against what its multiprocessors can do in a clock, and its memory's width and data rate
-(tests/unit/test_hardware_arithmetic.py): a factor of two cannot hide. Where two rows fit a name, the first is taken,
-unless the device's memory says otherwise.
+Rates are dense: where a datasheet prints the rate with structured sparsity only, half of it stands here.
+Every row is checked against what its multiprocessors can do in a clock, and its memory's width and data rate
+(tests/unit/test_hardware_arithmetic.py): a factor of two cannot hide. Where two rows fit a name, the first is
+taken, unless the device's memory says otherwise.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _AMPERE = {"fp64": 19.5, "fp32": 19.5, "tf32": 156, "fp16": 312, "bf16": 312, "i
 _BLACKWELL = {"fp32": 75, "tf32": 1125, "fp16": 2250, "bf16": 2250, "fp8": 4500}
 _GRACE_BLACKWELL = {"fp32": 80, "tf32": 1250, "fp16": 2500, "bf16": 2500, "fp8": 5000}
 _CDNA3 = {
-    "fp64": 163.4, "fp32": 163.4, "tf32": 653.7, "fp16": 1307.4, "bf16": 1307.4, "fp8": 2614.9, "int8": 2614.9,
+    "fp64": 163.4, "fp32": 163.4, "tf32": 653.7, "fp16": 1307.4, "bf16": 1307.4,
+    "fp8": 2614.9, "int8": 2614.9,
 }  # fmt: skip
 
 DEVICES: tuple[DeviceSpec, ...] = (
@@ -65,9 +66,11 @@ DEVICES: tuple[DeviceSpec, ...] = (
          gb_per_s=3938, gb=94, units=132, source="NVIDIA H100 NVL GPU product brief, PB-11773-001"),
     _row("NVIDIA H100 PCIe", r"\bH100[ -](PCIe|80GB HBM2e)",
          fp64=51.2, fp32=51.2, tf32=378, fp16=756, bf16=756, fp8=1513, int8=1513,
-         gb_per_s=2039, gb=80, units=114, source="NVIDIA H100 Tensor Core GPU architecture white paper, PCIe"),
+         gb_per_s=2039, gb=80, units=114,
+         source="NVIDIA H100 Tensor Core GPU architecture white paper, PCIe"),
     _row("NVIDIA H100 SXM", r"\bH100\b(?![ -](NVL|PCIe|80GB HBM2e))", **_HOPPER,
-         gb_per_s=3352, gb=80, units=132, source="NVIDIA H100 Tensor Core GPU architecture white paper, SXM5"),
+         gb_per_s=3352, gb=80, units=132,
+         source="NVIDIA H100 Tensor Core GPU architecture white paper, SXM5"),
     _row("NVIDIA H800 SXM", r"\bH800\b(?! PCIe)", **{**_HOPPER, "fp64": 1},
          gb_per_s=3352, gb=80, units=132, source="NVIDIA H800 datasheet, SXM"),
     _row("NVIDIA H20", r"\bH20\b",
@@ -75,13 +78,17 @@ DEVICES: tuple[DeviceSpec, ...] = (
          gb_per_s=4000, gb=96, units=78, source="NVIDIA H20 datasheet"),
     # NVIDIA Ampere, data center. Where only "A100" is said, it is the SXM4 module with 40 GB.
     _row("NVIDIA A100 PCIe 80GB", r"\bA[18]00\b(?=.*80 ?GB)(?=.*PCIe)", **_AMPERE,
-         gb_per_s=1935, gb=80, units=108, source="NVIDIA A100 Tensor Core GPU datasheet, 1758950 r4, 80GB PCIe"),
+         gb_per_s=1935, gb=80, units=108,
+         source="NVIDIA A100 Tensor Core GPU datasheet, 1758950 r4, 80GB PCIe"),
     _row("NVIDIA A100 PCIe 40GB", r"\bA100\b(?!.*80 ?GB)(?=.*PCIe)", **_AMPERE,
-         gb_per_s=1555, gb=40, units=108, source="NVIDIA A100 Tensor Core GPU architecture white paper (2020)"),
+         gb_per_s=1555, gb=40, units=108,
+         source="NVIDIA A100 Tensor Core GPU architecture white paper (2020)"),
     _row("NVIDIA A100 SXM4 40GB", r"\bA100\b(?!.*80 ?GB)(?!.*PCIe)", **_AMPERE,
-         gb_per_s=1555, gb=40, units=108, source="NVIDIA A100 Tensor Core GPU architecture white paper (2020)"),
+         gb_per_s=1555, gb=40, units=108,
+         source="NVIDIA A100 Tensor Core GPU architecture white paper (2020)"),
     _row("NVIDIA A100 SXM4 80GB", r"\bA[18]00\b(?!.*(PCIe|40 ?GB))", **_AMPERE,
-         gb_per_s=2039, gb=80, units=108, source="NVIDIA A100 Tensor Core GPU datasheet, 1758950 r4, 80GB SXM"),
+         gb_per_s=2039, gb=80, units=108,
+         source="NVIDIA A100 Tensor Core GPU datasheet, 1758950 r4, 80GB SXM"),
     _row("NVIDIA A30", r"\bA30\b", fp64=10.3, fp32=10.3, tf32=82, fp16=165, bf16=165, int8=330,
          gb_per_s=933, gb=24, units=56, source="NVIDIA A30 Tensor Core GPU datasheet (2021)"),
     _row("NVIDIA A10G", r"\bA10G\b", fp64=0.55, fp32=35, tf32=35, fp16=70, bf16=70, int8=140,
@@ -90,21 +97,25 @@ DEVICES: tuple[DeviceSpec, ...] = (
          gb_per_s=600, gb=24, units=72, source="NVIDIA A10 Tensor Core GPU datasheet (2021)"),
     _row("NVIDIA A40", r"\bA40\b", fp64=0.58, fp32=37.4, tf32=74.8, fp16=149.7, bf16=149.7, int8=299.3,
          gb_per_s=696, gb=48, units=84, source="NVIDIA A40 datasheet (2020)"),
-    _row("NVIDIA RTX A6000", r"\bRTX A6000\b", fp64=0.6, fp32=38.7, tf32=77.4, fp16=154.8, bf16=154.8, int8=309.7,
+    _row("NVIDIA RTX A6000", r"\bRTX A6000\b",
+         fp64=0.6, fp32=38.7, tf32=77.4, fp16=154.8, bf16=154.8, int8=309.7,
          gb_per_s=768, gb=48, units=84, source="NVIDIA Ampere GA102 GPU architecture white paper (2020)"),
     # NVIDIA Ada.
     _row("NVIDIA L4", r"\bL4\b", fp64=0.47, fp32=30.3, tf32=60, fp16=121, bf16=121, fp8=242.5, int8=242.5,
          gb_per_s=300, gb=24, units=58, source="NVIDIA L4 Tensor Core GPU datasheet (2023)"),
-    _row("NVIDIA L40S", r"\bL40S\b", fp64=1.43, fp32=91.6, tf32=183, fp16=362.05, bf16=362.05, fp8=733, int8=733,
+    _row("NVIDIA L40S", r"\bL40S\b",
+         fp64=1.43, fp32=91.6, tf32=183, fp16=362.05, bf16=362.05, fp8=733, int8=733,
          gb_per_s=864, gb=48, units=142, source="NVIDIA L40S datasheet (2023)"),
-    # NVIDIA states half of the L40S's rates for the L40, though both are the same chip at nearly the same clock.
-    _row("NVIDIA L40", r"\bL40\b", fp64=1.41, fp32=90.5, tf32=90.5, fp16=181.05, bf16=181.05, fp8=362, int8=362,
+    # NVIDIA states half of the L40S's rates for the L40, though both are one chip at nearly the same clock.
+    _row("NVIDIA L40", r"\bL40\b",
+         fp64=1.41, fp32=90.5, tf32=90.5, fp16=181.05, bf16=181.05, fp8=362, int8=362,
          gb_per_s=864, gb=48, units=142, source="NVIDIA L40 datasheet (2022)"),
     _row("NVIDIA RTX 6000 Ada", r"\bRTX 6000 Ada\b",
          fp64=1.42, fp32=91.1, tf32=182.1, fp16=364.2, bf16=364.2, fp8=728.5, int8=728.5,
          gb_per_s=960, gb=48, units=142, source="NVIDIA Ada GPU architecture white paper (2022)"),
     # GeForce: tensor cores run at half rate when they accumulate in fp32, as PyTorch has them do.
-    _row("NVIDIA GeForce RTX 3090", r"\bRTX 3090\b(?! Ti)", fp64=0.56, fp32=35.6, tf32=35.6, fp16=71, bf16=71, int8=284,
+    _row("NVIDIA GeForce RTX 3090", r"\bRTX 3090\b(?! Ti)",
+         fp64=0.56, fp32=35.6, tf32=35.6, fp16=71, bf16=71, int8=284,
          gb_per_s=936, gb=24, units=82, source="NVIDIA Ampere GA102 GPU architecture white paper (2020)"),
     _row("NVIDIA GeForce RTX 4090", r"\bRTX 4090\b(?! (Laptop|D\b))",
          fp64=1.29, fp32=82.6, tf32=82.6, fp16=165.2, bf16=165.2, fp8=330.3, int8=660.6,
@@ -114,7 +125,8 @@ DEVICES: tuple[DeviceSpec, ...] = (
          gb_per_s=1792, gb=32, units=170, source="NVIDIA RTX Blackwell GPU architecture white paper (2025)"),
     _row("NVIDIA RTX PRO 6000 Blackwell", r"\bRTX PRO 6000 Blackwell\b(?!.*Max-Q)",
          fp64=1.97, fp32=126, tf32=251.9, fp16=503.8, bf16=503.8, fp8=1007.6, int8=1007.6, fp4=2015.2,
-         gb_per_s=1792, gb=96, units=188, source="NVIDIA RTX Blackwell PRO GPU architecture white paper (2025)"),
+         gb_per_s=1792, gb=96, units=188,
+         source="NVIDIA RTX Blackwell PRO GPU architecture white paper (2025)"),
     # NVIDIA Volta and Turing: no bf16 units.
     _row("NVIDIA V100S PCIe", r"\bV100S\b", fp64=8.2, fp32=16.4, fp16=130,
          gb_per_s=1134, gb=32, units=80, source="NVIDIA V100 datasheet, V100S PCIe"),
@@ -127,7 +139,8 @@ DEVICES: tuple[DeviceSpec, ...] = (
     # AMD CDNA 2: torch sees each of the two dies of a MI250(X) as a device, so a row is half the card.
     _row("AMD Instinct MI210", r"\bMI210\b", fp64=45.3, fp32=45.3, fp16=181, bf16=181, int8=181,
          gb_per_s=1638.4, gb=64, units=104, source="AMD Instinct MI210 accelerator brochure"),
-    _row("AMD Instinct MI250X (one die)", r"\bMI250X\b", fp64=47.9, fp32=47.9, fp16=191.5, bf16=191.5, int8=191.5,
+    _row("AMD Instinct MI250X (one die)", r"\bMI250X\b",
+         fp64=47.9, fp32=47.9, fp16=191.5, bf16=191.5, int8=191.5,
          gb_per_s=1638.4, gb=64, units=110, source="AMD Instinct MI250X datasheet, half"),
     _row("AMD Instinct MI250 (one die)", r"\bMI250\b", fp64=45.3, fp32=45.3, fp16=181, bf16=181, int8=181,
          gb_per_s=1638.4, gb=64, units=104, source="AMD Instinct MI250 datasheet, half"),

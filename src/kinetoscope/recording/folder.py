@@ -1,6 +1,6 @@
 """Making a recording's folder, which several processes fill at once, and merging what they left in it.
 
-Nothing here overwrites: a folder is made exclusively, a rank is claimed exclusively, files are replaced whole.
+Nothing here overwrites: a folder is made, and a rank claimed, exclusively; files are replaced whole.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import os
 import re
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -92,7 +91,7 @@ def read_ranks(folder: Path) -> list[RankReport]:
     return sorted(reports, key=lambda report: report.record.rank)
 
 
-def begin(folder: Path, *, command: tuple[str, ...], options: dict[str, Any], version: str) -> Manifest:
+def begin(folder: Path, *, command: tuple[str, ...], options: dict[str, object], version: str) -> Manifest:
     """Write the manifest that says that a run has begun, and return it."""
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
     manifest = Manifest(kinetoscope=version, created=created, command=command, options=options)

@@ -5,7 +5,7 @@ A recording is a folder:
     manifest.json                 this file, versioned
     ranks/rank0.json              what each process of the run wrote about itself, merged into manifest.json
     trace/rank0.json              one Kineto trace a rank: of the pass that records the host and the device
-    trace/rank0.device.json       likewise of the light pass, which records what the device does and little else
+    trace/rank0.device.json       likewise of the light pass, which records the device and little else
     compile/rank0.log             torch's structured compile log of each rank (TORCH_TRACE format)
     compile/rank0.scheduler.log   fusion rounds and cudagraph messages, as Inductor logs them
     compile/rank0.bytecode.jsonl  bytecode before and after, where the compile log lacks it
@@ -13,7 +13,7 @@ A recording is a folder:
     compile/rank0.counters.json   torch._dynamo counters at exit
     generated/                    every module and kernel file that Inductor wrote
     output/                       what the program's failure left behind: its traceback
-    inputs/rank0.json             what kernels were called with in one step, where asked for; tensors in rank0.bin
+    inputs/rank0.json             what kernels were called with in one step, on request; tensors in rank0.bin
     bench/                        what `bench` and `tune` measured
     tables/                       the trace's tables as Parquet, written by the first reader
 """
@@ -21,7 +21,7 @@ A recording is a folder:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -63,8 +63,8 @@ class TimedSteps(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         step_s: by ``clock``; the device's is read at events that lie where the host marks its boundaries.
         host_s: by the host's clock: when the host got there, however far it runs ahead of the device.
-        data_s, sync_s, gc_s: what the host spent waiting for its data loader, in calls that wait for the device, and
-            collecting garbage.
+        data_s, sync_s, gc_s: what the host spent waiting for its data loader, in calls that wait for the
+            device, and collecting garbage.
     """
 
     step_s: tuple[float, ...] = ()
@@ -78,16 +78,13 @@ class TimedSteps(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How steps were found and what they cost without and with the profiler.
 
-    ``before`` and ``after`` are steps timed while nothing records, before the recording and after it; ``recorded``
-    are those that the full pass recorded, by the host's clock. ``unprofiled_s`` and ``profiled_s`` are the step times
-    of the first and of the last of these three, in seconds; recordings of before this was measured have them alone, by
-    the host's clock, with the device waited for at both ends, so that only their mean is exact. Of ``profiled_s`` that
-    is true to this day.
+    ``before`` and ``after`` are steps timed while nothing records, before the recording and after it;
+    ``recorded`` are those of the full pass. ``unprofiled_s`` is ``before.step_s`` and ``profiled_s`` is
+    ``recorded.step_s``, in seconds. Older recordings have these two alone, by the host's clock, with the
+    device waited for at both ends, so that only the mean is exact; of ``profiled_s`` this holds to this day.
     """
 
-    found_by: str = (
-        "whole"  # user | optimizer | module | compiled | range | whole | program: its own profiler's
-    )
+    found_by: str = "whole"  # user | optimizer | module | compiled | range | whole | program (its profiler's)
     step_name: str | None = None  # the module, function or range whose calls are the steps
     first_step: int | None = None  # the program's own number of the first recorded step, counted from 0
     warmup_steps: int = 0
@@ -105,7 +102,7 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def unprofiled_step_s(self) -> float | None:
-        """Seconds of a step without the profiler: the mean, which the device agrees with whatever the clock."""
+        """Seconds of a step without the profiler: the mean, which holds by either clock."""
         return sum(self.unprofiled_s) / len(self.unprofiled_s) if self.unprofiled_s else None
 
     @property
@@ -158,7 +155,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kinetoscope: str = ""
     created: str = ""
     command: tuple[str, ...] = ()
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}  # those of capture, as they were
     environment: Environment = Environment()
     ranks: tuple[RankRecord, ...] = ()
     exit: str = "running"  # as in RankRecord, of the command that was run

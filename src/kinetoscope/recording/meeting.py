@@ -1,7 +1,7 @@
-"""One folder for all the ranks of a run, where each rank is a process of its own that makes the recording itself.
+"""One folder for all the ranks of a run, where each is a process of its own that makes the recording itself.
 
-The ranks of a machine have the launcher's process for parent: a file named after it tells them the folder that
-rank 0 made.
+The ranks of a machine have the launcher's process for parent: a file named after it tells them the folder
+that rank 0 made.
 """
 
 from __future__ import annotations

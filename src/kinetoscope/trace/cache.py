@@ -1,14 +1,14 @@
 """Parsed tables kept as Parquet, so that opening a trace again takes a tenth of a second.
 
-For a recording they lie in its own folder, ``tables/``; for a bare trace in the user's cache folder, never beside the
-user's file. An entry is a folder named by this version of the reader and by what the file holds: its size, its
-modification time, and a hash of its first and last 64 KiB and of sixteen blocks between. (Only an edit that keeps the
-size, misses all of those and sets the modification time back would be mistaken for the original.) Entries are written
-elsewhere and renamed into place, so readers and other writers never see half of one; one that cannot be read is as
-good as none.
+For a recording they lie in its own folder, ``tables/``; for a bare trace in the user's cache folder, never
+beside the user's file. An entry is a folder named by this version of the reader and by what the file holds:
+its size, its modification time, and a hash of its first and last 64 KiB and of sixteen blocks between. (Only
+an edit that keeps the size, misses all of those and sets the modification time back would be mistaken for the
+original.) Entries are written elsewhere and renamed into place, so readers and other writers never see half
+of one; one that cannot be read is as good as none.
 
-``KINETOSCOPE_CACHE=0`` turns it off; ``KINETOSCOPE_CACHE_SIZE`` (bytes; 2 GiB if not set) bounds the user's folder, from
-which the entries unused for longest go first.
+``KINETOSCOPE_CACHE=0`` turns it off; ``KINETOSCOPE_CACHE_SIZE`` (bytes; 2 GiB if not set) bounds the user's
+folder, from which the entries unused for longest go first.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -45,8 +44,8 @@ _FACTS = "facts.json"
 
 class _Facts(msgspec.Struct, frozen=True):
     source: Source
-    devices: tuple[dict[str, Any], ...]
-    metadata: dict[str, Any]
+    devices: tuple[DeviceProperties, ...]
+    metadata: dict[str, object]
 
 
 def recall(path: Path) -> Trace | None:
@@ -65,10 +64,11 @@ def recall(path: Path) -> Trace | None:
     except (OSError, msgspec.DecodeError, pl.exceptions.PolarsError, ValueError):
         shutil.rmtree(folder, ignore_errors=True)
         return None
-    source = replace(facts.source, path=str(path), unused=MappingProxyType(dict(facts.source.unused)))
     return Trace(
-        source=source,
-        devices=tuple(_device(fields) for fields in facts.devices),
+        source=replace(facts.source, path=str(path), unused=MappingProxyType(facts.source.unused)),
+        devices=tuple(
+            replace(device, properties=MappingProxyType(device.properties)) for device in facts.devices
+        ),
         metadata=MappingProxyType(facts.metadata),
         **tables,
     )
@@ -93,7 +93,7 @@ def keep(path: Path, trace: Trace) -> None:
             trace.table(name).write_parquet(
                 partial / f"{name}.parquet", compression="zstd", compression_level=1, statistics=False
             )
-        facts = _Facts(trace.source, tuple(_fields(device) for device in trace.devices), dict(trace.metadata))
+        facts = _Facts(trace.source, trace.devices, dict(trace.metadata))
         (partial / _FACTS).write_bytes(msgspec.json.encode(facts, enc_hook=dict))
         partial.rename(folder)
         _forget_oldest(folder)
@@ -126,7 +126,7 @@ def _entry(path: Path) -> Path | None:
 
 @functools.cache
 def _code() -> str:
-    """This room's own code: what another version of it wrote may mean something else."""
+    """The reader's own code: what another version of it wrote may mean something else."""
     times = [module.stat().st_mtime_ns for module in sorted(Path(__file__).parent.rglob("*.py"))]
     return hashlib.blake2b(repr(times).encode(), digest_size=6).hexdigest()
 
@@ -160,29 +160,6 @@ def _table(folder: Path, name: str, declared: Schema) -> pl.DataFrame:
     if table.schema != pl.DataFrame(schema=schema.dtypes(declared)).schema:
         raise ValueError(f"{name} is not as declared")
     return table
-
-
-def _fields(device: DeviceProperties) -> dict[str, Any]:
-    return {
-        "index": device.index,
-        "name": device.name,
-        "total_memory_bytes": device.total_memory_bytes,
-        "compute_capability": device.compute_capability,
-        "multiprocessors": device.multiprocessors,
-        "properties": dict(device.properties),
-    }
-
-
-def _device(fields: Mapping[str, Any]) -> DeviceProperties:
-    capability = fields["compute_capability"]
-    return DeviceProperties(
-        fields["index"],
-        fields["name"],
-        fields["total_memory_bytes"],
-        None if capability is None else (capability[0], capability[1]),
-        fields["multiprocessors"],
-        MappingProxyType(fields["properties"]),
-    )
 
 
 def _forget_oldest(newest: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
@@ -11,15 +11,15 @@ from kinetoscope.trace.decoding.decode import LARGEST_US
 from kinetoscope.trace.decoding.events import ABSENT, canonical
 from kinetoscope.trace.decoding.layouts import LAYOUTS, RENAMED
 from kinetoscope.trace.decoding.packing import SEPARATOR
-from kinetoscope.trace.schema import NAME
+from kinetoscope.trace.schema import NAME, DType
 from kinetoscope.trace.threads import on_threads
 
-_TYPES: dict[str, tuple[Any, int]] = {
+_TYPES: dict[str, tuple[DType, int]] = {
     "q": (pl.Int64, 8), "d": (pl.Float64, 8), "I": (pl.UInt32, 4), "B": (pl.UInt8, 1),
 }  # fmt: skip
 _PLAIN = frozenset(["id", "event", "lane", "start_ns", "duration_ns"])
 _DONE = pl.Series()
-_JSON = "_json"  # ends the name of a room's column of joined texts
+_JSON = "_json"  # ends the name of a table's column of joined texts
 
 
 class Alphabet(NamedTuple):
@@ -31,12 +31,16 @@ class Alphabet(NamedTuple):
     lanes: pl.Series
 
 
-def unpacked(room: str, packed: dict[str, tuple[str, bytes]], alphabet: Alphabet) -> pl.DataFrame:
-    """The columns of one room of a batch, all in one query: from the bytes of arrays of those type codes, with codes of
-    the whole file, and times in nanoseconds."""
+def unpacked(table: str, packed: dict[str, tuple[str, bytes]], alphabet: Alphabet) -> pl.DataFrame:
+    """The columns of one packed table of a batch, all in one query; times become nanoseconds.
+
+    Args:
+        packed: column → (type code, bytes of an array).
+        alphabet: makes the batch's codes those of the whole file.
+    """
     frame = pl.DataFrame({name: [data] for name, (_, data) in packed.items()})
     return frame.select(
-        _whole_file(room, name, typecode, len(data), alphabet) for name, (typecode, data) in packed.items()
+        _whole_file(table, name, typecode, len(data), alphabet) for name, (typecode, data) in packed.items()
     )
 
 
@@ -46,10 +50,10 @@ def array(column: pl.Expr, typecode: str, size: int) -> pl.Expr:
     return column.bin.reinterpret(dtype=pl.Array(dtype, size // width)).reshape((-1,))
 
 
-def _whole_file(room: str, name: str, typecode: str, size: int, alphabet: Alphabet) -> pl.Expr:
+def _whole_file(table: str, name: str, typecode: str, size: int, alphabet: Alphabet) -> pl.Expr:
     column = array(pl.col(name), typecode, size)
     if name == "json":
-        return pl.lit(alphabet.joined).gather(column).alias(room + _JSON)
+        return pl.lit(alphabet.joined).gather(column).alias(table + _JSON)
     if name == "lane":
         return pl.lit(alphabet.lanes).gather(column).alias(name)
     if name in ("name", "category"):
@@ -61,7 +65,7 @@ def _whole_file(room: str, name: str, typecode: str, size: int, alphabet: Alphab
     return column
 
 
-def nanoseconds(column: pl.Expr, dtype: Any) -> pl.Expr:
+def nanoseconds(column: pl.Expr, dtype: DType) -> pl.Expr:
     """Microseconds as doubles, or nanoseconds with ABSENT, to nanoseconds with nulls, exactly."""
     if dtype == pl.Int64:
         return pl.when(column != ABSENT).then(column)
@@ -71,8 +75,14 @@ def nanoseconds(column: pl.Expr, dtype: Any) -> pl.Expr:
 
 
 class Meaning(NamedTuple):
-    """What codes stand for: names and categories, other texts (both Categorical), the texts that were joined (one
-    column a place), and the pid and tid of lanes."""
+    """What codes stand for.
+
+    Args:
+        names: names and categories (Categorical).
+        texts: other texts (Categorical).
+        joined: the texts that were joined, one column a place.
+        pid: of lanes, as the file writes it; so is ``tid``.
+    """
 
     names: pl.Series
     texts: pl.Series

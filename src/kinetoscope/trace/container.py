@@ -6,13 +6,19 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import ModuleType
+from typing import BinaryIO, Protocol
 
 from kinetoscope.errors import InputError, MissingDependencyError, NotATraceError, TooLargeError
 from kinetoscope.trace.recognise import COMPRESSED, refuse_content, refuse_name
 from kinetoscope.trace.supply import FileSupply, StreamSupply
 
 Moved = Callable[[int], None]
+
+
+class Reader(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
 
 _BLOCK = 1 << 20
 _UNPACKED_BLOCK = 4 << 20
@@ -28,7 +34,7 @@ def open_supply(path: Path, moved: Moved | None = None) -> FileSupply | StreamSu
     """The bytes of a plain, gzip or zstd file.
 
     Args:
-        moved: told how far into the file on disk reading has come, in bytes.
+        moved: called with how far into the file on disk reading has got, in bytes.
 
     Raises:
         InputError: it is not there, or it is a kind of file that is no Kineto trace.
@@ -60,7 +66,7 @@ def open_supply(path: Path, moved: Moved | None = None) -> FileSupply | StreamSu
 
 
 def unpacked_limit() -> int:
-    """Bytes a compressed file may unpack to: KINETOSCOPE_MAX_UNPACKED (a number, or as ``200G``) or 64 GiB."""
+    """Bytes a compressed file may unpack to: KINETOSCOPE_MAX_UNPACKED (a number, or ``200G``) or 64 GiB."""
     text = os.environ.get(LIMIT_VARIABLE, "").strip().upper().removesuffix("B")
     number, unit = (text[:-1], _UNITS[text[-1]]) if text[-1:] in _UNITS else (text, 1)
     return int(number) * unit if number.isdecimal() else LARGEST
@@ -125,8 +131,8 @@ def _gunzip_to_the_corruption(file: BinaryIO, given: int) -> Iterator[bytes]:
             decoder = zlib.decompressobj(31)
 
 
-def _fast_zlib() -> Any:
-    """isal or zlib-ng where one is installed (`pip install kinetoscope[fast]`), else the standard library's."""
+def _fast_zlib() -> ModuleType:
+    """isal or zlib-ng where installed (`pip install kinetoscope[fast]`), else the standard library's."""
     try:
         from isal import isal_zlib
 
@@ -153,7 +159,7 @@ def _unzstd(file: BinaryIO) -> Iterator[bytes]:
         yield data
 
 
-def _zstd_reader(file: BinaryIO) -> tuple[Any, tuple[type[Exception], ...]]:
+def _zstd_reader(file: BinaryIO) -> tuple[Reader, tuple[type[Exception], ...]]:
     try:
         from compression import zstd  # Python 3.14
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
@@ -58,7 +57,7 @@ class Cutter:
             self._damage("several-traces")  # one document after the other in one file
             at = end - len(close.trailer) + following.start
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, object]:
         """What the file says beside its events; call after the last span."""
         if self.opening is None or self.opening.headless:
             self._damage("missing-head")
@@ -92,14 +91,14 @@ class Cutter:
             length *= 8
         return None
 
-    def _before(self, header: bytes) -> dict[str, Any]:
+    def _before(self, header: bytes) -> dict[str, object]:
         text = header.removeprefix(b"\xef\xbb\xbf").strip().rstrip(b",")
         document = _decoded(text + b"}") if text else {}
         if document is None:
             self._damage("unreadable-metadata", len(header))
         return document or {}
 
-    def _after(self) -> dict[str, Any]:
+    def _after(self) -> dict[str, object]:
         trailer = (self.trailer or b"").strip()
         if self.trailer is None or trailer == b"}":
             return {}
@@ -119,7 +118,7 @@ class Cutter:
         self.damages[code] = self.damages.get(code, 0) + count
 
 
-def _decoded(data: bytes) -> dict[str, Any] | None:
+def _decoded(data: bytes) -> dict[str, object] | None:
     for _, repair in (("as it is", bytes), *REPAIRS):
         data = repair(data)
         try:

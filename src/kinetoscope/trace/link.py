@@ -19,9 +19,10 @@ _NO_ROW = pl.lit(None, pl.UInt32)
 def link(trace: Trace) -> Trace:
     """The trace with ``steps``, and with ``launch``, ``op`` and ``step`` of its device events filled in.
 
-    ``launch``: the call with the device event's correlation id; where there is none, the call that a flow comes
-    from. ``op``: the innermost op or annotation around the launch; where there is none, the op that the launch or
-    the device event names by External id. ``step``: by the time of the launch, or of the event itself.
+    ``launch``: the call with the device event's correlation id; where there is none, the call that a flow
+    comes from. ``op``: the innermost op or annotation around the launch; where there is none, the op that the
+    launch or the device event names by External id. ``step``: by the time of the launch, or of the event
+    itself.
     """
     host = trace.host_events
     is_op = _in_category(host, _OPS)
@@ -72,9 +73,9 @@ def _with_launch(
 
 
 def _nearest_call(device: pl.DataFrame, calls: pl.DataFrame, host_starts: pl.Series) -> pl.Series:
-    """Several processes in one file use the same ids: the last call of that id before the work, else the first.
+    """Several processes in a file use the same ids: the last call of that id before the work, else the first.
 
-    A search in calls ordered by id and time, laid out as one number: an as-of join would take three times the memory.
+    A search in calls ordered by id and time, as one number: an as-of join takes three times the memory.
     """
     calls = calls.with_columns(launch_ns=host_starts.gather(calls["launch"])).sort("correlation", "launch_ns")
     ids = calls["correlation"].unique().sort()

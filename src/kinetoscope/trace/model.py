@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import polars as pl
@@ -20,7 +20,7 @@ class DeviceProperties:
     total_memory_bytes: int | None = None
     compute_capability: tuple[int, int] | None = None
     multiprocessors: int | None = None
-    properties: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    properties: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Trace:
     """One Kineto / Chrome JSON trace as tables (columns: ``kinetoscope.trace.schema``).
 
     ``host_events`` holds what ran on host threads, ``device_events`` only work of devices (kernels, copies,
-    memsets); annotations that the profiler draws on device lanes are in ``device_annotations`` and are never work.
+    memsets); annotations that the profiler draws on device lanes are never work: ``device_annotations``.
     """
 
     source: Source
@@ -75,7 +75,7 @@ class Trace:
     flows: pl.DataFrame
     memory: pl.DataFrame
     devices: tuple[DeviceProperties, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    metadata: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def rank(self) -> int:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from kinetoscope.errors import NotATraceError
 from kinetoscope.trace import cache
@@ -48,7 +47,7 @@ def read(path: str | Path, *, rank: int | None = None, progress: Progress | None
 
 def _read(path: Path, progress: Progress | None) -> Trace:
     size = path.stat().st_size if path.is_file() else 0
-    moved = None if progress is None else partial(_tell, progress, size)
+    moved: Callable[[int], None] | None = None if progress is None else lambda at: progress(at, size)
     with closing(open_supply(path, moved)) as supply:
         start = supply.window(0, 1 << 16)
         cutter = Cutter(supply)
@@ -93,10 +92,6 @@ def _read(path: Path, progress: Progress | None) -> Trace:
     )
 
 
-def _tell(progress: Progress, size: int, at: int) -> None:
-    progress(at, size)
-
-
 @contextmanager
 def _decoding(spans: Iterator[Span], processes: int) -> Generator[Iterator[Batch], None, None]:
     if processes == 1:
@@ -106,7 +101,7 @@ def _decoding(spans: Iterator[Span], processes: int) -> Generator[Iterator[Batch
         yield workers.decode(spans)
 
 
-def _refuse_empty(path: Path, start: bytes, metadata: Mapping[str, Any]) -> NoReturn:
+def _refuse_empty(path: Path, start: bytes, metadata: Mapping[str, object]) -> NoReturn:
     if b'"traceEvents"' in start or metadata:
         raise NotATraceError(
             "the trace holds no events",
@@ -116,27 +111,27 @@ def _refuse_empty(path: Path, start: bytes, metadata: Mapping[str, Any]) -> NoRe
     refuse_document(path, start)
 
 
-def _rank(metadata: Mapping[str, Any]) -> int:
+def _rank(metadata: Mapping[str, object]) -> int:
     distributed = metadata.get("distributedInfo")
-    rank: Any = distributed.get("rank") if isinstance(distributed, dict) else None
+    rank = distributed.get("rank") if isinstance(distributed, dict) else None
     return rank if type(rank) is int and 0 <= rank < 1 << 31 else 0
 
 
-def _devices(metadata: Mapping[str, Any]) -> tuple[DeviceProperties, ...]:
-    entries: Any = metadata.get("deviceProperties")
+def _devices(metadata: Mapping[str, object]) -> tuple[DeviceProperties, ...]:
+    entries = metadata.get("deviceProperties")
     if not isinstance(entries, list):
         return ()
     return tuple(
-        _properties(entry)
+        _properties(index, entry)
         for entry in entries
-        if isinstance(entry, dict) and isinstance(entry.get("id"), int)
+        if isinstance(entry, dict) and isinstance(index := entry.get("id"), int)
     )
 
 
-def _properties(entry: dict[str, Any]) -> DeviceProperties:
+def _properties(index: int, entry: Mapping[str, object]) -> DeviceProperties:
     major, minor = entry.get("computeMajor"), entry.get("computeMinor")
     return DeviceProperties(
-        entry["id"],
+        index,
         str(entry.get("name", "")),
         _count(entry.get("totalGlobalMem"), 1 << 53),
         (major, minor) if isinstance(major, int) and isinstance(minor, int) else None,
@@ -145,6 +140,6 @@ def _properties(entry: dict[str, Any]) -> DeviceProperties:
     )
 
 
-def _count(value: Any, below: int) -> int | None:
+def _count(value: object, below: int) -> int | None:
     """A number above 0, or null: files say absurd things."""
     return value if type(value) is int and 0 < value < below else None

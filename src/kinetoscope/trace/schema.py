@@ -8,13 +8,15 @@ the event in the file's ``traceEvents`` and is what evidence points at.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
+DType = pl.DataType | type[pl.DataType]
+
 
 class Column(NamedTuple):
-    dtype: Any
+    dtype: DType
     meaning: str
 
 
@@ -154,7 +156,7 @@ TABLES: dict[str, Schema] = {
 }
 
 
-def dtypes(schema: Schema) -> dict[str, Any]:
+def dtypes(schema: Schema) -> dict[str, DType]:
     """The schema as Polars wants it."""
     return {name: column.dtype for name, column in schema.items()}
 

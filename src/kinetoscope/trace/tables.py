@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
 from kinetoscope.trace import schema
 from kinetoscope.trace.columns import Alphabet, Meaning, array, split, unpacked
 from kinetoscope.trace.decoding.events import ABSENT, DEVICE_KINDS
-from kinetoscope.trace.decoding.layouts import ROOMS
+from kinetoscope.trace.decoding.layouts import TABLES
 from kinetoscope.trace.decoding.packing import Batch, Codes
-from kinetoscope.trace.threads import beside
+from kinetoscope.trace.threads import on_thread
 from kinetoscope.trace.tree import nested, sorted_by_lane
 
 _DAY_NS, _FAR = 86_400_000_000_000, 100
@@ -58,23 +58,23 @@ class Assembly:
         )
         if batch.tables:
             self._unpacked.append(
-                self._threads.submit(_frames, batch.rooms, batch.tables, alphabet, self.events)
+                self._threads.submit(_frames, batch.table_of, batch.tables, alphabet, self.events)
             )
-        self.events += len(batch.rooms)
-        for mine, theirs in ((self.unused, batch.unused), (self.damages, batch.damages)):
-            for key, count in theirs.items():
-                mine[key] = mine.get(key, 0) + count
+        self.events += len(batch.table_of)
+        for total, counts in ((self.unused, batch.unused), (self.damages, batch.damages)):
+            for key, count in counts.items():
+                total[key] = total.get(key, 0) + count
 
     def tables(self) -> Tables:
         """All tables; events without a believable time are left out and counted in ``damages``."""
         self._threads.shutdown()
         parts: dict[str, list[pl.DataFrame]] = {}
         for unpacked_batch in self._unpacked:
-            for room, frame in unpacked_batch.result().items():
-                parts.setdefault(room, []).append(frame)
+            for name, frame in unpacked_batch.result().items():
+                parts.setdefault(name, []).append(frame)
         self._unpacked.clear()
         frames = self._believable(
-            {room: pl.concat(parts.pop(room), how="diagonal_relaxed") for room in list(parts)}
+            {name: pl.concat(parts.pop(name), how="diagonal_relaxed") for name in list(parts)}
         )
         meaning = Meaning(
             pl.Series("name", list(self._names), pl.String).cast(schema.NAME),
@@ -83,8 +83,8 @@ class Assembly:
             pl.Series("pid", [pid for pid, _ in self._lanes], pl.String),
             pl.Series("tid", [tid for _, tid in self._lanes], pl.String),
         )
-        host = beside(
-            _host, [frames.pop(room) for room in ("ops", "calls", "python") if room in frames], meaning
+        host = on_thread(
+            _host, [frames.pop(name) for name in ("ops", "calls", "python") if name in frames], meaning
         )
         labels = meaning.table(frames.pop("labels", None))
         flows = schema.conform(meaning.table(frames.pop("flows", None)), schema.FLOWS)
@@ -116,11 +116,11 @@ class Assembly:
             self.damages[code] = self.damages.get(code, 0) + count
 
     def _believable(self, frames: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-        low, high, far = _reach([frames[room] for room in _LASTING if room in frames])
-        for room in _TIMED:
-            if room not in frames:
+        low, high, far = _reach([frames[name] for name in _LASTING if name in frames])
+        for name in _TIMED:
+            if name not in frames:
                 continue
-            frame = frames[room]
+            frame = frames[name]
             start = frame["start_ns"]
             if start.null_count():
                 self._count_damage("missing-time", start.null_count())
@@ -141,25 +141,27 @@ class Assembly:
                     frame = frame.with_columns(
                         pl.when(possible).then("duration_ns").otherwise(0).alias("duration_ns")
                     )
-            frames[room] = frame
+            frames[name] = frame
         return frames
 
 
 def _frames(
-    rooms: bytes, tables: dict[str, dict[str, tuple[str, bytes]]], alphabet: Alphabet, events_before: int
+    table_of: bytes, tables: dict[str, dict[str, tuple[str, bytes]]], alphabet: Alphabet, events_before: int
 ) -> dict[str, pl.DataFrame]:
     """A batch's tables, unpacked, with each row's position in the file (``event``)."""
-    order = pl.select(array(pl.lit(rooms), "B", len(rooms))).to_series()
+    order = pl.select(array(pl.lit(table_of), "B", len(table_of))).to_series()
     found: dict[str, pl.DataFrame] = {}
-    for room, packed in tables.items():
-        event = ((order == ROOMS.index(room)).arg_true() + events_before).alias("event")
-        found[room] = unpacked(room, packed, alphabet).insert_column(0, event)
+    for name, packed in tables.items():
+        event = ((order == TABLES.index(name)).arg_true() + events_before).alias("event")
+        found[name] = unpacked(name, packed, alphabet).insert_column(0, event)
     return found
 
 
 def _reach(timed: list[pl.DataFrame]) -> tuple[int | None, int | None, int]:
-    """The first and third quartile of all starts, and how far from them a start is believed, and how long a duration:
-    a day, or 100 times what lies between the two. Where that is a day whatever they are, first and last will do."""
+    """The first and third quartile of all starts; how far from them a start is believed, or how long a time.
+
+    That is a day, or 100 times what lies between the two. Where it is a day anyway, first and last will do.
+    """
     starts = pl.concat([pl.Series("start_ns", dtype=pl.Int64), *(frame["start_ns"] for frame in timed)])
     longest = max((frame.select(pl.col("duration_ns").max()).item() or 0 for frame in timed), default=0)
     low, high = pl.select(low=starts.min(), high=starts.max()).row(0)
@@ -169,7 +171,7 @@ def _reach(timed: list[pl.DataFrame]) -> tuple[int | None, int | None, int]:
     return low, high, min(max(_DAY_NS, _FAR * ((high or 0) - (low or 0))), _END)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return "" if value is None else str(value)
@@ -180,7 +182,7 @@ def _codes(values: list[int]) -> pl.Series:
 
 
 def _host(parts: list[pl.DataFrame], meaning: Meaning) -> pl.DataFrame:
-    """Host events in order, with their tree; the wide columns come last and one at a time, for memory's sake."""
+    """Host events in order, with their tree; wide columns come last and one at a time, for memory's sake."""
     if not parts:
         return schema.empty(schema.HOST_EVENTS)
     packed = pl.concat(parts, how="diagonal")

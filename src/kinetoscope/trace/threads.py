@@ -1,4 +1,4 @@
-"""Tables on every core: Polars lets go of Python's lock, and what it does on one core can be done piece by piece."""
+"""Tables on every core: what Polars does on one, letting go of Python's lock, can be done piece by piece."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import polars as pl
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
-_PIECE = 1 << 16  # values; below it another thread costs more than it saves
+PIECE = 1 << 16  # values; below it another thread costs more than it saves
 
 
 def on_threads(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
@@ -20,7 +20,7 @@ def on_threads(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Re
         return list(threads.map(work, items))
 
 
-def beside(
+def on_thread(
     work: Callable[Arguments, Result], *args: Arguments.args, **keywords: Arguments.kwargs
 ) -> Future[Result]:
     """Started on a thread of its own."""
@@ -33,7 +33,7 @@ def beside(
 
 def places(ordered: pl.Series, values: pl.Series) -> pl.Series:
     """How many of the ordered ones lie below each value: ``search_sorted(side="left")``, piece by piece."""
-    size = max(_PIECE, -(-len(values) // pl.thread_pool_size()))
+    size = max(PIECE, -(-len(values) // pl.thread_pool_size()))
     pieces = [values.slice(at, size) for at in range(0, len(values) or 1, size)]
     return pl.concat(
         on_threads(lambda piece: ordered.search_sorted(piece, side="left"), pieces), rechunk=True

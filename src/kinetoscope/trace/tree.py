@@ -1,8 +1,8 @@
 """Which host event runs inside which.
 
-The parent of an event is the innermost event of its lane that encloses it: in order of start (longest first), the
-nearest earlier one that does not end before it. On a lane whose events nest, which is nearly every lane, that is
-found with sorts and searches; annotations can cross ops, and such lanes are walked with a stack.
+The parent of an event is the innermost event of its lane that encloses it: in order of start (longest first),
+the nearest earlier one that does not end before it. On a lane whose events nest, which is nearly every lane,
+that is found with sorts and searches; annotations can cross ops, and such lanes are walked with a stack.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def nested(host: pl.DataFrame) -> pl.DataFrame:
 def _as_if_nested(times: pl.DataFrame) -> pl.DataFrame:
     """``parent`` and ``depth``, right wherever no two events of a lane cross.
 
-    An event's depth is the number of rows before it less those that have ended by its start; its parent is the
-    last row before it that is one less deep. Times are doubled so that an event without duration ends after it
-    starts, and lanes are laid one after the other, so that one search serves all.
+    An event's depth is the number of rows before it less those that have ended by its start; its parent is
+    the last row before it that is one less deep. Times are doubled so that an event without duration ends
+    after it starts, and lanes are laid one after the other, so that one search serves all.
     """
     first = times.select(pl.col("start_ns").min()).item() or 0
     span = 2 * ((times.select(pl.col("end").max()).item() or 0) - first) + 4

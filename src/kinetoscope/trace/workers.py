@@ -1,7 +1,7 @@
 """Decoding on every core: plain Python processes that read spans and answer with packed columns.
 
-They are started with the standard library's subprocess, not multiprocessing: nothing of the caller's program is
-imported again, no ``if __name__ == "__main__"`` is asked of it, and they load ``worker`` and no more (30 ms).
+They are started with the standard library's subprocess, not multiprocessing: nothing of the caller's program
+is imported again, no ``if __name__ == "__main__"`` is asked of it, and they load ``worker`` alone (30 ms).
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from kinetoscope.trace.decoding.worker import receive, send
 
 MOST = 32
 _PIPE = 256 << 10  # bytes, where the system lets a pipe be so large: fewer turns between the processes
-_START = "import sys; sys.path += {homes!r}; from kinetoscope.trace.decoding.worker import serve; serve()"
 
 
 def cores() -> int:
@@ -69,7 +68,7 @@ class Workers:
                         pipe.close()
 
     def decode(self, spans: Iterator[Span]) -> Iterator[Batch]:
-        """What every span packs into, in order; two per process are under way, the first of them from the call on."""
+        """What every span packs into, in order; two per process are under way, the first from the call on."""
         under_way = deque(self._submit(span) for span in islice(spans, 2 * self._count))
         return self._in_order(under_way, spans)
 
@@ -95,12 +94,16 @@ class Workers:
             self._idle.put(process)
 
 
-def _start() -> subprocess.Popen[bytes] | None:
+def program() -> str:
+    """What a decoding process runs, started without the site packages and the user's settings (``-I -S``)."""
     homes = [str(Path(__file__).resolve().parents[2]), str(Path(msgspec.__file__).resolve().parents[1])]
-    command = _START.format(homes=homes)
+    return f"import sys; sys.path += {homes!r}; from kinetoscope.trace.decoding.worker import serve; serve()"
+
+
+def _start() -> subprocess.Popen[bytes] | None:
     try:
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", command],
+            [sys.executable, "-I", "-S", "-c", program()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

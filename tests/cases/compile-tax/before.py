@@ -1,4 +1,4 @@
-"""Forty calls of a compiled function that does one tiny thing: guards and wrappers cost more than the kernel."""
+"""Forty calls of a compiled function that does one tiny thing: guards and wrappers cost more than kernels."""
 
 import torch
 

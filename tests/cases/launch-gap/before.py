@@ -1,4 +1,4 @@
-"""Large matrix products with a chain of tiny operations in between: the device waits for the tiny ones' launches."""
+"""Large matrix products, a chain of tiny operations in between: the device waits for the tiny launches."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""A reduction along the slow dimension of a narrow slice: each read fetches a sector and uses a fraction of it."""
+"""A reduction along the slow dimension of a narrow slice: each read uses little of its sector."""
 
 import torch
 

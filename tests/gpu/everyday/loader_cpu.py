@@ -1,4 +1,5 @@
-"""A small training loop on the CPU that waits for its loader: four workers, prefetching eight batches each."""
+"""A small training loop on the CPU that waits for its loader: four workers, prefetching eight batches
+each."""
 
 import time
 

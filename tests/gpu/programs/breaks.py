@@ -1,7 +1,8 @@
-"""A function that breaks where Python prints, and where it calls what may not be compiled; `--whole`: the same without.
+"""A function that breaks where Python prints, and where it calls what may not be compiled; `--whole`: the
+same without.
 
-Per step the breaks cost: a kernel on each side of the first that would have been one, and a kernel of Python's own at
-the second (its cumsum), which the compiled function computes in a kernel too.
+Per step the breaks cost: a kernel on each side of the first that would have been one, and a kernel of
+Python's own at the second (its cumsum), which the compiled function computes in a kernel too.
 """
 
 import argparse

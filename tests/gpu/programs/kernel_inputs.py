@@ -1,4 +1,5 @@
-"""A loop with an embedding, compiled, and a hand-written Triton kernel with a helper, a constant and an autotuner."""
+"""A loop with an embedding, compiled, and a hand-written Triton kernel with a helper, a constant and an
+autotuner."""
 
 from __future__ import annotations
 

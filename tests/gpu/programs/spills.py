@@ -1,4 +1,5 @@
-"""A Triton kernel of the user's own whose tile does not fit into registers, and one that Inductor generates that does."""
+"""A Triton kernel of the user's own whose tile does not fit into registers, and one that Inductor generates
+that does."""
 
 import torch
 import triton

@@ -17,7 +17,7 @@ from kinetoscope.analysis.compiled.break_costs import break_costs
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.run import load
 from kinetoscope.compilation import build
-from kinetoscope.compilation.build import Beside
+from kinetoscope.compilation.build import Sidecar
 from kinetoscope.compilation.log import read as log
 from kinetoscope.compilation.model import Compilation, GraphBreak
 
@@ -57,7 +57,7 @@ def broken(folder: Path, *, backend: bool = True) -> Compilation:
         + compiled(0, "forward", module=backend)
         + compiled(1, "torch_dynamo_resume_in_forward_at_12", module=backend)
     )
-    return build.build([(log.read(path), None, Beside())])
+    return build.build([(log.read(path), None, Sidecar())])
 
 
 class Writer:

@@ -1,4 +1,5 @@
-"""Busy, its parts and the window: their definitions on random small recordings, and on cases worked out by hand."""
+"""Busy, its parts and the window: their definitions on random small recordings, and on cases worked out by
+hand."""
 
 from __future__ import annotations
 

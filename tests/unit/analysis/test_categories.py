@@ -10,7 +10,9 @@ from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.categories import categories
 from traces import Event, call, copy, host, kernel, trace
 
-# Kernel names as recordings of vLLM, SGLang, TensorRT-LLM, Megatron, torch on CUDA and ROCm and DeepSpeed have them.
+ANONYMOUS = "void at::native::(anonymous namespace)::"
+# Kernel names as recordings of vLLM, SGLang, TensorRT-LLM, Megatron, torch on CUDA and ROCm and DeepSpeed
+# have them.
 BY_NAME = {
     "triton_poi_fused_add_mul_0": "pointwise",
     "triton_red_fused_native_layer_norm_3": "reduction",
@@ -30,7 +32,7 @@ BY_NAME = {
     "bgemm_kernel": "matmul",
     # FBGEMM names a library, of which products are the lesser part.
     "void fbgemm_gpu::f8f8bf16_rowwise_gemm<int>(int)": "matmul",
-    "void split_embedding_backward_codegen_dense_unweighted_exact_kernel_warp_per_row_1<float>(fbgemm_gpu::FixedDivisor)": "embedding",
+    "void split_embedding_backward_codegen_dense_unweighted_exact_kernel_warp_per_row_1<float>": "embedding",
     "void fbgemm_gpu::permute_2D_lengths_kernel<int>(int, int, int const*, int const*, int*)": "copy",
     "cunn_ClassNLLCriterion_updateOutput_kernel": "loss",
     "void flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4> >(Flash_fwd_params)": "attention",
@@ -51,13 +53,13 @@ BY_NAME = {
     "void deep_ep::internode_ll::dispatch<true, 3, 10, 7168>(void*)": "communication",
     "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*)": "communication",
     "void at::native::batch_norm_backward_kernel<float, float, float, int>(int)": "normalization",
-    "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int)": "normalization",
+    f"{ANONYMOUS}vectorized_layer_norm_kernel<float, float>(int)": "normalization",
     "void vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(int)": "normalization",
     "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10>(float*)": "softmax",
     "void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, float>(float*)": "softmax",
     "void at::native::(anonymous namespace)::nll_loss_forward_reduce_cuda_kernel_2d<float>(int)": "loss",
     "void at::native::(anonymous namespace)::max_pool_forward_nchw<float>(int)": "pooling",
-    "void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<float, 4>(int)": "random",
+    f"{ANONYMOUS}distribution_elementwise_grid_stride_kernel<float, 4>(int)": "random",
     "void at_cuda_detail::cub::DeviceRadixSortOnesweepKernel<int>(int)": "sort",
     "void at::native::(anonymous namespace)::sbtopk::gatherTopK<float, 2>(int)": "sort",
     "void at_cuda_detail::cub::DeviceScanKernel<int>(int)": "scan",
@@ -66,12 +68,12 @@ BY_NAME = {
     "void at::native::vectorized_gather_kernel<16, long>(char*)": "embedding",
     "void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int, 1>(float*)": "copy",
     "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda(int)>(int)": "copy",
-    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float> > >": "reduction",
-    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >(int)": "elementwise",
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps> >": "reduction",
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >": "elementwise",
     "void vllm::rotary_embedding_kernel<c10::BFloat16, true>(long const*)": "elementwise",
     "void vllm::act_and_mul_kernel<c10::BFloat16>(int)": "elementwise",
-    "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::TensorListMetadata<1> >": "foreach",
-    "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<float> >": "optimizer",
+    f"{ANONYMOUS}multi_tensor_apply_kernel<at::native::TensorListMetadata<1> >": "foreach",
+    f"{ANONYMOUS}multi_tensor_apply_kernel<TensorListMetadata<4>, FusedAdamMathFunctor<float> >": "optimizer",
     "my_fused_thing_kernel": "user Triton",
     "QuantumFlux": "other",
 }

@@ -12,7 +12,7 @@ from compile_records import artifact, record
 from kinetoscope.analysis.compiled.join import Joined, join
 from kinetoscope.analysis.run import Run
 from kinetoscope.compilation import build
-from kinetoscope.compilation.build import Beside
+from kinetoscope.compilation.build import Sidecar
 from kinetoscope.compilation.log import read as log
 from kinetoscope.compilation.model import Compilation
 from kinetoscope.trace.model import Trace
@@ -29,7 +29,7 @@ MODULE = """\
 # Graph fragment:
 #   %mul : Tensor "f32[8][1]cuda:0" = call_function[target=torch.ops.aten.mul.Tensor](args = (%a, 2))
 triton_poi_fused_mul_0 = async_compile.triton('triton_poi_fused_mul_0', '''
-@triton_heuristics.pointwise(size_hints={{'x': 8}}, triton_meta={{'signature': {{'in_ptr0': '*fp32', 'out_ptr0': '*fp32'}}}})
+@triton_heuristics.pointwise(size_hints={{'x': 8}}, triton_meta={{'signature': {{'in_ptr0': '*fp32'}}}})
 def triton_poi_fused_mul_0(): pass
 ''', device_str='cuda')
 
@@ -86,7 +86,7 @@ def compilation(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Compi
     def make(*parts: bytes) -> Compilation:
         path = tmp_path_factory.mktemp("log") / "a.log"
         path.write_bytes(b"".join(parts))
-        return build.build([(log.read(path), None, Beside())])
+        return build.build([(log.read(path), None, Sidecar())])
 
     return make
 
@@ -270,7 +270,8 @@ def test_no_device_work_leaves_nulls(compilation: Callable[..., Compilation], tr
 
 
 BREAK = (
-    "Graph break in user code at /home/user/model.py:12\nGraph Break Reason: Failed to trace builtin operator\n"
+    "Graph break in user code at /home/user/model.py:12\n"
+    "Graph Break Reason: Failed to trace builtin operator\n"
     "  Explanation: print\n\nUser code traceback:\n"
     '  File "/home/user/model.py", line 12, in forward\n    print(x)\n'
 )

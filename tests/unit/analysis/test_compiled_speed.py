@@ -13,7 +13,8 @@ import pytest
 
 from kinetoscope.analysis.compiled.join import Joined, join
 from kinetoscope.analysis.run import load
-from kinetoscope.compilation import fx, module
+from kinetoscope.compilation import fx
+from kinetoscope.compilation.generated import module
 from kinetoscope.compilation.model import CallCost
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "h200_modes"
@@ -97,7 +98,7 @@ def call(args):
         # Topologically Sorted Source Nodes: [y], Original ATen: [aten.mm]
         extern_kernels.mm(arg0_1, reinterpret_tensor(arg1_1, (16, 4), (1, 16), 0), out=buf0)
         buf1 = buf0; del buf0  # reuse
-        extern_kernels.addmm(arg3_1, arg0_1, reinterpret_tensor(arg1_1, (16, 4), (1, 16), 0), alpha=1, beta=1, out=buf1)
+        extern_kernels.addmm(arg3_1, arg0_1, reinterpret_tensor(arg1_1, (16, 4), (1, 16), 0), out=buf1)
         extern_kernels.mm(arg2_1, reinterpret_tensor(arg1_1, (16, 4), (1, 16), 0), out=buf1)
         extern_kernels.convolution(arg0_1, arg1_1, stride=(1, 1), out=buf1)
 """

@@ -18,7 +18,8 @@ from kinetoscope.analysis.time.memory import allocator_calls, memory_statistics
 from kinetoscope.trace.model import Trace
 
 OF_A_PROFILE = [
-    gaps, idle, waiting, exposed_waiting, launch_statistics, memory_statistics, allocator_calls, roofline, kernel_roofline,
+    gaps, idle, waiting, exposed_waiting, launch_statistics, memory_statistics, allocator_calls, roofline,
+    kernel_roofline,
 ]  # fmt: skip
 HOST_ONLY = {
     "ph": "X",

@@ -14,7 +14,8 @@ def graph(hash_: str, ts: float, dur: float) -> Event:
 
 
 def training() -> list[Event]:
-    """A compiled forward with one kernel, and its backward, on autograd's thread, with two; an eager kernel after."""
+    """A compiled forward with one kernel, and its backward, on autograd's thread, with two; an eager kernel
+    after."""
     return [
         step(1, 0, 1000),
         host("Torch-Compiled Region: 0/1", 10, 200),

@@ -169,8 +169,8 @@ def test_a_host_that_waits_for_a_collective_begun_before_the_recording(trace_of:
     assert causes(trace) == {"waiting-for-rank": 100, "launch-bound": 10}
 
 
-# A program: for each launch, how long the host was busy before it (µs), with what, and how long its work took; the
-# work starts when it has arrived and its stream is free. Two threads launch on two streams.
+# A program: for each launch, how long the host was busy before it (µs), with what, and how long its work
+# took; the work starts when it has arrived and its stream is free. Two threads launch on two streams.
 programs = st.lists(
     st.tuples(
         st.integers(0, 3000),

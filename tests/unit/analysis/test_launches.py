@@ -9,7 +9,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kinetoscope.analysis.idle.launches import launch_calls, launch_statistics, launches, queue_depth
+from kinetoscope.analysis.idle.launches import (
+    arrival_ns,
+    launch_calls,
+    launch_statistics,
+    launches,
+    queue_depth,
+)
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
 from kinetoscope.trace.model import Trace
@@ -56,6 +62,16 @@ def test_statistics(trace: Trace) -> None:
     assert row["latency_median_ns"] == 23_500
     assert row["host_ns_per_launch"] == 10_000  # 10, 10 and 80 µs apart
     assert row["launches_per_step"] is None
+
+
+@pytest.mark.parametrize(
+    "name", ["llama_train_compile", "mixnet_l_backward_module", "mixnet_l_train_bs128_compile"]
+)
+def test_arrival_is_what_quick_launches_take_to_an_idle_device(shared_data: Path, name: str) -> None:
+    trace = read(shared_data / f"h200/{name}.json.gz")
+    idle = launches(trace).filter((pl.col("depth") == 1) & (pl.col("latency_ns") > 0))["latency_ns"]
+    assert len(idle) > 100
+    assert abs(arrival_ns(trace) - float(idle.quantile(0.1) or 0)) < 2_000
 
 
 def test_calls_are_counted_answered_or_not(trace: Trace) -> None:

@@ -1,4 +1,5 @@
-"""Costs of ops on lists of tensors, against a count element by element; types are read off real kernels' names."""
+"""Costs of ops on lists of tensors, against a count element by element; types are read off real kernels'
+names."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ LIST = "TensorList"
 
 def multi(functor: str, *more: str, metadata: str = "TensorListMetadata<1>") -> str:
     """A kernel's name as Kineto writes it."""
-    return f"void {NATIVE}multi_tensor_apply_kernel<{NATIVE}{metadata}, {', '.join([NATIVE + functor, *more])}>({NATIVE}"
+    functors = ", ".join([NATIVE + functor, *more])
+    return f"void {NATIVE}multi_tensor_apply_kernel<{NATIVE}{metadata}, {functors}>({NATIVE}"
 
 
 def call(name: str, kernel: str, *arguments: tuple[Any, str], strides: Any = None) -> Call:
@@ -94,7 +96,8 @@ def test_fused_optimizers(one: Shapes, amsgrad: bool) -> None:
 @given(shapes)
 def test_concatenation(one: Shapes) -> None:
     n = touched(one)
-    kernel = f"void {NATIVE}CatArrayBatchedCopy<{NATIVE}OpaqueType<2u>, unsigned int, 4, 64, 64>({NATIVE}OpaqueType<2u>*"
+    opaque = f"{NATIVE}OpaqueType<2u>"
+    kernel = f"void {NATIVE}CatArrayBatchedCopy<{opaque}, unsigned int, 4, 64, 64>({opaque}*"
     assert cost(call("cat", kernel, (one, LIST), ([], "Scalar"))) == Cost(0, 2 * 2 * n, "fp32")
     old = f"void {NATIVE}CatArrayBatchedCopy<float, unsigned int, 2, 64, 64>(float*, {NATIVE}"
     assert cost(call("cat", old, (one, LIST), ([], "Scalar"))) == Cost(0, 2 * 4 * n, "fp32")

@@ -13,18 +13,20 @@ ELEMENTWISE = (
     "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul>)"
 )
 MULTIPLY = (
-    "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::BinaryFunctor<float, "
-    "float, float, at::native::binary_internal::MulFunctor<float> > >(at::TensorIteratorBase&)::{lambda(int)#1}>(int)"
+    "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::BinaryFunctor"
+    "<float, float, float, at::native::binary_internal::MulFunctor<float> > >(at::TensorIteratorBase&)::"
+    "{lambda(int)#1}>(int)"
 )
 CAST = (
-    "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::"
-    "{lambda()#3}::operator()() const::{lambda()#7}::operator()() const::{lambda(float)#1}, std::array<char*, 2ul>, 4>"
-    "(int, at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3})"
+    "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda("
+    "at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda()#7}::operator()() const::"
+    "{lambda(float)#1}, std::array<char*, 2ul>, 4>(int, "
+    "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3})"
 )
 SUM = (
     "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::func_wrapper_t<float, "
-    "at::native::sum_functor<float, float, float>::operator()(at::TensorIterator&)::{lambda(float, float)#1}>, "
-    "unsigned int, float, 4, 4> >(at::native::ReduceOp<float>)"
+    "at::native::sum_functor<float, float, float>::operator()(at::TensorIterator&)::{lambda(float, float)#1}>"
+    ", unsigned int, float, 4, 4> >(at::native::ReduceOp<float>)"
 )
 FOREACH = (
     "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
@@ -45,7 +47,8 @@ FOREACH = (
         (SUM, "reduce_kernel<sum_functor<float>>"),
         (FOREACH, "multi_tensor_apply_kernel<multiplies<float>>"),
         (
-            "void cutlass::Kernel2<cutlass_80_tensorop_s16816gemm_bf16_256x64_32x4_nt_align2>(cutlass_80_t::Params)",
+            "void cutlass::Kernel2<cutlass_80_tensorop_s16816gemm_bf16_256x64_32x4_nt_align2>"
+            "(cutlass_80_t::Params)",
             "cutlass_80_tensorop_s16816gemm_bf16_256x64_32x4_nt_align2",
         ),
         (

@@ -21,8 +21,8 @@ from traces import Event, call, host, kernel, trace
 
 MULTIPLY = (
     "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
-    "TensorListMetadata<1>, at::native::(anonymous namespace)::BinaryOpScalarFunctor<c10::BFloat16, 1, 1, 0>, "
-    "std::multiplies<float>, float>(at::native::(anonymous namespace)::TensorListMetadata<1>"
+    "TensorListMetadata<1>, at::native::(anonymous namespace)::BinaryOpScalarFunctor<c10::BFloat16, 1, 1, 0>"
+    ", std::multiplies<float>, float>(at::native::(anonymous namespace)::TensorListMetadata<1>"
 )
 UNSAID = {"Input Dims": [[], []], "Input type": ["TensorList", "Scalar"], "Input Strides": [[], []]}
 
@@ -86,7 +86,8 @@ def test_absurd_shapes_say_nothing(dims: Any) -> None:
 
 
 def test_the_allocator_says_the_same_of_a_real_step(shared_data: Path) -> None:
-    """``_foreach_sqrt`` allocates what it writes: two bytes an element, and what the allocator does not split off."""
+    """``_foreach_sqrt`` allocates what it writes: two bytes an element, and what the allocator does not split
+    off."""
     found = read(shared_data / "h200/llama_train_eager.json.gz")
     sqrt = found.host_events.filter(pl.col("name").cast(pl.String) == "aten::_foreach_sqrt")
     assert len(sqrt) == 2

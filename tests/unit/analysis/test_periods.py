@@ -8,8 +8,8 @@ from traces import Event, call, host, kernel, step, trace
 
 
 def run(host_us: list[float], device_us: list[float], launches: int, *, synced: bool) -> list[Event]:
-    """Steps in which the host takes so long and the device so long; each work starts when launched and when the one
-    before has ended."""
+    """Steps in which the host takes so long and the device so long; each work starts when launched and when
+    the one before has ended."""
     events: list[Event] = []
     now, free, correlation = 100.0, 0.0, 0
     for number, (host_time, device_time) in enumerate(zip(host_us, device_us, strict=True)):

@@ -85,7 +85,8 @@ def test_what_cannot_be_known_is_null() -> None:
 
 
 junk = st.one_of(
-    st.none(), st.text(max_size=3), st.lists(st.integers(-3, 10**10), max_size=4), st.sampled_from([BF16, FP32, "[0]", "True"])
+    st.none(), st.text(max_size=3), st.lists(st.integers(-3, 10**10), max_size=4),
+    st.sampled_from([BF16, FP32, "[0]", "True"]),
 )  # fmt: skip
 
 
@@ -113,8 +114,9 @@ def test_products_as_torch_counts_them(b: int, m: int, k: int, n: int) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(5, 9), st.integers(5, 9), st.integers(1, 3),
-    st.integers(1, 2), st.integers(0, 2), st.integers(1, 2), st.integers(1, 2), st.booleans(),
+    st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(5, 9), st.integers(5, 9),
+    st.integers(1, 3), st.integers(1, 2), st.integers(0, 2), st.integers(1, 2), st.integers(1, 2),
+    st.booleans(),
 )  # fmt: skip
 def test_convolutions_as_torch_runs_and_counts_them(
     batch: int, cin: int, cout: int, h: int, w: int, kernel: int,
@@ -165,7 +167,8 @@ def test_max_pooling_writes_what_torch_writes(
             torch.empty(n, c, h, w), [kernel] * 2, step, [padding] * 2, [dilation] * 2, up
         )
     values = {
-        "v1": str([kernel] * 2), "v2": str(step), "v3": str([padding] * 2), "v4": str([dilation] * 2), "v5": str(up),
+        "v1": str([kernel] * 2), "v2": str(step), "v3": str([padding] * 2), "v4": str([dilation] * 2),
+        "v5": str(up),
     }  # fmt: skip
     found = known(call("aten::max_pool2d_with_indices", ([n, c, h, w], FP32), **values))
     assert found.bytes == 4 * n * c * h * w + (4 + 8) * out.numel()
@@ -262,7 +265,7 @@ def test_without_a_known_device_there_are_rates_but_no_shares(trace_of: Make) ->
 
 
 def test_flops_of_a_llama_step_are_those_torch_printed(shared_data: Path) -> None:
-    """llama_train_eager was recorded with_flops; its table says what torch counted for all calls of aten::mm."""
+    """llama_train_eager was recorded with_flops; its table has what torch counted for all aten::mm."""
     table = (shared_data / "h200/llama_train_eager.table.txt").read_text()
     (row,) = [line.split() for line in table.splitlines() if line.strip().startswith("aten::mm ")]
     host = read(shared_data / "h200/llama_train_eager.json.gz").host_events
@@ -283,7 +286,8 @@ def test_shares_on_a_real_recording_are_plausible(shared_data: Path) -> None:
 
 
 def test_bytes_of_generated_kernels_are_those_inductor_counted(shared_data: Path) -> None:
-    """Inductor wrote its own count beside each of its kernels; it differs only where a tensor is read and written."""
+    """Inductor wrote its own count beside each of its kernels; it differs only where a tensor is read and
+    written."""
     host = read(shared_data / "h200/mixnet_l_backward_module.json.gz").host_events
     columns = ["name", "input_dims", "input_types", "input_strides", "concrete_inputs", "kernel_gigabytes"]
     counted = host.filter(pl.col("kernel_gigabytes") > 0).unique("name", keep="first").select(columns)

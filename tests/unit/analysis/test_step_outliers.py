@@ -70,7 +70,8 @@ def test_two_steps_have_no_exception(trace_of: Make) -> None:
 
 
 def test_the_founding_articles_first_step(shared_data: Path) -> None:
-    """\"Why does the ProfilerStep#2 take so long?\" — the op inside it was slow to dispatch, the device was idle."""
+    """\"Why does the ProfilerStep#2 take so long?\" — the op inside it was slow to dispatch, the device was
+    idle."""
     (found,) = step_outliers(Run((read(shared_data / "h200/mm_64_warm_eager.json.gz"),)))
     assert found.name == "ProfilerStep#2"
     assert {d.kind for d in found.differences} <= {"op", "idle"}

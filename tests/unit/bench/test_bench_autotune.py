@@ -1,4 +1,4 @@
-"""Configurations: parsing, neighbours, the descent, what is applied; a module's union; Nsight Compute's text."""
+"""Configurations: parsing, neighbours, descent, what is applied; a module's union; Nsight Compute's text."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from kinetoscope.bench.autotune import apply
 from kinetoscope.bench.autotune import configurations as autotune
-from kinetoscope.bench.kernels import modules, ncu
+from kinetoscope.bench.kernels import ncu, replay
 from kinetoscope.bench.measure import cuda_timers
 from kinetoscope.bench.measure.cuda_timers import Activity, TimingError
-from kinetoscope.bench.measure.results import Comparison, Session
+from kinetoscope.bench.measure.results import Comparison, Measurements
+from kinetoscope.bench.measure.statistics import Verdict
 from kinetoscope.errors import UsageError
 
 
@@ -56,7 +57,7 @@ def test_the_descent_stays_where_differences_are_within_noise() -> None:
     assert autotune.descend(start, lambda wanted: [100 + r.random() * 0.4 for _ in wanted]) == start
 
 
-def test_the_source_is_told_to_try_everything() -> None:
+def test_the_source_tries_everything() -> None:
     source = "inductor_meta={'max_autotune': False, 'max_autotune_pointwise': False, 'deterministic': False}"
     changed = autotune.max_autotune_source(source)
     assert (
@@ -65,7 +66,7 @@ def test_the_source_is_told_to_try_everything() -> None:
     )
 
 
-def tuned(name: str, verdict: str) -> autotune.Tuned:
+def tuned(name: str, verdict: Verdict) -> autotune.Tuned:
     comparison = Comparison(
         name="winner",
         base="default",
@@ -74,9 +75,9 @@ def tuned(name: str, verdict: str) -> autotune.Tuned:
         high=0.91,
         confidence=0.95,
         noise_floor=0.001,
-        verdict=verdict,  # type: ignore[arg-type]
+        verdict=verdict,
     )
-    session = Session(
+    final = Measurements(
         subjects=(), comparisons=(comparison,), rounds=48, stopped="precise", seconds=1.0, seed=0
     )
     return autotune.Tuned(
@@ -86,11 +87,11 @@ def tuned(name: str, verdict: str) -> autotune.Tuned:
         trials=(),
         default={"XBLOCK": 1, "num_warps": 4, "num_stages": 1},
         winner={"XBLOCK": 2, "num_warps": 4, "num_stages": 1},
-        final=session,
+        final=final,
     )
 
 
-def test_only_what_is_told_to_be_faster_is_applied() -> None:
+def test_only_what_is_faster_is_applied() -> None:
     kernels = [tuned("a", "faster"), tuned("b", "cannot tell"), tuned("c", "slower")]
     assert set(apply.winners(kernels)) == {"a"}
 
@@ -99,7 +100,7 @@ def test_only_what_is_told_to_be_faster_is_applied() -> None:
 def test_busy_is_the_union(spans: list[tuple[int, int]]) -> None:
     work = sorted((Activity("k", start, start + length) for start, length in spans), key=lambda a: a.start_ns)
     covered = {t for a in work for t in range(a.start_ns, a.end_ns)}
-    assert modules.union_ns(work) == len(covered)
+    assert replay.union_ns(work) == len(covered)
 
 
 def activities(names: str) -> list[Activity]:
@@ -118,7 +119,8 @@ def test_samples_lie_between_markers_whatever_runs_between_them() -> None:
 NCU = """==PROF== Connected to process 1234
 progress words of the program
 ==PROF== Disconnected from process 1234
-"ID","Process ID","Kernel Name","gpu__time_duration.sum","dram__bytes.sum","sm__throughput.avg.pct_of_peak_sustained_elapsed","gpc__cycles_elapsed.avg.per_second"
+"ID","Process ID","Kernel Name","gpu__time_duration.sum","dram__bytes.sum",\
+"sm__throughput.avg.pct_of_peak_sustained_elapsed","gpc__cycles_elapsed.avg.per_second"
 "","","","us","Mbyte","%","Ghz"
 "0","1234","triton_a","1,023.5","2.5","41.5","1.7"
 "1","1234","triton_a","1,021.5","2.5","41.7","1.9"

@@ -1,39 +1,43 @@
-"""`bench` and `tune` on the command line: what they refuse, and what they print of names that others chose."""
+"""`bench` and `tune` on the command line: what they refuse, what they print, also of hostile names."""
 
 from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 from rich.console import Console
 
-from clockwork import session
+from clockwork import measured
 from kinetoscope import cli
 from kinetoscope.bench.autotune.configurations import Trial, Tuned
 from kinetoscope.bench.autotune.promise import promise
 from kinetoscope.bench.autotune.worth import Skipped, Worth
-from kinetoscope.bench.kernels.modules import ModuleResult, WorkRow
 from kinetoscope.bench.kernels.ncu import NcuRow
+from kinetoscope.bench.kernels.replay import ModuleResult, WorkRow
 from kinetoscope.bench.kernels.timing import KernelResult
 from kinetoscope.bench.measure.harness import measure
 from kinetoscope.bench.measure.timers import HostTimer
-from kinetoscope.bench.tune.rows import Row, Tuning
+from kinetoscope.bench.request import Result
+from kinetoscope.bench.tune.results import Row, Tuning
 from kinetoscope.bench.tune.settings import Setting
-from kinetoscope.bench.worker import Result, generated_kernels
-from kinetoscope.hardware.spec import find
-from kinetoscope.report.verbs import autotuned, measured
-from kinetoscope.report.verbs import tuning as tuning_table
+from kinetoscope.bench.worker import generated_kernels
+from kinetoscope.report.collect.measurements import autotuned, benched, replayed, tuned
+from kinetoscope.report.document.measurements import InModel
+from kinetoscope.report.verbs.autotune import print_autotuned
+from kinetoscope.report.verbs.bench import print_kernels, print_replays
+from kinetoscope.report.verbs.tune import print_tuning
 
 HOSTILE = "triton_poi_[red]x[/red]_\x1b[31m_<script>"
 
 
-def printed(print_to, width: int = 120) -> str:
-    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False, emoji=False)
-    print_to(console)
-    return console.file.getvalue()  # type: ignore[attr-defined]
+def printed(print_to: Callable[[Console], None], width: int = 120) -> str:
+    text = io.StringIO()
+    print_to(Console(file=text, width=width, markup=False, highlight=False, emoji=False))
+    return text.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -71,7 +75,7 @@ def kernel(name: str, bytes_moved: int, median_ns: float) -> KernelResult:
         elapsed += median_ns
 
     timer = HostTimer(flush=lambda: None, clock=lambda: int(elapsed))
-    session = measure({name: call}, timer=timer, mode="cold", warmup_seconds=0)
+    cold = measure({name: call}, timer=timer, mode="cold", warmup_seconds=0)
     return KernelResult(
         name=name,
         category="pointwise",
@@ -83,7 +87,7 @@ def kernel(name: str, bytes_moved: int, median_ns: float) -> KernelResult:
         registers=24,
         spills=0,
         shared_memory_bytes=2048,
-        sessions={"cold": session},
+        measured={"cold": cold},
     )
 
 
@@ -96,9 +100,7 @@ def test_a_kernels_figures_are_arithmetic_on_what_was_measured() -> None:
             NcuRow(name="triton_a", launches=3, duration_ns=101_000, memory_percent=52, compute_percent=11),
         ),
     )
-    text = printed(
-        lambda c: measured.print_kernels(result, {"triton_a": (110_000, 0.25)}, find("NVIDIA H200"), c)
-    )
+    text = printed(lambda c: print_kernels(benched(result, {"triton_a": InModel(110_000, 0.25)}), c))
     a, b = text.split("triton_a")[1].split("triton_b")
     assert "25.0 % of GPU time" in a
     assert "cold 100 µs" in a
@@ -113,10 +115,15 @@ def test_a_kernels_figures_are_arithmetic_on_what_was_measured() -> None:
 def test_the_table_of_promises_has_its_kernels_and_what_became_of_them() -> None:
     def worth(name: str, cold_us: float, least_us: float, skipped: Skipped | None) -> Worth:
         return Worth(
-            name=name, module="m", launches_per_run=2, cold_ns=cold_us * 1e3, least_ns=least_us * 1e3, skipped=skipped
-        )  # fmt: skip
+            name=name,
+            module="m",
+            launches_per_run=2,
+            cold_ns=cold_us * 1e3,
+            least_ns=least_us * 1e3,
+            skipped=skipped,
+        )
 
-    final = session(default=100_000, winner=50_000)
+    final = measured(default=100_000, winner=50_000)
     winner = Tuned(
         name="triton_red_0",
         module="m",
@@ -127,7 +134,7 @@ def test_the_table_of_promises_has_its_kernels_and_what_became_of_them() -> None
         final=final,
     )
     replay = ModuleResult(
-        module="m", aot_id="0_backward", wall=session(as_recorded=1_000_000, applied=900_000)
+        module="m", aot_id="0_backward", wall=measured(as_recorded=1_000_000, applied=900_000)
     )
     made = promise(([winner]), replay)
     assert made is not None
@@ -143,34 +150,35 @@ def test_the_table_of_promises_has_its_kernels_and_what_became_of_them() -> None
         modules=(replay,),
         promises=(made,),
     )
-    text = printed(lambda c: autotuned.print_tuned(result, {}, c))
+    text = printed(lambda c: print_autotuned(autotuned(result, {}), c))
     assert re.search(r"triton_red_0\s+2\s+100 µs\s+40.0 µs\s+40.0 %\s+120 µs", text)
     assert "skipped: within a tenth of a copy" in text
     assert "skipped, too little to win: 1 kernel, which together could win 4.00 µs" in text
     assert "XBLOCK 1→8" in text
     assert "0.500 (0.500–0.500)" in text
-    told = " ".join(text.split())
-    assert "0_backward: promised 100 µs (100 µs to 100 µs); replayed with and without" in told
-    assert "1.00 ms → 900 µs, measured 100 µs (100 µs to 100 µs): confirmed" in told
+    unwrapped = " ".join(text.split())
+    assert "0_backward: promised 100 µs (100 µs to 100 µs); replayed with and without" in unwrapped
+    assert "1.00 ms → 900 µs, measured 100 µs (100 µs to 100 µs): confirmed" in unwrapped
 
 
 def test_a_replayed_graph_shows_what_ncu_saw_of_its_kernels() -> None:
-    rows = (WorkRow("triton_poi_0", 2, 40_000.0), WorkRow("void cutlass::gemm", 1, 60_000.0))
     replay = ModuleResult(
-        module="m", aot_id="0_forward", wall=session(as_recorded=120_000), busy_ns=1e5, span_ns=2e5, work=rows
-    )  # fmt: skip
-    seen = (
-        NcuRow(name="triton_poi_0", launches=2, duration_ns=21_000, memory_percent=81, compute_percent=9),
+        module="m",
+        aot_id="0_forward",
+        wall=measured(as_recorded=120_000),
+        busy_ns=1e5,
+        span_ns=2e5,
+        work=(WorkRow("triton_poi_0", 2, 40_000.0), WorkRow("void cutlass::gemm", 1, 60_000.0)),
     )
+    seen = NcuRow(name="triton_poi_0", launches=2, duration_ns=21_000, memory_percent=81, compute_percent=9)
     assert generated_kernels([replay], 5) == ("triton_poi_0",)
-    categories = {"triton_poi_0": "pointwise"}
-    text = printed(lambda c: measured.print_module(replay, categories, seen, c))
+    result = Result(device="", torch="", modules=(replay,), ncu=(seen,))
+    text = printed(lambda c: print_replays(replayed(result), c))
     assert "50.0 % of its span" in text
     (line,) = [line for line in text.splitlines() if line.startswith("triton_poi_0")]
-    assert line.split() == [
-        "triton_poi_0", "pointwise", "40.0", "%", "40.0", "µs", "2", "20.0", "µs", "21.0", "µs", "81", "%", "9", "%"
-    ]  # fmt: skip
-    assert "ncu" not in printed(lambda c: measured.print_module(replay, categories, (), c))
+    assert " ".join(line.split()) == "triton_poi_0 pointwise 40.0 % 40.0 µs 2 20.0 µs 21.0 µs 81 % 9 %"
+    plain = msgspec.structs.replace(result, ncu=())
+    assert "ncu" not in printed(lambda c: print_replays(replayed(plain), c))
 
 
 def test_settings_are_shown_with_their_samples_and_what_fails_is_said() -> None:
@@ -187,7 +195,7 @@ def test_settings_are_shown_with_their_samples_and_what_fails_is_said() -> None:
         tokens_per_sample=4,
         rows=(eager, Row(setting=failed, label=failed.label, error="no compiler")),
     )
-    text = printed(lambda c: tuning_table.print_tuning(found, c))
+    text = printed(lambda c: print_tuning(tuned(found), c))
     (line,) = [line for line in text.splitlines() if line.startswith("eager")]
     assert line.split() == ["eager", "8", "10.0", "ms", "800", "3,200", "as", "written"]
     assert "default batch=8: no compiler" in text
@@ -220,7 +228,7 @@ def test_settings_that_say_much_lose_columns_but_no_digits(width: int, there: st
     found = Tuning(
         command=("train.py",), steps_by="optimizer", step_name="SGD", tokens_per_sample=8, rows=tuple(rows)
     )
-    text = printed(lambda c: tuning_table.print_tuning(found, c), width)
+    text = printed(lambda c: print_tuning(tuned(found), c), width)
     lines = text.splitlines()
     (head,) = [line for line in lines if line.startswith("setting")]
     assert not set(there.split()) - set(head.split())
@@ -231,8 +239,8 @@ def test_settings_that_say_much_lose_columns_but_no_digits(width: int, there: st
 
 
 def test_names_do_not_run_in_the_terminal() -> None:
-    failed = msgspec.structs.replace(kernel("k", 1, 1000), name=HOSTILE, error=f"no {HOSTILE}")
-    tuned = Tuned(
+    failed = msgspec.structs.replace(kernel("k", 1, 1000), name=HOSTILE, measured={}, error=f"no {HOSTILE}")
+    kernels = Tuned(
         name=HOSTILE,
         module="m",
         launches_per_run=2,
@@ -240,7 +248,7 @@ def test_names_do_not_run_in_the_terminal() -> None:
         default={"XBLOCK": 1},
         winner={"XBLOCK": 1},
     )
-    result = Result(device=HOSTILE, torch="", kernels=(failed,), tuned=(tuned,), problems=(HOSTILE,))
+    result = Result(device=HOSTILE, torch="", kernels=(failed,), tuned=(kernels,), problems=(HOSTILE,))
     tuning = Tuning(
         command=(HOSTILE,),
         step_name=HOSTILE,
@@ -249,9 +257,9 @@ def test_names_do_not_run_in_the_terminal() -> None:
         lines=(HOSTILE,),
     )
     text = (
-        printed(lambda c: measured.print_kernels(result, {}, None, c))
-        + printed(lambda c: autotuned.print_tuned(result, {}, c))
-        + printed(lambda c: tuning_table.print_tuning(tuning, c))
+        printed(lambda c: print_kernels(benched(result, {}), c))
+        + printed(lambda c: print_autotuned(autotuned(result, {}), c))
+        + printed(lambda c: print_tuning(tuned(tuning), c))
     )
     assert "\x1b" not in text
     assert "[red]x[/red]" in text

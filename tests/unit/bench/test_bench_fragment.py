@@ -17,11 +17,19 @@ COMMENT = """# Topologically Sorted Source Nodes: [a], Original ATen: [aten.exp]
 # Graph fragment:
 #   %x : Tensor "f32[4, s77][s77, 1]cuda:0" = PlaceHolder[target=x]
 #   %buf3 : Tensor  = PlaceHolder[target=buf3]
-#   %exp : Tensor "f32[4, 8][8, 1]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.exp.default](args = (%x,), kwargs = {})
-#   %var_mean : [num_users=2] = call_function[target=torch.ops.aten.var_mean.correction](args = (%exp, [0, -1]), kwargs = {correction: 0, keepdim: True})
-#   %getitem : Tensor "f32[][]cpu"[num_users=1] = call_function[target=operator.getitem](args = (%var_mean, 0), kwargs = {})
-#   %full : Tensor "bf16[][]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.full.default](args = ([], -inf), kwargs = {dtype: torch.bfloat16, device: cuda:0, pin_memory: False})
-#   %gelu : Tensor "f32[4, 8][8, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.gelu.default](args = (%x, 1e-05, None, (1, 2)), kwargs = {approximate: tanh})
+#   %exp : Tensor "f32[4, 8][8, 1]cuda:0"[num_users=2] = \
+call_function[target=torch.ops.aten.exp.default](args = (%x,), kwargs = {})
+#   %var_mean : [num_users=2] = \
+call_function[target=torch.ops.aten.var_mean.correction](args = (%exp, [0, -1]), kwargs = {correction: 0, \
+keepdim: True})
+#   %getitem : Tensor "f32[][]cpu"[num_users=1] = \
+call_function[target=operator.getitem](args = (%var_mean, 0), kwargs = {})
+#   %full : Tensor "bf16[][]cuda:0"[num_users=1] = \
+call_function[target=torch.ops.aten.full.default](args = ([], -inf), kwargs = {dtype: torch.bfloat16, \
+device: cuda:0, pin_memory: False})
+#   %gelu : Tensor "f32[4, 8][8, 1]cuda:0"[num_users=1] = \
+call_function[target=torch.ops.aten.gelu.default](args = (%x, 1e-05, None, (1, 2)), \
+kwargs = {approximate: tanh})
 #   return %exp,%buf7
 """
 

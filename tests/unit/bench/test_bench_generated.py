@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.bench.kernels import follow, generated, kernel_source
+from kinetoscope.bench.kernels import follow, generated, source
 from kinetoscope.bench.kernels.generated import Kernel, KernelCall, ScalarArgument, TensorArgument
 from kinetoscope.errors import InputError
 
@@ -33,7 +33,7 @@ def own_harness(source: str) -> list[tuple[object, ...]] | None:
     return None
 
 
-def as_told(call: KernelCall) -> list[tuple[object, ...]]:
+def described(call: KernelCall) -> list[tuple[object, ...]]:
     return [
         (a.shape, a.stride, a.dtype) if isinstance(a, TensorArgument) else (a.value,) for a in call.arguments
     ]
@@ -55,7 +55,7 @@ def test_every_kernel_of_mixnet_is_found_with_the_arguments_its_own_harness_has(
     assert len(calls) == launches == len(re.findall(r"^ +triton_\w+\.run\(", wrapper, re.MULTILINE))
     seen: dict[str, list[list[tuple[object, ...]]]] = {}
     for call in calls:
-        seen.setdefault(call.kernel, []).append(as_told(call))
+        seen.setdefault(call.kernel, []).append(described(call))
     for kernel, accounts in seen.items():
         assert own_harness(module.kernels[kernel].source) in accounts, kernel
 
@@ -65,12 +65,12 @@ def test_categories_and_bytes_agree_with_what_inductor_wrote(shared_data: Path) 
     prefixes = {"pointwise": "triton_poi", "reduction": "triton_red", "persistent reduction": "triton_per"}
     first = {call.kernel: call for call in reversed(follow.calls(module))}
     for name, kernel in module.kernels.items():
-        facts = kernel_source.facts(kernel)
+        facts = source.facts(kernel)
         assert name.startswith(prefixes[facts.category])
         assert facts.inductor_bytes is not None
-        ours = kernel_source.moved_bytes(facts.parameters, first[name].arguments)
+        ours = source.moved_bytes(facts.parameters, first[name].arguments)
         if "cat" not in name and "slice" not in name and "split" not in name:
-            # Inductor adds what it reads again; where neither slices nor concatenates, the two agree within that.
+            # Inductor adds what it reads again; without slices and concatenations the two agree within that.
             assert 0.3 < ours / facts.inductor_bytes < 3.1, (name, ours, facts.inductor_bytes)
 
 
@@ -97,7 +97,7 @@ def test_modules_for_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     halves = [a for a in call.arguments if isinstance(a, TensorArgument) and a.stride == (80, 1)]
     assert {a.offset for a in halves} == {0, 40}
     assert len({a.storage for a in halves}) == 1
-    facts = kernel_source.facts(kernel)
+    facts = source.facts(kernel)
     assert facts.category == "reduction"
     assert len(facts.parameters) == len(call.arguments)
 
@@ -106,7 +106,7 @@ def test_bytes_count_each_distinct_element_once_and_updates_twice() -> None:
     dense = TensorArgument((4, 8), (8, 1), "float32", "cuda", 0, 0)
     broadcast = TensorArgument((4, 8), (0, 1), "bfloat16", "cuda", 1, 0)
     names = ("in_ptr0", "in_out_ptr0", "in_ptr1", "xnumel")
-    assert kernel_source.moved_bytes(names, (dense, dense, broadcast, ScalarArgument(32))) == 128 + 256 + 16
+    assert source.moved_bytes(names, (dense, dense, broadcast, ScalarArgument(32))) == 128 + 256 + 16
     assert broadcast.reach == 8
     assert TensorArgument((3, 2), (10, 1), "float32", "cuda", 0, 5).reach == 5 + 22
     assert TensorArgument((0, 2), (2, 1), "float32", "cuda", 0, 0).reach == 0
@@ -115,7 +115,9 @@ def test_bytes_count_each_distinct_element_once_and_updates_twice() -> None:
 TRITON = """
 @triton_heuristics.{heuristic}(
     size_hints={{'x': 16}}, filename=__file__,
-    triton_meta={{'signature': {{'in_out_ptr0': '*fp32', 'xnumel': 'i32'}}, 'device': DeviceProperties(type='cuda')}},
+    triton_meta={{
+        'signature': {{'in_out_ptr0': '*fp32', 'xnumel': 'i32'}}, 'device': DeviceProperties(type='cuda')
+    }},
     inductor_meta={{'mutated_arg_names': ['in_out_ptr0'], 'kernel_num_gb': 2e-06}},
 )
 @triton.jit
@@ -136,9 +138,9 @@ def k(in_out_ptr0, xnumel): {body}
     ],
 )
 def test_categories_come_from_the_heuristic(heuristic: str, body: str, category: str) -> None:
-    source = TRITON.format(heuristic=heuristic, body=body)
-    facts = kernel_source.facts(Kernel("k", source, "triton", ()))
-    assert facts == kernel_source.Facts(category, ("in_out_ptr0", "xnumel"), ("in_out_ptr0",), 2000, None)
+    text = TRITON.format(heuristic=heuristic, body=body)
+    facts = source.facts(Kernel("k", text, "triton", ()))
+    assert facts == source.Facts(category, ("in_out_ptr0", "xnumel"), ("in_out_ptr0",), 2000, None)
 
 
 def test_a_folder_without_modules_says_what_to_do(tmp_path: Path) -> None:
@@ -185,7 +187,7 @@ def test_the_harness_of_older_versions_and_a_dynamic_size(tmp_path: Path) -> Non
     [module] = generated.find(tmp_path)
     assert (module.hash, module.aot_id) == ("cabc", "3_inference")
     [call] = follow.calls(module)
-    assert as_told(call) == [((7, 5), (5, 1), "float32"), ((7, 5), (5, 1), "float32"), (35,)]
+    assert described(call) == [((7, 5), (5, 1), "float32"), ((7, 5), (5, 1), "float32"), (35,)]
 
 
 def test_a_wrapper_that_cannot_be_followed_says_why(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import itertools
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import pytest
 
@@ -31,7 +31,7 @@ class MadeUpTimer:
         self._random = random.Random(7)
 
     def time(self, calls: Sequence[Call], mode: Mode, during: Callable[[], None]) -> list[float]:
-        times = [call() * self._random.lognormvariate(0, self._noise) for call in calls]  # type: ignore[operator]
+        times = [cast("float", call()) * self._random.lognormvariate(0, self._noise) for call in calls]
         during()
         self.seconds += sum(times) / 1e9
         self.log += times
@@ -43,35 +43,35 @@ class MadeUpTimer:
 
 def test_constant_timings_stop_as_soon_as_that_is_certain() -> None:
     timer = MadeUpTimer()
-    session = measure({"a": lambda: 5e6, "b": lambda: 4e6}, timer=timer, base="a", now=timer.now)
-    assert session.stopped == "precise"
-    assert session.rounds == FEWEST_ROUNDS
-    assert session["a"].median_ns == 5e6
-    assert session["a"].n == session["b"].n == session.rounds
-    verdicts = {c.name: (c.verdict, c.ratio) for c in session.comparisons}
+    measured = measure({"a": lambda: 5e6, "b": lambda: 4e6}, timer=timer, base="a", now=timer.now)
+    assert measured.stopped == "precise"
+    assert measured.rounds == FEWEST_ROUNDS
+    assert measured["a"].median_ns == 5e6
+    assert measured["a"].n == measured["b"].n == measured.rounds
+    verdicts = {c.name: (c.verdict, c.ratio) for c in measured.comparisons}
     assert verdicts == {"b": ("faster", 0.8), "a" + TWIN: ("cannot tell", 1.0)}
 
 
-def test_a_planted_3_percent_is_told_and_identical_things_are_not() -> None:
+def test_a_planted_3_percent_is_seen_and_identical_things_are_not_different() -> None:
     timer = MadeUpTimer(noise=0.01)
-    session = measure(
+    measured = measure(
         {"a": lambda: 1e6, "same": lambda: 1e6, "slow": lambda: 1.03e6}, timer=timer, base="a", now=timer.now
     )
-    verdicts = {c.name: c.verdict for c in session.comparisons}
+    verdicts = {c.name: c.verdict for c in measured.comparisons}
     assert verdicts == {"same": "cannot tell", "slow": "slower", "a" + TWIN: "cannot tell"}
 
 
 def test_noise_that_never_settles_runs_out_of_time() -> None:
     timer = MadeUpTimer(noise=0.5)
-    session = measure({"a": lambda: 1e6}, timer=timer, now=timer.now, seconds=0.1, precision=1e-9)
-    assert session.stopped == "out of time"
-    assert 0.1 <= session.seconds < 0.2
-    assert session.rounds >= FEWEST_ROUNDS
+    measured = measure({"a": lambda: 1e6}, timer=timer, now=timer.now, seconds=0.1, precision=1e-9)
+    assert measured.stopped == "out of time"
+    assert 0.1 <= measured.seconds < 0.2
+    assert measured.rounds >= FEWEST_ROUNDS
 
 
 def test_slow_subjects_are_held_to_the_time_bound_and_compared_by_what_there_is() -> None:
     timer = MadeUpTimer(noise=0.001)
-    session = measure(
+    measured = measure(
         {"a": lambda: 2e9, "b": lambda: 1e9},
         timer=timer,
         base="a",
@@ -79,40 +79,40 @@ def test_slow_subjects_are_held_to_the_time_bound_and_compared_by_what_there_is(
         seconds=20,
         warmup_seconds=0,
     )
-    assert session.stopped == "out of time"
-    assert 3 <= session.rounds <= 5
-    assert {c.name: c.verdict for c in session.comparisons} == {"b": "faster", "a" + TWIN: "cannot tell"}
+    assert measured.stopped == "out of time"
+    assert 3 <= measured.rounds <= 5
+    assert {c.name: c.verdict for c in measured.comparisons} == {"b": "faster", "a" + TWIN: "cannot tell"}
 
 
 def test_two_clock_states_settle_by_their_entropy() -> None:
     timer = MadeUpTimer()
     states = itertools.cycle([1.0e6, 1.1e6])
-    session = measure({"a": lambda: next(states)}, timer=timer, now=timer.now, precision=1e-9)
-    assert session.stopped == "settled"
+    measured = measure({"a": lambda: next(states)}, timer=timer, now=timer.now, precision=1e-9)
+    assert measured.stopped == "settled"
 
 
 def test_warm_up_is_thrown_away_and_bounded() -> None:
     timer = MadeUpTimer()
     durations = itertools.chain([9e9], itertools.repeat(1e6))  # the first call compiles
-    session = measure({"a": lambda: next(durations)}, timer=timer, now=timer.now)
-    assert session["a"].max_ns == 1e6
+    measured = measure({"a": lambda: next(durations)}, timer=timer, now=timer.now)
+    assert measured["a"].max_ns == 1e6
 
 
 def test_rounds_interleave_every_subject_in_random_order() -> None:
     timer = MadeUpTimer()
-    session = measure(
+    measured = measure(
         {"a": lambda: 1.0, "b": lambda: 2.0, "c": lambda: 3.0}, timer=timer, now=timer.now, seconds=1e-6
     )
     rounds = [timer.log[i : i + 3] for i in range(0, len(timer.log), 3)]
     assert all(sorted(each) == [1, 2, 3] for each in rounds)
-    assert len({tuple(each) for each in rounds[-session.rounds :]}) > 2
+    assert len({tuple(each) for each in rounds[-measured.rounds :]}) > 2
 
 
 def test_buffers_are_rotated() -> None:
     timer = MadeUpTimer()
-    session = measure({"a": [lambda: 1e6, lambda: 2e6]}, timer=timer, now=timer.now)
-    assert list(session["a"].samples_ns[:4]) == [1e6, 2e6, 1e6, 2e6]
-    assert "2 sets of buffers" in session.notes[0]
+    measured = measure({"a": [lambda: 1e6, lambda: 2e6]}, timer=timer, now=timer.now)
+    assert list(measured["a"].samples_ns[:4]) == [1e6, 2e6, 1e6, 2e6]
+    assert "2 sets of buffers" in measured.notes[0]
 
 
 class MadeUpClocks:
@@ -134,10 +134,10 @@ class MadeUpClocks:
 
 def test_samples_at_a_slow_clock_are_marked_and_kept() -> None:
     timer = MadeUpTimer()
-    session = measure({"a": lambda: 1e6}, timer=timer, now=timer.now, clocks=MadeUpClocks())
-    assert [r.moment for r in session.clocks] == ["before", "during", "during", "after"]
-    assert session.slow_clock_rounds == tuple(range(FEWEST_IN_CHUNK))
-    assert session["a"].n == session.rounds == 2 * FEWEST_IN_CHUNK
+    measured = measure({"a": lambda: 1e6}, timer=timer, now=timer.now, clocks=MadeUpClocks())
+    assert [r.moment for r in measured.clocks] == ["before", "during", "during", "after"]
+    assert measured.slow_clock_rounds == tuple(range(FEWEST_IN_CHUNK))
+    assert measured["a"].n == measured.rounds == 2 * FEWEST_IN_CHUNK
 
 
 def test_the_host_timer_repeats_short_calls_and_flushes_before_cold_ones() -> None:
@@ -167,15 +167,15 @@ def test_cache_sizes_are_read_as_linux_writes_them(tmp_path: Path) -> None:
     assert last_level_cache_bytes(tmp_path / "nothing") == 32 << 20
 
 
-def test_a_session_survives_the_disk_and_its_name_stays_in_the_folder(tmp_path: Path) -> None:
+def test_measurements_survive_the_disk_and_their_name_stays_in_the_folder(tmp_path: Path) -> None:
     timer = MadeUpTimer(noise=0.01)
-    session = measure({"a": lambda: 1e6}, timer=timer, now=timer.now, clocks=MadeUpClocks())
-    path = results.save(tmp_path, "../../../etc/passwd <b>", session)
+    measured = measure({"a": lambda: 1e6}, timer=timer, now=timer.now, clocks=MadeUpClocks())
+    path = results.save(tmp_path, "../../../etc/passwd <b>", measured)
     assert path.parent == tmp_path / "bench"
-    assert results.load(path, results.Session) == session
+    assert results.load(path, results.Measurements) == measured
     path.write_text("{}")
     with pytest.raises(InputError, match="not a measurement"):
-        results.load(path, results.Session)
+        results.load(path, results.Measurements)
 
 
 class FakeNvml:

@@ -109,12 +109,12 @@ def test_the_interval_covers_the_true_ratio(world) -> None:
 @pytest.mark.parametrize(
     "world", [w for w in WORLDS if w is not two_speeds_at_random], ids=lambda w: w.__name__
 )
-def test_a_planted_3_percent_is_told_apart(world) -> None:
-    told = 0
+def test_a_planted_3_percent_is_seen(world) -> None:
+    seen = 0
     for seed in range(60):
         base, other = world(random.Random(seed), 80)
-        told += statistics.verdict(statistics.compare(base, [x * 1.03 for x in other])) == "slower"
-    assert told / 60 >= 0.9
+        seen += statistics.verdict(statistics.compare(base, [x * 1.03 for x in other])) == "slower"
+    assert seen / 60 >= 0.9
 
 
 def test_without_the_sections_memory_would_fool_the_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,17 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clockwork import session
+from clockwork import measured
 from kinetoscope.bench.autotune import campaign, promise, worth
 from kinetoscope.bench.autotune import configurations as autotune
-from kinetoscope.bench.autotune.promise import Saving
 from kinetoscope.bench.autotune.worth import Copy, Worth
 from kinetoscope.bench.kernels.generated import Kernel, Module, TensorArgument
-from kinetoscope.bench.kernels.kernel_source import Facts
-from kinetoscope.bench.kernels.modules import ModuleResult
-from kinetoscope.bench.kernels.timing import Subject
+from kinetoscope.bench.kernels.replay import ModuleResult
+from kinetoscope.bench.kernels.source import Facts
+from kinetoscope.bench.kernels.subjects import Subject
 from kinetoscope.bench.measure.device import Bench
-from kinetoscope.bench.measure.results import Comparison
+from kinetoscope.bench.measure.results import Comparison, Gain
 from kinetoscope.bench.measure.timers import HostTimer
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.hardware.spec import find
@@ -68,9 +67,9 @@ def test_the_kernels_that_could_win_most_are_chosen_and_the_others_say_why_not()
         ],
         2,
     )
-    said = {w.name: w.skipped for w in found}
+    skipped = {w.name: w.skipped for w in found}
     assert [w.name for w in found][:3] == ["often", "once", "third"]
-    assert said == {
+    assert skipped == {
         "often": None,
         "once": None,
         "third": "beyond the limit",
@@ -91,12 +90,12 @@ def tuned(name: str, default_ns: float, winner_ns: float, launches: int) -> auto
         trials=(),
         default={"XBLOCK": 1},
         winner={"XBLOCK": 2},
-        final=session(default=default_ns, winner=winner_ns),
+        final=measured(default=default_ns, winner=winner_ns),
     )
 
 
 def replay(before: float, after: float) -> ModuleResult:
-    return ModuleResult(module="m", aot_id="0_backward", wall=session(as_recorded=before, applied=after))
+    return ModuleResult(module="m", aot_id="0_backward", wall=measured(as_recorded=before, applied=after))
 
 
 def test_a_promise_is_the_sum_of_gains_times_launches() -> None:
@@ -111,7 +110,7 @@ def test_a_promise_is_the_sum_of_gains_times_launches() -> None:
     assert alone is not None
     assert alone.promised.ns == 0
     assert alone.outcome == "more than promised"
-    plain = ModuleResult(module="m", aot_id="", wall=session(as_recorded=10))
+    plain = ModuleResult(module="m", aot_id="", wall=measured(as_recorded=10))
     assert promise.promise(kernels, plain) is None
 
 
@@ -128,11 +127,18 @@ def test_a_promise_is_the_sum_of_gains_times_launches() -> None:
     ],
 )
 def test_the_outcome_follows_its_rule(measured: tuple[float, float], verdict: Any, outcome: str) -> None:
-    told = Comparison(
-        name="applied", base="as recorded", ratio=1, low=1, high=1, confidence=0.95, noise_floor=0, verdict=verdict
-    )  # fmt: skip
-    saved = Saving(sum(measured) / 2, *map(float, measured))
-    assert promise.outcome(Saving(100, 100, 100), saved, told) == outcome
+    comparison = Comparison(
+        name="applied",
+        base="as recorded",
+        ratio=1,
+        low=1,
+        high=1,
+        confidence=0.95,
+        noise_floor=0,
+        verdict=verdict,
+    )
+    saved = Gain(sum(measured) / 2, *map(float, measured))
+    assert promise.outcome(Gain(100, 100, 100), saved, comparison) == outcome
 
 
 def subject(kind: str) -> Subject:
@@ -156,7 +162,7 @@ def test_kernels_without_configurations_are_refused_with_what_is_needed() -> Non
             seconds=1,
             limit=0,
             apply_in=None,
-            say=lambda _: None,
+            progress=lambda _: None,
         )
     assert "record on a GPU" in str(caught.value)
 
@@ -170,16 +176,16 @@ def test_a_kernel_that_cannot_be_timed_does_not_cost_the_others_their_time() -> 
 
     def nothing() -> None: ...
 
-    bed = Bench("cpu", "", Refuses(), Refuses(), None)
-    medians, lost = worth._medians({"a": lambda: None, "none": nothing, "b": lambda: 1}, bed, 0.01)
+    bench = Bench("cpu", "", Refuses(), Refuses(), None)
+    medians, lost = worth.cold_medians({"a": lambda: None, "none": nothing, "b": lambda: 1}, bench, 0.01)
     assert medians == {"a": 5.0, "b": 5.0}
     assert list(lost) == ["none"]
 
 
 def test_copies_are_measured_on_this_device() -> None:
     pytest.importorskip("torch")
-    from kinetoscope.bench.measure.device import bench
+    from kinetoscope.bench.measure.device import bench_for
 
-    found = worth.copies(bench("cpu"), seconds=0.2)
+    found = worth.copies(bench_for("cpu"), seconds=0.2)
     assert [copy.bytes for copy in found] == list(worth.COPIED)
     assert found[-1].time_ns > found[0].time_ns > 0

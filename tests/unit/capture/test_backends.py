@@ -14,7 +14,7 @@ from kinetoscope.bench.tune.inject import Injection
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.capture.compiler import backends
 from kinetoscope.capture.torch_private import backend_of
-from kinetoscope.compilation.log.sources import load
+from kinetoscope.compilation.sources import load
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ EVENTS = [
 
 
 def exported(folder: Path, events: list[dict], base_first: bool) -> Path:
-    """A trace as Kineto exports one with CUDA activities alone: newer ones begin with the base, older ones end with it."""
+    """As Kineto exports a trace of CUDA activities alone; newer versions begin with the base, older end."""
     base = {"baseTimeNanoseconds": BASE}
     head, tail = (base, {}) if base_first else ({}, base)
     path = folder / "rank0.device.part.json"

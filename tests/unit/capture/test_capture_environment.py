@@ -50,7 +50,7 @@ def test_rank_and_world(variables: dict[str, str], expected: tuple[int, int] | N
 
 
 class Driver:
-    """libnvidia-ml of a card that does not tell its highest clock, and of a driver without a function for power."""
+    """libnvidia-ml of a card that knows no highest clock, and of a driver without a function for power."""
 
     def nvmlInit_v2(self) -> int:
         return 0

@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kinetoscope.bench.kernels import captured, replica  # noqa: E402
-from kinetoscope.bench.kernels import timing as kernels  # noqa: E402
+from kinetoscope.bench.kernels import subjects as kernels  # noqa: E402
 from kinetoscope.bench.kernels.generated import ScalarArgument, TensorArgument  # noqa: E402
 from kinetoscope.capture import torch_private  # noqa: E402
 from kinetoscope.capture.compiler import kernel_inputs, user_kernels  # noqa: E402
@@ -74,12 +74,12 @@ def triton(monkeypatch: pytest.MonkeyPatch) -> None:
         def __init__(self, value: Any) -> None:
             self.value = value
 
-    language.constexpr = constexpr  # type: ignore[attr-defined]
-    package.jit, package.language = FakeJIT, language  # type: ignore[attr-defined]
+    language.constexpr = constexpr
+    package.jit, package.language = FakeJIT, language
     heuristics = types.ModuleType(torch_private.TRITON_HEURISTICS)
-    heuristics.CachingAutotuner = FakeAutotuner  # type: ignore[attr-defined]
+    heuristics.CachingAutotuner = FakeAutotuner
     jit = types.ModuleType(torch_private.TRITON_JIT)
-    jit.JITFunction = FakeJIT  # type: ignore[attr-defined]
+    jit.JITFunction = FakeJIT
     for module in (package, language, heuristics, jit):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(FakeJIT, "run", FakeJIT.run)
@@ -119,7 +119,7 @@ def program(triton: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> An
     file.write_text(PROGRAM)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "program_with_kernels", raising=False)
-    import program_with_kernels  # type: ignore[import-not-found]
+    import program_with_kernels
 
     return program_with_kernels
 
@@ -197,9 +197,10 @@ def test_a_hand_written_kernel_is_rebuilt_from_the_recording_alone(program: Any,
     sys.modules.pop("program_with_kernels")
     (tmp_path / "program_with_kernels.py").unlink()
     [subject], problems = kernels.find(tmp_path)
+    line = PROGRAM[: PROGRAM.index("def lost")].count("\n")
     assert problems == [
-        f"lost (program_with_kernels.py:{PROGRAM[: PROGRAM.index('def lost')].count(chr(10))}) cannot be rebuilt "
-        "from its source alone: it needs os of its module"
+        f"lost (program_with_kernels.py:{line}) cannot be rebuilt from its source alone: "
+        "it needs os of its module"
     ]
     assert (subject.kernel.kind, subject.facts.category, subject.launches) == ("user", "user Triton", 3)
     # The same storage twice, with its own strides and offset; each argument is counted once.

@@ -34,7 +34,7 @@ def test_a_steady_loop_is_timed_recorded_and_timed_again():
     assert program.finished == 1
     assert not program.ledgers.installed
     log = program.device.log
-    # A device without a clock is waited for at both ends of timed steps; at both ends of recorded ones every device is.
+    # At both ends of timed steps a device without a clock is waited for, of recorded ones any device.
     assert log[log.index("whole1 stop") + 1 :] == [
         "synchronize",
         "synchronize",
@@ -79,7 +79,7 @@ def test_what_steps_waited_for_is_theirs():
 
 
 def test_the_device_s_clock_counts_where_the_host_runs_ahead():
-    """The host is through with a step in 1 ms, or in 100 where its queue is full; the device takes 10 ms for each."""
+    """The host takes 1 ms a step, or 100 where its queue is full; the device takes 10 ms for each."""
     device = FakeDevice()
     program = Program(device=device)
     steps = 0
@@ -161,8 +161,7 @@ def test_steps_do_not_count_until_they_have_settled_again():
 
 
 class Loaded(Program):
-    """A loop that waits for its loader 30 ms of each 33, unless the loader's queue holds batches: each pause of ours
-    fills it with so many."""
+    """A loop that waits for its loader 30 ms of each 33, unless its queue holds batches: pauses fill it."""
 
     def __init__(self, queue: int, **arguments: object) -> None:
         super().__init__(**arguments)
@@ -498,7 +497,7 @@ def test_a_failure_of_ours_stops_the_recording_and_not_the_program():
     def fail() -> None:
         raise RuntimeError("no such device")
 
-    program.device.synchronize = fail  # type: ignore[method-assign]
+    program.device.synchronize = fail
     program.steps(30)
     assert isinstance(program.recorder.phase, Done)
     assert program.recorder.timings().notes == ("recording stopped: RuntimeError: no such device",)

@@ -12,8 +12,8 @@ import pytest
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.run import load as load_profile
 from kinetoscope.compilation import cache_keys
-from kinetoscope.compilation.log.sources import load
 from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.sources import load
 from kinetoscope.report.collect.compilation import as_document
 from kinetoscope.report.collect.graph_detail import kernel_details
 
@@ -144,7 +144,7 @@ def test_saved_tensors_have_sizes(shared_data: Path) -> None:
 def test_bytes_are_inductors_or_an_upper_bound(shared_data: Path) -> None:
     """Where Inductor says what a kernel moves, counting whole buffers is never less and mostly the same."""
     compilation = logs(shared_data, "mixnet_l_train.log.gz")
-    from kinetoscope.compilation import module
+    from kinetoscope.compilation.generated import module
 
     equal = compared = 0
     for graph in compilation.graphs:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.compilation.log.sources import load
 from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.sources import load
 from kinetoscope.report.collect.compilation import as_document
 
 LOGS = [
@@ -55,7 +55,7 @@ class Grep:
         return found
 
     def compilations(self) -> int:
-        """Compilations that began or ended: attempts of one begin with attempt 0, and the limit begins with none."""
+        """Compilations that began or ended: attempts of one begin with attempt 0, the limit with none."""
         ended = self.count(r'\] \{"compilation_metrics"')
         begun = self.count(r'\] \{"dynamo_start"')
         return max(ended, begun)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from compile_records import PREFIX, artifact, record
 from kinetoscope.compilation.log import read as log
-from kinetoscope.compilation.log.sources import load
+from kinetoscope.compilation.sources import load
 from kinetoscope.errors import InputError, TooLargeError
 
 

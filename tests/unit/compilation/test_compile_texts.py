@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from kinetoscope.compilation import aten, breaks, bytecode, fusion, fx, guards, recompiles
 from kinetoscope.compilation.breaks import Occurrence, Place
-from kinetoscope.compilation.phases import Arguments, Event, seconds
+from kinetoscope.compilation.log.records import Arguments, Event
+from kinetoscope.compilation.phases import seconds
 
 PRINT_BREAK = """\
 Graph break in user code at /home/user/a.py:14
@@ -84,15 +85,33 @@ def test_three_sources_are_one_row() -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "subject", "dimension", "expected", "actual", "says"),
     [
-        ("tensor 'x' size mismatch at index 1. expected 64, actual 128", "size", "x", 1, "64", "128", "mark_dynamic(x, 1)"),
-        ("tensor 'L['q']' stride mismatch at index 0. expected 8, actual 4", "stride", "q", 0, "8", "4", "contiguous"),
-        ("tensor 'x' dtype mismatch. expected Float, actual Half", "dtype", "x", None, "Float", "Half", "the same at every call"),
-        ("expected type of 'c' to be a tensor type, ' but found <class 'float'>", "type", "c", None, "tensor type", "<class 'float'>", "as_tensor(c)"),
-        ("m.i == 'ab'   # return x*len(s.i)  # own/lim.py:4 in forward", "constant", "m.i", None, "'ab'", None, "burnt into it"),
+        (
+            "tensor 'x' size mismatch at index 1. expected 64, actual 128",
+            *("size", "x", 1, "64", "128", "mark_dynamic(x, 1)"),
+        ),
+        (
+            "tensor 'L['q']' stride mismatch at index 0. expected 8, actual 4",
+            *("stride", "q", 0, "8", "4", "contiguous"),
+        ),
+        (
+            "tensor 'x' dtype mismatch. expected Float, actual Half",
+            *("dtype", "x", None, "Float", "Half", "the same at every call"),
+        ),
+        (
+            "expected type of 'c' to be a tensor type, ' but found <class 'float'>",
+            *("type", "c", None, "tensor type", "<class 'float'>", "as_tensor(c)"),
+        ),
+        (
+            "m.i == 'ab'   # return x*len(s.i)  # own/lim.py:4 in forward",
+            *("constant", "m.i", None, "'ab'", None, "burnt into it"),
+        ),
         ("L['n'] == 3", "constant", "n", None, "3", None, "dynamic=True"),
         ("L['c'] == 2.5", "constant", "c", None, "2.5", None, "torch.tensor(c)"),
         ("___stack0 == 21.8", "constant", "___stack0", None, "21.8", None, "capture_scalar_outputs"),
-        ("2 <= a.size()[2] <= 32  # z=(a@v)  # own/demo.py:14 in f (x.py:1 in g)", "range", "a", 2, "2 <= a.size()[2] <= 32", None, "min=…"),
+        (
+            "2 <= a.size()[2] <= 32  # z=(a@v)  # own/demo.py:14 in f (x.py:1 in g)",
+            *("range", "a", 2, "2 <= a.size()[2] <= 32", None, "min=…"),
+        ),
         (
             "BACKEND_MATCH failure: torch.compile detected different backend callables.",
             *("backend", None, None, None, None, "call torch.compile once"),
@@ -102,7 +121,7 @@ def test_three_sources_are_one_row() -> None:
         ("GLOBAL_STATE changed: grad_mode ", "global-state", None, None, None, None, "grad mode"),
         ("something nobody has seen", "other", None, None, None, None, "same at every call"),
     ],
-)  # fmt: skip
+)
 def test_reasons_and_their_remedies(
     text: str, kind: str, subject: str, dimension: int, expected: str, actual: str, says: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""Registers and spills: read off Inductor's autotuners as they are made, and given to the kernels of the log."""
+"""Registers and spills: read off Inductor's autotuners as they are made, given to the kernels of the log."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.run import load as load_profile
 from kinetoscope.capture.compiler.launchers import Launchers
-from kinetoscope.compilation.launchers import Launcher, Loaded, decoder, fill
-from kinetoscope.compilation.log.sources import load
+from kinetoscope.compilation.generated.launchers import Launcher, Loaded, decoder, fill
 from kinetoscope.compilation.model import Kernel
+from kinetoscope.compilation.sources import load
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "h200_breaks"
 

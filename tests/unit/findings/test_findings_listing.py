@@ -57,8 +57,9 @@ def test_a_finding_shows_all_it_has() -> None:
         )
     )
     for part in (
-        "hotspot", "high", "1.23 ms per step, 25.0 %", "a basis", "do it", "x = 1", "y = 2", "train.py:12", "at 10.0 µs",
-        "events 1, 2, 3, 4…", "kinetoscope tune -- train.py", "ranks 0, 3", "kinetoscope explain hotspot",
+        "hotspot", "high", "1.23 ms per step, 25.0 %", "a basis", "do it", "x = 1", "y = 2", "train.py:12",
+        "at 10.0 µs", "events 1, 2, 3, 4…", "kinetoscope tune -- train.py", "ranks 0, 3",
+        "kinetoscope explain hotspot",
     ):  # fmt: skip
         assert part in page, part
 

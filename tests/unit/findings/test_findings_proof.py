@@ -10,7 +10,7 @@ import pytest
 from kinetoscope import cli
 from kinetoscope.analysis.run import Run
 from kinetoscope.bench.tune.settings import Setting
-from kinetoscope.findings.proof import commands as proofs
+from kinetoscope.findings.proof import commands
 from kinetoscope.findings.scene import Scene
 from kinetoscope.recording.manifest import Manifest
 from traces import kernel, trace
@@ -31,7 +31,7 @@ def scene(*command: str, folder: Path | None = Path("my rec"), name: str = "k") 
     ],
 )
 def test_tune_runs_the_program_not_its_interpreter(command: tuple[str, ...], line: str) -> None:
-    proof = proofs.tune(scene(*command), Setting(mode="reduce-overhead"))
+    proof = commands.tune(scene(*command), Setting(mode="reduce-overhead"))
     assert proof is not None
     assert proof.command == f"kinetoscope tune --out 'my rec' --modes reduce-overhead {line}"
 
@@ -40,30 +40,30 @@ def test_tune_runs_the_program_not_its_interpreter(command: tuple[str, ...], lin
     "command", [("/venv/bin/torchrun", "--nproc-per-node", "2", "train.py"), (), ("python",)]
 )
 def test_what_tune_cannot_start_has_no_command(command: tuple[str, ...]) -> None:
-    assert proofs.tune(scene(*command), Setting(mode="default")) is None
-    assert proofs.tune(scene("python", "train.py", folder=None), Setting(mode="default")) is None
+    assert commands.tune(scene(*command), Setting(mode="default")) is None
+    assert commands.tune(scene("python", "train.py", folder=None), Setting(mode="default")) is None
 
 
 def test_a_change_beside_the_programs_own_calls_needs_no_mode() -> None:
-    proof = proofs.tune(scene("python", "t.py"), Setting(as_written=True, matmul_precision="high"))
+    proof = commands.tune(scene("python", "t.py"), Setting(as_written=True, matmul_precision="high"))
     assert proof is not None
     assert "--modes eager --matmul-precision high -- t.py" in proof.command
 
 
 def test_bench_is_for_kernels_that_inductor_generated() -> None:
-    proof = proofs.bench(scene(name="triton_poi_0"), "triton_poi_0")
+    proof = commands.bench(scene(name="triton_poi_0"), "triton_poi_0")
     assert proof is not None
     assert proof.command == "kinetoscope bench 'my rec' --kernel triton_poi_0 --max-autotune --apply"
     assert (proof.kernel_us, proof.launches) == (12.0, 2.0)
-    assert proofs.bench(scene(), "k") is None
-    assert proofs.bench(scene(name="triton_poi_0", folder=None), "triton_poi_0") is None
+    assert commands.bench(scene(), "k") is None
+    assert commands.bench(scene(name="triton_poi_0", folder=None), "triton_poi_0") is None
 
 
 def test_the_commands_are_understood() -> None:
     made = [
-        proofs.tune(scene("python", "t.py", "--x"), Setting(as_written=True, matmul_precision="high")),
-        proofs.tune(scene("python", "-m", "t", "--x"), Setting(mode="max-autotune")),
-        proofs.bench(scene(name="triton_poi_0"), "triton_poi_0"),
+        commands.tune(scene("python", "t.py", "--x"), Setting(as_written=True, matmul_precision="high")),
+        commands.tune(scene("python", "-m", "t", "--x"), Setting(mode="max-autotune")),
+        commands.bench(scene(name="triton_poi_0"), "triton_poi_0"),
     ]
     for proof in made:
         assert proof is not None

@@ -1,53 +1,79 @@
-"""The parts that all rules share."""
+"""One rank's trace as rules look at it."""
 
 from __future__ import annotations
 
 import pytest
 
-from kinetoscope.analysis.kernels.chains import _period
-from kinetoscope.findings.model import Saving
-from kinetoscope.findings.scene import severity, user_line
+import traces
+from kinetoscope.analysis.run import Run
+from kinetoscope.findings.scene import Scene, scenes
+from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
+from kinetoscope.trace.model import Trace
 
 
-@pytest.mark.parametrize(
-    ("frame", "line"),
-    [
-        ("train.py(12): step", "train.py:12"),
-        ("/home/me/train.py(12): step", "/home/me/train.py:12"),
-        ("torch/nn/modules/module.py(1775): _wrapped_call_impl", None),
-        ("/usr/lib/python3.12/contextlib.py(12): inner", None),
-        ("/venv/lib/python3.11/site-packages/lightning/loop.py(3): run", None),
-        ("<built-in method item of Tensor object at 0x7f>", None),
-        ("<frozen importlib._bootstrap>(488): f", None),
-    ],
-)
-def test_only_the_programs_own_lines_are_sources(frame: str, line: str | None) -> None:
-    assert user_line(frame) == line
+def two_steps(rank: int = 0) -> Trace:
+    """Two steps of 100 µs, a kernel of 30 µs in each, and one from before that runs into the first."""
+    return traces.trace(
+        traces.kernel("before", -20, 30),
+        traces.step(1, 0, 100),
+        traces.call("cudaLaunchKernel", 15, 5, 1),
+        traces.kernel("k", 40, 30, 1),
+        traces.step(2, 100, 100),
+        traces.host("aten::item", 130, 10),
+        traces.call("cudaLaunchKernel", 150, 5, 2),
+        traces.kernel("k", 195, 30, 2),
+        rank=rank,
+    )
 
 
-@pytest.mark.parametrize(
-    ("share", "freed", "expected"),
-    [
-        (0.2, 0.0, "high"),
-        (0.05, 0.0, "medium"),
-        (0.01, 0.0, "low"),
-        (0.001, 0.0, None),
-        (0.0, 0.1, "low"),
-        (0.0, 0.01, "info"),
-        (0.0, 0.001, None),
-    ],
-)
-def test_severity_is_the_share_of_the_step(share: float, freed: float, expected: str | None) -> None:
-    assert severity(Saving(1.0, "", True, share, freed)) == expected
+def test_a_scene_is_its_steps_and_what_they_launched() -> None:
+    scene = Scene(Run((two_steps(),)), two_steps())
+    assert (scene.steps, scene.unit) == (2, "step")
+    assert scene.work["name"].to_list() == ["k", "k"]
+    # From where what ran before the steps has ended to where their last work has.
+    start, end = scene.bounds
+    assert end - start == scene.length_ns == 215_000
+    assert scene.step_us == 107.5
+    assert scene.busy_ns == 60_000
+    assert scene.us_of(scene.work) == 30
 
 
-def test_severity_can_be_capped() -> None:
-    assert severity(Saving(1.0, "", True, 0.5), at_most="medium") == "medium"
-    assert severity(Saving(1.0, "", True, 0.5), at_most="low") == "low"
+def test_without_steps_a_scene_is_the_recording() -> None:
+    scene = Scene(Run(()), traces.trace(traces.kernel("k", 0, 10), traces.kernel("k", 30, 10)))
+    assert (scene.steps, scene.unit, scene.length_ns) == (1, "recording", 40_000)
+    assert scene.first_work_ns == scene.bounds[0]
+    nothing = Scene(Run(()), traces.nothing())
+    assert (nothing.work.is_empty(), nothing.busy_ns, nothing.length_ns) == (True, 0, 1)
+    assert nothing.device is None
 
 
-@pytest.mark.parametrize(
-    ("names", "period"), [("abab", 2), ("abcabc", 3), ("aaaa", 2), ("abc", 3), ("abca", 4), ("ab", 2)]
-)
-def test_a_repeated_chain_has_a_period(names: str, period: int) -> None:
-    assert _period(tuple(names)) == period
+def test_events_are_found_by_name() -> None:
+    scene = Scene(Run((two_steps(),)), two_steps())
+    assert len(scene.host("^cudaLaunch")) == 2
+    assert len(scene.kernels("^k$")) == 2
+    assert scene.kernels("before").is_empty()
+    assert len(scene.inside(scene.trace.device_events)) == 2
+
+
+def test_idle_time_is_counted_by_cause_and_by_what_ran_meanwhile() -> None:
+    trace = two_steps()
+    scene = Scene(Run((trace,)), trace)
+    idle = scene.us_of(scene.gaps, "idle_ns")
+    assert idle == pytest.approx(scene.step_us - 30)
+    assert scene.idle_us(*scene.gaps["cause"].unique()) == pytest.approx(idle)
+    assert scene.idle_during(scene.host("aten::item")) == 10_000
+
+
+def test_the_first_rank_speaks_for_all() -> None:
+    run = Run((two_steps(0), two_steps(1)))
+    assert [(scene.rank, scene.first) for scene in scenes(run)] == [(0, True), (1, False)]
+    assert scenes(run) is scenes(run)
+
+
+def test_the_manifest_tells_of_each_rank_for_itself() -> None:
+    timings = StepTimings(settled=True, warmup_s=(0.1,), unprofiled_s=(50e-6, 70e-6))
+    run = Run((two_steps(0), two_steps(1)), Manifest(ranks=(RankRecord(rank=1, steps=timings),)))
+    first, second = scenes(run)
+    assert (first.record, first.unprofiled_us, first.settled) == (None, None, False)
+    assert second.unprofiled_us == pytest.approx(60)
+    assert second.settled

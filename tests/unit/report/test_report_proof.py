@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from clockwork import session
+from clockwork import measured
 from command import ROOT, SMALL, kinetoscope, refused
 from kinetoscope.bench.autotune.configurations import Trial, Tuned
 from kinetoscope.bench.kept import read
-from kinetoscope.bench.kernels.modules import ModuleResult
+from kinetoscope.bench.kernels.replay import ModuleResult
 from kinetoscope.bench.measure import results
-from kinetoscope.bench.tune.rows import Row, Tuning
+from kinetoscope.bench.request import Result
+from kinetoscope.bench.tune.results import Row, Tuning
 from kinetoscope.bench.tune.settings import Setting
-from kinetoscope.bench.worker import Result
 from kinetoscope.findings.model import Proof
 from kinetoscope.findings.proof import measured as proof
 from kinetoscope.recording import manifest
@@ -131,7 +131,7 @@ def tuned(name: str = "triton_red_0", *, ratio: float = 0.5, launches: int = 2) 
         trials=(Trial(configuration=default, origin="default", median_ns=1.0),),
         default=default,
         winner=winner if ratio < 1 else default,
-        final=session(default=100_000, winner=100_000 * ratio) if ratio < 1 else None,
+        final=measured(default=100_000, winner=100_000 * ratio) if ratio < 1 else None,
     )
 
 
@@ -156,7 +156,7 @@ def test_a_winner_that_is_not_told_apart_saves_nothing() -> None:
     assert found is not None
     assert (found.saving_us, found.verdict) == (0.0, "cannot tell")
     same = tuned()
-    same = msgspec.structs.replace(same, final=session(default=100_000, winner=100_000))
+    same = msgspec.structs.replace(same, final=measured(default=100_000, winner=100_000))
     found = proof.by_bench(bench(same), ASKED)
     assert found is not None
     assert (found.saving_us, found.verdict) == (0.0, "cannot tell")
@@ -164,7 +164,7 @@ def test_a_winner_that_is_not_told_apart_saves_nothing() -> None:
 
 def test_the_whole_graphs_replay_counts_more_but_not_with_other_winners() -> None:
     replay = ModuleResult(
-        module="m", aot_id="0_backward", wall=session(as_recorded=10_000_000, applied=9_900_000)
+        module="m", aot_id="0_backward", wall=measured(as_recorded=10_000_000, applied=9_900_000)
     )
     found = proof.by_bench(bench(tuned(), modules=(replay,)), ASKED)
     assert found is not None

@@ -12,7 +12,6 @@ import pytest
 
 from kinetoscope.recording import manifest
 from kinetoscope.trace import cache, schema
-from kinetoscope.trace import read as reading
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 
@@ -48,25 +47,16 @@ def write(path: Path, *names: str, **keys: Any) -> Path:
     return path
 
 
-def parses(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    seen: list[Path] = []
-    parse = reading._read
-
-    def counted(path: Path, progress: Any) -> Trace:
-        seen.append(path)
-        return parse(path, progress)
-
-    monkeypatch.setattr(reading, "_read", counted)
-    return seen
+def parsed(path: Path, rank: int | None = None) -> tuple[Trace, bool]:
+    """The trace, and whether its file had to be parsed for it."""
+    progress: list[int] = []
+    return read(path, rank=rank, progress=lambda done, size: progress.append(done)), bool(progress)
 
 
-def test_the_second_reading_gives_the_same_trace_without_parsing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = parses(monkeypatch)
+def test_the_second_reading_gives_the_same_trace_without_parsing(tmp_path: Path) -> None:
     path = write(tmp_path / "t.json", "a", "b")
-    first, second = read(path), read(path, rank=3)
-    assert len(seen) == 1
+    (first, was_parsed), (second, again) = parsed(path), parsed(path, rank=3)
+    assert (was_parsed, again) == (True, False)
     for name in schema.TABLES:
         assert second.table(name).equals(first.table(name))
         assert second.table(name).schema == first.table(name).schema
@@ -92,13 +82,13 @@ def test_a_changed_file_is_parsed_again(tmp_path: Path) -> None:
     assert read(path).host_events["name"].to_list() == ["b"]
 
 
-def test_a_moved_file_is_not_parsed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_moved_file_is_not_parsed_again(tmp_path: Path) -> None:
     path = write(tmp_path / "t.json", "a")
     read(path)
-    seen = parses(monkeypatch)
     moved = path.rename(tmp_path / "moved.json")
-    assert read(moved).source.path == str(moved)
-    assert seen == []
+    trace, again = parsed(moved)
+    assert trace.source.path == str(moved)
+    assert not again
 
 
 def test_it_can_be_turned_off(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Whatever the bytes: a trace, or a KinetoscopeError; and what is said of the tree is true of any intervals."""
+"""Whatever the bytes: a trace or a KinetoscopeError; and what is said of the tree holds for any intervals."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supply.FileSupply, "span", 8192)
     monkeypatch.setattr(cutter, "TAIL", 2048)
     monkeypatch.setattr(spans, "SLICE", 3000)
-    monkeypatch.setattr(spans, "_MARGIN", 1000)
+    monkeypatch.setattr(spans, "MARGIN", 1000)
 
 
 def check(path: Path) -> None:

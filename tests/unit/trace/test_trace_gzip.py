@@ -1,4 +1,4 @@
-"""Every library that unpacks gzip gives the same bytes as Python's own, from whole files and from damaged ones."""
+"""Every library that unpacks gzip gives the same bytes as Python's own, from whole and from damaged files."""
 
 from __future__ import annotations
 

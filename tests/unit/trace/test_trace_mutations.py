@@ -31,7 +31,7 @@ Events = list[dict[str, Any]]
 
 
 class Mutation(NamedTuple):
-    """A damage, the code it is counted under (``a|b``: either; None: nothing to count), and the events it may cost."""
+    """A damage, its code (``a|b``: either; None: nothing to count), and the events it may cost."""
 
     damage: Callable[[bytes], bytes]
     code: str | None
@@ -188,7 +188,7 @@ def cut_small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(supply.StreamSupply, "span", 4096)
         monkeypatch.setattr(cutter, "TAIL", 2048)
         monkeypatch.setattr(spans, "SLICE", 1500)
-        monkeypatch.setattr(spans, "_MARGIN", 700)
+        monkeypatch.setattr(spans, "MARGIN", 700)
 
 
 def rows(trace: Trace) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -287,19 +289,18 @@ def test_a_process_that_dies_costs_nothing(many: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(reading, "IN_PROCESS", 1)
     monkeypatch.setattr(supply.FileSupply, "span", 1 << 16)
     monkeypatch.setenv("KINETOSCOPE_WORKERS", "2")
-    monkeypatch.setattr(workers, "_START", "import sys; sys.exit(1)  # {homes}")
+    monkeypatch.setattr(workers, "program", lambda: "raise SystemExit(1)")
     assert same(read(many), alone)
 
 
-def test_decoding_processes_load_nothing_heavy() -> None:
-    import subprocess
-    import sys
-
-    script = (
-        "import sys, kinetoscope.trace.workers; sys.exit('polars' in sys.modules or 'numpy' in sys.modules)"
+def test_decoding_processes_load_their_own_folder_msgspec_and_the_standard_library() -> None:
+    loads = workers.program().removesuffix("serve()") + "print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", loads], capture_output=True, text=True, check=True
     )
-    source = str(Path(reading.__file__).resolve().parents[2])
-    assert (
-        subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": source}, check=False).returncode
-        == 0
-    )
+    others = {name for name in done.stdout.split() if name.split(".")[0] not in sys.stdlib_module_names}
+    others -= {"__main__", "typing_extensions"}  # msgspec brings the second
+    assert {name for name in others if not name.startswith(("msgspec", "kinetoscope.trace.decoding"))} == {
+        "kinetoscope",
+        "kinetoscope.trace",
+    }

@@ -1,4 +1,4 @@
-"""Events decoded as the usual ones are packed as any events are; searching piece by piece finds what one search does."""
+"""Usual events are packed as any events are; searching piece by piece finds what one search does."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from kinetoscope.trace import threads
 from kinetoscope.trace.decoding.decode import Decoder
-from kinetoscope.trace.decoding.events import Event, ExactEvent, room_of
-from kinetoscope.trace.decoding.layouts import ROOMS
+from kinetoscope.trace.decoding.events import Event, ExactEvent, table_of
+from kinetoscope.trace.decoding.layouts import TABLES
 from kinetoscope.trace.decoding.packing import Batch, Packer
-from kinetoscope.trace.decoding.usual import ROOM_OF
+from kinetoscope.trace.decoding.usual import TABLE_OF
 
 NUMBERS = st.integers(0, 1 << 40) | st.floats(0, 1e9) | st.sampled_from(["7", None, "0x1f"])
 TEXTS = st.sampled_from(["", "aten::mm", "ÄÖ", "[[2, 3], []]"])
@@ -58,13 +58,13 @@ COMMON = {
 
 
 def _events_like(kind: Any) -> st.SearchStrategy[dict[str, Any]]:
-    room = ROOM_OF[kind]
-    phase = {"flows": st.sampled_from("sft"), "instants": st.just("i")}.get(room, st.just("X"))
-    rest = {"id": NUMBERS} if room == "flows" else {"dur": NUMBERS, "args": ARGUMENTS}
+    table = TABLE_OF[kind]
+    phase = {"flows": st.sampled_from("sft"), "instants": st.just("i")}.get(table, st.just("X"))
+    rest = {"id": NUMBERS} if table == "flows" else {"dur": NUMBERS, "args": ARGUMENTS}
     return st.fixed_dictionaries({"ph": phase, "cat": st.just(kind.cat), **COMMON, **rest})
 
 
-EVENTS = st.one_of([_events_like(kind) for kind in ROOM_OF])
+EVENTS = st.one_of([_events_like(kind) for kind in TABLE_OF])
 
 
 def _packed(events: Any) -> Batch:
@@ -77,20 +77,18 @@ def _packed(events: Any) -> Batch:
 @given(events=st.lists(EVENTS, min_size=1, max_size=8))
 def test_usual_events_are_packed_as_any_are(events: list[dict[str, Any]]) -> None:
     data = json.dumps(events).encode()
-    any_decoder = Decoder()
-    any_decoder._usual = False
-    assert _packed(Decoder().decode(data)) == _packed(any_decoder.decode(data))
+    assert _packed(Decoder().decode(data)) == _packed(Decoder(usual=False).decode(data))
 
 
-@pytest.mark.parametrize("kind", ROOM_OF, ids=lambda kind: kind.cat)
-def test_each_is_of_the_room_that_its_category_says(kind: Any) -> None:
+@pytest.mark.parametrize("kind", TABLE_OF, ids=lambda kind: kind.cat)
+def test_each_is_of_the_table_that_its_category_says(kind: Any) -> None:
     phase = {"ac2g": "s", "fwdbwd": "f", "cpu_instant_event": "i"}.get(kind.cat, "X")
     event = {"ph": phase, "cat": kind.cat, "name": "a", "pid": 1, "tid": 2, "ts": 3.5}
     (decoded,) = Decoder().decode(json.dumps([event]).encode())
     assert type(decoded) is kind
     assert (decoded.ph, decoded.cat, decoded.ts) == (phase, kind.cat, 3.5)
-    assert ROOM_OF[kind] == room_of(phase, kind.cat)
-    assert _packed([decoded]).rooms == bytes([ROOMS.index(ROOM_OF[kind])])
+    assert TABLE_OF[kind] == table_of(phase, kind.cat)
+    assert _packed([decoded]).table_of == bytes([TABLES.index(TABLE_OF[kind])])
 
 
 @pytest.mark.parametrize(
@@ -115,6 +113,6 @@ def test_others_are_decoded_as_any(change: dict[str, Any]) -> None:
 def test_places_are_those_of_a_bisection(ordered: list[int], values: list[int]) -> None:
     ordered.sort()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(threads, "_PIECE", 3)
+        patch.setattr(threads, "PIECE", 3)
         found = threads.places(pl.Series(ordered, dtype=pl.Int64), pl.Series(values, dtype=pl.Int64))
     assert found.to_list() == [bisect.bisect_left(ordered, value) for value in values]

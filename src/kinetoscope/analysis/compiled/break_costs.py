@@ -7,15 +7,16 @@ from collections.abc import Iterable
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.compiled.calls import CALL, REGION
+from kinetoscope.analysis.aggregates import whole
+from kinetoscope.analysis.compiled.calls import call_around
+from kinetoscope.analysis.compiled.regions import region_around
 from kinetoscope.analysis.compiled.sums import silent_frames
-from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import CALL, GRAPH_LAUNCH, REGION
 from kinetoscope.compilation.breaks import RESUMED
 from kinetoscope.compilation.model import Compilation, GraphBreak
 from kinetoscope.trace.model import Trace
 
-REPLAY = r"GraphLaunch"
 # What Inductor's scheduler could have fused; templates (matmuls) take no neighbour in from behind.
 FUSABLE = r"^triton_(poi|per|red|for|spl)_"
 
@@ -33,17 +34,17 @@ CROSSINGS = {
 def break_costs(traces: Iterable[Trace], compilation: Compilation) -> tuple[GraphBreak, ...]:
     """``graph_breaks`` with what their crossings cost.
 
-    A crossing is one entry into the rest of a function, which Dynamo names after the line that it broke at. Breaks
-    whose rest never ran in the traces, and frames skipped whole, keep their nulls.
+    A crossing is one entry into the rest of a function, which Dynamo names after the line that it broke at.
+    Breaks whose rest never ran in the traces, and frames skipped whole, keep their nulls.
 
     - ``idle_us``: the device's idle time before the first work of the rest.
-    - ``eager_launches``: device work that Python launched between the compiled piece before the break and the rest;
-      null where the piece before announces no calls (backends other than Inductor), so that its own work cannot be told
-      from Python's.
-    - ``graph_launches``: where both sides replay CUDA graphs, the rest's own launch and its copies into the graph's
-      inputs: whole, one graph would hold both sides.
-    - ``fusable_launches``: crossings, not between CUDA graphs, with generated kernels as the last work before and the
-      first after: candidates for one kernel. What else might have been fused is not known.
+    - ``eager_launches``: device work that Python launched between the compiled piece before the break and the
+      rest; null where the piece before announces no calls (backends other than Inductor), so that its own
+      work cannot be told from Python's.
+    - ``graph_launches``: where both sides replay CUDA graphs, the rest's own launch and its copies into the
+      graph's inputs: whole, one graph would hold both sides.
+    - ``fusable_launches``: crossings, not between CUDA graphs, with generated kernels as the last work before
+      and the first after: candidates for one kernel. What else might have been fused is not known.
     - ``extra_launches``: the three together. Of the backward pass nothing is counted.
     """
     resumed = _resumed(compilation)
@@ -55,8 +56,8 @@ def break_costs(traces: Iterable[Trace], compilation: Compilation) -> tuple[Grap
     crossings = pl.concat([pl.DataFrame(schema=CROSSINGS), *(_crossings(trace, ids) for trace in traces)])
     silent = {frame.compile_id for frame in silent_frames(compilation)}
     rows = list(compilation.graph_breaks)
-    for index, mine in resumed.items():
-        table = crossings.filter(pl.col("compile_id").is_in(mine))
+    for index, compile_ids in resumed.items():
+        table = crossings.filter(pl.col("compile_id").is_in(compile_ids))
         if not table.is_empty():
             rows[index] = _with_costs(rows[index], table, silent, steps)
     return tuple(rows)
@@ -97,24 +98,23 @@ def _resumed(compilation: Compilation) -> dict[int, set[str]]:
 
 
 def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:
-    """One row a crossing into one of ``compile_ids``: ``CROSSINGS``, ``before`` being the compile id it comes from."""
+    """One row a crossing into one of ``compile_ids``: ``CROSSINGS``, with the compile id ``before`` it."""
     host = trace.host_events
-    is_call, is_region = matching(host, "name", CALL), matching(host, "name", REGION)
-    around = nearest(host, is_region)
+    around = region_around(trace)
     pieces = host.select(
         pl.col("id").alias("piece"),
         "start_ns",
         around.gather(host["parent"]).alias("region"),  # the region strictly around it
         host["name"].cast(pl.String).str.extract(REGION).alias("compile_id"),
-    ).filter(is_call | is_region)
+    ).filter(matching(host, "name", f"{CALL}|{REGION}"))
     of_region = pieces.select(
         pl.col("piece").alias("region"),
         pl.col("compile_id").alias("before"),
         pl.col("start_ns").alias("before_ns"),
     )
     entries = pieces.filter(pl.col("compile_id").is_in(compile_ids)).join(of_region, on="region")
-    work = _work(trace, around, nearest(host, is_call))
-    # What runs in a region outside of its graphs and before another piece of it: Python's own, on the way there.
+    work = _work(trace, around, call_around(trace))
+    # What runs in a region outside of its graphs and before another piece of it: Python's own on the way.
     eager = (
         work.filter(pl.col("call").is_null() & pl.col("region").is_not_null())
         .sort("launched_ns")
@@ -160,9 +160,10 @@ def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:
 
 
 def _work(trace: Trace, region: pl.Series, call: pl.Series) -> pl.DataFrame:
-    """Device work in the order in which each thread launched it: ``lane``, ``launched_ns``, ``region`` and ``call``
-    around the launch, ``idle_ns`` of its device before it, ``generated`` (by a graph, and fusable), ``replayed``; and of
-    the last work of a graph before it ``last_generated``, ``last_replayed``, ``last_launched_ns``."""
+    """Device work in the order in which each thread launched it: ``lane``, ``launched_ns``, ``region`` and
+    ``call`` around the launch, ``idle_ns`` of its device before it, ``generated`` (by a graph, and fusable),
+    ``replayed``; and of the last work of a graph before it ``last_generated``, ``last_replayed``,
+    ``last_launched_ns``."""
     host = trace.host_events
     device = trace.device_events.filter(pl.col("launch").is_not_null()).sort("device", "start_ns")
     launch = device["launch"]
@@ -178,7 +179,7 @@ def _work(trace: Trace, region: pl.Series, call: pl.Series) -> pl.DataFrame:
             call.gather(launch).alias("call"),
             (pl.col("start_ns") - pl.col("busy_until")).clip(0).fill_null(0).alias("idle_ns"),
             (matching(device, "name", FUSABLE) & call.gather(launch).is_not_null()).alias("generated"),
-            matching(host, "name", REPLAY).gather(launch).alias("replayed"),
+            matching(host, "name", GRAPH_LAUNCH).gather(launch).alias("replayed"),
             "start_ns",
         )
         .sort("lane", "launched_ns", "start_ns")
@@ -190,7 +191,4 @@ def _work(trace: Trace, region: pl.Series, call: pl.Series) -> pl.DataFrame:
 def _steps(trace: Trace) -> tuple[int, int]:
     """From the first step's start to the last one's end; nothing at all without steps."""
     steps = trace.steps
-    if steps.is_empty():
-        return 0, 0
-    ends = steps["start_ns"] + steps["duration_ns"]
-    return int(steps["start_ns"].min() or 0), int(ends.max() or 0)  # type: ignore[arg-type]
+    return whole(steps["start_ns"].min()), whole((steps["start_ns"] + steps["duration_ns"]).max())

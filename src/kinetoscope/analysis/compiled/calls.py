@@ -4,37 +4,42 @@ from __future__ import annotations
 
 import polars as pl
 
+from kinetoscope.analysis.compiled.regions import region_around
 from kinetoscope.analysis.events.enclosing import caller, nearest
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import CALL, COMPILED_BACKWARD, COMPILED_FORWARD, REGION
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.trace.model import Trace
 
-# What PyTorch writes around the call of a graph that Inductor compiled; HASH names its generated module.
-CALL = r"^## Call CompiledFxGraph (\S+) ##$"
-REGION = r"^Torch-Compiled Region: (?:.*\s)?([!\d/]+)$"
-BACKWARD = r"^(autograd::engine::evaluate_function: )?\S*CompiledFunctionBackward"
-FORWARD = r"^CompiledFunction$"
 DIRECTIONS = pl.Enum(["forward", "backward", "inference"])
 GRAPH = ["graph", "hash", "compile_id", "direction"]
+
+
+def call_around(trace: Trace) -> pl.Series:
+    """The call of a compiled graph around each row of ``host_events``, itself included; else null."""
+    return nearest(trace.host_events, matching(trace.host_events, "name", CALL))
 
 
 @remembered
 def graph_calls(trace: Trace) -> pl.DataFrame:
     """One row a call of a compiled graph.
 
-    ``id`` (row of ``host_events``), ``hash``, ``direction`` (backward under CompiledFunctionBackward, forward under
-    CompiledFunction, which autograd records; else inference), ``compile_id`` ("0/0", from the compiled region
-    around the call; of a backward, from the forward call of the same autograd sequence number; null if neither is
-    in the recording), ``graph`` (the three in one text), ``start_ns``, ``duration_ns``, ``step`` is not known here.
+    ``id`` (row of ``host_events``), ``hash``, ``direction`` (backward under CompiledFunctionBackward, forward
+    under CompiledFunction, which autograd records; else inference), ``compile_id`` ("0/0", from the compiled
+    region around the call; of a backward, from the forward call of the same autograd sequence number; null if
+    neither is in the recording), ``graph`` (the three in one text), ``start_ns``, ``duration_ns``, ``step``
+    is not known here.
     """
     host = trace.host_events
-    is_call = matching(host, "name", CALL)
-    calls = host.select("id", "start_ns", "duration_ns", "name").filter(is_call)
+    calls = host.select("id", "start_ns", "duration_ns", "name").filter(matching(host, "name", CALL))
     calls = calls.with_columns(pl.col("name").cast(pl.String))
-    regions = _around(host, calls["id"], REGION)
-    backward, forward = _around(host, calls["id"], BACKWARD), _around(host, calls["id"], FORWARD)
+    regions = region_around(trace).gather(calls["id"])
+    backward, forward = (
+        nearest(host, matching(host, "name", node)).gather(calls["id"])
+        for node in (COMPILED_BACKWARD, COMPILED_FORWARD)
+    )
     names = host["name"].gather(regions).cast(pl.String)
     table = calls.select(
         "id",
@@ -77,22 +82,18 @@ def graph_of_work(trace: Trace) -> pl.Series:
 
     A CUDA-graph replay is launched from inside the call, so all its kernels are the graph's.
     """
-    host, calls = trace.host_events, graph_calls(trace)
-    called_by = caller(trace.device_events)
-    if calls.is_empty():
-        return pl.Series("graph", [None] * len(called_by), pl.Categorical)
-    around = nearest(host, matching(host, "name", CALL)).gather(called_by)
-    return pl.DataFrame({"id": around}).join(
-        calls.select("id", "graph"), on="id", how="left", maintain_order="left"
-    )["graph"]
+    called_by = call_around(trace).gather(caller(trace.device_events))
+    graphs = graph_calls(trace).select("id", "graph")
+    return called_by.to_frame("id").join(graphs, on="id", how="left", maintain_order="left")["graph"]
 
 
 @remembered
 def graphs(run: Run) -> pl.DataFrame:
     """One row a compiled graph that was called, most device time first.
 
-    ``graph``, ``hash``, ``compile_id``, ``direction`` (see ``graph_calls``), ``calls``, ``host_ns`` (time inside the
-    calls), ``launches`` (device events), ``device_time_ns`` and ``share_of_device_time`` (of all device time).
+    ``graph``, ``hash``, ``compile_id``, ``direction`` (see ``graph_calls``), ``calls``, ``host_ns`` (time
+    inside the calls), ``launches`` (device events), ``device_time_ns`` and ``share_of_device_time`` (of all
+    device time).
     """
     calls = pl.concat([graph_calls(trace) for trace in run.traces])
     called = calls.group_by(GRAPH).agg(
@@ -111,8 +112,9 @@ def graphs(run: Run) -> pl.DataFrame:
 
 @remembered
 def graph_categories(run: Run) -> pl.DataFrame:
-    """Device time of each graph by category, most first: ``graph``, ``category``, ``launches``, ``device_time_ns``,
-    ``share_of_graph`` (of the graph's device time) and ``share_of_device_time`` (of all device time)."""
+    """Device time of each graph by category, most first: ``graph``, ``category``, ``launches``,
+    ``device_time_ns``, ``share_of_graph`` (of the graph's device time) and ``share_of_device_time`` (of all
+    device time)."""
     table = pl.concat(
         [
             work(t).select("category", "duration_ns").with_columns(graph_of_work(t).alias("graph"))
@@ -131,10 +133,3 @@ def graph_categories(run: Run) -> pl.DataFrame:
         )
         .sort(time, pl.col("category").cast(pl.String), descending=[True, False])
     )
-
-
-def _around(host: pl.DataFrame, rows: pl.Series, pattern: str) -> pl.Series:
-    """The innermost event that the pattern fits around each of some host events."""
-    if rows.is_empty():
-        return rows
-    return nearest(host, matching(host, "name", pattern)).gather(rows)

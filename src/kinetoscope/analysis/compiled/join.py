@@ -1,10 +1,11 @@
 """Join what the compiler made with what the device ran.
 
 A launch belongs to the graph whose call encloses it on the host: Inductor announces every call of a graph as
-``## Call CompiledFxGraph HASH ##``, and HASH is the graph's key in the compile log. Inside a graph a generated kernel
-is found by its name, and a library's kernel by the op that launched it, the n-th of its kind being the n-th call in
-the generated module. Where a trace announces no calls, a kernel belongs to the compile id of the region around it,
-or else to the one graph that has a kernel of that name. Whatever remains is said to be unmatched.
+``## Call CompiledFxGraph HASH ##``, and HASH is the graph's key in the compile log. Inside a graph a
+generated kernel is found by its name, and a library's kernel by the op that launched it, the n-th of its kind
+being the n-th call in the generated module. Where a trace announces no calls, a kernel belongs to the compile
+id of the region around it, or else to the one graph that has a kernel of that name. Whatever remains is said
+to be unmatched.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import polars as pl
 
 from kinetoscope.analysis.compiled import sums as compiled_rows
 from kinetoscope.analysis.compiled.break_costs import break_costs
-from kinetoscope.analysis.compiled.calls import CALL, REGION, graph_calls
+from kinetoscope.analysis.compiled.calls import call_around, graph_calls
+from kinetoscope.analysis.compiled.regions import region_around
 from kinetoscope.analysis.compiled.speed import with_speed
 from kinetoscope.analysis.compiled.sums import LineTime
 from kinetoscope.analysis.events.enclosing import caller, nearest
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import matching, rows
+from kinetoscope.analysis.events.torch_names import CALL, GRAPH_LAUNCH, REGION
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.busy import busy
@@ -30,15 +33,14 @@ from kinetoscope.trace.model import Trace
 
 # Triton before 3.0 appended the specialisation of each argument to the kernel's name.
 SPECIALISED = r"_\d[\dcdei]*$"
-REPLAY = "GraphLaunch"
 
 
 @dataclass(frozen=True)
 class Joined:
     """A compilation with its device columns filled in.
 
-    ``coverage``: shares of device time (null without any). ``matched``: on what ground kernels were found, and how
-    much device time of generated kernels no graph claims. ``source_lines``: by device time.
+    ``coverage``: shares of device time (null without any). ``matched``: on what ground kernels were found,
+    and how much device time of generated kernels no graph claims. ``source_lines``: by device time.
     """
 
     compilation: Compilation
@@ -68,7 +70,7 @@ def join(run: Run) -> Joined | None:
 
 
 def source_of(run: Run) -> dict[str, str]:
-    """``file:line`` of the first line that each generated kernel computes, by the name that the trace has for it.
+    """``file:line`` of the first line that each generated kernel computes, by its name in the trace.
 
     Graphs may have kernels of one name: the one with the most device time speaks for it.
     """
@@ -86,14 +88,14 @@ def source_of(run: Run) -> dict[str, str]:
 def launched(trace: Trace) -> pl.DataFrame:
     """Every piece of device work with the compiled graph that launched it.
 
-    ``rank``, ``device``, ``kind``, ``name``, ``duration_ns``, ``inside_ns`` (the part inside the window), ``registers``, ``shared_memory_bytes``, ``call`` (row of the graph's
-    call in ``host_events``), ``hash``, ``compile_id`` (both null outside of compiled graphs), ``region`` (compile id
-    of the region around the launch), ``op`` and ``nth``: the op that the graph called to launch it, and which of its
-    like in that call it is (from 0), ``cudagraph``.
+    ``rank``, ``device``, ``kind``, ``name``, ``duration_ns``, ``inside_ns`` (the part inside the window),
+    ``registers``, ``shared_memory_bytes``, ``call`` (row of the graph's call in ``host_events``), ``hash``,
+    ``compile_id`` (both null outside of compiled graphs), ``region`` (compile id of the region around the
+    launch), ``op`` and ``nth``: the op that the graph called to launch it, and which of its like in that call
+    it is (from 0), ``cudagraph``.
     """
     host = trace.host_events
-    is_call, is_region = matching(host, "name", CALL), matching(host, "name", REGION)
-    under_call = host["parent"].is_in(host["id"].filter(is_call).implode()).fill_null(False)
+    under_call = host["parent"].is_in(rows(host, "name", CALL).implode()).fill_null(False)
     launch = caller(trace.device_events)
     names = host["name"]
     of_call = graph_calls(trace).select(pl.col("id").alias("call"), "hash", "compile_id")
@@ -108,13 +110,10 @@ def launched(trace: Trace) -> pl.DataFrame:
         inside.clip(0).alias("inside_ns"),
         "registers",
         "shared_memory_bytes",
-        nearest(host, is_call).gather(launch).alias("call"),
-        names.gather(nearest(host, is_region).gather(launch))
-        .cast(pl.String)
-        .str.extract(REGION)
-        .alias("region"),
+        call_around(trace).gather(launch).alias("call"),
+        names.gather(region_around(trace).gather(launch)).cast(pl.String).str.extract(REGION).alias("region"),
         nearest(host, under_call).gather(launch).alias("child"),
-        matching(host, "name", REPLAY).gather(launch).fill_null(False).alias("cudagraph"),
+        matching(host, "name", GRAPH_LAUNCH).gather(launch).fill_null(False).alias("cudagraph"),
     )
     return table.join(of_call, on="call", how="left", maintain_order="left").join(
         _children(host, under_call), on=["call", "child"], how="left", maintain_order="left"
@@ -122,7 +121,7 @@ def launched(trace: Trace) -> pl.DataFrame:
 
 
 def _children(host: pl.DataFrame, under_call: pl.Series) -> pl.DataFrame:
-    """What each call of a graph called on the host, numbered among its like: ``call``, ``child``, ``op``, ``nth``."""
+    """What each graph's call called on the host, the like numbered: ``call``, ``child``, ``op``, ``nth``."""
     return (
         host.filter(under_call)
         .sort("start_ns")
@@ -184,7 +183,7 @@ def _own(events: pl.DataFrame, compilation: Compilation) -> pl.DataFrame:
 
 
 def _graph_of(events: pl.DataFrame, compilation: Compilation) -> pl.DataFrame:
-    """The graph of that key; where several compilations share one (a cache hit), the one of that compile id."""
+    """The graph of that key; where compilations share one (a cache hit), the one of that compile id."""
     graphs = pl.DataFrame(
         [
             (g.key, g.compile_id, compilation.frames[g.frame].rank, g.index)

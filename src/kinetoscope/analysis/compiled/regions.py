@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import polars as pl
 
+from kinetoscope.analysis.aggregates import whole
+from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.enclosing import nearest
-from kinetoscope.analysis.events.named import host_rows
+from kinetoscope.analysis.events.rows import matching, rows
+from kinetoscope.analysis.events.torch_names import CALL, COMPILED_BACKWARD, REGION
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
 
-# The events that compiled code adds around the ops themselves.
-OVERHEAD = (
-    r"^(Torch-Compiled Region: |## Call CompiledFxGraph |AOTDispatcher Runtime Wrapper|Pregraph bytecode)"
-)
-REGION = r"^Torch-Compiled Region: "
-# A compiled backward runs in autograd's thread, under its own node and graph.
-COMPILED = r"^(Torch-Compiled Region: |CompiledFunctionBackward|## Call CompiledFxGraph )"
+COMPILED = f"{REGION}|{COMPILED_BACKWARD}|{CALL}"
+
+
+def region_around(trace: Trace) -> pl.Series:
+    """The innermost compiled region around each row of ``host_events``, itself included; else null."""
+    return nearest(trace.host_events, matching(trace.host_events, "name", REGION))
 
 
 @remembered
 def regions(trace: Trace) -> pl.DataFrame:
     """``host_events`` of every entry into a compiled function."""
-    return trace.host_events[host_rows(trace, REGION)]
+    return trace.host_events[rows(trace.host_events, "name", REGION)]
 
 
 @remembered
@@ -29,38 +31,36 @@ def compiled(trace: Trace) -> pl.Series:
     """Rows of ``host_events`` that are launches inside compiled code, forward or backward."""
     host = trace.host_events
     launches = trace.device_events["launch"].drop_nulls().unique().sort()
-    around = nearest(host, _is(trace, COMPILED))
+    around = nearest(host, matching(host, "name", COMPILED))
     return launches.filter(around.gather(launches).is_not_null())
 
 
 @remembered
 def region_of_work(trace: Trace) -> pl.Series:
-    """For each row of ``device_events`` the row of ``host_events`` of the compiled region it was launched in."""
-    around = nearest(trace.host_events, _is(trace, REGION))
-    return around.gather(trace.device_events["launch"])
+    """For each row of ``device_events`` the compiled region it was launched in (row of ``host_events``)."""
+    return region_around(trace).gather(trace.device_events["launch"])
 
 
 @remembered
 def replaying(trace: Trace) -> frozenset[str]:
     """The compile ids of the functions whose calls launch a CUDA graph."""
     host = trace.host_events
-    launches = host_rows(trace, r"^(cuda|cu|hip)GraphLaunch")
-    around = nearest(host, _is(trace, REGION)).gather(launches).drop_nulls().unique()
+    replays = rows(host, "name", torch_names.GRAPH_LAUNCH)
+    around = region_around(trace).gather(replays).drop_nulls().unique()
     return frozenset(_compile_ids(host["name"].gather(around)).drop_nulls().to_list())
 
 
 @remembered
 def entry_costs(trace: Trace) -> pl.DataFrame:
-    """``regions`` with ``compile_id`` and ``cost_ns``: host time of the entry that serves no op and no launch, the cache
-    lookup before it included."""
+    """``regions`` with ``compile_id`` and ``cost_ns``: host time of the entry that serves no op and no
+    launch, the cache lookup before it included."""
     host, entered = trace.host_events, regions(trace)
-    lookups = host[host_rows(trace, r"^TorchDynamo Cache Lookup$")]["duration_ns"]
-    lookup = int(lookups.median() or 0) if len(lookups) else 0  # type: ignore[arg-type]
-    around = nearest(host, _is(trace, REGION))
+    lookup = whole(host["duration_ns"].filter(matching(host, "name", torch_names.CACHE_LOOKUP)).median())
+    is_own = matching(host, "name", torch_names.ENTRY)
     # What the region's own events (wrapper, prologue) take themselves; an op inside is the function's work.
     own = (
-        pl.DataFrame({"id": around, "self_ns": host["self_ns"], "overhead": _is(trace, OVERHEAD)})
-        .filter(pl.col("overhead") & pl.col("id").is_not_null())
+        pl.DataFrame({"id": region_around(trace), "self_ns": host["self_ns"]})
+        .filter(is_own & pl.col("id").is_not_null())
         .group_by("id")
         .agg(pl.col("self_ns").sum().alias("cost_ns"))
     )
@@ -71,10 +71,4 @@ def entry_costs(trace: Trace) -> pl.DataFrame:
 
 
 def _compile_ids(names: pl.Series) -> pl.Series:
-    return names.cast(pl.String).str.extract(r"([!\d/]+)$")
-
-
-def _is(trace: Trace, pattern: str) -> pl.Series:
-    """One boolean a row of ``host_events``: its name contains the pattern."""
-    rows = host_rows(trace, pattern)
-    return pl.select(pl.int_range(len(trace.host_events), dtype=pl.UInt32).is_in(rows.implode())).to_series()
+    return names.cast(pl.String).str.extract(REGION)

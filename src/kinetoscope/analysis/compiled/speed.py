@@ -1,15 +1,16 @@
 """How near compiled work comes to what its device can do: per generated kernel, graph, frame and source line.
 
-What a launch takes at least is its bytes over the device's bandwidth or its FLOPs over the peak of its dtype, whichever
-is longer. Bytes and FLOPs are the compile log's: Inductor's counts where it wrote them, else the kernel's arguments
-and the shapes of matrix products. What comes out above 100 % is refused: the counts do not hold for it (Inductor's
-overestimate concatenations; data may never have left a cache), so neither it nor what it is part of gets a share.
+What a launch takes at least is its bytes over the device's bandwidth or its FLOPs over the peak of its dtype,
+whichever is longer. Bytes and FLOPs are the compile log's: Inductor's counts where it wrote them, else the
+kernel's arguments and the shapes of matrix products. What comes out above 100 % is refused: the counts do not
+hold for it (Inductor's overestimate concatenations; data may never have left a cache), so neither it nor what
+it is part of gets a share.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import polars as pl
@@ -18,7 +19,7 @@ from kinetoscope.analysis.compiled.sums import LineTime
 from kinetoscope.analysis.cost.roofline import TF32, peaks
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.run import Run
-from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.model import Compilation, Frame, Graph
 
 COSTS = {
     "kernel": pl.UInt32,
@@ -30,6 +31,8 @@ COSTS = {
     "dtype": pl.String,
 }
 KEYS = ["kernel", "graph", "op", "nth"]
+Costed = TypeVar("Costed", Graph, Frame, LineTime)
+Unit = dict[str, Any]  # a row of ``_units``
 
 
 class Part(NamedTuple):
@@ -51,7 +54,7 @@ class Part(NamedTuple):
 def with_speed(
     compilation: Compilation, lines: tuple[LineTime, ...], owned: pl.DataFrame, run: Run
 ) -> tuple[Compilation, tuple[LineTime, ...]]:
-    """The rows with ``speed_of_light`` and what it is made of; untouched where no device of the traces is known.
+    """The rows with ``speed_of_light`` and what it is made of; untouched where no device is known.
 
     ``owned``: every piece of device work with the graph, kernel and library call that it belongs to.
     """
@@ -82,11 +85,11 @@ def with_speed(
     return filled, tuple(_with(line, places.get((line.file, line.line))) for line in lines)
 
 
-def _with(row: Any, part: Part | None) -> Any:
+def _with(row: Costed, part: Part | None) -> Costed:
     return msgspec.structs.replace(row, **part.columns()) if part else row
 
 
-def _rates(unit: dict[str, Any]) -> dict[str, Any]:
+def _rates(unit: Unit) -> dict[str, float | str | bool | None]:
     """One kernel's columns, at the median of its durations."""
     seconds, refused = unit["median_us"] / 1e6, unit["refused"]
     return {
@@ -99,7 +102,7 @@ def _rates(unit: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _places(compilation: Compilation, unit: dict[str, Any]) -> set[tuple[str, int]]:
+def _places(compilation: Compilation, unit: Unit) -> set[tuple[str, int]]:
     if unit["kernel"] is not None:
         lines = compilation.kernels[unit["kernel"]].source
     else:
@@ -165,7 +168,7 @@ def _null(name: str) -> pl.Expr:
 
 
 def _costs(compilation: Compilation) -> pl.DataFrame:
-    rows: list[tuple[Any, ...]] = [
+    rows: list[tuple[int | None, int, str | None, int | None, int | None, int | None, str | None]] = [
         (i, kernel.graph, None, None, kernel.bytes, kernel.flops, kernel.dtype)
         for i, kernel in enumerate(compilation.kernels)
         if kernel.bytes or kernel.flops

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import polars as pl
 
-from kinetoscope.compilation.model import Compilation, ExternCall, Frame, Graph, Row, SourceLine
+from kinetoscope.compilation.model import Compilation, ExternCall, Frame, Graph, Kernel, Row, SourceLine
 
 GENERATED = r"^triton_"
 SUMS = (
@@ -17,13 +17,15 @@ SUMS = (
 )
 INSIDE = pl.col("inside_ns").sum()
 Place = tuple[str, int]
+Timed = TypeVar("Timed", Kernel, Graph, Frame)
+Sums = dict[str, Any]  # a row of a table: ``SUMS`` and what else its row of the compilation takes over
 
 
 class LineTime(Row, frozen=True, kw_only=True):
     """Device time of the kernels, generated ones and libraries', that compute (part of) one line.
 
-    A fused kernel counts for each of its lines, so the column adds up to more than the total; ``own_us`` is the time
-    of kernels that compute this line alone. ``kernels`` counts distinct ones.
+    A fused kernel counts for each of its lines, so the column adds up to more than the total; ``own_us`` is
+    the time of kernels that compute this line alone. ``kernels`` counts distinct ones.
     """
 
     file: str
@@ -57,9 +59,10 @@ def coverage(events: pl.DataFrame) -> dict[str, float | None]:
 
 
 def fill(compilation: Compilation, owned: pl.DataFrame, window_ns: int) -> Compilation:
-    """The rows with ``device_time_us``, ``launches`` and shares; untouched where the traces hold no device work.
+    """The rows with ``device_time_us``, ``launches`` and shares; untouched without device work.
 
-    ``share_of_window`` is of ``window_ns``, the recorded steps of all devices: what of it the row's work covers.
+    ``share_of_window`` is of ``window_ns``, the recorded steps of all devices: what of it the row's work
+    covers.
     """
     total = float(owned["duration_ns"].sum())
     if not total:
@@ -104,17 +107,17 @@ def fill(compilation: Compilation, owned: pl.DataFrame, window_ns: int) -> Compi
 
 
 def silent_frames(compilation: Compilation) -> list[Frame]:
-    """Frames of backends whose graphs run without saying so in the trace: the region around the launch is all that
-    tells of them, and it encloses what Python runs behind a break as well."""
+    """Frames of backends whose graphs run without saying so in the trace: the region around the launch is all
+    that tells of them, and it encloses what Python runs behind a break as well."""
     announced = {graph.frame for graph in compilation.graphs}
     return [f for f in compilation.frames if f.dynamo_ops and f.index not in announced]
 
 
-def _rows(table: pl.DataFrame, key: str) -> dict[int, dict[str, Any]]:
+def _rows(table: pl.DataFrame, key: str) -> dict[int, Sums]:
     return {row.pop(key): row for row in table.filter(pl.col(key).is_not_null()).iter_rows(named=True)}
 
 
-def _with(row: Any, found: dict[str, Any] | None, total: float, window_ns: int) -> Any:
+def _with(row: Timed, found: Sums | None, total: float, window_ns: int) -> Timed:
     # What the trace does not say (registers of a kernel that AMD's runs, say) stays as it was.
     nothing = {"device_time_us": 0.0, "launches": 0, "inside_ns": 0}
     found = {k: v for k, v in (found or nothing).items() if v is not None}
@@ -127,7 +130,7 @@ def _with(row: Any, found: dict[str, Any] | None, total: float, window_ns: int) 
     )
 
 
-def _externs(graph: Graph, of_op: dict[tuple[int, str], dict[str, Any]]) -> Graph:
+def _externs(graph: Graph, of_op: dict[tuple[int, str], Sums]) -> Graph:
     def timed(call: ExternCall) -> ExternCall:
         row = of_op.get((graph.index, call.op))
         if row is None:  # never ran, or ran in a CUDA graph's replay, which names no ops: not known
@@ -179,7 +182,7 @@ def source_lines(compilation: Compilation, owned: pl.DataFrame, window_ns: int) 
 
 
 def matched(owned: pl.DataFrame, compilation: Compilation) -> dict[str, Any]:
-    """How much device time of generated kernels reached graph, ATen ops and source lines, and on what ground."""
+    """Device time of generated kernels that reached graph, ATen ops and source lines, and on what ground."""
     known = pl.DataFrame(
         [(i, bool(k.aten_ops), bool(k.source)) for i, k in enumerate(compilation.kernels)],
         schema={"kernel": pl.UInt32, "has_ops": pl.Boolean, "has_source": pl.Boolean},

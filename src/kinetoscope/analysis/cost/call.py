@@ -50,13 +50,13 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Call:
-    """``shapes``, ``types``, ``strides`` and ``values`` (scalars and lists as text) by position of the argument.
-    An argument that is no tensor has an empty shape; a list of tensors has a list of shapes and no type of its own.
-    ``kernel`` is the name of the longest kernel that the call launched, ``listed`` the elements of each list of
-    tensors whose shapes were not recorded, where they are known from elsewhere."""
+    """``shapes``, ``types``, ``strides`` and ``values`` (scalars and lists as text) by position of the
+    argument. An argument that is no tensor has an empty shape; a list of tensors has a list of shapes and no
+    type of its own. ``kernel`` is the name of the longest kernel that the call launched, ``listed`` the
+    elements of each list of tensors whose shapes were not recorded, where they are known from elsewhere."""
 
     name: str
-    shapes: list[Any]
+    shapes: list[Any]  # JSON of a file: a formula that it is not made for raises, and the cost is unknown
     types: list[str]
     strides: list[Any]
     values: list[str]

@@ -1,8 +1,9 @@
-"""FLOPs and bytes of an op call, from its recorded shapes and types. To teach kinetoscope an op, add it to a table.
+"""FLOPs and bytes of an op call, from its recorded shapes and types. To teach an op, add it to a table.
 
-Bytes are the least that has to cross the memory bus: every input once, every output once. FLOPs of what is not a
-matrix product count one for each arithmetic operation on an element (as ``torch.autograd.profiler`` counts ``add``
-and ``mul``); those ops are bound by memory on every device there is, so the bytes are what matters.
+Bytes are the least that has to cross the memory bus: every input once, every output once. FLOPs of what is
+not a matrix product count one for each arithmetic operation on an element (as ``torch.autograd.profiler``
+counts ``add`` and ``mul``); those ops are bound by memory on every device there is, so the bytes are what
+matters.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ def _tensors(call: Call) -> list[int]:
 
 
 def elementwise(call: Call, operands: int = 1, flops: int = 1, out_bytes: int | None = None) -> Cost:
-    """The first ``operands`` tensors are read (one that follows is where the result goes), one result of their
-    common shape is written: of the widest type among them, or ``out_bytes`` an element. ``flops`` an element."""
+    """The first ``operands`` tensors are read (one that follows is where the result goes), one result of
+    their common shape is written: of the widest type among them, or ``out_bytes`` an element. ``flops`` an
+    element."""
     tensors = _tensors(call)[:operands]
     result = broadcast([call.shape(at) for at in tensors])
     width = out_bytes or max(call.size(at) for at in tensors if call.shape(at) or len(tensors) == 1)
@@ -68,7 +70,7 @@ def fill(call: Call) -> Cost:
 
 
 def reduction(call: Call) -> Cost:
-    """(input, dimensions, …): reads the input; writes what the reduced dimensions leave (all are, if none is named)."""
+    """(input, dimensions, …): reads the input, writes what the reduced ones leave (all, if none is named)."""
     shape = call.shape(0)
     reduced = call.integers(1)
     gone = {d % len(shape) for d in reduced} if reduced else set(range(len(shape)))
@@ -77,7 +79,7 @@ def reduction(call: Call) -> Cost:
 
 
 def softmax(call: Call) -> Cost:
-    """Maximum, difference, exponential, sum, quotient: five operations an element; the result may be fp32 (2)."""
+    """Maximum, difference, exponential, sum, quotient: five operations an element; (2) an fp32 result."""
     width = 4 if call.is_true(2) else call.size(0)
     elements = numel(call.shape(0))
     return Cost(5 * elements, call.footprint(0) + elements * width, _computes_in(call))
@@ -91,8 +93,8 @@ def gradient_of_rows(call: Call, operands: int = 2, flops: int = 4) -> Cost:
 
 
 def normalization(call: Call) -> Cost:
-    """Mean, variance, difference, scale, weight, bias: eight operations an element. Reads the input and the small
-    tensors, writes the result."""
+    """Mean, variance, difference, scale, weight, bias: eight operations an element. Reads the input and the
+    small tensors, writes the result."""
     read = sum(call.footprint(at) for at in _tensors(call))
     elements = numel(call.shape(0))
     return Cost(8 * elements, read + elements * call.size(0), _computes_in(call))
@@ -119,8 +121,8 @@ def pooling(call: Call, result: int) -> Cost:
 
 
 def max_pooling(call: Call) -> Cost | None:
-    """(input, kernel, stride, padding, dilation, rounded up): reads the input, writes the maxima and their 64-bit
-    indices. Null where the kernel's size was not recorded."""
+    """(input, kernel, stride, padding, dilation, rounded up): reads the input, writes the maxima and their
+    64-bit indices. Null where the kernel's size was not recorded."""
     kernel, stride, padding, dilation = (call.integers(at) for at in range(1, 5))
     up = call.is_true(5)
     if not kernel or padding is None or dilation is None or up is None:
@@ -144,8 +146,8 @@ def gather(call: Call) -> Cost:
 
 
 def generated(call: Call) -> Cost | None:
-    """A kernel that Inductor generated: its op records all of the kernel's tensors, read or written, once each.
-    Where it may touch only a part of one (rows of a table, a slice), that says nothing: null."""
+    """A kernel that Inductor generated: its op records all of the kernel's tensors, read or written, once
+    each. Where it may touch only a part of one (rows of a table, a slice), that says nothing: null."""
     if re.search(r"embedding|index|gather|scatter|slice|split|nll_loss", call.name):
         return None
     tensors = [at for at, name in enumerate(call.types) if name in DTYPES]
@@ -154,8 +156,9 @@ def generated(call: Call) -> Cost | None:
 
 _REDUCTIONS = "sum mean amax amin prod norm linalg_vector_norm"
 _UNARY = (
-    "abs neg exp exp2 log log2 log1p sqrt rsqrt reciprocal sin cos tanh sigmoid relu silu gelu erf floor ceil round "
-    "square clamp clamp_min clamp_max hardtanh leaky_relu softplus mish elu hardswish hardsigmoid sign bitwise_not"
+    "abs neg exp exp2 log log2 log1p sqrt rsqrt reciprocal sin cos tanh sigmoid relu silu gelu erf floor "
+    "ceil round square clamp clamp_min clamp_max hardtanh leaky_relu softplus mish elu hardswish hardsigmoid "
+    "sign bitwise_not"
 )
 _BINARY = (
     "add sub rsub mul div pow maximum minimum remainder atan2 bitwise_and bitwise_or logical_and logical_or"
@@ -175,8 +178,8 @@ _TESTS = {
 # (operands, operations an element)
 _OTHERS = {
     "where": (3, 0), "masked_fill": (2, 0), "addcmul": (3, 3), "addcdiv": (3, 3), "lerp": (2, 3),
-    "threshold_backward": (2, 1), "silu_backward": (2, 5), "gelu_backward": (2, 8), "sigmoid_backward": (2, 3),
-    "tanh_backward": (2, 3), "mse_loss": (2, 2), "mse_loss_backward": (3, 3),
+    "threshold_backward": (2, 1), "silu_backward": (2, 5), "gelu_backward": (2, 8),
+    "sigmoid_backward": (2, 3), "tanh_backward": (2, 3), "mse_loss": (2, 2), "mse_loss_backward": (3, 3),
 }  # fmt: skip
 
 FORMULAS: dict[str, Formula] = {

@@ -1,9 +1,10 @@
 """FLOPs and bytes of ops on lists of tensors: ``_foreach_*``, fused optimizers, ``cat`` and its kin.
 
-Of a list torch records the shapes, unless it is longer than 30 tensors (``TENSOR_LIST_DISPLAY_LENGTH_LIMIT`` in
-torch's ``profiler/util.h``): then the elements are those that ``parameter_lists`` knows, or the cost is null. Never
-recorded is the type: that is read off the kernel, whose name has it (``BinaryOpScalarFunctor<c10::BFloat16, 1, 1, 0>``,
-``OpaqueType<2u>``). Bytes and operations count as in ``op_costs``.
+Of a list torch records the shapes, unless it is longer than 30 tensors (``TENSOR_LIST_DISPLAY_LENGTH_LIMIT``
+in torch's ``profiler/util.h``): then the elements are those that ``parameter_lists`` knows, or the cost is
+null. Never recorded is the type: that is read off the kernel, whose name has it
+(``BinaryOpScalarFunctor<c10::BFloat16, 1, 1, 0>``, ``OpaqueType<2u>``). Bytes and operations count as in
+``formulas``.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ FOREACH = re.compile(r"^aten::_foreach_(\w+?)_?$")
 
 
 def foreach(call: Call) -> Cost:
-    """Each tensor of every list is read once, and one of the first list's shape written. ``copy`` and ``zero`` do
-    not read what they write; of a norm almost nothing is written. Scalars cost nothing."""
+    """Each tensor of every list is read once, and one of the first list's shape written. ``copy`` and
+    ``zero`` do not read what they write; of a norm almost nothing is written. Scalars cost nothing."""
     name = FOREACH.sub(r"\1", call.name)
     width = _width(_FUNCTOR, call)
     lists = [_of_parameters(call, at) for at, kind in enumerate(call.types) if kind == LIST]
@@ -48,26 +49,26 @@ def foreach(call: Call) -> Cost:
 
 
 def fused_adam(call: Call) -> Cost:
-    """(parameters, gradients, means, mean squares, their maxima, steps, …): reads all of the first four, and the
-    maxima where the kernel keeps them (``amsgrad``); writes all of those but the gradients. Thirteen operations an
-    element: three for the mean, four for the mean square, six for the update (``fused_adam_utils.cuh``), not
-    counting weight decay."""
+    """(parameters, gradients, means, mean squares, their maxima, steps, …): reads all of the first four, and
+    the maxima where the kernel keeps them (``amsgrad``); writes all of those but the gradients. Thirteen
+    operations an element: three for the mean, four for the mean square, six for the update
+    (``fused_adam_utils.cuh``), not counting weight decay."""
     count = _of_parameters(call, 0)
     maxima = re.search(r"FusedAdamMathFunctor<[^()]*\([^)]*\)\d+, true>", call.kernel) is not None
     return Cost(13 * count, (7 + 2 * maxima) * count * _width(_FUNCTOR, call), _computes_in(call))
 
 
 def fused_sgd(call: Call) -> Cost:
-    """(parameters, gradients, momenta, …): reads and writes parameters and, where the kernel has a third list of them,
-    momenta; reads gradients. Two operations an element for the update and two for the momentum."""
+    """(parameters, gradients, momenta, …): reads and writes parameters and, where the kernel has a third list
+    of them, momenta; reads gradients. Two operations an element for the update and two for the momentum."""
     count = _of_parameters(call, 0)
     momenta = count if _SGD_WITH_MOMENTUM.search(call.kernel) else 0
     return Cost(2 * (count + momenta), (3 * count + 2 * momenta) * _width(_FUNCTOR, call), _computes_in(call))
 
 
 def concatenation(call: Call) -> Cost:
-    """(tensors, dimension): reads every tensor and writes as much, of the type in the kernel's name. What is expanded
-    (stride 0) is read once."""
+    """(tensors, dimension): reads every tensor and writes as much, of the type in the kernel's name. What is
+    expanded (stride 0) is read once."""
     shapes: list[list[int]] = call.shapes[0]
     strides = call.strides[0] if call.strides and call.strides[0] else [[1] * len(shape) for shape in shapes]
     read = sum(
@@ -78,8 +79,8 @@ def concatenation(call: Call) -> Cost:
 
 
 def chunk_concatenation(call: Call) -> Cost:
-    """(tensors, dimension, chunks, result): reads the tensors, writes the (padded) result. The kernel's name has the
-    tensors' type, or ``char`` where it is the result's."""
+    """(tensors, dimension, chunks, result): reads the tensors, writes the (padded) result. The kernel's name
+    has the tensors' type, or ``char`` where it is the result's."""
     width = call.size(3) if "<char, char>" in call.kernel else _width(_CHUNK_CAT, call)
     return Cost(0, _elements(call, 0) * width + call.footprint(3), "fp32")
 

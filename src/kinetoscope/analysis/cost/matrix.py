@@ -1,7 +1,7 @@
 """FLOPs and bytes of matrix products, convolutions and attention.
 
-The counts are those of ``torch.utils.flop_counter`` (a multiply-add is two operations; bias, scale and softmax are
-not counted), except that causal attention counts the half that its kernels compute.
+The counts are those of ``torch.utils.flop_counter`` (a multiply-add is two operations; bias, scale and
+softmax are not counted), except that causal attention counts the half that its kernels compute.
 """
 
 from __future__ import annotations
@@ -77,8 +77,9 @@ def _convolution(
     dilation: list[int] | None,
     transposed_groups: int | None = None,
 ) -> Cost | None:
-    """Input [n, c, …], weight [o, c/groups, k…]: every output takes 2·(c/groups)·∏k operations. Of a transposed
-    convolution (weight [c, o/groups, k…]), every input does. Null where padding and stride were not recorded."""
+    """Input [n, c, …], weight [o, c/groups, k…]: every output takes 2·(c/groups)·∏k operations. Of a
+    transposed convolution (weight [c, o/groups, k…]), every input does. Null where padding and stride were
+    not recorded."""
     if padding is None or stride is None or dilation is None:
         return None
     source, weight = call.shape(0), call.shape(1)
@@ -101,8 +102,9 @@ def _convolution(
 
 
 def convolution_backward(call: Call) -> Cost | None:
-    """(gradient, input, weight, …, transposed at 7, …, output mask at 10): the gradients of input and of weight take
-    as much as the forward pass each; the one of bias is not counted. Null where the mask was not recorded."""
+    """(gradient, input, weight, …, transposed at 7, …, output mask at 10): the gradients of input and of
+    weight take as much as the forward pass each; the one of bias is not counted. Null where the mask was not
+    recorded."""
     wanted, transposed = call.flags(10), call.is_true(7)
     if wanted is None or transposed is None:
         return None
@@ -117,9 +119,9 @@ def convolution_backward(call: Call) -> Cost | None:
 
 
 def attention(call: Call, causal_at: int, heads_first: bool, backward: bool = False) -> Cost | None:
-    """Query [b, h, s, d] (heads first) or [b, s, h, d], key and value likewise: the forward pass is two matrix
-    products of 2·b·h·s·t·d, the backward pass five (one computes the scores again). A causal mask leaves half;
-    it is a boolean, or the memory-efficient kernels' kind of mask (0 none, 1 and 2 causal).
+    """Query [b, h, s, d] (heads first) or [b, s, h, d], key and value likewise: the forward pass is two
+    matrix products of 2·b·h·s·t·d, the backward pass five (one computes the scores again). A causal mask
+    leaves half; it is a boolean, or the memory-efficient kernels' kind of mask (0 none, 1 and 2 causal).
     Ragged batches (three dimensions) say no lengths: null."""
     first = 1 if backward else 0  # the gradient comes first
     query, key, value = (call.shape(first + i) for i in range(3))

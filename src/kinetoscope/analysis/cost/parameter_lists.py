@@ -8,22 +8,23 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import GRADIENT
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
 
-ACCUMULATE = r"^torch::autograd::AccumulateGrad$"
 LISTS = r"^aten::(_foreach_|_fused_(adam|sgd))"
 # Elements that one block of multi_tensor_apply works on: kChunkSize, ATen/native/cuda/MultiTensorApply.cuh.
 CHUNK = 65536
 
 
 def listed_elements(trace: Trace, ops: pl.DataFrame) -> pl.Series:
-    """For each row of ``ops`` (``op``, a row of ``host_events``, and its ``name``), the elements of its lists if they
-    are those of the parameters; else null.
+    """For each row of ``ops`` (``op``, a row of ``host_events``, and its ``name``), the elements of its lists
+    if they are those of the parameters; else null.
 
-    What the parameters are is known from the backward passes, which record the shape of each gradient that they
-    accumulate. That an op went over all of them is known from its kernels: every block takes one chunk of one
-    tensor, so the blocks of its launches have to be as many as the chunks of those shapes, to the last one.
+    What the parameters are is known from the backward passes, which record the shape of each gradient that
+    they accumulate. That an op went over all of them is known from its kernels: every block takes one chunk
+    of one tensor, so the blocks of its launches have to be as many as the chunks of those shapes, to the last
+    one.
     """
     of_lists = ops.filter(matching(ops, "name", LISTS))["op"]
     gradients = _gradients(trace) if len(of_lists) else {}
@@ -40,7 +41,7 @@ def listed_elements(trace: Trace, ops: pl.DataFrame) -> pl.Series:
 
 
 def _elements(gradients: dict[tuple[int, ...], int], blocks: int) -> int | None:
-    """The elements of one pass, if the recording's passes were a whole number of such with so many chunks each."""
+    """The elements of one pass, if the recording holds a whole number of passes of so many chunks each."""
     chunks = sum(count * -(-prod(shape) // CHUNK) for shape, count in gradients.items())
     passes, left = divmod(chunks, blocks) if blocks > 0 else (0, 1)
     if left or not passes or any(count % passes for count in gradients.values()):
@@ -52,7 +53,7 @@ def _elements(gradients: dict[tuple[int, ...], int], blocks: int) -> int | None:
 def _gradients(trace: Trace) -> dict[tuple[int, ...], int]:
     """The shapes of the gradients that were accumulated while the trace was recorded, with how often."""
     host = trace.host_events
-    recorded = host.filter(matching(host, "name", ACCUMULATE))["input_dims"].drop_nulls()
+    recorded = host.filter(matching(host, "name", GRADIENT))["input_dims"].drop_nulls()
     gradients: dict[tuple[int, ...], int] = {}
     for text, count in recorded.cast(pl.String).value_counts().iter_rows():
         match msgspec.json.decode(text):

@@ -45,10 +45,10 @@ def costed(trace: Trace) -> pl.DataFrame:
     An op call may launch several kernels; its cost and the device time of all of them stand with the longest.
 
     Returns:
-        ``rank``, ``device``, ``id`` (row of ``device_events``), ``name`` of that kernel, ``op_name``, ``shapes``
-        (JSON as recorded), ``dtype`` that bounds it, ``flops``, ``bytes`` (see ``op_costs``), ``time_ns`` (of all
-        the call's device work), ``peak_flops`` and ``peak_bandwidth`` (per second; null where the device is not
-        in the table).
+        ``rank``, ``device``, ``id`` (row of ``device_events``), ``name`` of that kernel, ``op_name``,
+        ``shapes`` (JSON as recorded), ``dtype`` that bounds it, ``flops``, ``bytes`` (see ``formulas``),
+        ``time_ns`` (of all the call's device work), ``peak_flops`` and ``peak_bandwidth`` (per second; null
+        where the device is not in the table).
     """
     host = trace.host_events
     work = trace.device_events.select("id", "duration_ns", "op").drop_nulls("op")
@@ -97,7 +97,7 @@ def costed(trace: Trace) -> pl.DataFrame:
 def _known_costs(distinct: pl.DataFrame) -> pl.DataFrame:
     """The cost of each distinct call that a formula knows; a trace has hundreds of them."""
 
-    def decoded(text: str | None) -> list[Any]:
+    def decoded(text: str | None) -> list[Any]:  # what a file says: see Call
         found = msgspec.json.decode(text) if text else []
         return found if isinstance(found, list) else []
 
@@ -122,8 +122,8 @@ def _known_costs(distinct: pl.DataFrame) -> pl.DataFrame:
 
 
 def device_spec(trace: Trace, device: int) -> DeviceSpec | None:
-    """What is known of a device of the trace. Where the file's list does not have its number (visible devices are
-    numbered otherwise than physical ones), any entry says, if they all name one product."""
+    """What is known of a device of the trace. Where the file's list does not have its number (visible devices
+    are numbered otherwise than physical ones), any entry says, if they all name one product."""
     listed = {entry.index: entry for entry in trace.devices}
     if device not in listed and len({entry.name for entry in trace.devices}) != 1:
         return None
@@ -132,7 +132,7 @@ def device_spec(trace: Trace, device: int) -> DeviceSpec | None:
 
 
 def peaks(trace: Trace) -> pl.DataFrame:
-    """``peak_flops`` by device and dtype, and ``peak_bandwidth``. A dtype without a unit is computed in fp32."""
+    """``peak_flops`` by device and dtype, ``peak_bandwidth``. A dtype without a unit is computed in fp32."""
     rows: list[tuple[int, str, float | None, float]] = []
     for device in trace.device_events["device"].unique():
         spec = device_spec(trace, device)
@@ -148,12 +148,13 @@ def roofline(run: Run) -> pl.DataFrame:
     """One row per kernel, op and shapes, of all ranks, longest first.
 
     Returns:
-        ``name`` (kernel), ``op_name``, ``shapes``, ``dtype``, ``calls``, ``time_ns``, ``flops`` and ``bytes`` (of
-        all calls), ``flops_per_s``, ``bytes_per_s``, ``flops_share`` and ``bandwidth_share`` of the device's peaks,
-        ``speed_of_light`` (the larger: the time it would take at the peak that bounds it, over the time it took),
-        ``bound`` (``compute`` or ``memory``: which peak that is) and ``refused``. A row that would be above 100 %
-        is refused: the model does not hold for it (data that never left the cache, work that was skipped), so its
-        shares are null. Without a known device the shares are null as well.
+        ``name`` (kernel), ``op_name``, ``shapes``, ``dtype``, ``calls``, ``time_ns``, ``flops`` and ``bytes``
+        (of all calls), ``flops_per_s``, ``bytes_per_s``, ``flops_share`` and ``bandwidth_share`` of the
+        device's peaks, ``speed_of_light`` (the larger: the time it would take at the peak that bounds it,
+        over the time it took), ``bound`` (``compute`` or ``memory``: which peak that is) and ``refused``. A
+        row that would be above 100 % is refused: the model does not hold for it (data that never left the
+        cache, work that was skipped), so its shares are null. Without a known device the shares are null as
+        well.
     """
     table = pl.concat([pl.DataFrame(schema=COSTED), *map(costed, run.traces)])
     by = ["name", "op_name", "shapes", "dtype"]
@@ -208,9 +209,9 @@ def roofline(run: Run) -> pl.DataFrame:
 
 @remembered
 def kernel_roofline(run: Run) -> pl.DataFrame:
-    """By kernel ``name``: ``flops`` and ``bytes`` (null unless every launch's cost is known), ``speed_of_light``
-    (over the calls whose model holds: the time they would take at their peaks, over the time they took),
-    ``costed_launches``, ``refused_launches`` and ``launches``."""
+    """By kernel ``name``: ``flops`` and ``bytes`` (null unless every launch's cost is known),
+    ``speed_of_light`` (over the calls whose model holds: the time they would take at their peaks, over the
+    time they took), ``costed_launches``, ``refused_launches`` and ``launches``."""
     names = [trace.device_events.select("name") for trace in run.traces]
     counts = (
         pl.concat([pl.DataFrame(schema={"name": pl.Categorical}), *names])

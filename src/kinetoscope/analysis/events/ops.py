@@ -4,21 +4,23 @@ The rules are those of ``torch/autograd/profiler.py`` (``_parse_kineto_results``
 (``EventList``), checked on PyTorch 2.11 and 2.13:
 
 - rows are told apart by name and by ``kind``; ``ProfilerStep#1``, ``#2`` … are one row, ``ProfilerStep*``;
-- an event's children are the events of its thread that it encloses, runtime calls among them; what overlaps it
-  only in part is a child of the next event out that encloses it;
-- the profiler's own overhead is a child of what it interrupted. The trace does not say on which thread that was:
-  it is taken to be the event, of any thread, that encloses it and started last;
-- bookkeeping ops (``aten::is_leaf``, ``profiler::_record_function_enter``, …) are left out before that, and so are
-  Python functions (recorded with stacks), which PyTorch 2.13 counts as ops and 2.11 does not;
+- an event's children are the events of its thread that it encloses, runtime calls among them; what overlaps
+  it only in part is a child of the next event out that encloses it;
+- the profiler's own overhead is a child of what it interrupted. The trace does not say on which thread that
+  was: it is taken to be the event, of any thread, that encloses it and started last;
+- bookkeeping ops (``aten::is_leaf``, ``profiler::_record_function_enter``, …) are left out before that, and
+  so are Python functions (recorded with stacks), which PyTorch 2.13 counts as ops and 2.11 does not;
 - an only child of the same name is merged into its parent: one call, not two;
-- device time of an op is the sum of the device events that carry its External id; its total adds its children's.
-  So an op that calls another of its own name (recursion) counts the inner one's total twice, here as there;
-- kernels, copies and memsets are rows of their own, and so are the ranges that annotations span on the device,
-  whose time is not work.
+- device time of an op is the sum of the device events that carry its External id; its total adds its
+  children's. So an op that calls another of its own name (recursion) counts the inner one's total twice, here
+  as there;
+- kernels, copies and memsets are rows of their own, and so are the ranges that annotations span on the
+  device, whose time is not work.
 
-Where this table differs on purpose: torch counts an op's device time once more for every overhead event inside it
-(in forum_eager, 3.489 ms of "CUDA total" for kernels that took 2.096 ms); here it is counted once. And device events without an External id whose launch was joined by correlation id are given to the op around that launch;
-torch gives them to none.
+Where this table differs on purpose: torch counts an op's device time once more for every overhead event
+inside it (in forum_eager, 3.489 ms of "CUDA total" for kernels that took 2.096 ms); here it is counted once.
+And device events without an External id whose launch was joined by correlation id are given to the op around
+that launch; torch gives them to none.
 """
 
 from __future__ import annotations
@@ -29,30 +31,23 @@ import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import BOOKKEEPING, STEP
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.trace.model import Trace
 
-BOOKKEEPING = [
-    "profiler::_record_function_enter",
-    "profiler::_record_function_enter_new",
-    "profiler::_record_function_exit",
-    "aten::is_leaf",
-    "aten::output_nr",
-    "aten::_version",
-]
 # Written by PyTorch itself; the rest comes from the device's tracing library.
-FRONTEND = ["cpu_op", "user_annotation"]
-STEP, ANY_STEP = r"^ProfilerStep#", "ProfilerStep*"
+FRONTEND = r"^(cpu_op|user_annotation)$"
+ANY_STEP = "ProfilerStep*"
 
 
 @remembered
 def ops(run: Run) -> pl.DataFrame:
     """One row a name and kind, all ranks together, most device time first.
 
-    ``name``, ``kind`` (the host event's category; ``kernel``, ``memcpy``, ``memset``; or ``device annotation``),
-    ``calls``, and in integer nanoseconds ``host_self_ns``, ``host_total_ns``, ``device_self_ns``,
-    ``device_total_ns``.
+    ``name``, ``kind`` (the host event's category; ``kernel``, ``memcpy``, ``memset``; or ``device
+    annotation``), ``calls``, and in integer nanoseconds ``host_self_ns``, ``host_total_ns``,
+    ``device_self_ns``, ``device_total_ns``.
     """
     tables = [ops_of(trace) for trace in run.traces]
     return (
@@ -72,7 +67,7 @@ def ops_of(trace: Trace) -> pl.DataFrame:
 def _host_rows(trace: Trace) -> pl.DataFrame:
     tree = _tree(trace.host_events)
     counted = tree.select("name", "category", "duration_ns", "parent").filter(tree["counted"])
-    # Sums of sums: every time goes to the row of the table that its event belongs to, never to the event itself.
+    # Sums of sums: every time goes to the row of the table that its event belongs to.
     calls = counted.group_by("name", "category").agg(
         calls=pl.len().cast(pl.Int64), host_total_ns=pl.col("duration_ns").sum()
     )
@@ -106,9 +101,9 @@ COLUMNS = ["name", "kind", "calls", "host_self_ns", "host_total_ns", "device_sel
 
 
 def _tree(host: pl.DataFrame) -> pl.DataFrame:
-    """Host events with torch's ``parent``; ``counted`` is false for those merged into their parent or left out,
-    and ``stands_for`` is the row that counts instead (itself, for most)."""
-    left_out = matching(host, "name", f"^({'|'.join(BOOKKEEPING)})$")
+    """Host events with torch's ``parent``; ``counted`` is false for those merged into their parent or left
+    out, and ``stands_for`` is the row that counts instead (itself, for most)."""
+    left_out = matching(host, "name", BOOKKEEPING)
     kept = ~left_out & ~matching(host, "category", "^(trace|python_function)$")
     end = host["start_ns"] + host["duration_ns"]
     above = nearest(host, kept)
@@ -140,7 +135,7 @@ def _is_only(parents: pl.Series, rows: int) -> pl.Series:
 
 
 def _climb(rows: pl.Series, ends: pl.Series, end_of_row: pl.Series, parent: pl.Series) -> pl.Series:
-    """From each row up to the first that does not end before ``ends``: at most as often as the tree is deep."""
+    """From each row up to the first that does not end before ``ends``: at most as far as the tree is deep."""
     while (early := (end_of_row.gather(rows) < ends).fill_null(False)).any():
         rows = pl.select(pl.when(early).then(parent.gather(rows)).otherwise(rows)).to_series()
     return rows
@@ -184,7 +179,7 @@ def _place_overhead(table: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_row(tree: pl.DataFrame, ids: pl.Series, ns: pl.Series, column: str) -> pl.DataFrame:
-    """(name, category, ``column``): times of host events, those that are counted, summed by what they are called."""
+    """(name, category, ``column``): times of the host events that are counted, summed by name."""
     names = tree.select("name", "category", "counted")[ids]
     return (
         names.select("name", "category", ns.alias(column))
@@ -196,7 +191,7 @@ def _by_row(tree: pl.DataFrame, ids: pl.Series, ns: pl.Series, column: str) -> p
 
 def _device_self(trace: Trace, tree: pl.DataFrame) -> pl.DataFrame:
     """(id, ns): device time of each host event itself; by External id, else by the launch."""
-    frontend = matching(tree, "category", f"^({'|'.join(FRONTEND)})$") & tree["external_id"].is_not_null()
+    frontend = matching(tree, "category", FRONTEND) & tree["external_id"].is_not_null()
     owner = tree.select("external_id", "stands_for").filter(frontend).unique("external_id", keep="first")
     device = trace.device_events.select("external_id", "op", "duration_ns").join(
         owner, on="external_id", how="left", maintain_order="left"
@@ -211,7 +206,7 @@ def _device_self(trace: Trace, tree: pl.DataFrame) -> pl.DataFrame:
 
 
 def _levels(tree: pl.DataFrame, level: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """(id, ns): device time of events themselves, then the same handed to their parents, and so on to the top."""
+    """(id, ns): device time of events themselves, then the same handed to their parents, up to the top."""
     yield level
     while len(level):
         level = (

@@ -1,4 +1,4 @@
-"""Which rows of a table a pattern fits. Names are few and rows are many: patterns are tried on the names."""
+"""Rows of a table by a text of theirs. Names are few and rows are many: patterns are tried on the names."""
 
 from __future__ import annotations
 
@@ -6,22 +6,29 @@ import weakref
 
 import polars as pl
 
-_DISTINCT: dict[tuple[int, str], pl.Series] = {}  # of tables that live, told apart by identity
+# The distinct values of a column and their texts, found once a table: dozens of patterns are tried on a
+# trace's names. Tables are told apart by identity, and forgotten when they go.
+_DISTINCT: dict[tuple[int, str], tuple[pl.Series, pl.Series]] = {}
 
 
 def matching(table: pl.DataFrame, column: str, pattern: str) -> pl.Series:
     """Whether each text of a Categorical column contains the regular expression; false of null."""
-    distinct = _distinct(table, column)
-    wanted = distinct.filter(distinct.cast(pl.String).str.contains(pattern))
+    values, texts = _distinct(table, column)
+    wanted = values.filter(texts.str.contains(pattern))
     if wanted.is_empty():
         return pl.repeat(False, len(table), dtype=pl.Boolean, eager=True)
     return table[column].is_in(wanted.implode()).fill_null(False)
 
 
-def _distinct(table: pl.DataFrame, column: str) -> pl.Series:
-    """The column's distinct texts, found once a table: dozens of patterns are tried on a trace's names."""
+def rows(table: pl.DataFrame, column: str, pattern: str) -> pl.Series:
+    """The numbers (UInt32) of the rows that are ``matching``, in order."""
+    return matching(table, column, pattern).arg_true()
+
+
+def _distinct(table: pl.DataFrame, column: str) -> tuple[pl.Series, pl.Series]:
     key = id(table), column
     if key not in _DISTINCT:
-        _DISTINCT[key] = table[column].unique()
+        values = table[column].unique()
+        _DISTINCT[key] = values, values.cast(pl.String)
         weakref.finalize(table, _DISTINCT.pop, key, None)
     return _DISTINCT[key]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import polars as pl
 
+from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time.layers import overlay
-from kinetoscope.analysis.time.window import Window, window
+from kinetoscope.analysis.time.window import window
 from kinetoscope.trace.model import Trace
 
 CAUSES = [
@@ -24,48 +25,31 @@ CAUSES = [
 CAUSE = pl.Enum(CAUSES)
 
 # What a host event's name says, most telling first: a cudaMalloc inside a compilation is the compilation's.
-NAMED: tuple[tuple[str, str], ...] = (
-    (
-        "compilation",
-        r" \(dynamo_timed\)$"  # torch marks every timed phase of Dynamo, AOTAutograd and Inductor so
-        r"|^(dynamo|entire_frame_compile|backend_compile|inductor_compile|code_gen|compile_attempt_\d+)$"
-        r"|^(CachingAutotuner\.|async_compile\.|CUDAGraphNode\.record)"
-        r"|torch/_dynamo/convert_frame\.py\(\d+\): (_compile|compile_inner)$"
-        r"|triton/compiler/compiler\.py\(\d+\): compile$",
-    ),
-    (
-        "data-loading",
-        r"^enumerate\(DataLoader\)#|torch/utils/data/dataloader\.py\(\d+\): __next__$",
-    ),
-    (
-        "allocator",
-        r"^(cuda|hip)(Ext)?(Host)?(Malloc|Free)|^cudaHostAlloc|^cu_?Mem(Create|Map|Unmap|Release|SetAccess|Alloc|Free|AddressReserve)",
-    ),
-    ("waiting-for-rank", r"^(gloo|mpi|ucc|nccl|c10d):+(monitored_)?barrier|^gloo:|^c10d::barrier"),
-    (
-        "synchronization",
-        r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|^(cuda|hip)Memcpy$|^hipMemcpyWithStream$",
-    ),
-)
+NAMED = {
+    "compilation": torch_names.COMPILATION,
+    "data-loading": f"{torch_names.DATA_LOADER}|{torch_names.DATA_LOADER_FRAME}",
+    "allocator": torch_names.ALLOCATION,
+    "waiting-for-rank": torch_names.BARRIER,
+    "synchronization": torch_names.SYNCHRONIZATION,
+}
 
 # Which cause names a stretch that several fit. The profiler's own overhead stands before a long op around it.
-PRIORITY = [*(cause for cause, _ in NAMED), "overhead", "host-op", "unexplained"]
+PRIORITY = [*NAMED, "overhead", "host-op", "unexplained"]
 
-# A thread that is on its way to a launch records something every few hundred microseconds at the least: between two
-# ops of the recordings that this was written on, eager Python takes 5 to 200 µs. A longer silence has another cause.
+# A thread that is on its way to a launch records something every few hundred microseconds at the least:
+# between two ops of the recordings that this was written on, eager Python takes 5 to 200 µs. A longer silence
+# has another cause.
 SILENCE_NS = 1_000_000
-
-STEP = r"^ProfilerStep[#*]"
 
 
 @remembered
 def host_causes(trace: Trace) -> pl.DataFrame:
-    """For each thread that launches device work, the stretches in which something known keeps it from launching.
+    """For each thread that launches device work, the stretches in which something keeps it from launching.
 
     Returns:
         ``lane``, ``start_ns``, ``end_ns``, ``cause`` and ``host_event`` (row of ``host_events``; null where
-        nothing was recorded), disjoint per lane and sorted. ``host-op``: an event's own time, ``SILENCE_NS`` or
-        more without anything recorded inside it, or the profiler's own overhead, which stops every thread.
+        nothing was recorded), disjoint per lane and sorted. ``host-op``: an event's own time, ``SILENCE_NS``
+        or more without anything recorded inside it, or the profiler's own overhead, which stops every thread.
         ``unexplained``: a silence with no event, or only a step's annotation, around it.
     """
     host = trace.host_events.select(
@@ -78,7 +62,7 @@ def host_causes(trace: Trace) -> pl.DataFrame:
         end_ns=pl.col("start_ns") + pl.col("duration_ns"),
     )
     lanes = host["lane"].gather(trace.device_events["launch"].drop_nulls()).unique()
-    overhead = host.filter(matching(host, "category", "^overhead$"))
+    overhead = host.filter(matching(trace.host_events, "category", "^overhead$"))
     host = host.filter(pl.col("lane").is_in(lanes.implode()))
     found = pl.concat(
         [
@@ -86,13 +70,13 @@ def host_causes(trace: Trace) -> pl.DataFrame:
             overhead.drop("lane")
             .join(lanes.to_frame("lane"), how="cross")
             .select("lane", "start_ns", "end_ns", pl.lit("overhead").alias("cause"), host_event="id"),
-            _silences(host, window(trace)),
+            _silences(host, trace),
         ]
     )
     # One cause's events may nest (phases of a compilation): the outermost stands for them.
     reached = pl.col("end_ns").cum_max().shift(1).over("lane", "cause")
     found = (
-        found.sort("lane", "cause", "start_ns", -(pl.col("end_ns")))
+        found.sort("lane", "cause", "start_ns", -pl.col("end_ns"))
         .filter((pl.col("start_ns") >= reached).fill_null(True))
         .with_row_index("row")
     )
@@ -108,14 +92,17 @@ def _named(host: pl.DataFrame) -> pl.DataFrame:
     """The host events whose name is in ``NAMED``."""
     names = host.select(pl.col("name").unique())
     text = pl.col("name").cast(pl.String)
-    causes = pl.coalesce(pl.when(text.str.contains(pattern)).then(pl.lit(cause)) for cause, pattern in NAMED)
+    causes = pl.coalesce(
+        pl.when(text.str.contains(pattern)).then(pl.lit(cause)) for cause, pattern in NAMED.items()
+    )
     known = names.with_columns(causes.alias("cause")).drop_nulls("cause")
     few = host.filter(pl.col("name").is_in(known["name"].implode()))
     return few.join(known, on="name").select("lane", "start_ns", "end_ns", "cause", host_event="id")
 
 
-def _silences(host: pl.DataFrame, within: Window) -> pl.DataFrame:
-    """The stretches of ``SILENCE_NS`` or more in which a thread starts and ends nothing, with what is around them."""
+def _silences(host: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Stretches of ``SILENCE_NS`` or more without a start or end on the thread, with what is around them."""
+    within = window(trace)
     silence = pl.col("end_ns") - pl.col("start_ns") >= SILENCE_NS
     goes_on = pl.col("lane").shift(-1) == pl.col("lane")
     following = pl.when(goes_on).then(pl.col("start_ns").shift(-1)).otherwise(within.end_ns)
@@ -152,8 +139,9 @@ def _silences(host: pl.DataFrame, within: Window) -> pl.DataFrame:
         .unique("stretch", keep="first")
         .select("stretch", host_event="event")
     )
-    steps = host["id"].filter(matching(host, "name", STEP))
-    nameless = pl.col("host_event").is_null() | pl.col("host_event").is_in(steps.implode())
+    nameless = pl.col("host_event").is_null() | pl.col("host_event").is_in(
+        trace.steps["host_event"].implode()
+    )
     return stretches.join(still_open, on="stretch", how="left").select(
         "lane",
         "start_ns",
@@ -164,7 +152,7 @@ def _silences(host: pl.DataFrame, within: Window) -> pl.DataFrame:
 
 
 def _around(host: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """For each row's ``event``, itself and everything around it: ``level`` (0: itself) and when it ends (``until``)."""
+    """For each row's ``event``, itself (``level`` 0) and all around it, with when each ends (``until``)."""
     tree = host.select("parent", event="id", until="end_ns")
     found = [pl.DataFrame(schema={**rows.schema, "until": pl.Int64, "level": pl.Int32})]
     while len(rows := rows.drop_nulls("event").join(tree, on="event")):

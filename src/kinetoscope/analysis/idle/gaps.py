@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.idle.causes import CAUSE, host_causes
+from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.analysis.idle.waiting import exposed_waiting, waiting
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
@@ -12,15 +13,15 @@ from kinetoscope.analysis.time.layers import overlay
 from kinetoscope.analysis.time.window import window
 from kinetoscope.trace.model import Trace
 
-# How the work that ended a gap came.
+# How the work that ended a gap arrived.
 LATE = "late"  # launched when the device had run dry: the host was behind
 QUEUED = "queued"  # launched in time: the device took its own time to start it
 EARLY = "early"  # launched before the recording began
 UNLAUNCHED = "unlaunched"  # no launch was recorded
-TAIL = "tail"  # none came any more
-CAME = pl.Enum([LATE, QUEUED, EARLY, UNLAUNCHED, TAIL])
+TAIL = "tail"  # none arrived any more
+ARRIVED = pl.Enum([LATE, QUEUED, EARLY, UNLAUNCHED, TAIL])
 
-# A launch that has not arrived after this many of the trace's quick latencies is held up on the device.
+# A launch that takes this many times what one takes to arrive at an idle device is held up there.
 LONG_LATENCIES = 20
 
 GAPS = {
@@ -40,16 +41,16 @@ def gaps(run: Run) -> pl.DataFrame:
     """The idle time of every device inside its window, cut into pieces that have one cause each.
 
     The pieces are disjoint and sum exactly to window less busy. Columns: ``rank``, ``device``, ``start_ns``,
-    ``end_ns``, ``cause``, ``next`` (row of ``device_events`` that ended the gap; null at the end), ``host_event``
-    (row of ``host_events`` that shows the cause; null where none does) and ``text``.
+    ``end_ns``, ``cause``, ``next`` (row of ``device_events`` that ended the gap; null at the end),
+    ``host_event`` (row of ``host_events`` that shows the cause; null where none does) and ``text``.
 
-    How a cause is found. A gap whose next work had been launched before the device ran dry, early enough to have
-    started (a launch takes the 10th percentile of this trace's latencies to arrive), is not the host's doing:
-    ``unexplained``; so is what a launch takes beyond ``LONG_LATENCIES`` of those. Otherwise the host was behind, and
-    what its launching thread did meanwhile says why (``causes.host_causes``); where that thread was silent
-    (autograd's, before a backward), the thread that launched last says. What remains is ``launch-bound``: the thread
-    was on its way to this launch. If the device ran dry while the thread sat in a synchronisation, the way to the
-    next launch counts as its cost too, since nothing could be queued ahead.
+    How a cause is found. A gap whose next work had been launched before the device ran dry, early enough to
+    have started (see ``arrival_ns``), is not the host's doing:
+    ``unexplained``; so is what a launch takes beyond ``LONG_LATENCIES`` of those. Otherwise the host was
+    behind, and what its launching thread did meanwhile says why (``causes.host_causes``); where that thread
+    was silent (autograd's, before a backward), the thread that launched last says. What remains is
+    ``launch-bound``: the thread was on its way to this launch. If the device ran dry while the thread sat in
+    a synchronisation, the way to the next launch counts as its cost too, since nothing could be queued ahead.
     """
     found = [_gaps(trace, waiting(run)) for trace in run.traces]
     return pl.concat([pl.DataFrame(schema=GAPS), *found])
@@ -61,10 +62,10 @@ def idle(run: Run) -> pl.DataFrame:
 
     Returns:
         ``rank``, ``device``, ``cause``, ``idle_ns`` (over all causes it sums to the device's idle time),
-        ``share_of_window``, ``gaps`` (that it has a part in), and ``inside_collectives_ns``: beside the idle time, the *busy* time
-        in which nothing but a collective ran on the device and that one only waited for another rank. It stands
-        in the row ``waiting-for-rank``, which is there for it even where no time was idle for that cause. ``text``
-        is what explains most of the row's idle time; null where none was idle.
+        ``share_of_window``, ``gaps`` (that it has a part in), and ``inside_collectives_ns``: beside the idle
+        time, the *busy* time in which nothing but a collective ran on the device and that one only waited for
+        another rank. It stands in the row ``waiting-for-rank``, which is there for it even where no time was
+        idle for that cause. ``text`` is what explains most of the row's idle time; null where none was idle.
     """
     lengths = {trace.rank: window(trace).length_ns for trace in run.traces}
     length = pl.col("rank").replace_strict(lengths, return_dtype=pl.Int64)
@@ -93,19 +94,19 @@ def _gaps(trace: Trace, collectives: pl.DataFrame) -> pl.DataFrame:
     whole = _whole_gaps(trace)
     if whole.is_empty():
         return pl.DataFrame(schema=GAPS)
-    queued = whole.filter(pl.col("came") == QUEUED)
-    behind = _behind(trace, whole.filter(pl.col("came") != QUEUED), collectives)
+    queued = whole.filter(pl.col("arrived") == QUEUED)
+    behind = _behind(trace, whole.filter(pl.col("arrived") != QUEUED), collectives)
     queued = queued.with_columns(cause=pl.lit("unexplained", CAUSE), host_event=pl.lit(None, pl.UInt32))
-    columns = ["gap", "device", "start_ns", "end_ns", "cause", "next", "host_event", "came"]
+    columns = ["gap", "device", "start_ns", "end_ns", "cause", "next", "host_event", "arrived"]
     pieces = pl.concat([queued.select(columns), behind.select(columns)]).sort("gap", "start_ns")
     return _explained(trace, pieces)
 
 
 def _behind(trace: Trace, whole: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
-    """The gaps for which the host may be to blame, divided by what their threads did, each piece with its cause."""
+    """The gaps that may be the host's doing, divided by what its threads did, each piece with its cause."""
     causes = host_causes(trace)
-    # Once the launch has returned, the thread is free to do anything: what is left is the launch's own latency.
-    late = pl.col("came") == LATE
+    # Once the launch has returned, the thread may do anything: what is left is the launch's own latency.
+    late = pl.col("arrived") == LATE
     until = pl.when(late).then(pl.min_horizontal("returned", "end_ns")).otherwise("end_ns")
     pieces = _cut(whole.select("gap", "device", "lane", "start_ns", until.alias("end_ns")), causes)
     silent = (pl.col("cause") == "unexplained").fill_null(False)
@@ -118,14 +119,14 @@ def _behind(trace: Trace, whole: pl.DataFrame, collectives: pl.DataFrame) -> pl.
         "gap", "device", "end_ns", start_ns=pl.max_horizontal("start_ns", "returned")
     )
     pieces = pl.concat([pieces, arriving.filter(pl.col("end_ns") > pl.col("start_ns"))], how="diagonal")
-    known = whole.select("gap", "before", "next", "came", "op", pl.col("start_ns").alias("dry_ns"))
+    known = whole.select("gap", "before", "next", "arrived", "op", pl.col("start_ns").alias("dry_ns"))
     return _decided(trace, pieces.join(known, on="gap"), collectives)
 
 
 def _whole_gaps(trace: Trace) -> pl.DataFrame:
-    """One row per gap: ``gap``, ``device``, its bounds, the work ``before`` and ``next``, how that ``came``, the
-    ``op`` and ``lane`` that launched it, when that call ``returned``, and ``elsewhere``, the lane that had launched
-    last when the gap began.
+    """One row per gap: ``gap``, ``device``, its bounds, the work ``before`` and ``next``, how it ``arrived``,
+    the ``op`` and ``lane`` that launched it, when that call ``returned``, and ``elsewhere``, the lane that
+    had launched last when the gap began.
     """
     within, host, device = window(trace), trace.host_events, trace.device_events
     work = device.select(
@@ -135,8 +136,7 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
         (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
         host["start_ns"].gather(device["launch"]).alias("launched"),
     ).with_columns(pl.col("end_ns").cum_max().over("device").alias("reached"))
-    latency = (work["start_ns"] - work["launched"]).drop_nulls()
-    arrival = int(latency.filter(latency > 0).quantile(0.1) or 0)
+    arrival = arrival_ns(trace)
     latest = pl.when(pl.col("end_ns") == pl.col("reached")).then("next").forward_fill()
     work = work.with_columns(
         pl.col("reached").shift(1).over("device").alias("dry_ns"),
@@ -152,16 +152,16 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
         host["lane"].gather(of_gap["launch"]),
         (host["start_ns"] + host["duration_ns"]).gather(of_gap["launch"]).alias("returned"),
     )
-    came = (
+    arrived = (
         pl.when(pl.col("launched").is_null())
         .then(
             pl.when((pl.col("next") < pl.col("first_launched")).fill_null(False))
-            .then(pl.lit(EARLY, CAME))
-            .otherwise(pl.lit(UNLAUNCHED, CAME))
+            .then(pl.lit(EARLY, ARRIVED))
+            .otherwise(pl.lit(UNLAUNCHED, ARRIVED))
         )
         .when(pl.max_horizontal(pl.col("launched") + arrival, "returned") <= pl.col("dry_ns"))
-        .then(pl.lit(QUEUED, CAME))
-        .otherwise(pl.lit(LATE, CAME))
+        .then(pl.lit(QUEUED, ARRIVED))
+        .otherwise(pl.lit(LATE, ARRIVED))
     )
     ended = ended.select(
         "device",
@@ -169,7 +169,7 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
         pl.col("start_ns").alias("end_ns"),
         "before",
         "next",
-        came.alias("came"),
+        arrived.alias("arrived"),
         pl.col("returned"),
         (pl.col("returned") + LONG_LATENCIES * arrival).alias("due"),
         "op",
@@ -179,13 +179,13 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
         pl.col("reached").max().alias("start_ns"),
         pl.lit(within.end_ns, pl.Int64).alias("end_ns"),
         pl.col("next").sort_by("end_ns").last().alias("before"),
-        pl.lit(TAIL, CAME).alias("came"),
+        pl.lit(TAIL, ARRIVED).alias("arrived"),
     )
     # A launch that takes very long to arrive has: the device did not start what it had.
-    stuck = ended.filter(pl.col("came") == LATE, pl.col("end_ns") > pl.col("due")).with_columns(
-        pl.max_horizontal("start_ns", "due").alias("start_ns"), pl.lit(QUEUED, CAME).alias("came")
+    stuck = ended.filter(pl.col("arrived") == LATE, pl.col("end_ns") > pl.col("due")).with_columns(
+        pl.max_horizontal("start_ns", "due").alias("start_ns"), pl.lit(QUEUED, ARRIVED).alias("arrived")
     )
-    on_time = pl.when(pl.col("came") == LATE).then(pl.min_horizontal("end_ns", "due")).otherwise("end_ns")
+    on_time = pl.when(pl.col("arrived") == LATE).then(pl.min_horizontal("end_ns", "due")).otherwise("end_ns")
     ended = ended.with_columns(on_time.alias("end_ns"))
     elsewhere = host["lane"].gather(device["launch"]).alias("elsewhere")
     launches = work.select("launched", elsewhere).drop_nulls().sort("launched")
@@ -221,13 +221,13 @@ def _cut(pieces: pl.DataFrame, causes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _decided(trace: Trace, pieces: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
-    """Every piece with its one cause, from what the thread did and how the next work came."""
-    cause, came = pl.col("cause"), pl.col("came")
+    """Every piece with its one cause, from what the thread did and how the next work arrived."""
+    cause, arrived = pl.col("cause"), pl.col("arrived")
     blocked = cause.is_in(["synchronization", "waiting-for-rank"])
-    mine = collectives.filter(pl.col("rank") == trace.rank)
-    waited = mine.filter(pl.col("waiting_ns") > pl.col("transfer_ns"))["id"]
+    own = collectives.filter(pl.col("rank") == trace.rank)
+    waited = own.filter(pl.col("waiting_ns") > pl.col("transfer_ns"))["id"]
     for_a_rank = pl.col("before").is_in(waited.implode()) | (
-        (came == EARLY) & pl.col("next").is_in(mine["id"].implode())
+        (arrived == EARLY) & pl.col("next").is_in(own["id"].implode())
     )
     pieces = pieces.with_columns(
         pl.when((cause == "synchronization") & for_a_rank)
@@ -235,24 +235,24 @@ def _decided(trace: Trace, pieces: pl.DataFrame, collectives: pl.DataFrame) -> p
         .otherwise(cause)
         .alias("cause")
     )
-    entered_dry = blocked & (pl.col("start_ns") == pl.col("dry_ns")) & (came == LATE)
+    entered_dry = blocked & (pl.col("start_ns") == pl.col("dry_ns")) & (arrived == LATE)
     pieces = pieces.with_columns(
         pl.when(entered_dry).then(cause).max().over("gap").alias("dry_cause"),
         pl.when(entered_dry).then("host_event").max().over("gap").alias("dry_event"),
     )
     decided = (
-        pl.when(came == LATE)
+        pl.when(arrived == LATE)
         .then(pl.coalesce("cause", "dry_cause", pl.lit("launch-bound", CAUSE)))
-        .when(came == UNLAUNCHED)
+        .when(arrived == UNLAUNCHED)
         .then(cause.fill_null(pl.lit("unexplained", CAUSE)))
-        .when((came == EARLY) & (cause == "waiting-for-rank"))
+        .when((arrived == EARLY) & (cause == "waiting-for-rank"))
         .then(cause)
-        .when((came == TAIL) & cause.is_in(["compilation", "data-loading", "allocator", "host-op"]))
+        .when((arrived == TAIL) & cause.is_in(["compilation", "data-loading", "allocator", "host-op"]))
         .then(cause)
         .otherwise(pl.lit("start-or-end", CAUSE))
     )
     shown = (
-        pl.when(came == LATE)
+        pl.when(arrived == LATE)
         .then(pl.coalesce("host_event", pl.when(cause.is_null()).then(pl.coalesce("dry_event", "op"))))
         .when(cause == pl.col("decided"))
         .then("host_event")
@@ -273,19 +273,19 @@ def _explained(trace: Trace, pieces: pl.DataFrame) -> pl.DataFrame:
         "cause",
         "next",
         "host_event",
-        "came",
+        "arrived",
         host["name"].gather(pieces["host_event"]).alias("name"),
         host["name"].gather(host["parent"].gather(pieces["host_event"])).alias("around"),
     )
-    keys = ["cause", "came", "name", "around"]
+    keys = ["cause", "arrived", "name", "around"]
     texts = pieces.select(keys).unique().with_columns(_text().alias("text"))
     pieces = pieces.join(texts, on=keys, how="left", nulls_equal=True, maintain_order="left")
     return pieces.select(pl.col(name).cast(dtype) for name, dtype in GAPS.items())
 
 
 def _text() -> pl.Expr:
-    """One sentence on a piece, from ``cause``, ``came``, the ``name`` of its host event and what is ``around``."""
-    cause, came = pl.col("cause"), pl.col("came")
+    """One sentence from ``cause``, ``arrived``, the ``name`` of the host event and what is ``around`` it."""
+    cause, arrived = pl.col("cause"), pl.col("arrived")
     name, around = pl.col("name").cast(pl.String), pl.col("around").cast(pl.String)
     inside = (
         pl.when(around.is_not_null()).then(pl.concat_str(pl.lit(", inside "), around)).otherwise(pl.lit(""))
@@ -299,7 +299,7 @@ def _text() -> pl.Expr:
                 pl.lit("the host waited in "), name, inside, pl.lit("; nothing was queued behind it")
             )
         )
-        .when((cause == "waiting-for-rank") & (came == EARLY))
+        .when((cause == "waiting-for-rank") & (arrived == EARLY))
         .then(
             pl.concat_str(
                 pl.lit("the host waited in "),
@@ -317,15 +317,15 @@ def _text() -> pl.Expr:
         .then(pl.concat_str(pl.lit("the allocator called "), name, inside))
         .when(cause == "host-op")
         .then(pl.concat_str(name, pl.lit(" kept the launching thread"), inside))
-        .when(came == TAIL)
+        .when(arrived == TAIL)
         .then(pl.lit("no work followed before the window's end"))
-        .when((cause == "start-or-end") & (came == EARLY))
+        .when((cause == "start-or-end") & (arrived == EARLY))
         .then(pl.lit("the next work was launched before the recording began"))
         .when(cause == "start-or-end")
         .then(pl.lit("the recording's first or last moments"))
-        .when(came == QUEUED)
+        .when(arrived == QUEUED)
         .then(pl.lit("the next work was queued in time; the device took this long to start it"))
-        .when(came == UNLAUNCHED)
+        .when(arrived == UNLAUNCHED)
         .then(pl.lit("no launch of the next work was recorded"))
         .otherwise(pl.lit("the launching thread recorded nothing: Python, or a library that is not profiled"))
     )

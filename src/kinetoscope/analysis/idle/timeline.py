@@ -1,45 +1,40 @@
 """What a step would gain if some of its work were shorter: the design's what-if, computed.
 
-A device's work is a chain: each piece starts when the one before has ended and its launch has arrived. Replaying the
-chain with shorter pieces (or earlier launches) says how much sooner it ends. That is less than what was taken out
-wherever the device then waits for a launch: time that is not on the critical path.
+A device's work is a chain: each piece starts when the one before has ended and its launch has arrived.
+Replaying the chain with shorter pieces (or earlier launches) says how much sooner it ends. That is less than
+what was taken out wherever the device then waits for a launch: time that is not on the critical path.
 
-Where the host waited for the device (``cudaStreamSynchronize``, a blocking copy), it could not launch ahead; the chain
-is cut there, and the parts are replayed each for itself: what a part gains, everything after it gains.
+Where the host waited for the device (``cudaStreamSynchronize``, a blocking copy), it could not launch ahead;
+the chain is cut there, and the parts are replayed each for itself: what a part gains, everything after it
+gains.
 """
 
 from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.events.named import host_rows
+from kinetoscope.analysis.aggregates import whole
+from kinetoscope.analysis.events.rows import matching, rows
+from kinetoscope.analysis.events.torch_names import PAGEABLE_COPY, SYNCHRONIZATION
+from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
-
-# Calls in which the host waits for the device.
-WAITS = r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize$|^(cuda|hip)Memcpy$|^hipMemcpyWithStream$|^cuMemcpy[DH]to"
-# A launch this long found the queue full: the host was waiting for the device to take it.
-FULL_QUEUE_NS = 200_000
 
 
 @remembered
 def chain(trace: Trace) -> pl.DataFrame:
     """Device work of one trace as a chain, one row a device event that did something, by device and start.
 
-    ``id`` (row of ``device_events``), ``device``, ``end_ns`` (when everything up to here had ended), ``adds_ns`` (by
-    how much it moved that end), ``gap_ns`` (the device's own pause before it, launch long arrived), ``ready_ns`` (when
-    it could start at the earliest, had nothing been before it) and ``part`` (number of host waits before its launch).
-    Ends and readiness count from the first start: a double holds no nanoseconds of an epoch's.
+    ``id`` (row of ``device_events``), ``device``, ``end_ns`` (when everything up to here had ended),
+    ``adds_ns`` (by how much it moved that end), ``gap_ns`` (the device's own pause before it, launch long
+    arrived), ``ready_ns`` (when it could start at the earliest, had nothing been before it) and ``part``
+    (number of host waits before its launch). Ends and readiness count from the first start: a double holds no
+    nanoseconds of an epoch's.
     """
-    host = trace.host_events
-    waits = waits_of(trace)
     table = work(trace).select("id", "device", "start_ns", "duration_ns", "end_ns", "launch")
     table = table.filter(pl.col("duration_ns") > 0)
-    launched = host["start_ns"].gather(table["launch"])
-    latency = (table["start_ns"] - launched).drop_nulls()
-    # What a launch takes to arrive at an empty queue: nearly the least of all, since most find others before them.
-    arrival = int(latency.filter(latency > 0).quantile(0.01, "lower") or 0)
+    launched = trace.host_events["start_ns"].gather(table["launch"])
     table = table.select(
         "id",
         "device",
@@ -52,7 +47,7 @@ def chain(trace: Trace) -> pl.DataFrame:
     table = table.with_columns(
         (pl.col("end_ns") - pl.max_horizontal("start_ns", before)).clip(lower_bound=0).alias("adds_ns"),
         (pl.col("start_ns") - before).clip(lower_bound=0).alias("idle_ns"),
-        (pl.col("launched") + arrival).clip(upper_bound=pl.col("start_ns")).alias("arrived"),
+        (pl.col("launched") + arrival_ns(trace)).clip(upper_bound=pl.col("start_ns")).alias("arrived"),
         before.alias("before"),
     )
     queued = pl.col("arrived") <= pl.col("before")
@@ -60,10 +55,10 @@ def chain(trace: Trace) -> pl.DataFrame:
         pl.when(queued).then("idle_ns").otherwise(0).alias("gap_ns"),
         # Without a recorded launch nothing says that it could have come earlier than it did.
         pl.when(queued.fill_null(False)).then("arrived").otherwise("start_ns").alias("ready_ns"),
-        # What has no launch was launched before the recording, or by the launch that the work before it came from.
+        # What has no launch was launched before the recording, or with the work before it.
         pl.col("launched").forward_fill().over("device").fill_null(0).alias("at"),
     ).drop("launched", "arrived", "before", "idle_ns", "own_end_ns")
-    part = waits["at"].search_sorted(table["at"], side="right").cast(pl.UInt32)
+    part = waits_of(trace)["at"].search_sorted(table["at"], side="right").cast(pl.UInt32)
     # A part's first piece cannot move by what happens inside the part.
     first = pl.int_range(0, pl.len()).over("device", "part") == 0
     return (
@@ -79,16 +74,14 @@ def chain(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def waits_of(trace: Trace) -> pl.DataFrame:
-    """When the host waited for the device: ``id`` of the call, ``start_ns``, ``at`` (its end), ``waited_ns``.
-    A copy from or to pageable memory holds the host until it is done."""
+    """The host's waits for the device: when each ended (``at``), in order, and how long it was
+    (``waited_ns``). A copy from or to pageable memory holds the host until it is done."""
     host = trace.host_events
-    copies = trace.device_events.filter(pl.col("kind") == "memcpy")
-    pageable = copies.filter(pl.col("name").cast(pl.String).str.contains("Pageable"))["launch"].drop_nulls()
+    pageable = trace.device_events["launch"].filter(matching(trace.device_events, "name", PAGEABLE_COPY))
     return (
-        host[pl.concat([host_rows(trace, WAITS), pageable]).unique().sort()]
-        .with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("at"))
+        host[pl.concat([rows(host, "name", SYNCHRONIZATION), pageable.drop_nulls()]).unique().sort()]
+        .select((pl.col("start_ns") + pl.col("duration_ns")).alias("at"), waited_ns="duration_ns")
         .sort("at")
-        .select("id", "start_ns", "at", pl.col("duration_ns").alias("waited_ns"))
     )
 
 
@@ -150,7 +143,7 @@ def sooner_launched(trace: Trace, earlier: pl.DataFrame) -> int:
 
 
 def _parts(table: pl.DataFrame) -> pl.DataFrame:
-    """(device, part, gain): how much sooner each part ends with the columns ``adds`` and ``ready`` as they are now."""
+    """(device, part, gain): how much sooner each part ends with ``adds`` and ``ready`` as they are now."""
     key = ["device", "part"]
     return (
         table.with_columns((pl.col("gap_ns") + pl.col("adds")).cum_sum().over(key).alias("cost"))
@@ -163,4 +156,4 @@ def _parts(table: pl.DataFrame) -> pl.DataFrame:
 
 def _of_all_parts(gains: pl.DataFrame) -> int:
     """The gain of the device that gains most."""
-    return round(float(gains.group_by("device").agg(pl.col("gain").sum())["gain"].max() or 0))  # type: ignore[arg-type]
+    return whole(gains.group_by("device").agg(pl.col("gain").sum().round())["gain"].max())

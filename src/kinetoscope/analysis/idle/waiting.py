@@ -1,9 +1,10 @@
 """How long collectives waited for the slowest rank, and how long they took to move the data.
 
-A collective's kernel runs on every rank from the moment that rank arrives until the data has moved; it is busy all
-that time. The rank that arrives last waits for nobody: its duration is the transfer, and what the same collective
-took longer on another rank is waiting. This needs the traces of the other ranks; where they are absent, the
-shortest collective of the same kind and size in the one trace stands for the transfer, and ``basis`` says so.
+A collective's kernel runs on every rank from the moment that rank arrives until the data has moved; it is
+busy all that time. The rank that arrives last waits for nobody: its duration is the transfer, and what the
+same collective took longer on another rank is waiting. This needs the traces of the other ranks; where they
+are absent, the shortest collective of the same kind and size in the one trace stands for the transfer, and
+``basis`` says so.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from kinetoscope.trace.model import Trace
 
 SIGNATURE = ("Process Group Name", "Process Group Ranks", "Collective name", "In msg nelems", "dtype")
 
-# The ranks of one collective end together (within 7 µs on eight ranks of one host). If, once the ranks' clocks are
-# aligned, they differ by more than this, the recordings were not paired rightly and nothing is said.
+# The ranks of one collective end together (within 7 µs on eight ranks of one host). If, once the ranks'
+# clocks are aligned, they differ by more than this, the recordings were not paired rightly and nothing is
+# said.
 ENDS_TOGETHER_NS = 1_000_000
 
 SCHEMA = {
@@ -44,10 +46,11 @@ def waiting(run: Run) -> pl.DataFrame:
 
     Returns:
         ``rank``, ``device``, ``id`` (row of that rank's ``device_events``), ``start_ns``, ``duration_ns``,
-        ``collective`` (its recorded name, else the kernel's), ``transfer_ns``, ``waiting_ns`` (both null where
-        nothing is known), ``exposed_waiting_ns`` (the part of the waiting during which the device did nothing
-        else), ``last_rank`` (the rank that was waited for; null without the other ranks) and ``basis``: ``ranks``
-        (compared with the same collective on every other rank), ``trace`` (with the shortest of its kind in this
+        ``collective`` (its recorded name, else the kernel's), ``transfer_ns``, ``waiting_ns`` (both null
+        where nothing is known), ``exposed_waiting_ns`` (the part of the waiting during which the device did
+        nothing else), ``last_rank`` (the rank that was waited for; null without the other ranks) and
+        ``basis``: ``ranks`` (compared with the same collective on every other rank), ``trace`` (with the
+            shortest of its kind in this
         trace: an estimate) or null.
     """
     found = [_collectives(trace) for trace in run.traces]
@@ -85,7 +88,7 @@ def waiting(run: Run) -> pl.DataFrame:
 
 
 def _collectives(trace: Trace) -> pl.DataFrame:
-    """The communication kernels of one rank with what tells them apart from each other and joins them to others'.
+    """The communication kernels of one rank with what tells them apart and joins them to other ranks'.
 
     Those whose launch was not recorded belong to what ran before the recording; they are not counted when
     collectives are numbered, since the other ranks may have finished them before.
@@ -123,34 +126,25 @@ def _collectives(trace: Trace) -> pl.DataFrame:
 
 
 def _exposed(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
-    """Adds ``exposed_waiting_ns``: the waiting inside the window, less what the device computed or copied then."""
+    """Adds ``exposed_waiting_ns``: waiting inside the window while the device did nothing else."""
     within = window(trace)
-    other = intervals.union(work(trace).filter(pl.col("part") != "communication"), ["device"]).with_columns(
-        (pl.col("end_ns") - pl.col("start_ns")).cum_sum().over("device").alias("done_ns")
-    )
+    other = intervals.union(work(trace).filter(pl.col("part") != "communication"), ["device"])
     low, high = pl.lit(within.start_ns, pl.Int64), pl.lit(within.end_ns, pl.Int64)
-    begin = pl.col("start_ns").clip(low, high)
-    until = (pl.col("start_ns") + pl.col("waiting_ns")).clip(low, high)
-    table = table.with_row_index("row").with_columns(until.alias("until"), begin.alias("begin"))
+    begin, until = pl.col("start_ns"), pl.col("start_ns") + pl.col("waiting_ns").fill_null(0)
 
-    def done_by(instant: str) -> pl.Series:
-        """How long the device had computed or copied by an instant of each row."""
-        at = table.select("row", "device", at=instant).drop_nulls().sort("at")
-        last = at.join_asof(
-            other.sort("start_ns"), left_on="at", right_on="start_ns", by="device", check_sortedness=False
-        )
-        ahead = (pl.col("end_ns") - pl.col("at")).clip(lower_bound=0)
-        done = last.select("row", done=(pl.col("done_ns") - ahead).fill_null(0))
-        return table.select("row").join(done, on="row", how="left", maintain_order="left")["done"]
+    def alone_until(instant: pl.Expr) -> pl.Series:
+        """An instant of each row, less the time that the device computed or copied until then."""
+        instants = table.select("device", instant.clip(low, high).alias("at"))
+        return instants["at"] - intervals.covered_until(other, instants, ["device"])
 
-    together = done_by("until") - done_by("begin")
-    return table.with_columns((pl.col("until") - pl.col("begin") - together).alias("exposed_waiting_ns"))
+    exposed = (alone_until(until) - alone_until(begin)).set(table["waiting_ns"].is_null(), None)
+    return table.with_columns(exposed.alias("exposed_waiting_ns"))
 
 
 @remembered
 def exposed_waiting(run: Run) -> pl.DataFrame:
-    """Per ``rank`` and ``device``: ``exposed_waiting_ns``, the time of its window in which some collective waited
-    for another rank while the device computed and copied nothing."""
+    """Per ``rank`` and ``device``: ``exposed_waiting_ns``, the time of its window in which some collective
+    waited for another rank while the device computed and copied nothing."""
     waited = (
         waiting(run)
         .drop_nulls("waiting_ns")
@@ -161,7 +155,7 @@ def exposed_waiting(run: Run) -> pl.DataFrame:
         if trace.rank not in waited["rank"]:
             continue
         within = window(trace)
-        mine = intervals.clip(waited.filter(pl.col("rank") == trace.rank), within.start_ns, within.end_ns)
-        alone = intervals.subtract(mine, work(trace).filter(pl.col("part") != "communication"), DEVICE)
+        inside = intervals.clip(waited.filter(pl.col("rank") == trace.rank), within.start_ns, within.end_ns)
+        alone = intervals.subtract(inside, work(trace).filter(pl.col("part") != "communication"), DEVICE)
         found.append(intervals.length(alone, DEVICE).rename({"length_ns": "exposed_waiting_ns"}))
     return pl.concat(found)

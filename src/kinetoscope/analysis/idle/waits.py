@@ -7,25 +7,25 @@ import polars as pl
 from kinetoscope.analysis.idle.waiting import waiting
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
-from kinetoscope.findings.scene import Scene
 
 
-def waits(scene: Scene) -> pl.DataFrame:
-    """The recorded steps' collectives that waited for another rank, with ``saved_ns``: how long of that the device did
-    nothing else. (Which part of one collective's waiting was hidden is not known: the mean of all is taken.)"""
-    waited = waiting(scene.run).filter((pl.col("rank") == scene.rank) & (pl.col("waiting_ns") > 0))
+def waits(run: Run, rank: int, work: pl.DataFrame) -> pl.DataFrame:
+    """The collectives among a rank's ``work`` that waited for another rank, with ``waiting_ns`` and
+    ``saved_ns``: how long of that the device did nothing else. (Which part of one collective's waiting was
+    hidden is not known: the mean of all is taken.)"""
+    waited = waiting(run).filter((pl.col("rank") == rank) & (pl.col("waiting_ns") > 0))
     if waited.is_empty():
-        return scene.work.clear().with_columns(pl.lit(0).alias("waiting_ns"), pl.lit(0.0).alias("saved_ns"))
-    collectives = scene.work.join(waited.select("id", "waiting_ns"), on="id", maintain_order="left")
+        return work.clear().with_columns(pl.lit(0).alias("waiting_ns"), pl.lit(0.0).alias("saved_ns"))
+    collectives = work.join(waited.select("id", "waiting_ns"), on="id", maintain_order="left")
     spans = collectives.with_columns((pl.col("start_ns") + pl.col("waiting_ns")).alias("end_ns"))
-    other = scene.work.filter(pl.col("part") != "communication")
+    other = work.filter(pl.col("part") != "communication")
     exposed = intervals.total(intervals.subtract(spans, other, ["device"]))
     share = exposed / max(1, int(collectives["waiting_ns"].sum()))
     return collectives.with_columns((pl.col("waiting_ns") * min(share, 1.0)).alias("saved_ns"))
 
 
 def culprit(run: Run) -> tuple[int | None, float]:
-    """The rank that was waited for longest and its share of all waiting; (None, 0) where ranks cannot be compared."""
+    """The rank that was waited for longest, and its share of all waiting; (None, 0) without other ranks."""
     waited = (
         waiting(run)
         .filter((pl.col("basis") == "ranks") & (pl.col("waiting_ns") > 0))

@@ -18,8 +18,8 @@ def categories(trace: Trace) -> pl.Series:
     """The category of each row of ``device_events``, in its order.
 
     Copies and memsets are what the file says they are. A kernel with a recorded collective is communication;
-    every other is the first rule of ``taxonomy.RULES`` that fits its name, the op that launched it, and what is
-    around that op; the rest is "other". Rules are tried once for each distinct combination of the three.
+    every other is the first rule of ``taxonomy.RULES`` that fits its name, the op that launched it, and what
+    is around that op; the rest is "other". Rules are tried once for each distinct combination of the three.
     """
     device, host = trace.device_events, trace.host_events
     contexts = [rule.under for rule in taxonomy.RULES if rule.under is not None]
@@ -57,7 +57,7 @@ def classify(
     op_name: pl.Series,
     under: dict[str, pl.Series],
 ) -> pl.Series:
-    """The category of each combination; ``under`` says for each rule's pattern whether it fits something around."""
+    """The category of each combination; ``under``: by rule's pattern, whether it fits something around."""
     table = pl.DataFrame(
         {"kind": kind, "name": name, "op": op_name, "is_collective": is_collective}
         | {f"under {pattern}": fits for pattern, fits in under.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
-from kinetoscope.findings.scene import Scene
 
 COLUMNS = [
     "id",
@@ -20,25 +19,28 @@ COLUMNS = [
     "op_name",
     "step",
 ]
-FUSIBLE = ("elementwise", "copy", "random")
+FUSIBLE = r"^(elementwise|copy|random)$"
 LENGTH = 3  # of two, a compiler saves less than the noise
-MEAN_NS = (
-    5_000  # shorter kernels are not limited by memory: fusing them saves launches, another rule's matter
-)
+# Shorter kernels are not limited by memory: fusing them saves launches, another rule's matter.
+MEAN_NS = 5_000
 
 
-def elementwise_chains(scene: Scene, work: pl.DataFrame) -> pl.DataFrame:
-    """The kernels of chains, with ``chain`` (its number) and ``saved_ns``: what fusing would spare of each, such that
-    a chain shrinks to the time of its longest kernel.
+def elementwise_chains(work: pl.DataFrame, eager: pl.DataFrame) -> pl.DataFrame:
+    """The kernels of chains, with ``chain`` (its number) and ``saved_ns``: what fusing would spare of each,
+    such that a chain shrinks to the time of its longest kernel.
 
-    A chain is broken by any other work of its stream, also by work that is not in ``work``, by a new step, and where
-    its ops begin again (three calls of ``a * b + c`` are three chains).
+    A chain is broken by any other work of its stream, by a new step, and where its ops begin again (three
+    calls of ``a * b + c`` are three chains).
+
+    Args:
+        work: all device work, with ``op_name``.
+        eager: the rows of it that may be in a chain.
     """
-    fusible = work["id"].filter(
-        matching(work, "category", f"^({'|'.join(FUSIBLE)})$")
-        & (work["kind"] == "kernel")
-        & ~matching(work, "name", "FillFunctor")  # reads nothing: nothing to fuse it with
-        & matching(work, "op_name", "^aten::")
+    fusible = eager["id"].filter(
+        matching(eager, "category", FUSIBLE)
+        & (eager["kind"] == "kernel")
+        & ~matching(eager, "name", "FillFunctor")  # reads nothing: nothing to fuse it with
+        & matching(eager, "op_name", "^aten::")
     )
     if len(fusible) < LENGTH:
         return (
@@ -46,7 +48,7 @@ def elementwise_chains(scene: Scene, work: pl.DataFrame) -> pl.DataFrame:
         )
     key = ["device", "stream"]
     ordered = (
-        scene.work.select(COLUMNS)
+        work.select(COLUMNS)
         .filter(pl.col("kind") != "memset")
         .sort(*key, "start_ns")
         .with_columns(pl.col("id").is_in(fusible.implode()).alias("fusible"))
@@ -76,7 +78,7 @@ def elementwise_chains(scene: Scene, work: pl.DataFrame) -> pl.DataFrame:
 def _split_repeats(chains: pl.DataFrame) -> pl.DataFrame:
     """Chains whose names are one sequence several times over, cut into its repetitions."""
     sequences = chains.group_by("chain").agg(pl.col("name").cast(pl.String).alias("names"))
-    periods = {names: _period(names) for names in map(tuple, sequences["names"].unique())}
+    periods = {names: period(names) for names in map(tuple, sequences["names"].unique())}
     sequences = sequences.select(
         "chain", pl.Series("period", [periods[tuple(names)] for names in sequences["names"]], pl.UInt32)
     )
@@ -90,9 +92,9 @@ def _split_repeats(chains: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _period(names: tuple[str, ...]) -> int:
+def period(names: tuple[str, ...]) -> int:
     """Length of the shortest sequence that ``names`` repeats; its own length where it repeats none."""
-    for period in range(2, len(names) // 2 + 1):
-        if len(names) % period == 0 and names == names[:period] * (len(names) // period):
-            return period
+    for length in range(2, len(names) // 2 + 1):
+        if len(names) % length == 0 and names == names[:length] * (len(names) // length):
+            return length
     return len(names)

@@ -19,7 +19,8 @@ _GENERIC_FUNCTOR = re.compile(
     r"|(Unary|Binary|Ternary|Pointwise)Op\w*Functor|TensorList\w*Metadata)$"
 )
 _FUNCTOR = re.compile(
-    r"functor|ops$|_kernel|_cuda|_impl$|_out$|adam|sgd|^(multiplies|plus|minus|divides|power_functor|minimum|maximum"
+    r"functor|ops$|_kernel|_cuda|_impl$|_out$|adam|sgd|^(multiplies|plus|minus|divides|power_functor|minimum"
+    r"|maximum"
     r"|Sqrt|Abs|Neg|Exp|Log|Reciprocal|Sign|Square|Identity|Copy)$",
     re.IGNORECASE,
 )
@@ -44,10 +45,10 @@ def short_names(names: Iterable[str]) -> list[str]:
 def short_name(name: str) -> str:
     """A kernel's name in at most 60 characters.
 
-    A C++ signature loses its return type, parameters, template arguments and well-known namespaces; a kernel that
-    runs any functor (``vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, …>``) keeps the functor and
-    its element type, and CUTLASS's keep the name that is in their argument. A mangled name shows its nested
-    identifiers. What is still too long is cut in the middle, with "…".
+    A C++ signature loses its return type, parameters, template arguments and well-known namespaces; a kernel
+    that runs any functor (``vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, …>``) keeps the
+    functor and its element type, and CUTLASS's keep the name that is in their argument. A mangled name shows
+    its nested identifiers. What is still too long is cut in the middle, with "…".
     """
     if name.startswith(("Memcpy", "Memset")):
         return name
@@ -83,7 +84,7 @@ def _closing(name: str, opening: int) -> int:
 
 
 def _functor(arguments: str) -> str:
-    """What a functor-running kernel computes, and on what: ``AddFunctor<float>``; empty if no name says it."""
+    """What a functor-running kernel computes, and on what: ``AddFunctor<float>``; empty if not known."""
     plain = _LAMBDA.sub("", arguments)
     telling = [match for match in _WORD.finditer(plain) if _FUNCTOR.search(match[0])]
     chosen = [match for match in telling if not _GENERIC_FUNCTOR.match(match[0])] or telling

@@ -1,25 +1,30 @@
 """What sort of work a kernel is: one ordered table, the first rule that fits decides.
 
-To teach kinetoscope a kernel, add one line. ``kernel`` is a regular expression on the kernel's name, ``op`` on the
-name of the innermost op that launched it, ``under`` on any op or annotation around it; all that are given must fit.
-``(?i)`` is implied. ``why`` says what the names are, for the reader and for ``kinetoscope explain``.
+To teach kinetoscope a kernel, add one line. ``kernel`` is a regular expression on the kernel's name, ``op``
+on the name of the innermost op that launched it, ``under`` on any op or annotation around it; all that are
+given must fit. ``(?i)`` is implied. ``why`` says what the names are, for the reader and for ``kinetoscope
+explain``.
 
-The order is: what a name settles beyond doubt (Triton's prefixes, collectives), then what the launching op settles
-(one and the same cutlass kernel is a convolution under ``aten::convolution`` and a matmul under ``aten::mm``), then
-what the kernel's name suggests, then what the op's name suggests.
+The order is: what a name settles beyond doubt (Triton's prefixes, collectives), then what the launching op
+settles (one and the same cutlass kernel is a convolution under ``aten::convolution`` and a matmul under
+``aten::mm``), then what the kernel's name suggests, then what the op's name suggests.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from kinetoscope.analysis.events.torch_names import OPTIMIZER
+
 OTHER = "other"
 COMMUNICATION = "communication"
 COPY = "copy"
 MEMSET = "memset"
 
-OPTIMIZER = r"^(Optimizer\.(step|zero_grad)#|torch/optim/\S+: (step|zero_grad))"
-CONVOLUTION = r"(^|::)_?(cudnn_|miopen_|mkldnn_|slow_|thnn_|_slow_)?(depthwise_)?conv(olution|_|[123]d|$|_depthwise)|_conv_(depthwise|transpose)"
+CONVOLUTION = (
+    r"(^|::)_?(cudnn_|miopen_|mkldnn_|slow_|thnn_|_slow_)?(depthwise_)?conv(olution|_|[123]d|$|_depthwise)"
+    r"|_conv_(depthwise|transpose)"
+)
 ATTENTION = r"attention|_attn|attn_|flash_fwd|flash_bwd|mha_(fwd|bwd|varlen)"
 
 
@@ -55,7 +60,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         COMMUNICATION,
         "custom all-reduce of vLLM, SGLang, TensorRT-LLM, aiter, torch",
-        r"cross_device_reduce|(one|two)_shot_all_?reduce|all_?reduce_kernel|allreduce_(fusion|prototype)|quick_?reduce|barrier_all",
+        r"cross_device_reduce|(one|two)_shot_all_?reduce|all_?reduce_kernel|allreduce_(fusion|prototype)"
+        r"|quick_?reduce|barrier_all",
     ),
     # Attention: its own kernels, and whatever the fused attention ops launch around them.
     Rule(
@@ -75,12 +81,15 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "convolution",
         "implicit GEMM, Winograd, FFT and direct convolutions",
-        r"implicit_?gemm|implicit_convolve|_(fprop|dgrad|wgrad)_|winograd|conv\dd|(d|w)grad\dd|igemm_(fwd|bwd|wrw)|grouped_conv|ImplicitGemmConvolution|cudnn_.*scudnn|^cudnn_.*_conv|im2col|col2im|conv_depthwise|naive_conv|Im2d2Col|fft2d_(r2c|c2r)|convolve_sgemm",
+        r"implicit_?gemm|implicit_convolve|_(fprop|dgrad|wgrad)_|winograd|conv\dd|(d|w)grad\dd|grouped_conv"
+        r"|igemm_(fwd|bwd|wrw)|ImplicitGemmConvolution|cudnn_.*scudnn|^cudnn_.*_conv|im2col|col2im"
+        r"|conv_depthwise|naive_conv|Im2d2Col|fft2d_(r2c|c2r)|convolve_sgemm",
     ),
     Rule(
         "convolution",
         "cuDNN's offset tables and MIOpen's layout changes serve a convolution",
-        r"cask_cudnn::compute|nchwToNhwc|nhwcToNchw|SubTensorOp(WithScalar|WithCastTensor)|^batched_transpose_\d",
+        r"cask_cudnn::compute|nchwToNhwc|nhwcToNchw|SubTensorOp(WithScalar|WithCastTensor)"
+        r"|^batched_transpose_\d",
     ),
     Rule(
         "convolution",
@@ -91,21 +100,26 @@ RULES: tuple[Rule, ...] = (
     # Matrix products.
     Rule(
         "matmul",
-        "cuBLAS: nvjet (Hopper on), *gemm*, splitKreduce; CUTLASS; hipBLASLt and rocBLAS: Cijk_ (Tensile); not all of FBGEMM",
-        r"nvjet|(^|[^b]|(^|[^f])b)gemm|gemv|splitk|cublas|^Cijk_|rocblas|hipblas|cutlass|s\d+\d+gemm|wmma_tensorop|xmma|dot_kernel|wvSplitK|reduce_1Block_kernel|_matmul",
+        "cuBLAS: nvjet (Hopper on), *gemm*, splitKreduce; CUTLASS; hipBLASLt and rocBLAS: Cijk_ (Tensile); "
+        "not all of FBGEMM",
+        r"nvjet|(^|[^b]|(^|[^f])b)gemm|gemv|splitk|cublas|^Cijk_|rocblas|hipblas|cutlass|s\d+\d+gemm"
+        r"|wmma_tensorop|xmma|dot_kernel|wvSplitK|reduce_1Block_kernel|_matmul",
     ),
     # Everything eager that the optimizer's step launched; its matrix products (Muon) are matmuls, above.
     Rule(
         "optimizer",
         "a fused optimizer",
-        r"Fused(Adam|SGD|Adagrad|Optimizer|Lion|LAMB)|adam(w)?_(kernel|cuda)|lamb_|multi_tensor_(adam|sgd|lamb)",
+        r"Fused(Adam|SGD|Adagrad|Optimizer|Lion|LAMB)|adam(w)?_(kernel|cuda)|lamb_"
+        r"|multi_tensor_(adam|sgd|lamb)",
     ),
     Rule("optimizer", "eager work inside Optimizer.step#… or zero_grad", under=OPTIMIZER),
     # Kinds whose kernels carry the name.
     Rule(
         "normalization",
         "batch, layer, group, instance and RMS normalisation",
-        r"batch_?norm|layer_?norm|rms_?norm|group_?norm|instance_?norm|RowwiseMoments|GammaBeta|LayerNorm|GroupNorm|BatchNorm|cudnn::bn_|bn_(fw|bw)_|MIOpenBatchNorm|ComputeInternalGradients|ComputeFusedParams",
+        r"batch_?norm|layer_?norm|rms_?norm|group_?norm|instance_?norm|RowwiseMoments|GammaBeta|LayerNorm"
+        r"|GroupNorm|BatchNorm|cudnn::bn_|bn_(fw|bw)_|MIOpenBatchNorm|ComputeInternalGradients"
+        r"|ComputeFusedParams",
     ),
     Rule("softmax", "softmax and log-softmax, forward and backward", r"soft_?max"),
     Rule(
@@ -142,12 +156,14 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "embedding",
         "gather, scatter, index; KV-cache stores",
-        r"index|gather|scatter|kv_?cache|kv_indices|token_ids|clamp_position|masked_select|take_|_put_|(^|:)bounds_check|nonzero|flag_kernel",
+        r"index|gather|scatter|kv_?cache|kv_indices|token_ids|clamp_position|masked_select|take_|_put_"
+        r"|(^|:)bounds_check|nonzero|flag_kernel",
     ),
     Rule(
         COPY,
         "kernels that only move or cast bytes: copy_, to, cat, split, stack, transpose",
-        r"copy|CatArray|chunk_cat|transpose|permute_|pad_kernel|constant_pad|reflection_pad|split_with_sizes|flip_|roll_cuda",
+        r"copy|CatArray|chunk_cat|transpose|permute_|pad_kernel|constant_pad|reflection_pad|split_with_sizes"
+        r"|flip_|roll_cuda",
     ),
     Rule("foreach", "one launch over a list of tensors, outside an optimizer", r"multi_tensor_apply|foreach"),
     Rule(
@@ -161,14 +177,16 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "elementwise",
         "one thread an element: TensorIterator's kernels, fills, triangles",
-        r"elementwise|pointwise|FillFunctor|triu_tril|tril_indices|arange|linspace|gpu_kernel|CUDAFunctor|upsample|grid_sample|fill_kernel|cuda_kernel|where_|masked_fill|threshold",
+        r"elementwise|pointwise|FillFunctor|triu_tril|tril_indices|arange|linspace|gpu_kernel|CUDAFunctor"
+        r"|upsample|grid_sample|fill_kernel|cuda_kernel|where_|masked_fill|threshold",
     ),
     # The op's name, where the kernel's says nothing.
     Rule("convolution", "launched by a convolution op", op=CONVOLUTION),
     Rule(
         "matmul",
         "launched by a matrix-product op",
-        op=r"::(mm|bmm|addmm|baddbmm|addbmm|addmv|mv|dot|matmul|linear|einsum|_scaled_mm|_grouped_mm|_int_mm)(_|$)",
+        op=r"::(mm|bmm|addmm|baddbmm|addbmm|addmv|mv|dot|matmul|linear|einsum"
+        r"|_scaled_mm|_grouped_mm|_int_mm)(_|$)",
     ),
     Rule("normalization", "launched by a normalisation op", op=r"norm(_|$|alization)"),
     Rule(

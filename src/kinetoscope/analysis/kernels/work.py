@@ -19,9 +19,9 @@ def work(trace: Trace) -> pl.DataFrame:
     """``device_events`` of one trace, with
 
     - ``rank`` (Int32), ``end_ns`` (Int64, exclusive), ``category`` (Categorical, see ``taxonomy``),
-    - ``part`` (Enum): what the time counts as when a device's time is split — ``communication`` (collectives),
-      ``copy`` (the driver's copies and memsets) or ``compute`` (every other kernel, those that copy included:
-      they occupy the multiprocessors).
+    - ``part`` (Enum): what the time counts as when a device's time is split — ``communication``
+      (collectives), ``copy`` (the driver's copies and memsets) or ``compute`` (every other kernel, those that
+      copy included: they occupy the multiprocessors).
     """
     kind, category = pl.col("kind"), pl.col("category")
     return trace.device_events.with_columns(

@@ -1,107 +1,51 @@
-"""Which op, module, annotation, step and line of Python each piece of device work came from."""
+"""Which forward op, module and annotation each piece of device work came from."""
 
 from __future__ import annotations
-
-import re
-import sys
-from collections.abc import Callable
 
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import caller, nearest
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, MODULE, NOT_AN_ANNOTATION
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
-
-STEP = r"^ProfilerStep[#*]"
-BACKWARD = r"^autograd::engine::evaluate_function"
-OPTIMIZER = r"^Optimizer\.(step|zero_grad)#|torch/optim/\S+: (step|zero_grad)$"
-# Annotations that say what other columns say: the step, the compiled graph.
-NOT_THE_USERS = rf"{STEP}|^## Call CompiledFxGraph "
-MODULE = "nn.Module: "
-# Frames that are not the user's: built-in functions, torch, Python's own library.
-LIBRARY = (
-    r"^<|^nn\.Module: |(^|/)torch/|^/usr/lib|/lib/python3[^/]*/[^/]+\.py|"
-    rf"^({'|'.join(sorted(sys.stdlib_module_names))})(/\S+)?\.py\("
-)
-DIRECTION = pl.Enum(["forward", "backward", "optimizer"])
 
 
 @remembered
 def attribution(trace: Trace) -> pl.DataFrame:
     """Where each row of ``device_events`` came from, in its order.
 
-    Columns that are a row of ``host_events``, or null where nothing of the kind was recorded around the launch (or,
-    where that is missing, around the op that the work names by its id):
+    Columns that are a row of ``host_events``, or null where nothing of the kind was recorded around the
+    launch (or, where that is missing, around the op that the work names by its id):
 
-    - ``launch`` and ``op``, as in ``device_events`` (whose row is ``id``);
-    - ``top_op``: the outermost op;
-    - ``forward_op``: for work of a backward pass, the forward op whose gradient it computes. Autograd numbers the
-      ops that it records, and the backward op carries the number of its forward op. Of several forward ops with one
-      number the last to start is meant (as in Kineto's ``fwdbwd`` arrows);
-    - ``module``: the innermost ``nn.Module`` call, where stacks or modules were recorded; of backward work, that of
-      its forward op;
-    - ``annotation``: the innermost ``record_function`` other than a step's. The autograd engine's threads have none
-      of their own: for work of a backward pass, what was open on the thread that runs the steps;
-    - ``frame``: the innermost Python function outside of torch and Python's own library; of backward work, that of
-      its forward op.
+    - ``forward_op``: for work of a backward pass, the forward op whose gradient it computes. Autograd numbers
+      the ops that it records, and the backward op carries the number of its forward op. Of several forward
+      ops with one number the last to start is meant (as in Kineto's ``fwdbwd`` arrows);
+    - ``module``: the innermost ``nn.Module`` call, where stacks or modules were recorded; of backward work,
+      that of its forward op;
+    - ``annotation``: the innermost ``record_function`` other than a step's. The autograd engine's threads
+      have none of their own: for work of a backward pass, what was open on the thread that runs the steps.
 
-    ``direction`` is ``backward`` inside the autograd engine, ``optimizer`` inside an optimizer's step, else
-    ``forward``; null outside of any op (a graph's replay). ``top_op_name``, ``module_name`` (without ``nn.Module:``), ``annotation_name`` and
-    ``frame_name`` are texts; where only ops carry stacks, the frame is taken from the op's.
+    ``module_name`` (without ``nn.Module:``) and ``annotation_name`` are texts (Categorical).
     """
-    host, device = trace.host_events, trace.device_events
-    name, called_by = host["name"], caller(device)
-    is_step = matching(host, "name", STEP)
-    is_op = matching(host, "category", "^cpu_op$") & ~is_step
-    is_frame = matching(host, "category", "^python_function$")
-    is_annotation = matching(host, "category", "^user_annotation$") & ~matching(host, "name", NOT_THE_USERS)
-    is_top = is_op & nearest(host, is_op).gather(host["parent"]).is_null()
+    host, called_by = trace.host_events, caller(trace.device_events)
+    is_module = matching(host, "category", "^python_function$") & matching(host, "name", f"^{MODULE}")
+    is_annotation = matching(host, "category", "^user_annotation$")
+    is_annotation &= ~matching(host, "name", NOT_AN_ANNOTATION)
     is_backward = host["forward_thread"].fill_null(0) > 0
     forward_op = _forward_op(host, is_backward, called_by)
-
-    def around(wanted: pl.Series) -> pl.Series:
-        """The innermost wanted event around each launch."""
-        return nearest(host, wanted).gather(called_by) if wanted.any() else _nothing(len(device))
-
-    def around_either(wanted: pl.Series) -> pl.Series:
-        """The same, or else around its forward op."""
-        if not wanted.any():
-            return _nothing(len(device))
-        found = nearest(host, wanted)
-        here = found.gather(called_by)
-        return here.zip_with(here.is_not_null(), found.gather(forward_op))
-
-    backward = around(is_backward | matching(host, "name", BACKWARD)).is_not_null()
-    top_op, annotation = around(is_top), around(is_annotation)
-    elsewhere = _open_elsewhere(
-        host, is_annotation, called_by.zip_with(backward & annotation.is_null(), _nothing(len(device)))
+    in_backward = nearest(host, is_backward | matching(host, "name", AUTOGRAD_NODE)).gather(called_by)
+    annotation = nearest(host, is_annotation).gather(called_by)
+    unannotated = called_by.set(annotation.is_not_null() | in_backward.is_null(), None)
+    module = nearest(host, is_module)
+    table = pl.DataFrame({"forward_op": forward_op}).with_columns(
+        pl.coalesce(module.gather(called_by), module.gather(forward_op)).alias("module"),
+        pl.coalesce(annotation, _open_elsewhere(host, is_annotation, unannotated)).alias("annotation"),
     )
-    table = pl.DataFrame(
-        {
-            "id": device["id"],
-            "launch": device["launch"],
-            "op": device["op"],
-            "top_op": top_op,
-            "forward_op": forward_op,
-            "module": around_either(is_frame & matching(host, "name", f"^{MODULE}")),
-            "annotation": annotation.zip_with(annotation.is_not_null(), elsewhere),
-            "frame": around_either(is_frame & ~matching(host, "name", LIBRARY)),
-        }
-    )
-    direction = (
-        pl.when(backward)
-        .then(pl.lit("backward"))
-        .when(around(matching(host, "name", OPTIMIZER)).is_not_null())
-        .then(pl.lit("optimizer"))
-        .when(top_op.is_not_null())
-        .then(pl.lit("forward"))
-    )
+    module_name = host["name"].gather(table["module"]).cast(pl.String).str.strip_prefix(MODULE)
     return table.with_columns(
-        direction.cast(DIRECTION).alias("direction"),
-        *(name.gather(table[column]).alias(f"{column}_name") for column in ("top_op", "annotation")),
-        _texts(name.gather(table["module"]), lambda text: text.removeprefix(MODULE)).alias("module_name"),
-        _frames(host, table).alias("frame_name"),
+        host["name"].gather(table["annotation"]).alias("annotation_name"),
+        module_name.cast(pl.Categorical).alias("module_name"),
     )
 
 
@@ -152,36 +96,3 @@ def _open_elsewhere(host: pl.DataFrame, is_annotation: pl.Series, launch: pl.Ser
         found = known.select("row", "at", pl.when(ended).then("outer").otherwise("id").alias("id"))
     rows = pl.DataFrame({"row": range(len(launch))}, schema={"row": pl.UInt32})
     return rows.join(found.select("row", "id"), on="row", how="left", maintain_order="left")["id"]
-
-
-def _frames(host: pl.DataFrame, table: pl.DataFrame) -> pl.Series:
-    """The name of each row's frame, or else the first of its op's stack (or its forward op's) that is the user's."""
-    names = host["name"].gather(table["frame"])
-    if not host["call_stack"].is_not_null().any():
-        return names
-    is_stacked = host["call_stack"].is_not_null()
-    stacked = nearest(host, is_stacked)
-    stack = host["call_stack"].gather(
-        stacked.gather(caller(table)).zip_with(
-            table["forward_op"].is_null(), stacked.gather(table["forward_op"])
-        )
-    )
-    first = _texts(stack, _first_of_user)
-    return names.zip_with(names.is_not_null(), first)
-
-
-def _first_of_user(stack: str) -> str | None:
-    frames = [frame for frame in stack.replace(";", "\n").splitlines() if frame]
-    return next((frame for frame in frames if not re.search(LIBRARY, frame)), None)
-
-
-def _texts(names: pl.Series, rewrite: Callable[[str], str | None]) -> pl.Series:
-    """Each name rewritten, once for each distinct one."""
-    distinct = names.drop_nulls().unique()
-    if distinct.is_empty():
-        return names
-    rewritten = [rewrite(text) for text in distinct.cast(pl.String)]
-    table = pl.DataFrame(
-        {"name": distinct, "text": pl.Series(rewritten, dtype=pl.String).cast(pl.Categorical)}
-    )
-    return names.to_frame("name").join(table, on="name", how="left", maintain_order="left")["text"]

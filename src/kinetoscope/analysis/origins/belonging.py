@@ -31,23 +31,23 @@ def belonging(run: Run) -> pl.DataFrame:
     - ``step_name``;
     - ``graph``: the compiled graph that launched it (see ``graphs``);
     - ``annotation``: the innermost ``record_function`` range around the launch;
-    - ``module``: the innermost ``nn.Module`` whose forward or backward launched it, in recordings made with Python
-      stacks (see ``attribution``).
+    - ``module``: the innermost ``nn.Module`` whose forward or backward launched it, in recordings made with
+      Python stacks (see ``attribution``).
 
-    Where the recording tells who launched it and that belongs to none, the value is that of ``OUTSIDE``; where it
-    does not tell, "unattributed".
+    Where the recording tells who launched it and that belongs to none, the value is that of ``OUTSIDE``;
+    where it does not tell, "unattributed".
     """
     return pl.concat([_belonging(trace) for trace in run.traces])
 
 
 def _belonging(trace: Trace) -> pl.DataFrame:
-    host, device, whence = trace.host_events, trace.device_events, attribution(trace)
+    host, device, origin = trace.host_events, trace.device_events, attribution(trace)
     names = {
         "op_name": host["name"].gather(device["op"]),
         "step_name": trace.steps["name"].cast(pl.Categorical).gather(device["step"]),
         "graph": graph_of_work(trace),
-        "annotation": whence["annotation_name"],
-        "module": whence["module_name"],
+        "annotation": origin["annotation_name"],
+        "module": origin["module_name"],
     }
     known = caller(device).is_not_null()
     return (

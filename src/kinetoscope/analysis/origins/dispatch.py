@@ -10,8 +10,9 @@ import polars as pl
 
 from kinetoscope.analysis.events.enclosing import caller
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import STEP
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.analysis.origins.attribution import STEP, attribution
+from kinetoscope.analysis.origins.attribution import attribution
 from kinetoscope.analysis.origins.belonging import belonging
 from kinetoscope.analysis.run import Run
 from kinetoscope.errors import UsageError
@@ -20,7 +21,8 @@ from kinetoscope.trace.model import Trace
 
 @dataclass(frozen=True)
 class Link:
-    """One event of a chain; ``kind`` is its category (``step`` for a step), ``event`` its position in the file."""
+    """One event of a chain; ``kind`` is its category (``step`` for a step), ``event`` its position in the
+    file."""
 
     kind: str
     name: str
@@ -69,7 +71,7 @@ class Dispatch:
 
 
 def dispatches(run: Run, name: str, category: str | None = None) -> list[Dispatch]:
-    """Every way in which the kernels came about whose full or short name contains ``name``, most device time first.
+    """Every way in which kernels whose full or short name contains ``name`` came about, most time first.
 
     Args:
         name: with ``*`` or ``?``, a pattern that has to fit the whole name.
@@ -135,7 +137,7 @@ def _pair(median: float | None, p90: float | None) -> tuple[float, float] | None
 
 
 def _told_apart(trace: Trace, ids: pl.Series) -> pl.DataFrame:
-    """``rank``, ``id``, ``duration_ns``, ``latency_ns``, ``queued_ns`` and ``way``, a hash of the names of the chain."""
+    """``rank``, ``id``, ``duration_ns``, ``latency_ns``, ``queued_ns`` and ``way``, a hash of the chain."""
     device, host = trace.device_events, trace.host_events
     ends = pl.col("start_ns") + pl.col("duration_ns")
     before = ends.cum_max().shift(1).over("device", "stream", order_by=["start_ns", "id"])
@@ -156,7 +158,7 @@ def _told_apart(trace: Trace, ids: pl.Series) -> pl.DataFrame:
 
 
 def _way(host: pl.DataFrame, row: pl.Series, way: pl.Series) -> pl.Series:
-    """``way`` hashed with the sort and name of each row of ``host_events`` and of all that is open around it."""
+    """``way`` hashed with the sort and name of each row of ``host_events`` and all that is open around it."""
     code = host.select(
         pl.when(matching(host, "name", STEP))
         .then(0)
@@ -174,15 +176,12 @@ def _way(host: pl.DataFrame, row: pl.Series, way: pl.Series) -> pl.Series:
 
 def chain(trace: Trace, device_id: int) -> Chain:
     """The dispatch chain of one row of ``device_events``: ProfilerStep#2, matmul_add, aten::matmul, aten::mm,
-    cuLaunchKernelEx, the kernel. Python frames stand in it where they were recorded. Work without a launch in the
-    recording has itself alone."""
-    row = attribution(trace).row(device_id, named=True)
-    work = trace.device_events.row(device_id, named=True)
+    cuLaunchKernelEx, the kernel. Python frames stand in it where they were recorded. Work without a launch in
+    the recording has itself alone."""
+    host, work = trace.host_events, trace.device_events.row(device_id, named=True)
     itself = Link(work["kind"], work["name"], work["start_ns"], work["duration_ns"], work["event"])
-    return Chain(
-        (*_ancestors(trace.host_events, row["op"] if row["launch"] is None else row["launch"]), itself),
-        _ancestors(trace.host_events, row["forward_op"]),
-    )
+    above = _ancestors(host, work["op"] if work["launch"] is None else work["launch"])
+    return Chain((*above, itself), _ancestors(host, attribution(trace)["forward_op"][device_id]))
 
 
 def _ancestors(host: pl.DataFrame, row: int | None) -> tuple[Link, ...]:
@@ -192,7 +191,7 @@ def _ancestors(host: pl.DataFrame, row: int | None) -> tuple[Link, ...]:
     while row is not None:
         event = host.row(row, named=True)
         row, at = event["parent"], event["start_ns"] if at is None else at
-        # A frame that ends inside of what it encloses (the profiler's own, around a step) is not open any more.
+        # A frame that ends inside of what it encloses (the profiler's own, around a step) has ended.
         if links and event["start_ns"] + event["duration_ns"] <= at:
             continue
         kind = "step" if re.match(STEP, event["name"]) else event["category"]

@@ -27,10 +27,11 @@ def kernels(run: Run, by: str = "kernel", category: str | None = None) -> pl.Dat
     """Device time summed by ``by`` (a key of ``BY``), of one category or of all, most first.
 
     Returns:
-        The key's column (named ``by``) and ``category`` (the one with most of the row's time), ``launches`` (device
-        events), ``device_time_ns`` (sum), ``share_of_device_time`` (of all device time, filtered or not),
-        ``mean_ns``, ``median_ns``, ``min_ns``, ``max_ns``, ``p90_ns`` of the durations. Quantiles interpolate
-        linearly between the two nearest ranks, so the median of an even count is the mean of the middle two.
+        The key's column (named ``by``) and ``category`` (the one with most of the row's time), ``launches``
+        (device events), ``device_time_ns`` (sum), ``share_of_device_time`` (of all device time, filtered or
+        not), ``mean_ns``, ``median_ns``, ``min_ns``, ``max_ns``, ``p90_ns`` of the durations. Quantiles
+        interpolate linearly between the two nearest ranks, so the median of an even count is the mean of the
+        middle two.
 
     Raises:
         UsageError: ``by`` or ``category`` is not one there is.
@@ -81,9 +82,9 @@ def _main(table: pl.DataFrame, key: str, of: str) -> pl.DataFrame:
 
 @remembered
 def kernel_rows(run: Run) -> pl.DataFrame:
-    """One row a kernel name, copies and memsets included, as the report shows them: ``kernels`` with ``kind``,
-    ``short_name``, ``graph`` (the compiled graph with most of its time; null if that is none) and ``ops`` (who
-    launched it, most time first: structs of name, launches, device_time_ns)."""
+    """One row a kernel name, copies and memsets included, as the report shows them: ``kernels`` with
+    ``kind``, ``short_name``, ``graph`` (the compiled graph with most of its time; null if that is none) and
+    ``ops`` (who launched it, most time first: structs of name, launches, device_time_ns)."""
     table = belonging(run)
     inside = pl.col("graph").cast(pl.String).is_in([OUTSIDE["graph"], UNATTRIBUTED]).not_()
     rows = kernels(run).rename({"kernel": "name"})

@@ -26,8 +26,8 @@ def busy(run: Run) -> pl.DataFrame:
     - ``exposed_communication_ns``: communication while nothing computes;
     - ``busy_in_window_ns`` and ``idle_ns``: they sum to ``window_ns``;
     - ``device_time_ns``: plain sum of durations;
-    - ``device_events``, ``kernels``, ``unattributed`` (device events whose launch is not in the recording) and
-      ``launches_without_kernel`` (launch calls whose device work is not in the recording).
+    - ``device_events``, ``kernels``, ``unattributed`` (device events whose launch is not in the recording)
+      and ``launches_without_kernel`` (launch calls whose device work is not in the recording).
     """
     return pl.concat([busy_of(trace) for trace in run.traces]).sort(*DEVICE)
 

@@ -1,8 +1,9 @@
 """Interval arithmetic on tables of half-open intervals ``[start_ns, end_ns)``.
 
-Every function takes tables with the integer columns ``start_ns`` and ``end_ns`` and, in ``by``, the columns that
-keep sets apart (rank, device, stream, …); sets of different keys never meet. What is returned is *merged*: the
-intervals of one key are disjoint, do not touch, are sorted by start and are never empty. Other columns are dropped.
+Every function takes tables with the integer columns ``start_ns`` and ``end_ns`` and, in ``by``, the columns
+that keep sets apart (rank, device, stream, …); sets of different keys never meet. What is returned is
+*merged*: the intervals of one key are disjoint, do not touch, are sorted by start and are never empty. Other
+columns are dropped.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def length_of() -> pl.Expr:
 
 
 def clip(table: pl.DataFrame, start: int | pl.Expr, end: int | pl.Expr) -> pl.DataFrame:
-    """The parts of the rows between two instants; rows and columns stay as they are, rows wholly outside go."""
+    """The parts of the rows between two instants; rows wholly outside go, all columns stay."""
     low = pl.lit(start) if isinstance(start, int) else start
     high = pl.lit(end) if isinstance(end, int) else end
     return table.with_columns(
@@ -60,7 +61,7 @@ def clip(table: pl.DataFrame, start: int | pl.Expr, end: int | pl.Expr) -> pl.Da
 
 
 def covered_until(merged: pl.DataFrame, instants: pl.DataFrame, by: Sequence[str] = ()) -> pl.Series:
-    """Nanoseconds that a merged table covers before each instant (column ``at`` of ``instants``), in their order.
+    """Nanoseconds that a merged table covers before each instant (column ``at``), in their order.
 
     What is covered between two instants is the difference of their values: a search, however many there are.
     """

@@ -13,8 +13,8 @@ def overlay(layers: Mapping[str, pl.DataFrame], by: Sequence[str]) -> pl.DataFra
     """The stretches of time that at least one layer covers, each with the row of every layer that covers it.
 
     Args:
-        layers: tables with ``start_ns``, ``end_ns``, the key columns ``by`` and the integer column ``row``. The
-            intervals of one layer and key are disjoint (they may touch); empty ones cover nothing.
+        layers: tables with ``start_ns``, ``end_ns``, the key columns ``by`` and the integer column ``row``.
+            The intervals of one layer and key are disjoint (they may touch); empty ones cover nothing.
         by: the columns that keep timelines apart.
 
     Returns:

@@ -1,17 +1,16 @@
-"""Device memory while it was recorded: what PyTorch's allocator held, its peaks, and its calls into the driver."""
+"""Device memory while it was recorded: what the allocator held, its peaks, its calls into the driver."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.idle.causes import NAMED
+from kinetoscope.analysis.events.torch_names import ALLOCATION
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
 from kinetoscope.trace.model import Trace
 
-CALLS = dict(NAMED)["allocator"]
 CPU = 0  # as c10::DeviceType numbers it
 
 TIMELINE = {
@@ -34,12 +33,12 @@ CALLED = {
 
 @remembered
 def memory_timeline(trace: Trace) -> pl.DataFrame:
-    """Every allocation and release on a device (not the CPU's), in order of time; empty without ``profile_memory``.
+    """Every allocation and release on a device, in order of time; empty without ``profile_memory``.
 
     Returns:
-        ``device``, ``start_ns``, ``lane``, ``bytes`` (negative when released), ``allocated`` and ``reserved`` (bytes
-        after it: in tensors, and taken from the driver). PyTorch before 1.11 recorded no totals: then ``allocated``
-        is the sum since the recording began, and ``reserved`` null.
+        ``device``, ``start_ns``, ``lane``, ``bytes`` (negative when released), ``allocated`` and ``reserved``
+        (bytes after it: in tensors, and taken from the driver). PyTorch before 1.11 recorded no totals: then
+        ``allocated`` is the sum since the recording began, and ``reserved`` null.
     """
     since = pl.col("bytes").cum_sum().over("device")
     return (
@@ -57,11 +56,11 @@ def memory_timeline(trace: Trace) -> pl.DataFrame:
 
 
 def memory_over_time(trace: Trace, points: int = 200) -> pl.DataFrame:
-    """The most that each device held, in ``points`` equal stretches from the first recorded allocation to the last.
+    """The most that each device held, in ``points`` equal stretches from first to last allocation.
 
     Returns:
-        ``device``, ``start_ns`` (of the stretch), ``allocated`` and ``reserved`` (bytes); stretches in which nothing
-        changed are left out: what the last one before held still holds.
+        ``device``, ``start_ns`` (of the stretch), ``allocated`` and ``reserved`` (bytes); stretches in which
+        nothing changed are left out: what the last one before held still holds.
     """
     table = memory_timeline(trace)
     if table.is_empty():
@@ -82,10 +81,11 @@ def memory_statistics(run: Run) -> pl.DataFrame:
     """One row per rank and device whose memory was recorded.
 
     Returns:
-        ``peak_allocated`` and ``peak_reserved`` (bytes), ``peak_ns`` (when the first was reached) and ``peak_op``
-        (the innermost op running then), ``first_allocated`` and ``last_allocated`` (a difference that grows with the
-        steps is a leak), ``allocations``, ``releases``, ``allocated_bytes`` (sum of all allocations: how much the
-        allocator turned over) and ``reserved_growths`` (how often it took more from the driver).
+        ``peak_allocated`` and ``peak_reserved`` (bytes), ``peak_ns`` (when the first was reached) and
+        ``peak_op`` (the innermost op running then), ``first_allocated`` and ``last_allocated`` (a difference
+        that grows with the steps is a leak), ``allocations``, ``releases``, ``allocated_bytes`` (sum of all
+        allocations: how much the allocator turned over) and ``reserved_growths`` (how often it took more from
+            the driver).
     """
     table = pl.concat(
         [pl.DataFrame(schema={"rank": pl.Int32, **TIMELINE})]
@@ -126,7 +126,7 @@ def _op_at(trace: Trace, lane: int, at: int) -> str | None:
 
 @remembered
 def allocator_calls(run: Run) -> pl.DataFrame:
-    """The driver's allocation calls by rank and name (cudaMalloc, cudaFree, hipMalloc, …), most host time first.
+    """The driver's allocation calls by rank and name (cudaMalloc, hipFree, …), most host time first.
 
     Each stops the host, and a release stops the device as well: a program in steady state makes none.
 
@@ -138,7 +138,7 @@ def allocator_calls(run: Run) -> pl.DataFrame:
         within, host = window(trace), trace.host_events
         inside = pl.col("start_ns").is_between(within.start_ns, within.end_ns)
         found.append(
-            host.filter(matching(host, "name", CALLS))
+            host.filter(matching(host, "name", ALLOCATION))
             .group_by("name")
             .agg(
                 pl.lit(trace.rank, pl.Int32).alias("rank"),

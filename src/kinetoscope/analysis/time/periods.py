@@ -1,8 +1,10 @@
-"""Steps by the device's clock: from where a step's first work stands on the device to where the next step's does.
+"""Steps by the device's clock: from where a step's first work stands on the device to where the next step's
+does.
 
-The host's marks say when the host got there. It may run ahead by whole steps and then wait, so that its steps are short
-and long by turns while the device's are all alike; and what the device does for a step it does after the mark. Both are
-kept apart here: ``start_ns`` to ``end_ns`` is the device's period, ``host_start_ns`` to ``host_end_ns`` the host's.
+The host's marks say when the host got there. It may run ahead by whole steps and then wait, so that its steps
+are short and long by turns while the device's are all alike; and what the device does for a step it does
+after the mark. Both are kept apart here: ``start_ns`` to ``end_ns`` is the device's period, ``host_start_ns``
+to ``host_end_ns`` the host's.
 """
 
 from __future__ import annotations
@@ -11,15 +13,15 @@ from itertools import pairwise
 
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.aggregates import whole
+from kinetoscope.analysis.events.rows import rows
+from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
 
 # Marks this near to each other (as a share of the step) leave nothing between them that is no step.
 CONTIGUOUS = 0.05
-# Host calls that return once the device is through; one at the end of the last step is the recorder's, not the step's.
-WAITS = r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize$"
 
 PERIODS = {
     "step": pl.UInt32,
@@ -35,9 +37,10 @@ PERIODS = {
 def periods(trace: Trace) -> pl.DataFrame:
     """One row a step, in order; columns as in ``PERIODS``, ``step`` is its row in the trace's ``steps``.
 
-    On the device that did most of the steps' work; without device work both clocks are the host's. Where the host's
-    steps follow each other, so do the device's: each ends where the next begins. The last ends where the next step's
-    first work stands, if it was recorded, else with its own work or when the host was through, whichever is later.
+    On the device that did most of the steps' work; without device work both clocks are the host's. Where the
+    host's steps follow each other, so do the device's: each ends where the next begins. The last ends where
+    the next step's first work stands, if it was recorded, else with its own work or when the host was
+    through, whichever is later.
     """
     steps = trace.steps.select(
         pl.col("id").alias("step"),
@@ -63,8 +66,8 @@ def periods(trace: Trace) -> pl.DataFrame:
 
 
 def _launched(trace: Trace) -> pl.DataFrame:
-    """Work of the device that did most for the steps, with ``launched_ns``; what was launched before the recording
-    counts for no step."""
+    """Work of the device that did most for the steps, with ``launched_ns``; what was launched before the
+    recording counts for no step."""
     table = work(trace).select("device", "step", "launch", "start_ns", "end_ns", "duration_ns")
     if table["launch"].null_count() < len(table):
         table = table.filter(pl.col("launch").is_not_null())
@@ -86,7 +89,8 @@ def _reach(launched: pl.DataFrame) -> pl.DataFrame:
 
 
 def _starts(steps: list[int], host: list[tuple[int, int]], reach: dict[int, tuple[int, int]]) -> list[int]:
-    """Where each step's first work stands; a step without any begins as long after its mark as the one before it."""
+    """Where each step's first work stands; a step without any begins as long after its mark as the one before
+    it."""
     lag = next(first - host[step][0] for step, (first, _) in reach.items())
     starts: list[int] = []
     for step, (mark, _) in zip(steps, host, strict=True):
@@ -103,17 +107,14 @@ def _end(
     """Where the last step ends on the device."""
     (mark, left), step_ns = host[-1], max(1, host[-1][1] - host[-1][0])
     after = launched.filter((pl.col("launched_ns") >= left) & (pl.col("launched_ns") < left + step_ns // 2))
-    if len(after) and (following := int(after["start_ns"].to_list()[0])) > starts[-1]:
+    if len(after) and (following := whole(after["start_ns"].min())) > starts[-1]:
         return following
     # How soon the first work follows a mark when nothing is queued before it.
     lag = max(0, min(start - mark for start, (mark, _) in zip(starts, host, strict=True)))
-    waits = trace.host_events.filter(matching(trace.host_events, "name", WAITS))
-    waits = waits.filter(pl.col("start_ns").is_between(mark, left))
-    if len(waits) and (wait := int(waits["start_ns"].to_list()[-1])) >= int(
-        launched["launched_ns"].max() or 0
-    ):  # type: ignore[arg-type]
-        left = wait
-    return max(worked_ns, left + lag)
+    # A wait after its last launch is the recorder's own.
+    waits = trace.host_events["start_ns"].gather(rows(trace.host_events, "name", SYNCHRONIZATION))
+    wait = whole(waits.filter(waits.is_between(mark, left)).max())
+    return max(worked_ns, (wait if wait >= whole(launched["launched_ns"].max()) else left) + lag)
 
 
 def _tiled(starts: list[int], ends: list[int], host: list[tuple[int, int]]) -> tuple[list[int], list[int]]:

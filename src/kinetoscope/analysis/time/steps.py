@@ -14,10 +14,11 @@ from kinetoscope.trace.model import Trace
 
 @remembered
 def steps(run: Run) -> pl.DataFrame:
-    """One row a rank's step, in order: ``rank``, ``step`` (row of the trace's ``steps``), ``name``, ``start_ns``,
-    ``duration_ns``; ``busy_ns``, the union of device intervals between its start and end, added up over the
-    rank's devices; ``launches``, the device events whose launch lies in it (their own start, if they have none),
-    and ``device_time_ns``, the sum of their durations, which may run after the step's end."""
+    """One row a rank's step, in order: ``rank``, ``step`` (row of the trace's ``steps``), ``name``,
+    ``start_ns``, ``duration_ns``; ``busy_ns``, the union of device intervals between its start and end, added
+    up over the rank's devices; ``launches``, the device events whose launch lies in it (their own start, if
+    they have none), and ``device_time_ns``, the sum of their durations, which may run after the step's
+    end."""
     return pl.concat([steps_of(trace) for trace in run.traces])
 
 

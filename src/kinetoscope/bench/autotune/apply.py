@@ -1,7 +1,7 @@
 """Making a program use the configurations that won, and showing that it does.
 
-Inductor looks every kernel up in ``torch._inductor.config.autotune_lookup_table`` (kernel text → configuration)
-before it chooses by itself. `write` puts such a table into a file, with the lines that load it.
+Inductor looks every kernel up in ``torch._inductor.config.autotune_lookup_table`` (kernel text →
+configuration) before it chooses by itself. `write` puts such a table into a file, and says what loads it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,8 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def winners(tuned: Sequence[Tuned]) -> dict[str, dict[str, int]]:
-    """Kernel name → configuration, for each kernel whose winner is told apart from its default."""
-    return {
-        kernel.name: kernel.winner
-        for kernel in tuned
-        if kernel.comparison is not None and kernel.comparison.verdict == "faster"
-    }
+    """Kernel name → configuration, for each kernel whose winner is faster than its default."""
+    return {kernel.name: kernel.winner for kernel in tuned if kernel.is_faster}
 
 
 def write(folder: Path, tuned: Sequence[Tuned], modules: Mapping[str, Module]) -> Applied:

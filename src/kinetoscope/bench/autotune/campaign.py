@@ -1,4 +1,4 @@
-"""`bench --max-autotune`: the kernels worth tuning, tuned; their winners written and their graphs replayed."""
+"""`bench --max-autotune`: kernels worth tuning, tuned; their winners written and their graphs replayed."""
 
 from __future__ import annotations
 
@@ -8,25 +8,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kinetoscope.bench.autotune.apply import Applied, winners, write
-from kinetoscope.bench.autotune.configurations import Configuration, Tuned, tune_kernel
+from kinetoscope.bench.autotune.configurations import Tuned, tune_kernel
 from kinetoscope.bench.autotune.promise import Promise, promise
 from kinetoscope.bench.autotune.worth import Copy, Worth, choose, copies, time_cold, worth
-from kinetoscope.bench.kernels import replica
-from kinetoscope.bench.kernels.generated import Module, ReplayError
-from kinetoscope.bench.kernels.modules import ModuleResult, load, time_module
-from kinetoscope.bench.kernels.timing import Subject, compare
+from kinetoscope.bench.kernels.check import check
+from kinetoscope.bench.kernels.generated import Configuration, Module, ReplayError
+from kinetoscope.bench.kernels.replay import ModuleResult, load, time_module
+from kinetoscope.bench.kernels.replica import Replica
+from kinetoscope.bench.kernels.subjects import Subject
 from kinetoscope.bench.measure.device import Bench
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.hardware import spec
 
-# Of replaying a graph with its winners and without, at least.
-REPLAY_SECONDS = 5.0
-
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 class Campaign(NamedTuple):
-    """What came of it; the fields are those of the worker's result."""
+    """What was found; the fields are those of the worker's result."""
 
     tuned: tuple[Tuned, ...]
     worth: tuple[Worth, ...]
@@ -45,13 +43,13 @@ def run(
     seconds: float,
     limit: int,
     apply_in: Path | None,
-    say: Say,
+    progress: Progress,
 ) -> Campaign:
     """Tune kernels; of several only the ``limit`` that could win most, and only if there is something to win.
 
     Args:
         configurations: to try besides Inductor's own.
-        seconds: of measuring in one session, at most.
+        seconds: of measuring at a time, at most.
         apply_in: write the winners there and replay their graphs with and without them.
 
     Raises:
@@ -70,13 +68,13 @@ def run(
     copied: tuple[Copy, ...] = ()
     ranked: list[Worth] = []
     if len(triton) > 1:
-        copied, ranked, unusable = _rank(triton, benches, limit, say)
+        copied, ranked, unusable = _rank(triton, benches, limit, progress)
         problems += unusable
         of = {(subject.module.hash, subject.kernel.name): subject for subject in triton}
         triton = [of[kernel.module, kernel.name] for kernel in ranked if kernel.skipped is None]
     tuned: list[Tuned] = []
     for number, subject in enumerate(triton, 1):
-        say(f"{number}/{len(triton)} {subject.kernel.name}")
+        progress(f"{number}/{len(triton)} {subject.kernel.name}")
         made = _tune(subject, benches, configurations, seconds)
         if isinstance(made, str):
             problems.append(made)
@@ -86,7 +84,7 @@ def run(
     if apply_in is None or not tuned:
         return done
     homes = {subject.module.hash: subject.module for subject in triton}
-    replayed = _replay(tuned, list(homes.values()), benches, seconds, say)
+    replayed = _replay(tuned, list(homes.values()), benches, seconds, progress)
     return done._replace(
         modules=tuple(replayed),
         applied=write(apply_in, tuned, homes),
@@ -95,28 +93,28 @@ def run(
 
 
 def _rank(
-    subjects: Sequence[Subject], benches: Callable[[str], Bench], limit: int, say: Say
+    subjects: Sequence[Subject], benches: Callable[[str], Bench], limit: int, progress: Progress
 ) -> tuple[tuple[Copy, ...], list[Worth], list[str]]:
-    bed = benches(replica.device_of(subjects[0].arguments))
+    bench = benches(subjects[0].device)
     for module in {subject.module.hash: subject.module for subject in subjects}.values():
-        say(f"compiling the kernels of {module.aot_id} {module.hash}")
+        progress(f"compiling the kernels of {module.aot_id} {module.hash}")
         # Together and in parallel, as the model does it; what cannot be had says so when its turn comes.
         with contextlib.suppress(ReplayError):
             load(module)
-    cold, unusable = time_cold(subjects, benches, say)
-    copied, peak = copies(bed), spec.find(bed.name)
+    cold, unusable = time_cold(subjects, benches, progress)
+    copied, peak = copies(bench), spec.find(bench.name)
     return copied, choose((worth(kernel, time_ns, copied, peak) for kernel, time_ns in cold), limit), unusable
 
 
 def _tune(
     subject: Subject, benches: Callable[[str], Bench], given: Sequence[Configuration], seconds: float
 ) -> Tuned | str:
-    bed = benches(replica.device_of(subject.arguments))
+    bench = benches(subject.device)
     try:
-        found = compare(subject, replica.Replica(subject.kernel), bed.device)
-        if found.status == "differs":
-            return f"{subject.kernel.name} is not tuned: it {found.text}"
-        return tune_kernel(subject, bed, given=given, seconds=seconds)
+        agreement = check(subject, Replica(subject.kernel), bench.device)
+        if agreement.status == "differs":
+            return f"{subject.kernel.name} is not tuned: it {agreement.text}"
+        return tune_kernel(subject, bench, given=given, seconds=seconds)
     except KinetoscopeError as error:
         return str(error)
 
@@ -126,14 +124,12 @@ def _replay(
     modules: Sequence[Module],
     benches: Callable[[str], Bench],
     seconds: float,
-    say: Say,
+    progress: Progress,
 ) -> list[ModuleResult]:
     replayed: list[ModuleResult] = []
     for module in modules:
         exchange = winners([kernel for kernel in tuned if kernel.module == module.hash])
         if exchange:
-            say(f"replaying {module.aot_id} with and without {len(exchange)} winners")
-            replayed.append(
-                time_module(module, benches("cuda"), seconds=max(REPLAY_SECONDS, seconds), exchange=exchange)
-            )
+            progress(f"replaying {module.aot_id} with and without {len(exchange)} winners")
+            replayed.append(time_module(module, benches("cuda"), seconds=seconds, exchange=exchange))
     return replayed

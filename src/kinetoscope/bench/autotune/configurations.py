@@ -1,30 +1,30 @@
-"""Which configuration of a Triton kernel is fastest here: every one tried, then coordinate descent from the best."""
+"""Which configuration of a Triton kernel is fastest: all are tried, then coordinate descent from the best."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
 
 import msgspec
 
 from kinetoscope.bench import torch_names
 from kinetoscope.bench.kernels import replica
-from kinetoscope.bench.kernels.timing import Subject, arguments, launches
+from kinetoscope.bench.kernels.generated import Configuration
+from kinetoscope.bench.kernels.subjects import Subject, arguments, launches
 from kinetoscope.bench.measure.device import Bench
-from kinetoscope.bench.measure.harness import TWIN, measure
-from kinetoscope.bench.measure.results import Comparison, Session
+from kinetoscope.bench.measure.harness import measure
+from kinetoscope.bench.measure.results import Comparison, Gain, Measurements
 from kinetoscope.bench.measure.timers import Call
-from kinetoscope.errors import UsageError
-
-Configuration = Mapping[str, int]
+from kinetoscope.bench.torch_names import Tensor
+from kinetoscope.errors import InputError, UsageError
 
 # What coordinate descent changes, by halving and doubling, and how far.
 LIMITS = {"num_warps": (1, 32), "num_stages": (1, 6)}
 LARGEST_BLOCK = 8192
 # Sets of buffers for each configuration: many configurations share the device's memory.
 SETS = 4
-# A neighbour must be this much faster in its trial for the descent to move there; a final A/B decides in the end.
+# A neighbour must be this much faster in its trial for the descent to move there; a final A/B decides.
 STEP_GAIN = 0.005
 
 
@@ -42,7 +42,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Tuned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All trials of one kernel, and the winner against the default in a session of their own."""
+    """All trials of one kernel, and the winner against the default, measured by themselves."""
 
     name: str
     module: str
@@ -52,14 +52,23 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     winner: dict[str, int]
     lookup_key: str | None = None
     """Inductor's own key for this kernel (see `apply`)."""
-    final: Session | None = None
+    final: Measurements | None = None
 
     @property
     def comparison(self) -> Comparison | None:
         """The winner against the default; None if the default won."""
-        if self.final is None:
-            return None
-        return next(c for c in self.final.comparisons if not c.name.endswith(TWIN))
+        return self.final.comparison("winner") if self.final is not None else None
+
+    @property
+    def is_faster(self) -> bool:
+        return self.comparison is not None and self.comparison.verdict == "faster"
+
+    @property
+    def gain(self) -> Gain:
+        """What the winner saves in a run of its graph: of the default's cold median, times its launches."""
+        if self.final is None or self.comparison is None or not self.is_faster:
+            return Gain(0.0, 0.0, 0.0)
+        return self.comparison.gain(self.final["default"].median_ns * self.launches_per_run)
 
 
 def parse_configuration(text: str) -> dict[str, int]:
@@ -79,8 +88,22 @@ def parse_configuration(text: str) -> dict[str, int]:
     return found
 
 
+def read_configurations(path: Path) -> list[dict[str, int]]:
+    """One configuration a line; empty lines and comments (``#``) are skipped.
+
+    Raises:
+        InputError: the file cannot be read.
+        UsageError: a line is no configuration.
+    """
+    try:
+        lines = [line.strip() for line in path.read_text().splitlines()]
+    except OSError as error:
+        raise InputError(f"cannot read the configurations: {error.strerror}", where=str(path)) from error
+    return [parse_configuration(line) for line in lines if line and not line.startswith("#")]
+
+
 def max_autotune_source(source: str) -> str:
-    """The kernel's source as Inductor writes it under max-autotune: the same code, told to try everything."""
+    """The kernel's source as Inductor writes it under max-autotune: the same code, with everything to try."""
     return re.sub(r"'(max_autotune|max_autotune_pointwise)': False", r"'\1': True", source)
 
 
@@ -99,7 +122,7 @@ def neighbours(
 
 
 def tunable(name: str) -> bool:
-    """Blocks, warps and stages. Other entries (``RSPLIT_SIZE``) are agreed on with the wrapper and stay as they are."""
+    """Blocks, warps and stages. The wrapper relies on other entries (``RSPLIT_SIZE``), which stay."""
     return name.endswith("BLOCK") or name in LIMITS
 
 
@@ -109,7 +132,7 @@ def descend(
     """Coordinate descent: move to the best neighbour as long as one is faster.
 
     Args:
-        cost: times configurations side by side, in one session; infinity for one that cannot run.
+        cost: times configurations side by side; infinity for one that cannot run.
         most: moves at most.
     """
     here = start
@@ -136,7 +159,7 @@ class Tuner:
         self._calls: dict[str, list[Call] | None] = {}
         self.trials: dict[str, Trial] = {}
 
-    def _arguments(self) -> list[Any]:
+    def _arguments(self) -> list[Tensor]:
         return arguments(self._subject, self._bench.device)
 
     def candidates(self) -> list[dict[str, int]]:
@@ -150,7 +173,7 @@ class Tuner:
         keys = [self._prepare(configuration, origin) for configuration in wanted]
         ready = {key: calls for key in dict.fromkeys(keys) if (calls := self._calls[key])}
         if ready:
-            session = measure(
+            measured = measure(
                 ready,
                 timer=self._bench.timer,
                 mode="cold",
@@ -160,7 +183,9 @@ class Tuner:
                 precision=0.002,
             )
             for key in ready:
-                self.trials[key] = msgspec.structs.replace(self.trials[key], median_ns=session[key].median_ns)
+                self.trials[key] = msgspec.structs.replace(
+                    self.trials[key], median_ns=measured[key].median_ns
+                )
         return [self.trials[key].median_ns or float("inf") for key in keys]
 
     def _prepare(self, configuration: Configuration, origin: str) -> str:
@@ -175,10 +200,7 @@ class Tuner:
             launcher = built.launcher()
             assert launcher is not None
             trial = msgspec.structs.replace(
-                trial,
-                registers=launcher.registers,
-                spills=launcher.spills,
-                shared_memory_bytes=launcher.shared_memory_bytes,
+                trial, **{**launcher._asdict(), "configuration": trial.configuration}
             )
             if replica.agree(found, self._expected):
                 self._calls[key] = launches(self._subject, built, self._bench.device, SETS)
@@ -189,7 +211,7 @@ class Tuner:
         self.trials[key] = trial
         return key
 
-    def final(self, winner: Configuration, *, seconds: float) -> Session:
+    def final(self, winner: Configuration, *, seconds: float) -> Measurements:
         """The winner against the default, interleaved, with a twin of the default for the noise floor."""
         return measure(
             {

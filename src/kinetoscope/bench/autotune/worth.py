@@ -10,14 +10,14 @@ import msgspec
 
 from kinetoscope.bench.kernels import replica
 from kinetoscope.bench.kernels.generated import TensorArgument
-from kinetoscope.bench.kernels.timing import Subject, arguments
+from kinetoscope.bench.kernels.subjects import Subject, arguments
 from kinetoscope.bench.measure.device import Bench
 from kinetoscope.bench.measure.harness import measure
 from kinetoscope.bench.measure.timers import Call
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.hardware.spec import DeviceSpec
 
-# A kernel this near to its least time has nothing to win that would be told apart.
+# A kernel this near to its least time has nothing to win that would be seen.
 NEAR = 0.9
 # Kernels that together could win less than this part of what all could are not worth the time of tuning them.
 LITTLE = 0.01
@@ -40,20 +40,25 @@ class Copy(NamedTuple):
 
 
 class Worth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One kernel of one graph: its time, the least that it could be, and why it is not tuned (null if it is)."""
+    """One kernel of one graph: its time, its least time, and why it is not tuned (null if it is)."""
 
     name: str
     module: str
     launches_per_run: int
     cold_ns: float
     least_ns: float
-    """The time that a copy of as many bytes takes here, or its arithmetic at the device's peak, if that is longer."""
+    """What a copy of as many bytes takes here; its arithmetic at the device's peak, if that is longer."""
     skipped: Skipped | None = None
 
     @property
     def speed(self) -> float:
         """Its least time over its time: 1 is as fast as a copy."""
         return self.least_ns / self.cold_ns
+
+    @property
+    def is_near(self) -> bool:
+        """It has nothing to win."""
+        return self.speed >= NEAR
 
     @property
     def could_win_ns(self) -> float:
@@ -70,7 +75,7 @@ def copies(bench: Bench, *, seconds: float = 1.0) -> tuple[Copy, ...]:
         target = torch.empty_like(source)
         return lambda: torch.neg(source, out=target)
 
-    session = measure(
+    measured = measure(
         {str(moved): copy(moved) for moved in COPIED},
         timer=bench.timer,
         mode="cold",
@@ -78,7 +83,7 @@ def copies(bench: Bench, *, seconds: float = 1.0) -> tuple[Copy, ...]:
         precision=0.01,
         seconds=seconds,
     )
-    return tuple(Copy(moved, session[str(moved)].median_ns) for moved in COPIED)
+    return tuple(Copy(moved, measured[str(moved)].median_ns) for moved in COPIED)
 
 
 def least_ns(
@@ -117,14 +122,14 @@ def worth(subject: Subject, cold_ns: float, copied: Sequence[Copy], peak: Device
 
 
 def choose(kernels: Iterable[Worth], limit: int) -> list[Worth]:
-    """The kernels, those that could win most first; all but the first ``limit`` worth tuning have ``skipped``."""
+    """The kernels, those that could win most first; all but ``limit`` that are worth it have ``skipped``."""
     ranked = sorted(kernels, key=lambda kernel: -kernel.could_win_ns)
     total_ns = sum(kernel.could_win_ns for kernel in ranked)
     chosen: list[Worth] = []
     taken = 0
     for kernel in ranked:
         skipped: Skipped | None = None
-        if kernel.speed >= NEAR:
+        if kernel.is_near:
             skipped = "nothing to win"
         elif kernel.could_win_ns < LITTLE * total_ns:
             skipped = "too little to win"
@@ -138,55 +143,54 @@ def choose(kernels: Iterable[Worth], limit: int) -> list[Worth]:
 
 def time_cold(
     subjects: Sequence[Subject],
-    bench_for: Callable[[str], Bench],
+    benches: Callable[[str], Bench],
     progress: Callable[[str], None],
     *,
     seconds: float = 0.3,
 ) -> tuple[list[tuple[Subject, float]], list[str]]:
-    """The cold median of each kernel, quickly: many in one session. Also why some have none."""
+    """The cold median of each kernel, quickly: many side by side. Also why some have none."""
     timed: list[tuple[Subject, float]] = []
     problems: list[str] = []
     for number, group in enumerate(_groups(subjects), 1):
         progress(f"timing {len(group)} kernels (group {number})")
-        bed = bench_for(replica.device_of(group[0].arguments))
+        bench = benches(group[0].device)
         calls: dict[str, Call] = {}
         for place, subject in enumerate(group):
-            ready = _ready(subject, bed)
+            ready = _ready(subject, bench)
             if isinstance(ready, str):
                 problems.append(ready)
             else:
                 calls[str(place)] = ready
-        medians, lost = _medians(calls, bed, seconds)
+        medians, lost = cold_medians(calls, bench, seconds)
         problems += [f"{group[int(place)].kernel.name}: {why}" for place, why in lost.items()]
         timed += [(group[int(place)], median_ns) for place, median_ns in medians.items()]
     return timed, problems
 
 
-def _medians(
-    calls: Mapping[str, Call], bed: Bench, seconds: float
+def cold_medians(
+    calls: Mapping[str, Call], bench: Bench, seconds: float
 ) -> tuple[dict[str, float], dict[str, str]]:
     """The cold median of each call, and what is wrong with those that have none."""
     try:
-        session = measure(
-            calls, timer=bed.timer, mode="cold", seconds=seconds, warmup_seconds=0.0, precision=0.02
+        measured = measure(
+            calls, timer=bench.timer, mode="cold", seconds=seconds, warmup_seconds=0.0, precision=0.02
         )
     except KinetoscopeError as error:
         if len(calls) == 1:
             return {}, dict.fromkeys(calls, str(error))
         # One of them does what cannot be timed, such as no work at all: each for itself then.
-        alone = [_medians({name: call}, bed, seconds / len(calls)) for name, call in calls.items()]
+        alone = [cold_medians({name: call}, bench, seconds / len(calls)) for name, call in calls.items()]
         return (
             {name: ns for medians, _ in alone for name, ns in medians.items()},
             {name: why for _, lost in alone for name, why in lost.items()},
         )
-    return {name: session[name].median_ns for name in calls}, {}
+    return {name: measured[name].median_ns for name in calls}, {}
 
 
-def _ready(subject: Subject, bed: Bench) -> Call | str:
+def _ready(subject: Subject, bench: Bench) -> Call | str:
     """The kernel, launched once; or what is wrong with it."""
     try:
-        made = arguments(subject, bed.device)
-        call = replica.Replica(subject.kernel).bind(made)
+        call = replica.Replica(subject.kernel).bind(arguments(subject, bench.device))
         call()
     except Exception as error:  # a compiler's or a driver's: this kernel cannot be had, others can
         return f"{subject.kernel.name}: {type(error).__name__}: {error}"[:300]
@@ -198,8 +202,7 @@ def _groups(subjects: Sequence[Subject]) -> list[list[Subject]]:
     total = 0
     for subject in subjects:
         total += subject.bytes
-        same = groups and replica.device_of(groups[-1][0].arguments) == replica.device_of(subject.arguments)
-        if not same or total > TOGETHER_BYTES:
+        if not groups or groups[-1][0].device != subject.device or total > TOGETHER_BYTES:
             groups.append([])
             total = subject.bytes
         groups[-1].append(subject)

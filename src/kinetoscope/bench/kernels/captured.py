@@ -47,7 +47,7 @@ def fits(saved: SavedTensor, shape: Any, dtype: str) -> bool:
 
 
 def read(recording: Path) -> tuple[dict[str, Values], list[UserKernel], Path]:
-    """Kernel name → recorded values; the hand-written kernels; the file of values. Empty where nothing was kept.
+    """Kernel name → recorded values; the hand-written kernels; the file of values. Empty without any.
 
     Raises:
         InputError: the index is damaged.
@@ -71,22 +71,22 @@ def user_kernels(recording: Path) -> Iterator[tuple[Kernel, Module, tuple[Argume
     """Each hand-written kernel with its arguments, launches and values; or why it cannot be rebuilt."""
     _, kernels, data = read(recording)
     for user in kernels:
-        where = f"{user.kernel} ({Path(user.file).name}:{user.line})"
+        where = f"{user.kernel} ({Path(user.file).name}:{user.line}) cannot be rebuilt"
         if user.unusable is not None:
-            yield f"{where} cannot be rebuilt: {user.unusable}"
+            yield f"{where}: {user.unusable}"
             continue
         if user.missing:
-            yield f"{where} cannot be rebuilt from its source alone: it needs {', '.join(user.missing)} of its module"
+            yield f"{where} from its source alone: it needs {', '.join(user.missing)} of its module"
             continue
         constants = {
             p.name: p.triton_dtype or p.value for p in user.parameters if p.shape is None and p.constant
         }
         dtypes = frozenset(p.name for p in user.parameters if p.triton_dtype)
         launch = Launch(user.grid, constants, dtypes, user.options)
-        names = tuple(p.name for p in user.parameters if p.name not in constants)
-        kernel = Kernel(user.kernel, user.source, "user", names, "", launch)
-        arguments = tuple(_argument(p) for p in user.parameters if p.name not in constants)
-        position = {p.name: i for i, p in enumerate(p for p in user.parameters if p.name not in constants)}
+        passed = [p for p in user.parameters if p.name not in constants]
+        position = {p.name: i for i, p in enumerate(passed)}
+        kernel = Kernel(user.kernel, user.source, "user", tuple(position), "", launch)
+        arguments = tuple(map(_argument, passed))
         tensors = tuple(
             msgspec.structs.replace(saved, position=position[name])
             for saved in user.arguments

@@ -1,7 +1,7 @@
 """What each kernel of a generated module is called with, without compiling or running anything.
 
-The module's wrapper runs on fake tensors, with every kernel replaced by a recorder: no device is needed, and each
-kernel's real arguments (sizes, strides, aliases) come out.
+The module's wrapper runs on fake tensors, with every kernel replaced by a recorder: no device is needed, and
+each kernel's real arguments (sizes, strides, aliases) come out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ast
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 from kinetoscope.bench import torch_names
 from kinetoscope.bench.kernels.generated import (
@@ -24,6 +24,9 @@ from kinetoscope.bench.kernels.generated import (
 )
 from kinetoscope.errors import InputError
 
+Scope: TypeAlias = dict[str, Any]
+"""What a module defines at its top level: tensors, functions, whatever its code says."""
+
 
 def calls(module: Module) -> list[KernelCall]:
     """Every kernel call of one run of the module, in order, with real sizes and strides.
@@ -31,23 +34,10 @@ def calls(module: Module) -> list[KernelCall]:
     Raises:
         ReplayError: the wrapper cannot be followed without real data (a size that depends on values).
     """
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     recorded: list[KernelCall] = []
-
-    def recorder(kernel: Kernel) -> object:
-        def call(*arguments: Any, **_: Any) -> None:
-            recorded.append(KernelCall(kernel.name, tuple(_describe(arguments))))
-
-        # Triton kernels are called as `kernel.run(…)`, C++ kernels as `kernel(…)`.
-        call.run = call  # type: ignore[attr-defined]
-        return call
-
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True):
-            scope = _scope(module, recorder)
-            run = entry(scope)
-            run()
+        with torch_names.fake_tensors():
+            entry(_scope(module, lambda kernel: _Recorder(kernel, recorded)))()
     except InputError:
         raise
     except Exception as error:  # whatever the module's own code raises
@@ -59,7 +49,19 @@ def calls(module: Module) -> list[KernelCall]:
     return recorded
 
 
-def entry(scope: dict[str, Any]) -> Callable[[], object]:
+class _Recorder:
+    """Stands in for a kernel: Triton's are called as ``kernel.run(…)``, C++ ones as ``kernel(…)``."""
+
+    def __init__(self, kernel: Kernel, recorded: list[KernelCall]) -> None:
+        self._name, self._recorded = kernel.name, recorded
+
+    def run(self, *arguments: Any, **_: Any) -> None:
+        self._recorded.append(KernelCall(self._name, tuple(_describe(arguments))))
+
+    __call__ = run
+
+
+def entry(scope: Scope) -> Callable[[], object]:
     """One run of a module on inputs of the recorded sizes, from the module's own benchmark harness."""
     if "get_args" in scope:  # PyTorch 2.10 and later
         arguments = scope["get_args"]()
@@ -67,19 +69,10 @@ def entry(scope: dict[str, Any]) -> Callable[[], object]:
     if "benchmark_compiled_module" not in scope:
         raise InputError(
             "the module has no benchmark harness, so its inputs are not known",
-            mend="record with TORCHINDUCTOR_BENCHMARK_HARNESS unset or 1 (torch._inductor.config.benchmark_harness)",
+            mend="record with TORCHINDUCTOR_BENCHMARK_HARNESS unset or 1 "
+            "(torch._inductor.config.benchmark_harness)",
         )
-    from torch._inductor import utils
-
-    # Up to 2.9 the harness makes its inputs and hands a closure over them to this function.
-    caught: list[Callable[[], object]] = []
-    original = utils.print_performance
-    utils.print_performance = lambda fn, **_: caught.append(fn) or 0.0  # type: ignore[assignment]
-    try:
-        scope["benchmark_compiled_module"](times=1, repeat=1)
-    finally:
-        utils.print_performance = original
-    return caught[0]
+    return torch_names.timed_by_harness(scope["benchmark_compiled_module"])
 
 
 def _describe(arguments: Sequence[Any]) -> Iterator[Argument]:
@@ -101,11 +94,11 @@ def _describe(arguments: Sequence[Any]) -> Iterator[Argument]:
             yield ScalarArgument(value if isinstance(value, int | float | bool | str | None) else str(value))
 
 
-def _scope(module: Module, stand_in: Callable[[Kernel], object]) -> dict[str, Any]:
+def _scope(module: Module, stand_in: Callable[[Kernel], object]) -> Scope:
     """Run the module's top level with kernels and device calls replaced; what it defines."""
     import torch
 
-    scope: dict[str, Any] = {"__name__": "kinetoscope_generated", "__file__": str(module.path)}
+    scope: Scope = {"__name__": "kinetoscope_generated", "__file__": str(module.path)}
     for statement in ast.parse(module.source).body:
         match statement:
             case ast.Import() | ast.ImportFrom():
@@ -125,7 +118,7 @@ def _scope(module: Module, stand_in: Callable[[Kernel], object]) -> dict[str, An
     return scope
 
 
-def _import(statement: ast.Import | ast.ImportFrom, scope: dict[str, Any]) -> None:
+def _import(statement: ast.Import | ast.ImportFrom, scope: Scope) -> None:
     """Import what is there; what is not (Triton, a CUDA function on a machine without) becomes a no-op."""
     try:
         exec(compile(ast.Module([statement], []), "<imports>", "exec"), scope)
@@ -162,7 +155,7 @@ class _ExternKernels:
         return call
 
 
-def _replacements(torch: Any) -> dict[str, Any]:
+def _replacements(torch: Any) -> Scope:
     """What stands in for functions that would bypass fake tensors. Names are those of generated modules."""
 
     def empty_on(device: str) -> Callable[..., Any]:
@@ -175,7 +168,7 @@ def _replacements(torch: Any) -> dict[str, Any]:
         return 0
 
     def assert_size_stride(tensor: Any, size: Any, stride: Any, *_: Any) -> None:
-        # A fake convolution may choose another layout than the library did; what the module asserts is the truth.
+        # A fake convolution may choose another layout than the library did: the module asserts the true one.
         if tuple(tensor.stride()) != tuple(stride):
             tensor.as_strided_(size, stride)
 

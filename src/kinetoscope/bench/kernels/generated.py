@@ -1,7 +1,7 @@
 """Modules that Inductor generated, read from a recording: their kernels, and what each kernel is called with.
 
-A generated module is the ground truth of a graph: which kernels run, in which order, on tensors of which shape and
-stride. This file reads its text; `follow` finds out what the kernels are called with.
+A generated module is the ground truth of a graph: which kernels run, in which order, on tensors of which
+shape and stride. This file reads its text; `follow` finds out what the kernels are called with.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import gzip
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,6 +50,8 @@ class ScalarArgument(msgspec.Struct, frozen=True, tag="scalar"):
 
 
 Argument = TensorArgument | ScalarArgument
+Configuration = Mapping[str, int]
+"""Of a Triton kernel: its blocks, ``num_warps``, ``num_stages``."""
 
 
 class Launch(NamedTuple):
@@ -109,11 +111,14 @@ class ReplayError(KinetoscopeError):
 _COMPILERS = {"triton": "triton", "cpp_pybinding": "cpp"}
 
 
-def find(path: Path) -> list[Module]:
-    """Every generated module of a recording, a folder, or a single ``.py`` (also ``.py.gz``) file.
+def find(path: Path, graph: str = "") -> list[Module]:
+    """The generated modules of a recording, a folder, or a single ``.py`` (also ``.py.gz``) file.
+
+    Args:
+        graph: only those whose hash or AOT id begins with this.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no module at all.
     """
     if path.is_file():
         files: Sequence[Path] = [path]
@@ -127,16 +132,9 @@ def find(path: Path) -> list[Module]:
             where=str(path),
             mend="record with `kinetoscope run`, or name Inductor's cache folder or one of its modules",
         )
-    # The same graph is written again by each rank and for each cache; its file's name is the hash of its text.
-    return list({module.hash: module for module in modules}.values())
-
-
-def any_module(path: Path) -> bool:
-    """Whether `find` would find one."""
-    try:
-        return bool(find(path))
-    except InputError:
-        return False
+    # The same graph is written again by each rank and for each cache; the file is named by its text's hash.
+    distinct = {module.hash: module for module in modules}.values()
+    return [m for m in distinct if m.hash.startswith(graph) or m.aot_id.startswith(graph)]
 
 
 def read(path: Path) -> Module | None:

@@ -1,8 +1,8 @@
 """Nsight Compute on chosen kernels: the command that runs it, and its numbers read back.
 
-Clocks are left alone (``--clock-control none``). Nsight Compute invalidates the caches before each kernel, so its
-duration is a cold one. It is taken in a run of its own: beside counters a kernel reads up to 3 % longer. What it
-holds beyond the work of the SMs shows in the duration of an empty kernel.
+Clocks are left alone (``--clock-control none``). Nsight Compute invalidates the caches before each kernel, so
+its duration is a cold one. It is taken in a run of its own: beside counters a kernel reads up to 3 % longer.
+What it holds beyond the work of the SMs shows in the duration of an empty kernel.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _UNITS = {
 
 
 class NcuRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Medians over the launches that Nsight Compute saw of one kernel; percentages are of peak (speed of light)."""
+    """Medians over one kernel's launches under Nsight Compute; percentages are of peak (speed of light)."""
 
     name: str
     launches: int
@@ -131,7 +131,7 @@ def _profile(ncu: str, names: Sequence[str], program: Sequence[str], metrics: Se
 
 
 def parse(text: str) -> list[NcuRow]:
-    """The rows of ``--csv --page raw``: a header, a line of units, a line for each launch; other lines are skipped."""
+    """The rows of ``--csv --page raw``: a header, a line of units, a line for each launch; no others."""
     lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:

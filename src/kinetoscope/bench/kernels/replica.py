@@ -1,11 +1,11 @@
-"""A generated kernel rebuilt from its source text, with arguments of the recorded sizes, strides and aliases."""
+"""A kernel rebuilt from its source text, with arguments of the recorded sizes, strides and aliases."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from kinetoscope.bench import torch_names
 from kinetoscope.bench.kernels.captured import Values, fits
 from kinetoscope.bench.kernels.generated import (
     Argument,
+    Configuration,
     Kernel,
     Launch,
     ReplayError,
@@ -21,16 +22,16 @@ from kinetoscope.bench.kernels.generated import (
 )
 from kinetoscope.bench.measure.timers import Call
 
-# Buffers are rotated as long as all sets together stay below this. Where a set lies moves some kernels by 2 %, so
-# a kernel's time is that of many sets.
+# Buffers are rotated as long as all sets together stay below this. Where a set lies moves some kernels by
+# 2 %: a kernel's time is that of many sets.
 ROTATION_BYTES = {"cuda": 8 << 30, "cpu": 2 << 30}
 MOST_SETS = 16
 
 
 def cache_folder() -> Path:
     """Where rebuilt kernels and their binaries are kept between runs; never the user's Inductor cache."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "kinetoscope" / "bench"
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return caches / "kinetoscope" / "bench"
 
 
 def use_own_cache() -> None:
@@ -50,18 +51,16 @@ class Replica:
         ReplayError: its source does not load here.
     """
 
-    def __init__(self, kernel: Kernel, configuration: Mapping[str, int] | None = None) -> None:
+    def __init__(self, kernel: Kernel, configuration: Configuration | None = None) -> None:
         self.kernel = kernel
         try:
             self._compiled: Any = None
             if kernel.kind == "cpp":
                 self._function: Any = torch_names.load_cpp(kernel.signature, kernel.source)
-            elif kernel.launch is not None:
-                self._function = getattr(load_source(kernel.source), kernel.name)
-            else:
-                self._function = getattr(load_source(kernel.source), kernel.name)
-                if configuration is not None:
-                    torch_names.only_configuration(self._function, configuration)
+                return
+            self._function = getattr(load_source(kernel.source), kernel.name)
+            if configuration is not None and kernel.launch is None:
+                torch_names.only_configuration(self._function, configuration)
         except Exception as error:
             raise ReplayError(f"{kernel.name} does not load here: {type(error).__name__}: {error}") from error
 
@@ -126,8 +125,8 @@ def arguments(
     """Tensors like the recorded ones: same sizes, strides, offsets and aliases, on ``device``.
 
     Floating point is filled from a normal distribution, booleans at random, integers at random below
-    ``index_bound`` or with zeros where there is none (valid indices, but not the program's own: `notes` says so),
-    unless the program's own are among ``values``.
+    ``index_bound`` or with zeros where there is none (valid indices, but not the program's own: `notes` says
+    so), unless the program's own are among ``values``.
     """
     import torch
 
@@ -195,14 +194,8 @@ def sets(bytes_each: int, device: str, most: int = MOST_SETS) -> int:
     return max(1, min(most, room // max(1, bytes_each)))
 
 
-def device_of(recorded: Sequence[Argument]) -> str:
-    """``cuda``, ``cpu``, …: where the kernel runs."""
-    devices = [a.device for a in recorded if isinstance(a, TensorArgument)]
-    return next((device for device in devices if device != "cpu"), "cpu")
-
-
 def agree(found: Sequence[Any], expected: Sequence[Any]) -> bool:
-    """Whether two lists of arguments hold the same values, within their dtypes' tolerance (NaN equals NaN)."""
+    """Whether two lists of arguments hold the same values, within their types' tolerance (NaN equals NaN)."""
     import torch
 
     loose = {torch.bfloat16: 2e-2, torch.float16: 4e-3}

@@ -1,4 +1,4 @@
-"""The card's clocks, power and temperature during a session, from NVML. Nothing is ever set."""
+"""The card's clocks, power and temperature while it is measured, from NVML. Nothing is ever set."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NvmlClocks:
     """Readings of one card.
 
     Args:
-        uuid: the card's UUID (``torch.cuda.get_device_properties(i).uuid``); indices differ between CUDA and NVML.
+        uuid: ``torch.cuda.get_device_properties(i).uuid``; indices differ between CUDA and NVML.
     """
 
     def __init__(self, uuid: str) -> None:

@@ -1,8 +1,8 @@
 """Timing on a CUDA (or ROCm) device: its own activity records, events around a full queue, unrolled graphs.
 
-Which to use: activity records give a kernel's own duration to the nanosecond at any length. Events add the gap
-between a kernel and its two event records (2 to 5 µs, not subtracted): use them where no profiler may run. A
-graph gives what one of many back-to-back launches costs, gaps included.
+Which to use: activity records give a kernel's own duration to the nanosecond at any length. Events add the
+gap between a kernel and its two event records (2 to 5 µs, not subtracted): use them where no profiler may
+run. A graph gives what one of many back-to-back launches costs, gaps included.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kinetoscope.errors import KinetoscopeError
 # A graph is unrolled until one replay lasts about this long.
 GRAPH_NS = 200_000
 MOST_UNROLLED = 500
-# A flush (about 70 µs) is queued in front for each so many hot samples, so that the host stays ahead of the device.
+# A flush (about 70 µs) is queued in front for each so many hot samples: the host stays ahead of the device.
 SAMPLES_PER_FLUSH = 3
 
 
@@ -66,8 +66,8 @@ def record(run: Callable[[], object], during: Callable[[], None] = lambda: None)
 class ActivityTimer:
     """Durations from the device's activity records (CUPTI or roctracer, through torch's profiler).
 
-    Between samples runs a marker kernel of a kind that models do not use; what lies between two markers is the
-    sample. Several kernels in one call count from the first's start to the last's end.
+    Between samples runs a marker kernel of a kind that models do not use; what lies between two markers is
+    the sample. Several kernels in one call count from the first's start to the last's end.
     """
 
     basis = "device activity records"

@@ -1,4 +1,4 @@
-"""What a session measures with on this machine: timers, clocks, memory. Chosen once; everything else is injected."""
+"""What is measured with on this machine: timers and clocks. Chosen once; everything else is injected."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def import_torch() -> Any:
     return torch
 
 
-def bench(device: str, timer: str | None = None) -> Bench:
+def bench_for(device: str, timer: str | None = None) -> Bench:
     """The bench for kernels that run on ``device`` (``cuda`` or ``cpu``).
 
     Args:

@@ -9,12 +9,12 @@ from typing import Literal
 
 from kinetoscope.bench.measure import statistics
 from kinetoscope.bench.measure.clocks import Clocks
-from kinetoscope.bench.measure.results import ClockReading, Comparison, Mode, Session, summarize
+from kinetoscope.bench.measure.results import ClockReading, Comparison, Measurements, Mode, summarize
 from kinetoscope.bench.measure.timers import Call, Timer
 
 # Fewer rounds than these are never called precise, whatever their spread.
 FEWEST_ROUNDS = 24
-# A distribution that settled earlier still has a median that moves: 5 % wide, 400 samples leave it 1 % from run to run.
+# A distribution that settled earlier still has a median that moves: 5 % wide, 400 samples leave it 1 %.
 FEWEST_TO_SETTLE = 1000
 # Rounds between two looks at the clocks and the stopping rule: as many again as there were, within these.
 FEWEST_IN_CHUNK, MOST_IN_CHUNK = 12, 96
@@ -35,7 +35,7 @@ def measure(
     warmup_seconds: float = 0.2,
     seed: int = 0,
     now: Callable[[], float] = time.monotonic,
-) -> Session:
+) -> Measurements:
     """Time subjects against each other: interleaved in random order, until the result is precise or settled.
 
     Args:
@@ -51,7 +51,7 @@ def measure(
         now: a monotonic clock in seconds.
 
     Returns:
-        A session with every sample, and a comparison with the base for each other subject.
+        Every sample, and a comparison with the base for each other subject.
     """
     rotations: dict[str, Sequence[Call]] = {
         name: (calls,) if callable(calls) else tuple(calls) for name, calls in subjects.items()
@@ -106,7 +106,7 @@ def measure(
         notes.append(f"up to {max(len(calls) for calls in rotations.values())} sets of buffers, rotated")
     if slow_rounds:
         notes.append(f"{len(slow_rounds)} of {rounds} rounds ran below 75 % of the rated SM clock")
-    return Session(
+    return Measurements(
         subjects=tuple(summarize(name, mode, timer.basis, samples[name]) for name in samples),
         comparisons=_compare(samples, base, seed),
         rounds=rounds,

@@ -1,11 +1,11 @@
-"""What a measurement is on disk: every sample, its clocks, and what may be concluded. Times are nanoseconds."""
+"""A measurement on disk: every sample, its clocks, and what may be concluded. Times are nanoseconds."""
 
 from __future__ import annotations
 
 import math
 import re
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -18,8 +18,8 @@ Mode = Literal["cold", "hot"]
 
 
 class ClockReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """NVML's reading of the card at one moment of a session; ``round`` is the round it was taken in. Null is
-    what the card does not tell."""
+    """NVML's reading of the card at one moment; ``round`` is the round it was taken in. Null is what the card
+    does not tell."""
 
     moment: Literal["before", "during", "after"]
     round: int
@@ -49,8 +49,16 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     samples_ns: tuple[float, ...]
 
 
+class Gain(msgspec.Struct, frozen=True):
+    """Nanoseconds saved, with the 95 % interval."""
+
+    ns: float
+    low_ns: float
+    high_ns: float
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A subject against the base of its session: below 1 is faster."""
+    """A subject against the base that it was measured with: below 1 is faster."""
 
     name: str
     base: str
@@ -62,8 +70,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far apart the base and its twin (the same thing measured twice) came out, as a fraction."""
     verdict: statistics.Verdict
 
+    def gain(self, base_ns: float) -> Gain:
+        """What it saves of so much of the base's time."""
+        return Gain(base_ns * (1 - self.ratio), base_ns * (1 - self.high), base_ns * (1 - self.low))
 
-class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+
+class Measurements(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One call of `measure`: its subjects were interleaved in random order, round by round."""
 
     schema: str = SCHEMA
@@ -80,6 +92,10 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def __getitem__(self, name: str) -> Measurement:
         return next(subject for subject in self.subjects if subject.name == name)
+
+    def comparison(self, name: str) -> Comparison | None:
+        """A subject against the base; None where there was no base, or no such subject."""
+        return next((comparison for comparison in self.comparisons if comparison.name == name), None)
 
 
 def summarize(name: str, mode: Mode, basis: str, samples_ns: list[float]) -> Measurement:
@@ -100,7 +116,7 @@ def summarize(name: str, mode: Mode, basis: str, samples_ns: list[float]) -> Mea
     )
 
 
-def save(folder: Path, name: str, document: Any) -> Path:
+def save(folder: Path, name: str, document: object) -> Path:
     """Write a document as ``folder/bench/NAME.json``; the name is reduced to letters, digits, ``._-``."""
     home = folder / "bench"
     home.mkdir(parents=True, exist_ok=True)

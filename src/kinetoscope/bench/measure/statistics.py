@@ -1,8 +1,8 @@
 """Statistics of timings: pure functions on plain numbers, nothing assumed about their distribution.
 
 Timings are skewed, come in clock states and remember the past, so everything here is built on medians and on
-resampling blocks of consecutive rounds. A *round* times every subject once, in random order; sample *i* of two
-subjects therefore shares whatever the machine was doing at that moment, and resampling rounds keeps that.
+resampling blocks of consecutive rounds. A *round* times every subject once, in random order; sample *i* of
+two subjects therefore shares whatever the machine was doing then, and resampling rounds keeps that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONFIDENCE = 0.95
 RESAMPLES = 400
 # Consecutive stretches of rounds whose own ratios must agree (see `compare`).
 SECTIONS = 6
-# Above this, neighbouring rounds are averaged before resampling: the interval's width is kept, its cost bounded.
+# Above this, neighbouring rounds are averaged before resampling, which bounds the cost and keeps the width.
 MOST_ROUNDS = 400
 
 
@@ -128,9 +128,9 @@ def compare(
 ) -> Ratio:
     """Ratio of the medians, ``other`` over ``base``, with an interval that keeps the rounds paired.
 
-    The interval is the percentile interval of a block bootstrap, widened where needed until it holds Student's
-    interval of the ratios of six consecutive sections: a bootstrap of correlated timings is too narrow (it calls
-    identical subjects different in up to 19 % of sessions, see the tests), and sections see slow memory.
+    The interval is the percentile interval of a block bootstrap, widened where needed until it holds
+    Student's interval of the ratios of six consecutive sections: a bootstrap of correlated timings is too
+    narrow (up to 19 % of identical subjects come out different, see the tests), and sections see slow memory.
 
     Args:
         base, other: sample *i* of both is from round *i* (same length, in the order measured).
@@ -198,7 +198,7 @@ def verdict(interval: Ratio, *, noise_floor: float = 0.0) -> Verdict:
     """What may be said: the whole interval must lie beyond the noise floor.
 
     Args:
-        noise_floor: how far apart two identical subjects came out in the same session (``0.004`` = 0.4 %).
+        noise_floor: how far apart two identical subjects, measured together, were (``0.004`` = 0.4 %).
     """
     if interval.high < 1 - noise_floor:
         return "faster"

@@ -1,4 +1,4 @@
-"""How one sample is taken. A timer is injected into the harness; this file has the protocol and the host's clock."""
+"""How one sample is taken: the protocol of timers, injected into the harness, and the host's clock."""
 
 from __future__ import annotations
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from kinetoscope.bench.reference import expected as reference
-from kinetoscope.bench.reference.fragment import Fragment, FragmentError, Type, parse
+from kinetoscope.bench.reference import expected
+from kinetoscope.bench.reference.fragment import Fragment, FragmentError, parse
+from kinetoscope.bench.reference.matching import orders
+from kinetoscope.bench.torch_names import Tensor
 
 # What a type's rounding may do to one element, of the element plus the root mean square of all.
 TOLERANCES = {"float64": 1e-7, "float32": 1e-4, "float16": 2e-3, "bfloat16": 1.6e-2}
 # A kernel may err this much more than PyTorch's own operators do …
 MULTIPLIER = 3.0
-# … and this share of its elements may lie beyond the tolerance (a comparison that falls the other way in float64).
+# … and this share of its elements may lie beyond the tolerance (comparisons fall the other way in float64).
 BEYOND = 1e-5
 # Like inputs whose order the fragment does not tell are tried in so many orders.
 MOST_ORDERS = 24
@@ -50,8 +52,8 @@ def check(
     comment: str,
     parameters: Sequence[str],
     written: Sequence[str],
-    before: Sequence[Any],
-    after: Sequence[Any],
+    before: Sequence[Tensor],
+    after: Sequence[Tensor],
     device: str,
 ) -> Agreement:
     """Compare what a kernel wrote with its reference.
@@ -79,134 +81,44 @@ def check(
     # What an output held may count as well (a scatter adds to it), but rarely does.
     moving = [old for name, old, _ in tensors if name.startswith("in_out")]
     moving += [old for name, old, _ in tensors if name.startswith("out_ptr")]
-    orders = list(itertools.islice(_orders(fragment, fixed, moving), MOST_ORDERS + 1))
-    if not orders:
+    ways = list(itertools.islice(orders(fragment, fixed, moving, MOST_ORDERS), MOST_ORDERS + 1))
+    if not ways:
         return not_checked("its arguments do not fit the fragment's placeholders")
     tried: list[Agreement] = []
-    for inputs in orders[:MOST_ORDERS]:
+    for inputs in ways[:MOST_ORDERS]:
         try:
             found = _compare(fragment, inputs, outputs, device)
-        except reference.UnknownOperationError as error:
+        except expected.UnknownOperationError as error:
             return not_checked(str(error))
         if found.status == "agrees" and found.checked == found.outputs:
             return found
         tried.append(found)
     best = max(tried, key=lambda found: (found.status == "agrees", found.checked))
-    if best.status == "differs" and len(orders) > MOST_ORDERS:
+    if best.status == "differs" and len(ways) > MOST_ORDERS:
         return not_checked(
             f"the order of its like arguments is not told, and none of {MOST_ORDERS} tried agrees"
         )
     return best
 
 
-def _orders(fragment: Fragment, fixed: Sequence[Any], moving: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """Ways to give each placeholder that comes from outside the kernel an argument of its size and type.
-
-    Args:
-        fixed: arguments that are only read: almost always in the placeholders' order.
-        moving: arguments that are written, some of which are read first: their place in that order is not told.
-    """
-    outside = {name: kind for name, kind in fragment.placeholders.items() if name not in fragment.returns}
-    stand_ins = reference.stand_ins(fragment, list(outside))
-
-    def place(names: Sequence[str], free: Sequence[Any]) -> Iterator[dict[str, Any]]:
-        if not names:
-            yield {}
-            return
-        name, *others = names
-        fits = sorted((misfit, at) for at, x in enumerate(free) if (misfit := _misfit(outside[name], x)) < 2)
-        for _, at in fits:
-            for rest in place(others, [*free[:at], *free[at + 1 :]]):
-                yield {name: _as_placed(outside[name], free[at]), **rest}
-
-    def mix(names: Sequence[str], chosen: Sequence[Any]) -> Iterator[dict[str, Any]]:
-        if not chosen:
-            yield {}
-            return
-        tensor, *others = chosen
-        fits = sorted(
-            (misfit, at) for at, n in enumerate(names) if (misfit := _misfit(outside[n], tensor)) < 2
-        )
-        for _, at in fits:
-            for rest in mix([*names[:at], *names[at + 1 :]], others):
-                yield {names[at]: _as_placed(outside[names[at]], tensor), **rest}
-
-    def finished(inputs: dict[str, Any]) -> dict[str, Any]:
-        for missing, stand_in in stand_ins.items():
-            inputs[missing] = inputs[stand_in]
-            if stand_in in fragment.nodes:  # updated in place: the name itself is the result
-                del inputs[stand_in]
-        return inputs
-
-    # Each argument that is only read is one placeholder's: so many of the others are read as well.
-    also_read = itertools.combinations(moving, max(0, len(outside) - len(fixed)))
-    mixes = itertools.chain.from_iterable(mix(list(outside), chosen) for chosen in also_read)
-    chosen = list(itertools.islice(mixes, MOST_ORDERS))
-    ways = [(taken, place([name for name in outside if name not in taken], fixed)) for taken in chosen]
-    # First every choice with the others in order, then the others in other orders.
-    while ways:
-        for way in list(ways):
-            rest = next(way[1], None)
-            if rest is None:
-                ways.remove(way)
-            else:
-                yield finished({**way[0], **rest})
-
-
-_DTYPES = {
-    "f64": "float64",
-    "f32": "float32",
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "i64": "int64",
-    "i32": "int32",
-    "i16": "int16",
-    "i8": "int8",
-    "u8": "uint8",
-    "b8": "bool",
-    "c64": "complex64",
-    "c128": "complex128",
-}
-
-
-def _misfit(kind: Type | None, tensor: Any) -> int:
-    """0: the same shape; 1: as many elements of the same type; 2: something else."""
-    if kind is None:
-        return 1
-    if _DTYPES.get(kind.dtype) != str(tensor.dtype).removeprefix("torch."):
-        return 2
-    if kind.shape == tuple(tensor.shape):
-        return 0
-    count = 1
-    for size in kind.shape:
-        if size is None:
-            return 1 if len(kind.shape) == tensor.dim() else 2
-        count *= size
-    return 1 if count == tensor.numel() else 2
-
-
-def _as_placed(kind: Type | None, tensor: Any) -> Any:
-    """The tensor as the fragment sees it: a kernel goes through memory in the layout of the buffer."""
-    if kind is None or kind.shape == tuple(tensor.shape) or None in kind.shape or None in kind.stride:
-        return tensor
-    shape, stride = (tuple(x for x in sizes if x is not None) for sizes in (kind.shape, kind.stride))
-    return tensor.as_strided(shape, stride, tensor.storage_offset())
-
-
-def _compare(fragment: Fragment, inputs: Mapping[str, Any], written: Sequence[Any], device: str) -> Agreement:
-    leaves = reference.leaves(fragment)
+def _compare(
+    fragment: Fragment, inputs: Mapping[str, Tensor], written: Sequence[Tensor], device: str
+) -> Agreement:
+    leaves = expected.leaves(fragment)
     keep = (*fragment.returns, *leaves)
-    exact = _parts(reference.run(fragment, inputs, device, keep, exact=True))
-    eager = _parts(reference.run(fragment, inputs, device, keep, exact=False))
-    told = [name for name in fragment.returns if name in exact and name not in inputs]
-    open_ends = len(fragment.returns) > len(told)
-    untold = [
-        name for name in exact if name.partition("[")[0] in leaves and name not in told and name not in inputs
+    exact = _parts(expected.run(fragment, inputs, device, keep, exact=True))
+    eager = _parts(expected.run(fragment, inputs, device, keep, exact=False))
+    named = [name for name in fragment.returns if name in exact and name not in inputs]
+    open_ends = len(fragment.returns) > len(named)
+    unnamed = [
+        name
+        for name in exact
+        if name.partition("[")[0] in leaves and name not in named and name not in inputs
     ]
     good, bad = _partial_variance(fragment, written, eager, exact), list[Gap]()
     for tensor in written if not good else ():
         best: tuple[str, Gap] | None = None
-        for name in [*told, *untold, *fragment.returns]:
+        for name in [*named, *unnamed, *fragment.returns]:
             if name not in exact or name in inputs:
                 continue
             gap = _gap(tensor, eager[name], exact[name])
@@ -215,12 +127,12 @@ def _compare(fragment: Fragment, inputs: Mapping[str, Any], written: Sequence[An
             if gap.agrees:
                 best = name, gap
                 break
-            # Only a result that the fragment names, made of what it names, can convict: others may be another node's.
-            certain = name in told and not open_ends and not reference.guessed(fragment, name, inputs)
+            # Only a result that the fragment names, made of what it names, can convict.
+            certain = name in named and not open_ends and not expected.guessed(fragment, name, inputs)
             if certain and (best is None or gap.largest < best[1].largest):
                 best = name, gap
         if best is not None:
-            told = [name for name in told if name != best[0] or not best[1].agrees]
+            named = [name for name in named if name != best[0] or not best[1].agrees]
             (good if best[1].agrees else bad).append(best[1])
     return _judgement(good, bad, len(written))
 
@@ -243,9 +155,9 @@ def _judgement(good: Sequence[Gap], bad: Sequence[Gap], outputs: int) -> Agreeme
     )
 
 
-def _parts(values: Mapping[str, Any]) -> dict[str, Any]:
+def _parts(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors by name; the parts of a split are called ``split[0]``, ``split[1]``, …"""
-    found: dict[str, Any] = {}
+    found: dict[str, Tensor] = {}
     for name, value in values.items():
         if hasattr(value, "numel"):
             found[name] = value
@@ -254,7 +166,7 @@ def _parts(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _gap(tensor: Any, eager: Any, exact: Any) -> Gap | None:
+def _gap(tensor: Tensor, eager: Tensor, exact: Tensor) -> Gap | None:
     """An output against a value: itself, or its partial results added up; None if their sizes do not fit.
 
     The first kernel of a sum in two steps writes partial sums, one more dimension at the end.
@@ -270,7 +182,7 @@ def _gap(tensor: Any, eager: Any, exact: Any) -> Gap | None:
 
 
 def _partial_variance(
-    fragment: Fragment, written: Sequence[Any], eager: Mapping[str, Any], exact: Mapping[str, Any]
+    fragment: Fragment, written: Sequence[Tensor], eager: Mapping[str, Tensor], exact: Mapping[str, Tensor]
 ) -> list[Gap]:
     """The gaps of mean and variance where the outputs are partial ones: means, sums of squares, counts.
 
@@ -295,31 +207,31 @@ def _partial_variance(
         true, honest = exact[f"{node.name}[{place}]"], eager[f"{node.name}[{place}]"]
         if true.numel() != value.numel():
             return []
-        mine = value.to(written[0].dtype)
-        gaps.append(measure_gap(mine, honest.reshape(mine.shape), true.reshape(mine.shape)))
+        result = value.to(written[0].dtype)
+        gaps.append(measure_gap(result, honest.reshape(result.shape), true.reshape(result.shape)))
     return [*gaps, gaps[0]] if all(gap.agrees for gap in gaps) else []
 
 
-def measure_gap(mine: Any, eager: Any, exact: Any) -> Gap:
+def measure_gap(result: Tensor, eager: Tensor, exact: Tensor) -> Gap:
     """How far a result and eager's lie from the exact one, and whether the first is excused by the second.
 
-    Floating point: the root mean square of the error may be three times eager's plus a tenth of the tolerance; the
-    share of elements beyond the tolerance three times eager's plus 1e-5; and no element may be infinite or NaN where
-    the other two are not. Integers and booleans: the share of elements that differ, likewise.
+    Floating point: the root mean square of the error may be three times eager's plus a tenth of the
+    tolerance; the share of elements beyond the tolerance three times eager's plus 1e-5; and no element may be
+    infinite or NaN where the other two are not. Integers and booleans: the share that differs, likewise.
     """
     import torch
 
-    if not mine.is_floating_point() and not mine.is_complex():
-        own = float((mine.double() != exact.double()).double().mean())
+    if not result.is_floating_point() and not result.is_complex():
+        own = float((result.double() != exact.double()).double().mean())
         other = float((eager.double() != exact.double()).double().mean())
         return Gap(own <= MULTIPLIER * other + BEYOND, own, other)
-    tolerance = TOLERANCES.get(str(mine.dtype).removeprefix("torch."), 1e-4)
-    mine, eager, exact = (x.double() for x in (mine, eager.to(mine.dtype), exact))
+    tolerance = TOLERANCES.get(str(result.dtype).removeprefix("torch."), 1e-4)
+    result, eager, exact = (x.double() for x in (result, eager.to(result.dtype), exact))
     usable = torch.isfinite(exact) & torch.isfinite(eager)
     if not bool(usable.any()):
-        same = bool((torch.isfinite(mine) == torch.isfinite(eager)).all())
+        same = bool((torch.isfinite(result) == torch.isfinite(eager)).all())
         return Gap(same, 0.0 if same else float("inf"), 0.0)
-    if bool((usable & ~torch.isfinite(mine)).any()):
+    if bool((usable & ~torch.isfinite(result)).any()):
         return Gap(False, float("inf"), 0.0)
     zero = torch.zeros((), dtype=torch.float64, device=exact.device)
     exact = torch.where(usable, exact, zero)
@@ -327,11 +239,11 @@ def measure_gap(mine: Any, eager: Any, exact: Any) -> Gap:
     scale = torch.sqrt((exact * exact).sum() / count).clamp(min=1e-300)
     limit = tolerance * (exact.abs() + scale)
 
-    def errors(values: Any) -> tuple[float, float, float]:
+    def errors(values: Tensor) -> tuple[float, float, float]:
         off = torch.where(usable, values - exact, zero).abs()
         spread = torch.sqrt((off * off).sum() / count) / scale
         return float(spread), float((off > limit).sum() / count), float(off.max() / scale)
 
-    own, honest = errors(mine), errors(eager)
+    own, honest = errors(result), errors(eager)
     agrees = own[0] <= MULTIPLIER * honest[0] + tolerance / 10 and own[1] <= MULTIPLIER * honest[1] + BEYOND
     return Gap(agrees, own[2], honest[2])

@@ -1,17 +1,19 @@
 """What a kernel should have computed: its graph fragment, run with torch's own operators.
 
-Run twice: as PyTorch would without compiling, every operation rounded to its own type, and with every floating
-type replaced by float64. The second is the truth; the first shows how far honest rounding goes.
+Run twice: as PyTorch would without compiling, every operation rounded to its own type, and with every
+floating type replaced by float64. The second is the truth; the first shows how far honest rounding goes.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kinetoscope.bench.reference.fragment import Fragment, Node, Ref, Torch, Value, Word
+from kinetoscope.bench.torch_names import Tensor
 
 # Library calls: a fragment names them where it prepares their inputs; a generated kernel never computes one.
 _LIBRARY = re.compile(
@@ -38,14 +40,14 @@ class UnknownOperationError(ValueError):
 
 
 def run(
-    fragment: Fragment, inputs: Mapping[str, Any], device: str, keep: Sequence[str], *, exact: bool
-) -> dict[str, Any]:
+    fragment: Fragment, inputs: Mapping[str, Tensor], device: str, keep: Sequence[str], *, exact: bool
+) -> dict[str, Tensor]:
     """The values of a fragment's nodes that ``inputs`` determine.
 
     Args:
         inputs: placeholder → tensor.
         device: where constants of the graph are made.
-        keep: names whose values are wanted although other nodes use them; others are let go after their last use.
+        keep: names whose values are wanted at the end; others are let go after their last use.
         exact: in float64 throughout.
 
     Raises:
@@ -53,7 +55,7 @@ def run(
     """
     import torch
 
-    values: dict[str, Any] = {
+    values: dict[str, Tensor] = {
         name: _widen(torch, value) if exact else value for name, value in inputs.items()
     }
     elements = _elements(fragment)
@@ -62,7 +64,7 @@ def run(
     loose = [name for name in inputs if name not in last and name not in fragment.nodes]
     with torch.no_grad():
         for node in fragment.nodes.values():
-            if node.name in values:  # read from memory, though the graph tells how it came about
+            if node.name in values:  # read from memory, though the graph says how it is made
                 continue
             missing = [name for name in node.inputs() if name not in values]
             for name in list(missing):
@@ -90,9 +92,9 @@ def run(
 
 
 def stand_ins(fragment: Fragment, outside: Sequence[str]) -> dict[str, str]:
-    """Names that nodes read and that neither a placeholder nor a node stands for → the placeholder that carries them.
+    """Names that nodes read and that no placeholder or node stands for → the placeholder that carries them.
 
-    A buffer is called by the last node that made it what it is: the copy that will overwrite it, or a view of it.
+    A buffer is called by the last node that made it what it is: the copy that will overwrite it, or a view.
     """
     known = {*fragment.placeholders, *fragment.nodes, *_elements(fragment)}
     named = list(dict.fromkeys(name for node in fragment.nodes.values() for name in node.inputs()))
@@ -117,8 +119,8 @@ def stand_ins(fragment: Fragment, outside: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def guessed(fragment: Fragment, name: str, inputs: Mapping[str, Any]) -> bool:
-    """Whether a value rests on names that the fragment lacks: what stands for them is likely, not told."""
+def guessed(fragment: Fragment, name: str, inputs: Mapping[str, Tensor]) -> bool:
+    """Whether a value rests on names that the fragment lacks: what stands for them is likely, not certain."""
     todo, seen = [name], set[str]()
     while todo:
         name = todo.pop()
@@ -133,7 +135,7 @@ def guessed(fragment: Fragment, name: str, inputs: Mapping[str, Any]) -> bool:
 
 
 def leaves(fragment: Fragment) -> list[str]:
-    """Nodes that only library calls read, or none: what a kernel may write under a name the fragment lacks."""
+    """Nodes that only library calls read, or none: a kernel may write them under a name that is not here."""
     used = {name for node in fragment.nodes.values() if not _is_library(node) for name in node.inputs()}
     return [node.name for node in fragment.nodes.values() if node.name not in used and not _is_library(node)]
 
@@ -145,8 +147,8 @@ def _is_library(node: Node) -> bool:
 def _elements(fragment: Fragment) -> dict[str, tuple[str, int]]:
     """``getitem_4`` → (``var_mean_2``, 0) for parts of a result whose getitem nodes the fragment leaves out.
 
-    Parts are numbered one after the other (of var_mean the variance first), in the order of the results. One of
-    var_mean's two may stand in the fragment.
+    Parts are numbered one after the other (of var_mean the variance first), in the order of the results. One
+    of var_mean's two may stand in the fragment.
     """
     wholes = [n for n in fragment.nodes.values() if n.target.removeprefix("torch.ops.aten.") in _IN_PARTS]
     outside = {name for name in fragment.placeholders if name not in fragment.returns}
@@ -177,7 +179,7 @@ def _elements(fragment: Fragment) -> dict[str, tuple[str, int]]:
 
 
 def _part_count(fragment: Fragment, node: Node) -> int:
-    """How many parts a result has; those that are used, where its size is not told."""
+    """How many parts a result has; those that are used, where its size is unknown."""
     name, (whole, *rest) = node.target.split(".")[-2], node.args
     if name == "split_with_sizes" and isinstance(rest[0], list):
         return len(rest[0])
@@ -190,15 +192,15 @@ def _part_count(fragment: Fragment, node: Node) -> int:
     return node.users
 
 
-def _second_half(node: Node, loose: list[str], values: Mapping[str, Any]) -> Any | None:
+def _second_half(node: Node, loose: list[str], values: Mapping[str, Tensor]) -> Tensor | None:
     """A value whose own inputs are not here, from a placeholder that no node names.
 
-    The second kernel of a sum in two steps reads partial sums; a kernel behind a library's convolution adds its bias.
+    The second kernel of a sum in two steps reads partial sums; one behind a convolution adds its bias.
     """
     if node.type is None or None in node.type.shape:
         return None
     shape = [size for size in node.type.shape if size is not None]
-    count, name = _count(shape), node.target.split(".")[-2]
+    count, name = math.prod(shape), node.target.split(".")[-2]
     for other in list(loose):
         partial = values[other]
         if name == "sum" and partial.dim() > 0 and partial.numel() == count * partial.shape[-1]:
@@ -212,8 +214,8 @@ def _second_half(node: Node, loose: list[str], values: Mapping[str, Any]) -> Any
     return None
 
 
-def _variance(fragment: Fragment, name: str, loose: list[str], values: Mapping[str, Any]) -> Any | None:
-    """A variance that is not here, from the sum of squares that is: the buffer beside the mean, whose number is next."""
+def _variance(fragment: Fragment, name: str, loose: list[str], values: Mapping[str, Tensor]) -> Tensor | None:
+    """A variance that is not here, from the sum of squares that is: the buffer numbered next to the mean."""
     found = re.fullmatch(r"getitem(?:_(\d+))?", name)
     mean = values.get(f"getitem_{int(found[1] or 0) + 1}") if found else None
     node = next(
@@ -226,20 +228,13 @@ def _variance(fragment: Fragment, name: str, loose: list[str], values: Mapping[s
     for other in loose:
         if kind and None not in kind.shape and values[other].numel() == mean.numel():
             loose.remove(other)
-            count = _count([size for size in kind.shape if size is not None]) // mean.numel()
+            count = math.prod(size for size in kind.shape if size is not None) // mean.numel()
             correction = node.kwargs.get("correction")
             return values[other] / (count - (correction if isinstance(correction, int) else 0))
     return None
 
 
-def _count(shape: Sequence[int]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total
-
-
-def _apply(torch: Any, node: Node, values: Mapping[str, Any], device: str, exact: bool) -> Any:
+def _apply(torch: Any, node: Node, values: Mapping[str, Tensor], device: str, exact: bool) -> Tensor:
     namespace, _, rest = node.target.removeprefix("torch.ops.").partition(".")
     name = rest.partition(".")[0]
 
@@ -268,7 +263,7 @@ def _apply(torch: Any, node: Node, values: Mapping[str, Any], device: str, exact
         if namespace not in ("aten", "prims"):
             raise UnknownOperationError(f"{node.target} is no operation of ATen")
         function = torch.ops
-        # Generated kernels leave their inputs alone unless they say so; the form that makes a new tensor does too.
+        # Generated kernels leave their inputs alone unless they say so: the form that makes a new tensor.
         for part in (namespace, name.removesuffix("_"), node.target.rpartition(".")[2]):
             function = getattr(function, part)
         return function(*args, **kwargs)
@@ -279,5 +274,5 @@ def _apply(torch: Any, node: Node, values: Mapping[str, Any], device: str, exact
         raise UnknownOperationError(f"{name} fails here: {type(error).__name__}: {first}") from error
 
 
-def _widen(torch: Any, value: Any) -> Any:
+def _widen(torch: Any, value: Tensor) -> Tensor:
     return value.to(torch.float64) if isinstance(value, torch.Tensor) and value.is_floating_point() else value

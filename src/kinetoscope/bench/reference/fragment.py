@@ -1,15 +1,16 @@
 """The piece of a graph that a generated kernel computes, read from the comment that Inductor writes above it.
 
-PyTorch 2.10 and later write it above each Triton kernel, in this form (one line each):
+PyTorch 2.10 and later write it above each Triton kernel, in this form (a node a line, however long):
 
     # Graph fragment:
     #   %x : Tensor "f32[4, 8][8, 1]cuda:0" = PlaceHolder[target=x]
-    #   %exp : Tensor "f32[4, 8][8, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.exp.default](args = (%x,), kwargs = {})
+    #   %exp : Tensor "f32[4, 8][8, 1]cuda:0"[num_users=1] =
+    #       call_function[target=torch.ops.aten.exp.default](args = (%x,), kwargs = {})
     #   return %exp
 
-A placeholder is a buffer that the kernel reads, also one that it has written itself. What `return` names are the
-buffers that it writes; a buffer without a node of its own is called ``buf7`` or by the name of a node outside.
-Nothing of the text is ever evaluated.
+A placeholder is a buffer that the kernel reads, also one that it has written itself. What `return` names are
+the buffers that it writes; a buffer without a node of its own is called ``buf7`` or by the name of a node
+outside. Nothing of the text is ever evaluated.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ class Injection:
 
     Args:
         setting: what to compile with; eager hands everything back uncompiled.
-        called: told each time that a function the program compiled is called.
-        first_output: told, under a name that is the same in every setting, what each thing's first call returned.
+        called: called whenever a function the program compiled is: with its number and name.
+        first_output: called with what each thing's first call returned, under a name that is the same in
+            every setting.
     """
 
     def __init__(
@@ -34,8 +35,9 @@ class Injection:
     def install(self) -> None:
         import torch
 
+        replaced: Any = torch  # to the checker a module's functions are constants
         self._compile: Callable[..., Any] = torch.compile
-        torch.compile = self.compile  # type: ignore[assignment]
+        replaced.compile = self.compile
         if self._setting.matmul_precision is not None:
             torch.set_float32_matmul_precision(self._setting.matmul_precision)
 
@@ -71,7 +73,7 @@ class Injection:
         return self._compile(model, **{**given, **wanted})
 
     def watch_output(self, name: str, module: Any) -> None:
-        """Have the module's next output told under this name."""
+        """Hand over the module's next output under this name."""
 
         def once(_module: Any, _inputs: Any, output: Any) -> None:
             handle.remove()

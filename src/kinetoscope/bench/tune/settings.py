@@ -1,4 +1,4 @@
-"""The settings that `tune` tries: what is injected into a program, how it is called, the line to write for it."""
+"""The settings that `tune` tries: what is injected into a program, its label, the line to write for it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from kinetoscope.capture.compiler import backends
+from kinetoscope.capture.compiler import backends as compilers
+from kinetoscope.errors import UsageError
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 PRECISIONS = ("highest", "high", "medium")
@@ -42,6 +43,11 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def label(self) -> str:
+        return self.name if self.batch is None else f"{self.name} batch={self.batch}"
+
+    @property
+    def name(self) -> str:
+        """The label without the batch."""
         parts = ["as written" if self.as_written else "eager" if self.mode is None else self.mode]
         if self.backend is not None:
             parts.append(f"backend={self.backend}")
@@ -49,8 +55,6 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             parts.append(f"dynamic={self.dynamic}")
         if self.matmul_precision is not None:
             parts.append(f"matmul={self.matmul_precision}")
-        if self.batch is not None:
-            parts.append(f"batch={self.batch}")
         return " ".join(parts)
 
     def arguments(self) -> dict[str, object]:
@@ -74,7 +78,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.matmul_precision is not None:
             written.append(f'torch.set_float32_matmul_precision("{self.matmul_precision}")')
         if self.mode is not None:
-            backend = backends.known(self.backend or "")
+            backend = compilers.known(self.backend or "")
             if backend is not None and backend.imported:
                 written.append(f"import {backend.module}  # registers the backend")
             words = ", ".join(
@@ -90,7 +94,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def written(given: Mapping[str, object]) -> Setting:
-    """The setting that a program's own keyword arguments of ``torch.compile`` are; as written, where they say more."""
+    """The setting that a program's own arguments of ``torch.compile`` are; as written where they say more."""
     mode, backend, dynamic = given.get("mode"), given.get("backend"), given.get("dynamic")
     plain = (
         isinstance(mode, str | None) and isinstance(backend, str | None) and isinstance(dynamic, bool | None)
@@ -118,7 +122,7 @@ def is_program(setting: Setting, own: Sequence[Setting]) -> bool:
 
 
 def with_program(settings: Sequence[Setting], own: Sequence[Setting]) -> list[Setting]:
-    """The settings, and after each eager one the program as it is written, unless another one is just that."""
+    """The settings, and after each eager one the program as it is written, unless one of them is that."""
     if any(is_program(setting, own) for setting in settings):
         return list(settings)
     return [
@@ -128,6 +132,43 @@ def with_program(settings: Sequence[Setting], own: Sequence[Setting]) -> list[Se
             (setting, msgspec.structs.replace(setting, as_written=True)) if setting.is_eager else (setting,)
         )
     ]
+
+
+def named(
+    modes: Sequence[str],
+    *,
+    backends: Sequence[str],
+    dynamic: Sequence[str],
+    precisions: Sequence[str],
+    batches: Sequence[str],
+) -> list[Setting]:
+    """The settings that the options of `kinetoscope tune` name.
+
+    Raises:
+        UsageError: there is no such mode, precision or value of dynamic, or a backend cannot be used here.
+    """
+    for option, words, known in (
+        ("--modes", modes, ("eager", *MODES)),
+        ("--matmul-precision", precisions, PRECISIONS),
+        ("--dynamic", dynamic, ("true", "false")),
+    ):
+        for word in words:
+            if word not in known:
+                raise UsageError(f"{option}: there is no {word!r}", mend=f"one or more of {','.join(known)}")
+    for name in backends:
+        backend = compilers.known(name)
+        if backend is not None and backend.needs:
+            raise UsageError(
+                f"--backends: {name} cannot be used here",
+                mend=f"{backend.needs} (`kinetoscope doctor` lists every backend)",
+            )
+    return grid(
+        [mode for mode in modes or MODES if mode != "eager"],
+        backends=backends,
+        dynamic=[word == "true" for word in dynamic],
+        precisions=precisions,
+        batches=batches,
+    )
 
 
 def grid(

@@ -2,8 +2,8 @@
 
     python -m kinetoscope.bench.tune.trial REQUEST.json script.py args…
 
-Steps are found as `kinetoscope run` finds them; nothing is recorded but their times. The run ends after enough
-of them.
+Steps are found as `kinetoscope run` finds them; nothing is recorded but their times. The run ends after
+enough of them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     steps_by: str | None = None
     step_name: str | None = None
     module: str | None = None
-    """The class of the top-level module with parameters that is called most: what to compile, if nothing is."""
+    """The class of the top-level module with parameters called most: what to compile, if nothing is."""
     before_first_step_s: float = 0.0
     steps_s: tuple[float, ...] = ()
     """Each step's duration, by the device's own clock where there is one."""
@@ -191,7 +191,8 @@ def run(request: TrialRequest, words: list[str]) -> TrialResult:
             modules[name] += 1
             if name == request.compile_module and key not in seen:
                 seen.add(key)
-                # In place, before this very call goes on. (`module.compile()` does nothing for torch's classes.)
+                # In place, before this very call goes on: `module.compile()` does nothing for torch's
+                # classes.
                 sources.module.forward = injection.compile(sources.module.forward)
         times.tick(signal, key, name)
 

@@ -1,4 +1,4 @@
-"""The backends of torch.compile by name: what each needs, and which are here. No package is imported to find out."""
+"""The backends of torch.compile by name: what each needs, and which are here. No package is imported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Backend:
         does: what it is for.
         package: what pip installs it with; None: it comes with torch.
         module: what must be there; a submodule of it where older or newer releases lack that.
-        imported: importing the module registers the name; otherwise torch, or the package's entry point, does.
+        imported: importing the module registers the name; else torch, or the package's entry point, does.
         hardware: what it runs on.
         gone: why no installation makes it work with a torch that is supported here.
     """
@@ -82,7 +82,8 @@ BACKENDS = (
     Backend(
         "onnxrt",
         "ONNX Runtime",
-        gone="torch registers it no more (since 2.9 at the latest): export with torch.onnx and run onnxruntime itself",
+        gone="torch registers it no more (since 2.9 at the latest): "
+        "export with torch.onnx and run onnxruntime itself",
     ),
 )
 
@@ -94,7 +95,7 @@ def known(name: str) -> Backend | None:
 
 
 def _there(module: str) -> bool:
-    """Whether the module could be imported, by looking at files alone (a find_spec of a submodule imports its package)."""
+    """Whether the module could be imported, by its files alone: find_spec of a submodule imports packages."""
     package, _, inner = module.partition(".")
     spec = importlib.util.find_spec(package)
     if spec is None or not inner:

@@ -1,8 +1,8 @@
 """What torch.compile says of itself while it works, streamed to disk in the format of TORCH_TRACE.
 
-Four streams: the structured log, to which the backend of each graph is added; the messages on fusion and CUDA graphs
-that are not in it; bytecode before and after, where the structured log lacks it; what Triton made of each kernel.
-Beside them, at the end, Dynamo's counters and every generated file.
+Four streams: the structured log, to which the backend of each graph is added; the messages on fusion and
+CUDA graphs that are not in it; bytecode before and after, where the structured log lacks it; what Triton
+made of each kernel. Beside them, at the end, Dynamo's counters and every generated file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import CodeType
 from typing import Any, TextIO
@@ -61,7 +61,7 @@ class StructuredHandler(logging.Handler):
     def handleError(self, record: logging.LogRecord) -> None:
         """Be silent: the program's stderr is its own."""
 
-    def _keep_generated(self, metadata: dict[str, Any], payload: str | None) -> None:
+    def _keep_generated(self, metadata: Mapping[str, Mapping[str, object]], payload: str | None) -> None:
         if "inductor_output_code" not in metadata or payload is None:
             return
         name = Path(str(metadata["inductor_output_code"].get("filename") or "")).name
@@ -152,7 +152,7 @@ class CompileLog:
         self.bytecode.write(json.dumps(record) + "\n")
 
     def close(self) -> dict[str, str]:
-        """End the log and gather what lies outside it; the files, relative to the recording, by what they are."""
+        """End the log, gather what lies outside it; what each file is → its path in the recording."""
         logging.getLogger(torch_private.STRUCTURED_LOGGER).removeHandler(self.handler)
         for logger, tap, level in self.taps:
             logger.removeFilter(tap)

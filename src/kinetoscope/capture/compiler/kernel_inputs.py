@@ -1,8 +1,8 @@
 """What kernels are called with in one step: `kinetoscope run --kernel-inputs`.
 
-Kept are the integer and boolean tensors of kernels that Inductor generated (indices decide the speed of gathers
-and scatters), and everything about hand-written Triton kernels that a later launch needs. The first call of each
-kernel counts.
+Kept are the integer and boolean tensors of kernels that Inductor generated (indices decide the speed of
+gathers and scatters), and everything about hand-written Triton kernels that a later launch needs. The first
+call of each kernel counts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,7 +26,7 @@ MOST_BYTES = 64 << 20
 
 
 class KernelInputs:
-    """Watches kernel launches between `start` and `stop`; a failure is a note, and never reaches the program."""
+    """Watches kernel launches between `start` and `stop`; a failure is a note, never the program's."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         self.home, self.rank, self.pid = folder / "inputs", rank, os.getpid()
@@ -91,7 +91,8 @@ class KernelInputs:
                 )
             if not self.generated and not self.user:
                 self.notes.append(
-                    "kernel inputs: no Triton kernel was launched by Python in the step after the recorded ones"
+                    "kernel inputs: "
+                    "no Triton kernel was launched by Python in the step after the recorded ones"
                 )
 
     def end(self) -> None:
@@ -110,7 +111,7 @@ class KernelInputs:
             self.notes.append(f"kernel inputs were not kept: {type(error).__name__}: {error}")
             self.remove()
 
-    def _generated(self, autotuner: Any, arguments: Sequence[Any], named: dict[str, Any]) -> None:
+    def _generated(self, autotuner: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
         name = str(autotuner.inductor_meta.get("kernel_name") or autotuner.fn.__name__)
         if name in self.generated or not self._usable():
             return
@@ -118,7 +119,7 @@ class KernelInputs:
             saved = self.generated.setdefault(name, [])
             saved += self._save(arguments)
 
-    def _user(self, function: Any, arguments: Sequence[Any], named: dict[str, Any]) -> None:
+    def _user(self, function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
         if named.get("warmup") or os.getpid() != self.pid or self.data is None:
             return
         key = f"{getattr(function, '__module__', '')}.{function.__name__}"

@@ -1,8 +1,8 @@
-"""What Triton made of each generated kernel: registers, spills and shared memory of every configuration tried.
+"""What Triton made of each generated kernel: registers, spills and shared memory of each configuration tried.
 
-They are known only once a kernel is loaded, so they are read off Inductor's autotuners: of each when it has made its
-launchers, and once more at the end, when one is left that was chosen. Nothing here may reach the program: what
-cannot be read is left out.
+They are known only once a kernel is loaded, so they are read off Inductor's autotuners: of each when it has
+made its launchers, and once more at the end, when one is left that was chosen. Nothing here may reach the
+program: what cannot be read is left out.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Launchers:
             self.stream.close()
 
 
-def _described(launcher: Any) -> dict[str, Any]:
+def _described(launcher: Any) -> dict[str, object]:
     return {
         "config": dict(_config(launcher.config)),
         "registers": getattr(launcher, "n_regs", None),

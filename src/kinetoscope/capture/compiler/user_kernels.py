@@ -1,4 +1,4 @@
-"""A hand-written Triton kernel as text and numbers: its source, with all that it names, and one launch of it."""
+"""A hand-written Triton kernel as text and numbers: its source, with all it names, and one launch of it."""
 
 from __future__ import annotations
 

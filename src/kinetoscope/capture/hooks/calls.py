@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kinetoscope.capture import torch_private
 
-# Sees a call: the object, the arguments and the named arguments.
-Seeing = Callable[[Any, tuple[Any, ...], dict[str, Any]], None]
+# Sees a call: the object, the arguments and the named arguments, whatever the program gives.
+Seeing = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], None]
 
 
 class CallWatch:
@@ -51,7 +51,7 @@ class CallWatch:
 
 
 class ReturnWatch(CallWatch):
-    """Calls ``seen(instance)`` when the method has returned: for ``__exit__``, which is looked up at the entry."""
+    """Calls ``seen(instance)`` when the method has returned: for ``__exit__``, looked up at the entry."""
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
@@ -74,7 +74,7 @@ def hook(
     after: Callable[[Any], None] | None = None,
     seeing: Seeing | None = None,
 ) -> Callable[[], None]:
-    """Have every call of ``owner.method`` call ``before`` and ``after`` with the object; the result ends that.
+    """Have calls of ``owner.method`` call ``before`` and ``after`` with the object; returns what ends that.
 
     ``seeing`` is called before, with the object, the arguments and the named arguments.
     Whatever they raise is swallowed: the program's own call is not ours to break.

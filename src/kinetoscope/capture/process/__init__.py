@@ -1,1 +1,1 @@
-"""Starting the program as its own interpreter would, and what is needed inside it."""
+"""The process that is recorded: how it is started, what is put into it, and how its end is noticed."""

@@ -1,4 +1,4 @@
-"""A process that `kinetoscope run` started: whether it is one to record, from when, and how its end is noticed."""
+"""A process that `kinetoscope run` started: whether to record it, from when, and how its end is noticed."""
 
 from __future__ import annotations
 
@@ -147,12 +147,12 @@ class _Ending:
 
 
 def _leave_kineto_alone() -> None:
-    """Have this fork end without running C++ destructors: Kineto's abort or hang where its threads were not forked.
+    """Have this fork end without C++ destructors: Kineto's abort or hang where its threads were not forked.
 
-    What a plain program's fork does at its end it does all the same, but for those destructors: Python is shut down,
-    C's streams are flushed, and the exit status is the one it was given.
+    What a plain program's fork does at its end it does all the same, but for those destructors: Python is
+    shut down, C's streams are flushed, and the exit status is the one it was given.
     """
     libc = ctypes.CDLL(None)
-    if hasattr(libc, "on_exit"):  # glibc's atexit that is told the status; runs the latest registered first
+    if hasattr(libc, "on_exit"):  # glibc's atexit that is given the status; runs the latest registered first
         libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
         libc.__cxa_atexit(ctypes.cast(libc.fflush, ctypes.c_void_p), None, None)

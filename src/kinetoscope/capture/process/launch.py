@@ -1,9 +1,10 @@
 """`kinetoscope run`: start the program as its own interpreter would, wait for it, merge what it left.
 
-The program runs in a child process of the same interpreter, started with the very command line that plain Python
-would have been given: `sys.argv`, `__main__`, `sys.path`, `-m`, multiprocessing and tracebacks are as without us
-because they are made by the same interpreter from the same words. What records it is a `sitecustomize` that
-PYTHONPATH leads to, and that hides itself from the program and from the program's own children.
+The program runs in a child process of the same interpreter, started with the very command line that plain
+Python would have been given: `sys.argv`, `__main__`, `sys.path`, `-m`, multiprocessing and tracebacks are
+as without us because they are made by the same interpreter from the same words. What records it is a
+`sitecustomize` that PYTHONPATH leads to, and that hides itself from the program and from the program's own
+children.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest
 from kinetoscope.recording.meeting import await_ranks, meet
 
-# What the founding document sets by hand, and what makes a generated kernel's origin known.
+# What makes a generated kernel's name and origin known.
 KERNEL_NAMES = {"TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1"}
 PROVENANCE = {"INDUCTOR_PROVENANCE": "1"}
 # Kineto reports its stages on stderr; the program's stderr is its own.
@@ -41,7 +42,7 @@ FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 
 @dataclass(frozen=True)
 class Program:
-    """What to run: the whole command line, a name for the recording, and whether it starts other processes."""
+    """What to run: the command line, a name for the recording, and whether it starts other processes."""
 
     command: tuple[str, ...]
     name: str
@@ -49,7 +50,7 @@ class Program:
 
 
 def program(words: Sequence[str], module: str | None) -> Program:
-    """The command line of ``script.py args…``, of ``-m module args…``, or of another program that starts Python.
+    """The command line of ``script.py args…``, ``-m module args…``, or another program that starts Python.
 
     Raises:
         UsageError: there is nothing to run.
@@ -79,12 +80,12 @@ def program(words: Sequence[str], module: str | None) -> Program:
 
 
 def _script(words: Sequence[str]) -> str:
-    """The name of the script that a launcher is told to start; empty where there is none."""
+    """The name of the script that a launcher is to start; empty where there is none."""
     return next((Path(word).stem for word in words if word.endswith(".py")), "")
 
 
 def environment(instructions: Instructions, variables: Mapping[str, str]) -> dict[str, str]:
-    """The child's environment: the user's, our instructions, and compiler settings that the user has not made."""
+    """The child's: the user's, our instructions, and settings of the compiler that the user has not made."""
     home = Path(kinetoscope.__file__).parent
     chosen = dict(QUIET)
     if instructions.options.compile_log:
@@ -116,7 +117,7 @@ def run(what: Program, options: Options, out: Path | None, announce: Callable[[P
     """Run the program to its end and return its recording.
 
     Args:
-        announce: told the recording's folder before the program starts.
+        announce: called with the recording's folder before the program starts.
 
     Raises:
         UsageError: the recording's folder cannot be made.

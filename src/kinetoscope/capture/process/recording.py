@@ -1,4 +1,4 @@
-"""One process being recorded: its recorder, its sources, its compile log, put together and taken apart again."""
+"""One process being recorded: its recorder, sources and compile log, put together and taken apart again."""
 
 from __future__ import annotations
 

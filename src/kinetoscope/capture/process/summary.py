@@ -65,7 +65,7 @@ def _steps(record: RankRecord) -> str:
 
 
 def _times(steps: StepTimings) -> str | None:
-    """What a step takes; the mean, which batches that come in bursts and a host that runs ahead leave true."""
+    """What a step takes: the mean, true of batches that come in bursts and of a host that runs ahead."""
     timed = [step_s for run in (steps.before, steps.after) if run is not None for step_s in run.step_s]
     plain = timed or steps.unprofiled_s
     if not plain:

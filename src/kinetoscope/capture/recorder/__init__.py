@@ -1,1 +1,1 @@
-"""The state machine that times and records, and the profilers behind it."""
+"""What is recorded when: the phases of a recording, and the profilers behind them."""

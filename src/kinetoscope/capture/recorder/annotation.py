@@ -1,4 +1,4 @@
-"""Writing step annotations into a trace that Kineto exported without any: an edit in one go, whatever its size."""
+"""Writing step annotations into a trace that Kineto exported without any, in one go, whatever its size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 
 
 class MarkedStep(NamedTuple):
-    """A step, its beginning and end on the wall clock in nanoseconds, and the thread that it was marked in."""
+    """A step: its beginning and end on the wall clock in nanoseconds, and the thread that marked it."""
 
     number: int
     began_ns: int
@@ -25,7 +25,7 @@ class MarkedStep(NamedTuple):
     tid: int
 
     def event(self, base_ns: int) -> dict[str, Any]:
-        """The annotation as torch.profiler would have exported it; times in microseconds after ``base_ns``."""
+        """The annotation as torch.profiler would have exported it, in microseconds after ``base_ns``."""
         return {
             "ph": "X",
             "cat": "user_annotation",

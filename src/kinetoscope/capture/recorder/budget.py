@@ -37,7 +37,8 @@ class Budget:
                 )
             elif not self.options.whole and time.monotonic() - began > LIMIT_S:
                 self.spent(
-                    f"no steps were found in the first {LIMIT_S:.0f} s: recording stopped there (--whole goes on)"
+                    f"no steps were found in the first {LIMIT_S:.0f} s: "
+                    "recording stopped there (--whole goes on)"
                 )
 
 

@@ -3,9 +3,9 @@
     Watch ▶ Settle ▶ Time ▶ Prepare ▶ Record ▶ (Inputs ▶) (Prepare ▶ Record ▶) Recover ▶ Time ▶ Done
                               the full pass                    a light pass
 
-A phase is entered once. What happens next is asked of it: at a boundary of steps, where a named range is left, and
-where it is cut short, by a profiler of the program's own or by the program's end. Its answer is the phase that
-follows, or itself; which phase follows which is written nowhere else.
+A phase is entered once. What happens next is asked of it: at a boundary of steps, where a named range is
+left, and where it is cut short, by a profiler of the program's own or by the program's end. Its answer is
+the phase that follows, or itself; which phase follows which is written nowhere else.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from kinetoscope.capture.steps.timing import Timing, timed_steps
 
 # Steps let pass after a pause where all ranks must let the same number pass.
 RECOVERED_TOGETHER = 2
+UNDRAINED = "the loader's queue had not drained"
 
 
 class Phase:
     """One phase; what it does not say otherwise is as here.
 
     Attributes:
-        follows_leader: no other source may take over from the leader any more.
+        leader_stays: no other source may take over from the leader any more.
         last: no other phase follows.
     """
 
-    follows_leader = False
+    leader_stays = False
     last = False
 
     def __init__(self, context: Context) -> None:
@@ -63,15 +64,15 @@ class Phase:
         return self
 
     def cut_short(self, why: str) -> Phase:
-        """No more can be recorded for now: save what there is. The phase to go on with, if the program goes on."""
+        """No more can be recorded now: save what there is. Returns the phase for when the program goes on."""
         return Done(self.context) if self.context.measured.written else Settle(self.context)
 
 
 class Watch(Phase):
     """No source of steps has proved itself, or one has, and its first steps are still being recorded.
 
-    A *provisional* recording runs, so that a program without steps, or one that ends early, is recorded all the same.
-    It ends after the first two whole steps, or when it has used its budget.
+    A *provisional* recording runs, so that a program without steps, or one that ends early, is recorded all
+    the same. It ends after the first two whole steps, or when it has used its budget.
     """
 
     def candidate(self, boundary: Boundary) -> None:
@@ -91,8 +92,8 @@ class Watch(Phase):
 
 
 class Settle(Phase):
-    """Steps are known; wait until nothing compiles, their time has settled, and no batch is left that was loaded
-    while we had paused the program."""
+    """Steps are known; wait until nothing compiles, their time has settled, and no batch is left that was
+    loaded while we had paused the program."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -131,7 +132,7 @@ class Settle(Phase):
 
 
 class Time(Phase):
-    """Time steps while nothing records: by the device's clock, or, where it has none, waiting for it at both ends."""
+    """Time steps while nothing records; a device that has no clock is waited for at both ends."""
 
     def __init__(self, context: Context, timing: Timing) -> None:
         super().__init__(context)
@@ -198,11 +199,11 @@ class Before(Time):
 class Recover(Phase):
     """We have paused the program: let steps pass until they are again as they were.
 
-    Their time settles, and where they waited for their loader before, they do so again: a pause fills its queue, and
-    steps that live off it are not the program's.
+    Their time settles, and where they waited for their loader before, they do so again: a pause fills its
+    queue, and steps that live off it are not the program's.
     """
 
-    follows_leader = True
+    leader_stays = True
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -220,8 +221,7 @@ class Recover(Phase):
         """The phase after the last of these steps."""
         if self.drained:
             return After(self.context)
-        note = "the loader's queue had not drained: the program was not timed again after the recording"
-        self.context.measured.note(note)
+        self.context.measured.note(f"{UNDRAINED}: the program was not timed again after the recording")
         return Done(self.context)
 
     def _recovered(self) -> bool:
@@ -235,7 +235,7 @@ class Recover(Phase):
 
 
 class Prepare(Recover):
-    """The profiler's buffers are made ready, which takes a while: recover from that before anything is recorded."""
+    """The profiler's buffers are made ready, which takes a while: recover before anything is recorded."""
 
     def __init__(self, context: Context, kind: SessionKind) -> None:
         super().__init__(context)
@@ -248,8 +248,7 @@ class Prepare(Recover):
 
     def following(self) -> Phase:
         if not self.drained:
-            note = "the loader's queue had not drained: recorded waiting is not the program's"
-            self.context.measured.note(note)
+            self.context.measured.note(f"{UNDRAINED}: recorded waiting is not the program's")
         return Record(self.context, self.session, self.kind)
 
     def cut_short(self, why: str) -> Phase:
@@ -261,7 +260,7 @@ class Prepare(Recover):
 class Record(Phase):
     """Record a few steps, after one that is not marked, since the profiler has only just been started."""
 
-    follows_leader = True
+    leader_stays = True
 
     def __init__(self, context: Context, session: ProfilerSession, kind: SessionKind) -> None:
         super().__init__(context)
@@ -280,12 +279,11 @@ class Record(Phase):
         return recorded_steps(context.measured.before.laps, context.ledgers.prefetch)
 
     def enter(self) -> None:
-        context = self.context
         if self.full:
-            context.moment("before recording")
-        context.device.synchronize()
+            self.context.moment("before recording")
+        self.context.device.synchronize()
         self.session.start()
-        if context.options.range is not None:  # nothing outside of it is to be recorded
+        if self.context.options.range is not None:  # nothing outside of it is to be recorded
             self._step_begins()
 
     def boundary(self, boundary: Boundary) -> Phase:
@@ -355,7 +353,7 @@ def after_full_pass(context: Context) -> Phase:
 class Inputs(Phase):
     """One step more, in which what kernels are called with is kept."""
 
-    follows_leader = True
+    leader_stays = True
 
     def __init__(self, context: Context, inputs: KernelInputs) -> None:
         super().__init__(context)
@@ -378,7 +376,7 @@ class Inputs(Phase):
 class After(Time):
     """Time the program again, after it was recorded."""
 
-    follows_leader = True
+    leader_stays = True
 
     def __init__(self, context: Context) -> None:
         super().__init__(context, context.measured.after)
@@ -390,7 +388,6 @@ class After(Time):
 class Done(Phase):
     """Nothing of ours is left in the program."""
 
-    follows_leader = True
     last = True
 
     def enter(self) -> None:

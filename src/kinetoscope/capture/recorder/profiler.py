@@ -16,7 +16,8 @@ from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.annotation import MarkedStep, annotate
 from kinetoscope.capture.steps.stopwatch import Mark
 
-# full: the host's ops and what the device does; light: the device alone, and the runtime calls that it is given work by.
+# full: the host's ops and what the device does.
+# light: what the device does, and the runtime calls that give it its work.
 SessionKind = Literal["full", "light"]
 
 _OURS: WeakSet[Any] = WeakSet()
@@ -67,7 +68,7 @@ class TorchProfilerSession:
     """A ``torch.profiler.profile``, with the program's own step numbers on its step annotations.
 
     Args:
-        any_thread: record every thread, so that any thread may end the recording; costs a little more an event.
+        any_thread: record every thread, so that any may end the recording; costs a little more an event.
         cuda: the program uses a CUDA or ROCm device.
     """
 
@@ -120,8 +121,8 @@ class TorchProfilerSession:
 class LightSession:
     """Kineto on the device alone: a fraction of what the full session costs the host.
 
-    It knows no annotations, for those are the host's. Steps are marked by the wall clock, which Kineto's own times are
-    of, and written into the exported file.
+    It knows no annotations, for those are the host's. Steps are marked by the wall clock, which Kineto's own
+    times are of, and written into the exported file.
     """
 
     def __init__(self) -> None:
@@ -194,7 +195,7 @@ class TorchDevice:
         return torch.cuda.is_initialized()
 
     def mark(self) -> Mark | None:
-        """An event on the current stream; None while a graph is captured on it, whose part it would become."""
+        """An event on the current stream; None while a graph is captured, whose part it would be."""
         import torch
 
         if not torch.cuda.is_initialized() or torch.cuda.is_current_stream_capturing():

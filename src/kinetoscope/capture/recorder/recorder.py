@@ -1,4 +1,4 @@
-"""Records one process: hands what the detector makes of ticks to the phase that is on, one after the other."""
+"""Records one process: hands what the detector makes of ticks to one phase after the other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kinetoscope.recording.manifest import StepTimings
 
 
 class Recorder:
-    """Records one process. A profiler of the program's own ends whatever of ours runs; we wait until it is through.
+    """Records one process. A profiler of the program's own ends whatever of ours runs, and is waited for.
 
     Args:
         options: what to record.
@@ -134,7 +134,7 @@ class Recorder:
     def _go(self, phase: Phase) -> None:
         if phase is not self.phase:
             self.phase = phase
-            self.detector.fixed = phase.follows_leader
+            self.detector.fixed = phase.leader_stays
             phase.enter()
 
     def foreign_began(self) -> None:

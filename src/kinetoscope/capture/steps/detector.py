@@ -1,7 +1,7 @@
 """Which of a program's sources of ticks its steps are taken from, and at which ticks they begin or end.
 
-Pure: ticks in, boundaries out. Whoever needs steps (`run` to record them, `tune` to time them) feeds one detector
-with what :mod:`sources` sees, and decides for itself what a boundary is good for.
+Pure: ticks in, boundaries out. Whoever needs steps (`run` to record them, `tune` to time them) feeds a
+detector with what :mod:`sources` sees, and decides for itself what a boundary is good for.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class Boundary(NamedTuple):
 
 
 class StepDetector:
-    """The source that steps are taken from: the first to tick as often as its kind needs, until a surer one does.
+    """The source that steps are taken from: the first to tick as often as needed, until a surer one does.
 
-    Only the thread in which the leader took the lead has steps. A source less sure than the leader is not heard.
+    Only the thread in which it took the lead has steps. A source less sure than the leader is not heard.
 
     Args:
         may_lead: False where all sources stay candidates.
@@ -76,7 +76,7 @@ class StepDetector:
     Attributes:
         leader: the source that steps are taken from; None before one is found.
         index: the number of the step that the leader's latest tick begins, counted from its first tick.
-        fixed: no other source may take over from the leader now.
+        fixed: no other source may take over from the leader now; set by who follows it.
     """
 
     def __init__(self, *, may_lead: bool = True) -> None:
@@ -107,7 +107,7 @@ class StepDetector:
         self._passing = steps
 
     def passes(self, signal: Signal, key: Hashable) -> bool:
-        """The short way through boundaries that are passed over: True for one of them, which is done with then."""
+        """Whether this is a boundary that is passed over: the short way, instead of `tick`."""
         if self._passing <= 0 or (signal, key) != self.leader:
             return False
         self._passing -= 1
@@ -119,12 +119,12 @@ class StepDetector:
         return self.index + 1 if source == self.leader else self._counts.get(source, 0)
 
     def best(self, ticks: int) -> Source | None:
-        """The leader; before there is one, the surest source that ticked so often, the busiest of its kind."""
+        """The leader; until there is one, the surest source that ticked so often, the busiest of its kind."""
         ready = [source for source, count in self._counts.items() if count >= ticks]
         return self.leader or max(ready, key=lambda s: (SURENESS[s[0]], self._counts[s]), default=None)
 
     def leads_at_beginnings(self) -> bool:
-        """Whether a step that is running began at the leader's latest tick, and so ends only with the next."""
+        """Whether a running step began at the leader's latest tick, and ends only with the next."""
         return self.leader is not None and SIGNALS[self.leader[0]].begins
 
     def _may_yield(self, kind: Kind) -> bool:

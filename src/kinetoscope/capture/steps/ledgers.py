@@ -1,8 +1,10 @@
-"""What the host waited for, measured in steps that nothing records: its data, the device, the garbage collector.
+"""What the host waited for, measured in steps that nothing records: its data, the device, the garbage
+collector.
 
-A :class:`TimedMethod` is a descriptor in a method's place. Looking the method up starts its time; what is looked up is a
-partial object, C code that calls the method and nothing else, and the interpreter drops it once the call is over: that
-ends it. No frame of ours is ever on the program's stack, and a call costs half a microsecond more.
+A :class:`TimedMethod` is a descriptor in a method's place. Looking the method up starts its time; what is
+looked up is a partial object, C code that calls the method and nothing else, and the interpreter drops it
+once the call is over: that ends it. No frame of ours is ever on the program's stack, and a call costs half a
+microsecond more.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from kinetoscope.capture.hooks.imports import ImportWatch
 
 
 class Waited(NamedTuple):
-    """Nanoseconds of the host since the ledgers were opened: for the data loader, in calls that wait for the device,
-    in garbage collection."""
+    """Nanoseconds of the host since the ledgers were opened: for the data loader, in calls that wait for the
+    device, in garbage collection."""
 
     data_ns: int
     sync_ns: int
@@ -30,7 +32,7 @@ class Waited(NamedTuple):
 
 
 class Prefetch(NamedTuple):
-    """How far a data loader works ahead: its worker processes, and the batches that they hold ready at most."""
+    """How far a data loader works ahead: its worker processes, and the batches they hold ready at most."""
 
     workers: int = 0
     batches: int = 0
@@ -145,7 +147,8 @@ class TimedFunction:
 
 
 class Ledgers:
-    """The three ledgers of a process: installed while steps are timed, gone while Dynamo compiles and afterwards."""
+    """The three ledgers of a process: installed while steps are timed, gone while Dynamo compiles and
+    afterwards."""
 
     def __init__(self, imports: ImportWatch | None = None) -> None:
         self.data, self.sync = Ledger(), Ledger()

@@ -1,9 +1,9 @@
 """Where steps begin, found without touching the program's objects.
 
-A source ticks at every boundary it sees. None leaves a frame of ours on the user's stack, so tracebacks are the
-program's own: a hook returns before the user's code runs on, and a :class:`CallWatch` is a descriptor, which has
-done its work once the method it stands for has been looked up. While Dynamo compiles they are gone, so that it
-sees, inlines and guards on nothing of ours.
+A source ticks at every boundary it sees. None leaves a frame of ours on the user's stack, so tracebacks are
+the program's own: a hook returns before the user's code runs on, and a :class:`CallWatch` is a descriptor,
+which has done its work once the method it stands for has been looked up. While Dynamo compiles they are
+gone, so that it sees, inlines and guards on nothing of ours.
 
     optimizer   the end of an optimizer's step()
     module      the call of a module that no other module's call surrounds
@@ -54,7 +54,8 @@ class Sources:
         self.module: Any = None
         self.step_ended: Any = None
         self.optimizer_hook: Any = None
-        self.compiled_call: tuple[dict[str, Any], Any, Any] | None = None
+        # Dynamo's module, our stand-in for a function of its own, and that function.
+        self.compiled_call: tuple[Any, Any, Any] | None = None
 
     def install(self, range_name: str | None = None, *, compiled: bool = True) -> None:
         """Watch every source, or all but compiled functions; with a ``range_name``, that range alone."""
@@ -154,15 +155,15 @@ class Sources:
             return original(callback)
 
         torch_private.hide_from_dynamo(callback_from_stance)
-        self.compiled_call = (vars(module), callback_from_stance, original)
+        self.compiled_call = (module, callback_from_stance, original)
         self.removers["compiled"] = lambda: self._hook_compiled(False)
         self._hook_compiled(not self.compiling)
 
     def _hook_compiled(self, on: bool) -> None:
         if self.compiled_call is not None:
-            names, ours, original = self.compiled_call
-            if names["_callback_from_stance"] in (ours, original):
-                names["_callback_from_stance"] = ours if on else original
+            module, ours, original = self.compiled_call
+            if module._callback_from_stance in (ours, original):
+                module._callback_from_stance = ours if on else original
 
     def _module_called(self, module: Any) -> None:
         if _surrounded(inspect.currentframe(), self.calling):
@@ -194,7 +195,7 @@ def _surrounded(frame: FrameType | None, codes: frozenset[Any]) -> bool:
 
 
 def _trains(module: Any) -> bool:
-    """True when an optimizer's step may follow this call: gradients are recorded for parameters that want them."""
+    """True when an optimizer's step may follow this call: gradients of its parameters are recorded."""
     import torch
 
     if not (torch.is_grad_enabled() and module.training):

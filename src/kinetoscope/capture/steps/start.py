@@ -32,8 +32,8 @@ def at_once(index: int, settled: bool, timed: int) -> int | None:
 class StartAgreement:
     """All ranks start at the step that rank 0 names, a few steps ahead, in a file of the recording.
 
-    Ranks of a data-parallel program reach a step together, give or take the launches the host runs ahead. A
-    rank that does not see the file (another machine, another file system) goes by its own clock after a while.
+    Ranks of a data-parallel program reach a step together, give or take the launches the host runs ahead. One
+    that does not see the file (another machine, another file system) goes by its own clock after a while.
     """
 
     AHEAD = 4

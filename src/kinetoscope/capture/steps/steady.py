@@ -22,8 +22,8 @@ NEAR = 0.10
 def settled(seconds: Sequence[float]) -> bool:
     """True when the latest of consecutive step times show no trend any more.
 
-    Two in a row that agree within 5 %, three within 15 %, or, for steps that jitter, six whose later half has the
-    median of its earlier half within 20 %.
+    Two in a row that agree within 5 %, three within 15 %, or, for steps that jitter, six whose later half has
+    the median of its earlier half within 20 %.
     """
     return (
         (len(seconds) >= 2 and _spread(seconds[-2:]) <= 0.05)
@@ -38,8 +38,8 @@ def _spread(seconds: Sequence[float]) -> float:
 
 
 def calm(laps: Sequence[Lap], prefetch: Prefetch) -> bool:
-    """Whether the time of these steps has settled; where they wait for their loader, of whole rounds of its workers,
-    since its batches come in bursts."""
+    """Whether the time of these steps has settled; where they wait for their loader, the time of whole rounds
+    of its workers, since its batches come in bursts."""
     workers = 1 if waiting(laps) is None else max(1, prefetch.workers)
     rounds = [laps[end - workers : end] for end in range(len(laps), workers - 1, -workers)]
     return settled([sum(lap.seconds for lap in one) for one in reversed(rounds)])
@@ -51,14 +51,17 @@ def patience_spent(laps: Sequence[Lap]) -> bool:
 
 
 def waiting(laps: Sequence[Lap]) -> float | None:
-    """Seconds a step waits for its loader: the mean, since workers deliver in bursts; None where it does not wait."""
+    """Seconds a step waits for its loader: the mean, since batches come in bursts; None: it does not."""
     data_s, step_s = sum(lap.data_s for lap in laps), sum(lap.seconds for lap in laps)
     return data_s / len(laps) if laps and data_s >= WAITS * step_s else None
 
 
 def recovered(laps: Sequence[Lap], waited_s: float | None, prefetch: Prefetch) -> bool:
-    """Whether the steps since a pause are again as they were: their time has settled, and they wait for their loader as
-    long as before (``waited_s`` a step; None: they did not). A pause fills the loader's queue, and nothing else."""
+    """Whether the steps since a pause are again as they were: their time has settled, and they wait for their
+    loader as long as before (``waited_s`` a step; None: they did not).
+
+    Waiting longer is no sign of the pause, which can only have filled the loader's queue.
+    """
     if not (calm(laps, prefetch) or len(laps) >= PATIENCE):
         return False
     latest = laps[-whole_rounds(4, prefetch) :]
@@ -75,8 +78,8 @@ def whole_rounds(steps: int, prefetch: Prefetch) -> int:
 
 
 def recorded_steps(before: Sequence[Lap], prefetch: Prefetch) -> int:
-    """How many steps to record, by those timed before: 3, or as many as make 10 ms, at most 10; of a loop that waits
-    for its loader, whole rounds of the workers."""
+    """How many steps to record, by those timed before: 3, or as many as make 10 ms, at most 10; of a loop
+    that waits for its loader, whole rounds of the workers."""
     step_s = median(lap.seconds for lap in before) if before else math.inf
     steps = max(3, min(10, round(10e-3 / step_s))) if step_s > 0 else 10
     return steps if waiting(before) is None else whole_rounds(steps, prefetch)

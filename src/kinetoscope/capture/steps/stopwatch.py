@@ -69,7 +69,7 @@ class Stopwatch:
         """The time to the next boundary starts here: what went before was not a step of the program alone.
 
         Args:
-            marking: mark boundaries in the device's order of work from here on, which costs some microseconds each.
+            marking: mark boundaries in the device's order of work, too, which costs microseconds each.
         """
         self._marking = marking
         self._begin(self._now())

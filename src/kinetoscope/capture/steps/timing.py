@@ -38,7 +38,7 @@ class Timing:
     def enough(self, prefetch: Prefetch, more: int = 0, more_s: float = 0.0) -> bool:
         """Whether enough is timed with so many steps and seconds ``more``.
 
-        Of a loop that waits for its loader, whole rounds of the workers: between two rounds a mean has no bias.
+        Of a loop that waits for its loader, whole rounds of the workers: a mean over these has no bias.
         """
         steps, seconds = len(self.laps) + more, sum(lap.seconds for lap in self.laps) + more_s
         if waiting(self.laps) is not None and steps != whole_rounds(steps, prefetch):

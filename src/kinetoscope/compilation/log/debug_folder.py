@@ -2,12 +2,12 @@
 
     torch_compile_debug/run_2026_…_pid_8611/
       torchdynamo/debug.log
-      torchinductor/model__0_forward_1.0/  output_code.py  fx_graph_readable.py  fx_graph_transformed.py  ir_*.txt …
+      torchinductor/model__0_forward_1.0/  output_code.py  fx_graph_readable.py  ir_pre_fusion.txt …
     torch_compile_debug/tlparse/dedicated_log_torch_trace_….log
 
-The last is a structured log, which newer versions (2.13, not 2.9) leave beside the runs; it is read where it is there.
-Without it there are no metrics, guards or times. Each module then becomes the records that the structured log would
-hold, so that everything behind reads one form. Fusion is told by Inductor's nodes before and after.
+The last is a structured log, which newer versions (2.13, not 2.9) leave beside the runs; it is read where it
+is there. Without it there are no metrics, guards or times. Each module then becomes the records that the
+structured log would hold, so that everything behind reads one form.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from kinetoscope.compilation.fusion import SchedulerLog
 from kinetoscope.compilation.log.read import Log, Record
-from kinetoscope.compilation.model import Fusion, FusionRound
 
 MODEL = re.compile(
     r"^(?P<name>.*?)_+(?P<graph>\d+)_(?P<way>forward|backward|inference)_(?P<counter>\d+)(?:\.\d+)?$"
@@ -34,13 +32,11 @@ FILES = (
     ("inductor_provenance_tracking_node_mappings.json", "artifact"),
 )
 RUN = re.compile(r"^run_.*-pid_(?P<pid>\d+)$")
-# One of Inductor's nodes, before or after fusion: op3, or op3_op4 that it was fused into.
-NODE = re.compile(r"^(?P<name>op\w+): (?P<kind>\w+)\(", re.M)
 
 
 def is_debug_folder(folder: Path) -> bool:
     """True for a TORCH_COMPILE_DEBUG folder, one run in it, or its ``torchinductor``."""
-    return next(_models(folder), None) is not None or bool(dedicated_logs(folder))
+    return next(models(folder), None) is not None or bool(dedicated_logs(folder))
 
 
 def dedicated_logs(folder: Path) -> list[Path]:
@@ -57,32 +53,11 @@ def dedicated_logs(folder: Path) -> list[Path]:
     return [path for path in sorted(logs) if header.search(path.read_bytes()[: 1 << 16])]
 
 
-def debug_fusion(folder: Path) -> SchedulerLog:
-    """What was fused in each graph, in the order in which they were compiled."""
-    fusions = map(_fusion, _models(folder))
-    return SchedulerLog(tuple(("", fusion) for fusion in fusions if fusion), ())
-
-
-def _fusion(model: Path) -> Fusion | None:
-    before, after = (model / f"ir_{when}_fusion.txt" for when in ("pre", "post"))
-    if not before.is_file() or not after.is_file():
-        return None
-    nodes = NODE.findall(after.read_text(errors="replace"))
-    fused = [re.findall(r"op\d+", name) for name, kind in nodes if "Fused" in kind]
-    inside = {name for names in fused for name in names}
-    left = sum(name not in inside for name, _ in nodes)
-    start = len(NODE.findall(before.read_text(errors="replace")))
-    return Fusion(
-        rounds=(FusionRound(before=start, after=left),),
-        fused=tuple(f"{first} with {', '.join(others)}" for first, *others in fused),
-    )
-
-
 def debug_log(folder: Path) -> Log:
     """The modules of the folder as records, one frame a graph."""
     records: list[Record] = []
     data = bytearray()
-    for model in _models(folder):
+    for model in models(folder):
         match = MODEL.match(model.name)
         if match is None:
             continue
@@ -93,34 +68,34 @@ def debug_log(folder: Path) -> Log:
             start = len(data)
             data += b"\t" + path.read_bytes().replace(b"\n", b"\n\t")
             kind_ = kind.format(way=match["way"])
-            told = {"filename": str(path)} if kind_ == "inductor_output_code" else {}
+            value = {"filename": str(path)} if kind_ == "inductor_output_code" else {}
             artifact = path.stem if kind_ == "artifact" else ""
-            records.append(_record(kind_, artifact, told, f"{match['graph']}/0", start, len(data)))
+            records.append(_record(kind_, artifact, value, f"{match['graph']}/0", start, len(data)))
             data += b"\n"
         if not any(
             r.kind == "compilation_metrics" and r.compile_id == f"{match['graph']}/0" for r in records
         ):
-            # There is code, so the compilation came to its end.
+            # There is code, so the compilation ended.
             records.append(
                 _record("compilation_metrics", "", {}, f"{match['graph']}/0", len(data), len(data))
             )
     return Log(str(folder), bytes(data), tuple(records))
 
 
-def _record(kind: str, artifact: str, told: dict[str, str], compile_id: str, start: int, end: int) -> Record:
+def _record(kind: str, artifact: str, value: dict[str, str], compile_id: str, start: int, end: int) -> Record:
     return Record(
         kind=kind,
         artifact=artifact,
         compile_id=compile_id,
         attempt=0,
         rank=None,
-        header=msgspec.json.encode({kind: told}),
+        header=msgspec.json.encode({kind: value}),
         start=start,
         end=end,
     )
 
 
-def _models(folder: Path) -> Iterator[Path]:
+def models(folder: Path) -> Iterator[Path]:
     """The folders of generated modules, in the order in which they were compiled."""
     for pattern in (
         "*",

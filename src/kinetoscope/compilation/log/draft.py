@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import msgspec
 
 from kinetoscope.compilation.log import records
-from kinetoscope.compilation.log.read import Log, Record
-from kinetoscope.compilation.log.records import CacheEvent, KernelInfo, Metrics, Stack, Symbol
-from kinetoscope.compilation.phases import Event, event_decoder
-
-Decoded = TypeVar("Decoded")
+from kinetoscope.compilation.log.read import Decoded, Log, Record
+from kinetoscope.compilation.log.records import Event, KernelInfo, Metrics, Stack, Symbol
 
 # Artifacts and records that are kept as texts of their frame, and the name they are asked for by.
 TEXTS = {
@@ -80,7 +76,7 @@ class FrameDraft:
     texts: dict[str, Record] = field(default_factory=dict[str, Record])
     # texts that were found outside of the log
     apart: dict[str, str] = field(default_factory=dict[str, str])
-    # what came since the last generated module and belongs to the next
+    # since the last generated module, of the next
     post_grad: Record | None = None
     runnable: Record | None = None
 
@@ -105,8 +101,8 @@ class LogDraft:
 
 def gather(log: Log, rank: int | None) -> LogDraft:
     """Sort the log's records by frame. ``rank`` is used where the records do not say theirs."""
-    said = next((r.rank for r in log.records if r.rank is not None), None)
-    draft = LogDraft(log, said if said is not None else rank or 0)
+    own = next((r.rank for r in log.records if r.rank is not None), None)
+    draft = LogDraft(log, own if own is not None else rank or 0)
     current: dict[str, FrameDraft] = {}
     for record in log.records:
         if record.kind == "str":
@@ -148,7 +144,7 @@ def _frame(record: Record, draft: LogDraft, current: dict[str, FrameDraft]) -> F
     frame = current.get(compile_id)
     starts = record.kind == "dynamo_start" or record.artifact == "recompile_reasons"
     if record.kind == "chromium_event":
-        event = draft.log.json(record, event_decoder)
+        event = draft.log.json(record, records.event)
         if event is None:
             return None
         starts = event.name == "dynamo" and event.ph == "B"
@@ -212,7 +208,7 @@ def _take_cache(record: Record, name: str, frame: FrameDraft) -> None:
         return
     frame.fx_cache[state] += 1
     if frame.graphs:
-        event: CacheEvent | None = frame.log.json(record, records.cache_event)
+        event = frame.log.json(record, records.cache_event)
         graph = frame.graphs[-1]
         graph.key, graph.cache, graph.cache_record = event.key if event else None, state, record
 
@@ -283,7 +279,7 @@ TAKERS: dict[str, Callable[[Record, FrameDraft], None]] = {
     "symbolic_shape_specialization": _take_specialization,
     "recompile_reasons": lambda record, frame: frame.reasons.append(record),
     "dynamo_graph_break_reason": lambda record, frame: frame.breaks.append(record),
-    # Known, and nothing of theirs is shown.
+    # Known, and shown nowhere.
     "describe_storage": lambda record, frame: None,
     "describe_tensor": lambda record, frame: None,
     "describe_source": lambda record, frame: None,

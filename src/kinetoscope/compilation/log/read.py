@@ -1,10 +1,11 @@
 """Read torch's structured compile log (what ``TORCH_TRACE`` writes).
 
-A record is one header line, ``V1121 01:48:43.1 PID file:line] {json}``, and an optional payload: the lines that
-follow it, each behind a tab; ``has_payload`` is the payload's md5. Checked on PyTorch 2.5 to 2.15.
+A record is one header line, ``V1121 01:48:43.1 PID file:line] {json}``, and an optional payload: the lines
+that follow it, each behind a tab; ``has_payload`` is the payload's md5. Checked on PyTorch 2.5 to 2.15.
 
-Reading finds the records and checks every payload's md5 without copying the log into Python objects: a payload is
-an offset and a length until somebody asks for it. Whatever cannot be read as it stands is counted, never fatal.
+Reading finds the records and checks every payload's md5 without copying the log into Python objects: a
+payload is an offset and a length until somebody asks for it. Whatever cannot be read as it stands is counted,
+never fatal.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
 from kinetoscope.errors import InputError, TooLargeError
+
+Decoded = TypeVar("Decoded")
 
 # A gzip file may unpack to anything; no compile log that anybody recorded comes near this.
 MAX_UNPACKED_BYTES = 8 << 30
@@ -59,8 +62,8 @@ _context = msgspec.json.Decoder(Context)
 class Record(msgspec.Struct, frozen=True):
     """One record; ``start`` and ``end`` frame its payload in the log, still behind tabs.
 
-    ``kind`` is the header's first key; artifacts carry their name in ``artifact``.
-    ``compile_id`` is how torch writes it: ``0/1``, ``!2/0/1`` under compiled autograd; None outside a compilation.
+    ``kind`` is the header's first key; artifacts carry their name in ``artifact``. ``compile_id`` is how
+    torch writes it: ``0/1``, ``!2/0/1`` under compiled autograd; None outside a compilation.
     """
 
     kind: str
@@ -89,7 +92,7 @@ class Log:
     def text(self, record: Record) -> str:
         return self.payload(record).decode("utf-8", "replace")
 
-    def json(self, record: Record, decoder: msgspec.json.Decoder[Any]) -> Any:
+    def json(self, record: Record, decoder: msgspec.json.Decoder[Decoded]) -> Decoded | None:
         """The payload decoded, or None where it is not the JSON that ``decoder`` expects."""
         try:
             return decoder.decode(self.payload(record))

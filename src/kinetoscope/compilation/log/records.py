@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import msgspec
 
@@ -19,6 +18,32 @@ class Stack(Known, frozen=True):
     name: str = ""
     filename: int = -1
     loc: str | None = None
+
+
+class Arguments(Known, frozen=True):
+    """The arguments of torch's regions that are read anywhere."""
+
+    compile_id: str | None = None
+    kernel_name: str | None = None
+    # *_template_autotuning
+    autotune_choices_stats: str | None = None
+    autotune_shape: str | None = None
+    autotune_dtypes: str | None = None
+    # automatic_dynamic
+    name: str | None = None
+    dim_changed: int | str | None = None
+    reason: str | None = None
+    cached: str | None = None
+    new: str | None = None
+
+
+class Event(Known, frozen=True):
+    """One chromium event of the log; ``ts`` in microseconds, ``ph`` B(egin), E(nd) or i(nstant)."""
+
+    name: str
+    ts: float = 0.0
+    ph: str = ""
+    args: Arguments | None = None
 
 
 class InternedName(Known, frozen=True):
@@ -140,11 +165,17 @@ class KernelInfo(Known, frozen=True):
     """One kernel of ``triton_kernel_info``; configs are lists of (name, value)."""
 
     autotune_cache_state: str | None = None
-    only_config: list[tuple[str, Any]] | None = None
-    best_config: list[tuple[str, Any]] | None = None
+    only_config: list[tuple[str, object]] | None = None
+    best_config: list[tuple[str, object]] | None = None
     num_configs: int | None = None
     compile_time_us: int | None = None
     coordesc_tuning: bool | None = None
+
+
+class NodeMappings(Known, frozen=True):
+    """Inductor's provenance: handles of calls in the generated code → nodes of the post-grad graph."""
+
+    handle_nodes: dict[str, list[str]] | None = msgspec.field(name="cppCodeToPost", default=None)
 
 
 class AutotuneStats(Known, frozen=True):
@@ -157,6 +188,7 @@ class AutotuneStats(Known, frozen=True):
 
 
 interned = msgspec.json.Decoder(InternedName)
+event = msgspec.json.Decoder(Event)
 dynamo_start = msgspec.json.Decoder(DynamoStart)
 frame_metrics = msgspec.json.Decoder(FrameMetrics)
 inductor_output = msgspec.json.Decoder(InductorOutput)
@@ -170,5 +202,5 @@ backend = msgspec.json.Decoder(Backend)
 kernel_infos = msgspec.json.Decoder(dict[str, KernelInfo])
 autotune_stats = msgspec.json.Decoder(AutotuneStats)
 reason_list = msgspec.json.Decoder(list[str])
-node_mappings = msgspec.json.Decoder(dict[str, Any])
+node_mappings = msgspec.json.Decoder(NodeMappings)
 stack_traces = msgspec.json.Decoder(dict[str, list[str]])

@@ -1,1 +1,1 @@
-"""What the names in a trace mean: ``terms`` for those that are known, ``kernel_names`` for those that are built."""
+"""What the names in a trace mean: ``terms`` for known ones, ``kernel_names`` for those that are built."""

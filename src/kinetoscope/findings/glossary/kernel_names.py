@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, repeat
 from typing import NamedTuple
 
 
@@ -33,56 +34,93 @@ def decode(name: str) -> Decoded | None:
     return None
 
 
+# What a part means, or how that is read off it.
+Reading = str | Callable[[re.Match[str]], str]
+
+
+def _parts(
+    parts: Iterable[str], readings: Mapping[str, Reading], known: Mapping[str, str], otherwise: str
+) -> Iterator[Field]:
+    """Each part by the first pattern that fits all of it, else by its name."""
+    for part in parts:
+        matches = ((re.fullmatch(pattern, part), reading) for pattern, reading in readings.items())
+        found = ((reading if isinstance(reading, str) else reading(m)) for m, reading in matches if m)
+        yield Field(part, next(found, known.get(part, otherwise)))
+
+
+def _places(name: str, meanings: Mapping[str, str]) -> Iterator[Field]:
+    """What of a name fits the patterns, in their order."""
+    for pattern, meaning in meanings.items():
+        if found := re.search(pattern, name):
+            yield Field(found[0], meaning)
+
+
 LAYOUTS = {"n": "not transposed", "t": "transposed", "N": "not transposed", "T": "transposed"}
 TYPES = {
     "bf16": "bfloat16", "f16": "float16", "h": "float16", "f32": "float32", "s": "float32", "tf32": "TF32",
-    "f64": "float64", "d": "float64", "i8": "int8", "e4m3": "float8 e4m3", "e5m2": "float8 e5m2", "u8": "uint8",
+    "f64": "float64", "d": "float64", "i8": "int8", "u8": "uint8",
+    "e4m3": "float8 e4m3", "e5m2": "float8 e5m2",
 }  # fmt: skip
 ARCHITECTURES = {
-    "50": "Maxwell", "60": "Pascal", "70": "Volta", "75": "Turing", "80": "Ampere (A100)", "86": "Ampere (consumer)",
-    "89": "Ada", "90": "Hopper (H100, H200)", "100": "Blackwell (B200)", "120": "Blackwell (consumer)",
+    "50": "Maxwell", "60": "Pascal", "70": "Volta", "75": "Turing", "80": "Ampere (A100)",
+    "86": "Ampere (consumer)", "89": "Ada", "90": "Hopper (H100, H200)", "100": "Blackwell (B200)",
+    "120": "Blackwell (consumer)",
 }  # fmt: skip
-ALIGNMENT = "operands are read {0} elements at a time: their rows start on multiples of {0} elements"
+SUMS = {"s": "float32", "h": "float16", "d": "float64", "i": "int32", "": "its own type"}
+INSTRUCTIONS = {
+    "16816": "16x8x16", "1688": "16x8x8", "161616": "16x16x16", "884": "8x8x4", "16832": "16x8x32",
+}  # fmt: skip
+TILE = "tile of the result that one block computes"
+DEPTH = "depth of one step x number of stages"
 
 
-def _architecture(number: str) -> str:
+def _architecture(match: re.Match[str]) -> str:
+    """Of a number, its first group."""
+    number = match[1]
     return f"written for compute capability {number[:-1]}.{number[-1]}, {ARCHITECTURES.get(number, 'NVIDIA')}"
 
 
-def _operands(letters: str) -> str:
-    a, b = (LAYOUTS.get(letter, letter) for letter in letters[:2])
-    return f"operand A is {a}, B is {b}, as BLAS sees them (column-major)"
+def _operands(match: re.Match[str]) -> str:
+    a, b, *result = (LAYOUTS[letter] for letter in match[0])
+    text = f"operand A is {a}, B is {b}, as BLAS sees them (column-major)"
+    return f"{text}; the result is {result[0]} (a reading)" if result else text
+
+
+def _gemm(match: re.Match[str]) -> str:
+    shape = INSTRUCTIONS.get(match[2])
+    instructions = f", by tensor-core instructions of {shape}" if shape else ""
+    return f"matrix product, summed in {SUMS[match[1]]}{instructions}"
+
+
+def _alignment(match: re.Match[str]) -> str:
+    count = match[1]
+    slow = "; 1, 2 or 4 with 16-bit types is slow: pad the sizes (rule misaligned-shapes)"
+    return (
+        f"operands are read {count} elements at a time: their rows start on multiples of {count} elements"
+        + (slow if int(count) < 8 else "")
+    )
 
 
 def _nvjet(match: re.Match[str], name: str) -> Decoded:
-    fields = [
-        Field(
-            "nvjet",
-            "cuBLAS' matrix product for Hopper and later: warp-specialised, fed by the tensor memory accelerator",
-        )
-    ]
-    parts = name.split("_")[1:]
-    tiles = [
-        "tile of the result that one block computes: rows x columns",
-        "depth of one step along the sum x number of stages in flight",
-        "blocks that form a cluster and share what they load",
-    ]
-    for part in parts:
-        if part.startswith("sm") and part[2:].isdigit():
-            fields.append(Field(part, _architecture(part[2:])))
-        elif re.fullmatch(r"\d+x\d+", part) and tiles:
-            fields.append(Field(part, tiles.pop(0)))
-        elif re.fullmatch(r"[NT]{2}[NT]?", part):
-            fields.append(
-                Field(
-                    part,
-                    _operands(part)
-                    + (f"; the result is {LAYOUTS[part[2]]} (a reading)" if len(part) == 3 else ""),
-                )
-            )
-        else:
-            fields.append(Field(part, NVJET.get(part, "a variant (not documented by NVIDIA)")))
-    return Decoded("cuBLAS matrix product", tuple(fields))
+    undocumented = "a variant (not documented by NVIDIA)"
+    tiles = chain(
+        (
+            f"{TILE}: rows x columns",
+            "depth of one step along the sum x number of stages in flight",
+            "blocks that form a cluster and share what they load",
+        ),
+        repeat(undocumented),
+    )
+    readings: dict[str, Reading] = {
+        r"sm(\d+)": _architecture,
+        r"\d+x\d+": lambda _: next(tiles),
+        r"[NT]{2}[NT]?": _operands,
+    }
+    what = (
+        "cuBLAS' matrix product for Hopper and later: warp-specialised, fed by the tensor memory accelerator"
+    )
+    parts = _parts(name.split("_")[1:], readings, NVJET, undocumented)
+    return Decoded("cuBLAS matrix product", (Field("nvjet", what), *parts))
 
 
 NVJET = {
@@ -91,7 +129,8 @@ NVJET = {
     "h": "order in which tiles are walked: along rows",
     "v": "order in which tiles are walked: along columns",
     "bz": "beta is zero: the old content of the result is not read",
-    "badd": "beta is not zero: the result is added to what is already there (addmm with a full bias: it was copied in before)",
+    "badd": "beta is not zero: the result is added to what is already there (addmm with a full bias: it was "
+    "copied in before)",
     "bias": "a bias of one row is added while writing",
     "coopA": "two groups of warps work on one tile together (cooperative schedule, A)",
     "coopB": "two groups of warps work on one tile together (cooperative schedule, B)",
@@ -104,59 +143,24 @@ NVJET = {
 }
 
 
-def _cutlass(match: re.Match[str], name: str) -> Decoded:
-    text = match[0]
-    fields = [
-        Field("cutlass", "NVIDIA's open template library for matrix products, used inside cuBLAS and cuDNN")
-    ]
-    parts = text.split("_")[1:]
-    tile = 0
-    for part in parts:
-        if re.fullmatch(r"\d\d+", part):
-            fields.append(Field(part, _architecture(part)))
-        elif part in ("tensorop", "wmma"):
-            fields.append(Field(part, "runs on tensor cores"))
-        elif part == "simt":
-            fields.append(Field(part, "runs on the ordinary cores, no tensor cores"))
-        elif part in TYPES:
-            fields.append(Field(part, f"data type: {TYPES[part]}"))
-        elif gemm := re.fullmatch(r"([shdi]?)(\d*)gemm", part):
-            fields.append(Field(part, _gemm(gemm[1], gemm[2])))
-        elif re.fullmatch(r"\d+x\d+", part):
-            meaning = ("tile of the result that one block computes", "depth of one step x number of stages")[
-                min(tile, 1)
-            ]
-            fields.append(Field(part, meaning))
-            tile += 1
-        elif re.fullmatch(r"[nt]{2}", part):
-            fields.append(Field(part, _operands(part)))
-        elif aligned := re.fullmatch(r"align(\d+)", part):
-            slow = (
-                "; 1, 2 or 4 with 16-bit types is slow: pad the sizes (rule misaligned-shapes)"
-                if int(aligned[1]) < 8
-                else ""
-            )
-            fields.append(Field(part, ALIGNMENT.format(aligned[1]) + slow))
-        else:
-            fields.append(Field(part, SUFFIXES.get(part, "a variant")))
-    return Decoded("CUTLASS kernel", tuple(fields))
+def _gemm_parts(parts: Iterable[str]) -> Iterator[Field]:
+    """Parts as CUTLASS and cuBLAS' kernels before Hopper have them."""
+    tiles = chain((TILE,), repeat(DEPTH))
+    readings: dict[str, Reading] = {
+        r"(\d\d+)": _architecture,
+        r"tensorop|wmma": "runs on tensor cores",
+        r"simt": "runs on the ordinary cores, no tensor cores",
+        r"([shdi]?)(\d*)gemm": _gemm,
+        r"\d+x\d+": lambda _: next(tiles),
+        r"[nt]{2}": _operands,
+        r"align(\d+)": _alignment,
+        r"ldg(\d+)": lambda match: f"reads {match[1]} elements at a time from memory",
+    }
+    return _parts(parts, readings, GEMM, "a variant")
 
 
-def _gemm(kind: str, instruction: str) -> str:
-    sums = {"s": "float32", "h": "float16", "d": "float64", "i": "int32", "": "its own type"}[kind]
-    shape = {
-        "16816": "16x8x16",
-        "1688": "16x8x8",
-        "161616": "16x16x16",
-        "884": "8x8x4",
-        "16832": "16x8x32",
-    }.get(instruction)
-    return f"matrix product, summed in {sums}" + (
-        f", by tensor-core instructions of {shape}" if shape else ""
-    )
-
-
-SUFFIXES = {
+GEMM = {
+    **{short: f"data type: {name}" for short, name in TYPES.items()},
     "relu": "ReLU is applied while writing",
     "bias": "a bias is added while writing",
     "sliced1x2": "each warp sums a part of the depth",
@@ -173,56 +177,28 @@ SUFFIXES = {
 }
 
 
+def _cutlass(match: re.Match[str], name: str) -> Decoded:
+    what = "NVIDIA's open template library for matrix products, used inside cuBLAS and cuDNN"
+    return Decoded("CUTLASS kernel", (Field("cutlass", what), *_gemm_parts(match[0].split("_")[1:])))
+
+
 def _legacy_gemm(match: re.Match[str], name: str) -> Decoded:
-    fields = [Field(match["arch"], f"written for {match['arch'].capitalize()}")]
-    for part in name.removeprefix(match["arch"] + "_").split("_"):
-        if part in TYPES:
-            fields.append(Field(part, f"data type: {TYPES[part]}"))
-        elif gemm := re.fullmatch(r"([shdi]?)(\d*)gemm", part):
-            fields.append(Field(part, _gemm(gemm[1], gemm[2])))
-        elif re.fullmatch(r"\d+x\d+", part):
-            seen = any(re.fullmatch(r"\d+x\d+", field.text) for field in fields)
-            fields.append(
-                Field(
-                    part,
-                    "depth of one step x number of stages"
-                    if seen
-                    else "tile of the result that one block computes",
-                )
-            )
-        elif re.fullmatch(r"ldg\d+", part):
-            fields.append(Field(part, f"reads {part[3:]} elements at a time from memory"))
-        elif re.fullmatch(r"[nt]{2}", part):
-            fields.append(Field(part, _operands(part)))
-        else:
-            fields.append(Field(part, SUFFIXES.get(part, "a variant")))
-    return Decoded("cuBLAS matrix product", tuple(fields))
+    generation = match["arch"]
+    parts = _gemm_parts(name.removeprefix(generation + "_").split("_"))
+    return Decoded(
+        "cuBLAS matrix product", (Field(generation, f"written for {generation.capitalize()}"), *parts)
+    )
 
 
 def _xmma(match: re.Match[str], name: str) -> Decoded:
     fields = [
-        Field(match["arch"], _architecture(match["arch"][2:])),
+        Field(f"sm{match[1]}", _architecture(match)),
         Field("xmma", "NVIDIA's closed kernel family of cuBLAS and cuDNN"),
         Field(match["what"], XMMA.get(match["what"], "operation")),
     ]
     if types := re.search(r"_((?:(?:bf16|f16|f32|tf32|i8|e4m3)+_?){2,5})", name):
         fields.append(Field(types[1].strip("_"), "types of the operands, of the sums and of the result"))
-    if "_ffma_" in name:
-        fields.append(Field("ffma", "ordinary multiply-adds: no tensor cores (rule no-tensor-cores)"))
-    patterns = (
-        (r"nhwckrsc_nhwc|nhwc", "channels-last tensors"),
-        (r"tilesize[\dx]+", "tile of the result and depth of one step"),
-        (r"stage\d+", "stages of loads in flight"),
-        (r"warp(?:group)?size[\dx]+", "how warps divide the tile"),
-        (r"g\d+(?=_|$)", "groups of the convolution"),
-        (r"tensor16x8x\d+", "the tensor-core instruction's shape"),
-        (r"execute_segment_k_off_kernel|execute_split_k_kernel", "whether the sum is split over blocks"),
-        (r"__5x_\w+", "the library it belongs to"),
-    )
-    for pattern, meaning in patterns:
-        if found := re.search(pattern, name):
-            fields.append(Field(found[0], meaning))
-    return Decoded("cuBLAS / cuDNN kernel", tuple(fields))
+    return Decoded("cuBLAS / cuDNN kernel", (*fields, *_places(name, XMMA_PLACES)))
 
 
 XMMA = {
@@ -231,8 +207,37 @@ XMMA = {
     "dgrad": "convolution, gradient of the input",
     "wgrad": "convolution, gradient of the weights",
 }
+XMMA_PLACES = {
+    r"(?<=_)ffma(?=_)": "ordinary multiply-adds: no tensor cores (rule no-tensor-cores)",
+    r"nhwckrsc_nhwc|nhwc": "channels-last tensors",
+    r"tilesize[\dx]+": "tile of the result and depth of one step",
+    r"stage\d+": "stages of loads in flight",
+    r"warp(?:group)?size[\dx]+": "how warps divide the tile",
+    r"g\d+(?=_|$)": "groups of the convolution",
+    r"tensor16x8x\d+": "the tensor-core instruction's shape",
+    r"execute_segment_k_off_kernel|execute_split_k_kernel": "whether the sum is split over blocks",
+    r"__5x_\w+": "the library it belongs to",
+}
 
-TRITON_KINDS = {
+
+def _triton(match: re.Match[str], name: str) -> Decoded:
+    kind, ops, number = match["kind"], match["ops"], match["number"]
+    fields = [
+        Field("triton", "generated by Inductor (torch.compile) in Triton"),
+        Field(kind, TRITON.get(kind, "a kind of Inductor's")),
+    ]
+    if ops.startswith("fused"):
+        fields.append(Field("fused", "the ATen ops that were fused follow, sorted by name"))
+        joined = "their names, joined by underscores (order is alphabetical, not that of the computation)"
+        fields.append(Field(ops.removeprefix("fused").lstrip("_") or ops, joined))
+    elif ops:
+        fields.append(Field(ops, "what it does"))
+    if number:
+        fields.append(Field(number, "number of the kernel in its generated module"))
+    return Decoded("Inductor kernel", tuple(fields))
+
+
+TRITON = {
     "poi": "pointwise: each element by itself",
     "red": "reduction: loops over the reduced dimension",
     "per": "persistent reduction: the reduced row stays in registers",
@@ -247,67 +252,40 @@ TRITON_KINDS = {
 }
 
 
-def _triton(match: re.Match[str], name: str) -> Decoded:
-    kind = match["kind"]
-    fields = [
-        Field("triton", "generated by Inductor (torch.compile) in Triton"),
-        Field(kind, TRITON_KINDS.get(kind, "a kind of Inductor's")),
-    ]
-    rest = match["rest"]
-    number = re.search(r"_(\d+)$", rest)
-    ops = rest[: number.start()] if number else rest
-    if ops.startswith("fused"):
-        fields.append(Field("fused", "the ATen ops that were fused follow, sorted by name"))
-        ops = ops.removeprefix("fused").lstrip("_") or ops
-        fields.append(
-            Field(
-                ops, "their names, joined by underscores (order is alphabetical, not that of the computation)"
-            )
-        )
-    elif ops:
-        fields.append(Field(ops, "what it does"))
-    if number:
-        fields.append(Field(number[1], "number of the kernel in its generated module"))
-    return Decoded("Inductor kernel", tuple(fields))
-
-
 def _tensile(match: re.Match[str], name: str) -> Decoded:
-    fields = [Field(match["product"], "indices of the product: C[ij] = A[il] * B[jl], with a batch index k")]
-    meanings = (
-        (
-            r"_(?:[BHSDIFZC]{2,}|HSS|BBS|SB)_",
-            "data types of operands, result and sums (B bfloat16, H half, S single, D double)",
-        ),
-        (r"MT\d+x\d+x\d+", "macro tile: rows x columns x depth that one workgroup computes"),
-        (r"MI\d+x\d+x\d+(?:x\d+)?", "matrix instruction (MFMA) and its shape"),
-        (r"GSU\d+", "split of the sum over workgroups"),
-        (r"PGR\d+", "prefetch of global reads"),
-        (r"WG\d+_\d+_\d+", "workgroup's shape"),
-        (r"ISA\d+", "the architecture (942 is MI300)"),
-        (r"SK\d+", "stream-K: tiles are divided evenly over compute units"),
-        (r"UserArgs", "called through hipBLASLt's argument buffer"),
-    )
-    for pattern, meaning in meanings:
-        if found := re.search(pattern, name):
-            fields.append(Field(found[0].strip("_"), meaning))
-    return Decoded("AMD Tensile matrix product (rocBLAS, hipBLASLt)", tuple(fields))
+    product = Field(match[0], "indices of the product: C[ij] = A[il] * B[jl], with a batch index k")
+    return Decoded("AMD Tensile matrix product (rocBLAS, hipBLASLt)", (product, *_places(name, TENSILE)))
+
+
+TENSILE = {
+    r"(?<=_)(?:[BHSDIFZC]{2,}|HSS|BBS|SB)(?=_)": "data types of operands, result and sums (B bfloat16, "
+    "H half, S single, D double)",
+    r"MT\d+x\d+x\d+": "macro tile: rows x columns x depth that one workgroup computes",
+    r"MI\d+x\d+x\d+(?:x\d+)?": "matrix instruction (MFMA) and its shape",
+    r"GSU\d+": "split of the sum over workgroups",
+    r"PGR\d+": "prefetch of global reads",
+    r"WG\d+_\d+_\d+": "workgroup's shape",
+    r"ISA\d+": "the architecture (942 is MI300)",
+    r"SK\d+": "stream-K: tiles are divided evenly over compute units",
+    r"UserArgs": "called through hipBLASLt's argument buffer",
+}
 
 
 def _nccl(match: re.Match[str], name: str) -> Decoded:
-    fields = [Field(match["collective"], "the collective: what the ranks do together")]
-    for part in name[match.end() :].split("(")[0].strip("_").split("_"):
-        if part:
-            fields.append(Field(part, NCCL.get(part, "data type" if part in TYPES else "a variant")))
-    fields.append(
-        Field(
-            "duration",
-            "includes waiting for the ranks that come later: a long one is not a slow one (rule straggler)",
-        )
+    parts = filter(None, name[match.end() :].split("(")[0].split("_"))
+    waiting = "includes waiting for the ranks that come later: a long one is not a slow one (rule straggler)"
+    return Decoded(
+        "NCCL / RCCL collective",
+        (
+            Field(match["collective"], "the collective: what the ranks do together"),
+            *_parts(parts, {}, NCCL, "a variant"),
+            Field("duration", waiting),
+        ),
     )
-    return Decoded("NCCL / RCCL collective", tuple(fields))
 
 
 NCCL = {
+    **dict.fromkeys(TYPES, "data type"),
     "Sum": "the reduction: a sum",
     "Max": "the reduction: a maximum",
     "RING": "algorithm: data goes round a ring of ranks",
@@ -323,12 +301,8 @@ NCCL = {
 
 def _flash(match: re.Match[str], name: str) -> Decoded:
     direction = "backward" if "bwd" in match[0] else "forward"
-    fields = [
-        Field(
-            match[0],
-            f"fused attention, {direction}: scores are computed tile by tile and never written to memory",
-        )
-    ]
+    tiled = f"fused attention, {direction}: scores are computed tile by tile and never written to memory"
+    fields = [Field(match[0], tiled)]
     if traits := re.search(r"<(\d+), (\d+), (\d+), (\d+)", name):
         fields.append(Field(traits[1], "size of a head"))
         fields.append(Field(f"{traits[2]} x {traits[3]}", "tile: queries x keys"))
@@ -347,25 +321,25 @@ def _elementwise(match: re.Match[str], name: str) -> Decoded:
 
 
 ELEMENTWISE = {
-    "vectorized_elementwise_kernel": "one thread handles several neighbouring elements with one load: contiguous tensors, limited by memory",
-    "unrolled_elementwise_kernel": "several elements a thread, without vector loads: types differ or rows are not aligned",
-    "elementwise_kernel": "strides are followed element by element: broadcasting or tensors that are not contiguous; slower than the vectorised one",
-    "reduce_kernel": "sum, mean, maximum and the like over some dimensions",
-    "multi_tensor_apply_kernel": "one launch over a list of tensors: torch._foreach_* and fused optimizers",
+    "vectorized_elementwise_kernel": "one thread handles several neighbouring elements with one load: "
+    "contiguous tensors, limited by memory",
+    "unrolled_elementwise_kernel": "several elements a thread, without vector loads: types differ or rows "
+    "are not aligned",
     "index_elementwise_kernel": "gather or scatter by an index",
+    "multi_tensor_apply_kernel": "one launch over a list of tensors: torch._foreach_* and fused optimizers",
+    "reduce_kernel": "sum, mean, maximum and the like over some dimensions",
+    "elementwise_kernel": "strides are followed element by element: broadcasting or tensors that are not "
+    "contiguous; slower than the vectorised one",
 }
 
 READERS: tuple[tuple[str, Callable[[re.Match[str], str], Decoded]], ...] = (
     (r"^nvjet_", _nvjet),
-    (r"^triton_(?P<kind>[a-z]+)_?(?P<rest>\w*)$", _triton),
+    (r"^triton_(?P<kind>[a-z]+)_?(?P<ops>\w*?)(?:_(?P<number>\d+))?$", _triton),
     (r"(?:nccl|rccl)(?:Dev)?Kernel_?(?P<collective>[A-Z][A-Za-z]+)", _nccl),
-    (r"(?P<product>Cijk_[A-Z][a-z]+_[A-Z][a-z]+)", _tensile),
-    (r"^(?P<arch>sm\d+)_xmma_(?P<what>[a-z]+)", _xmma),
+    (r"Cijk_[A-Z][a-z]+_[A-Z][a-z]+", _tensile),
+    (r"^sm(\d+)_xmma_(?P<what>[a-z]+)", _xmma),
     (r"cutlass_\d\d+_\w+", _cutlass),
     (r"^(?P<arch>ampere|volta|turing|maxwell|hopper)_\w*gemm", _legacy_gemm),
     (r"flash_(?:fwd|bwd)\w*|fmha_\w*(?:fwd|bwd|forward|backward)\w*", _flash),
-    (
-        r"(?P<kind>vectorized_elementwise_kernel|unrolled_elementwise_kernel|index_elementwise_kernel|multi_tensor_apply_kernel|reduce_kernel|elementwise_kernel)<",
-        _elementwise,
-    ),
+    (rf"(?P<kind>{'|'.join(ELEMENTWISE)})<", _elementwise),
 )

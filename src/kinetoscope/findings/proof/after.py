@@ -63,8 +63,8 @@ def after(before: Run, later: Run) -> After:
         saving_us=saving,
         interval_us=interval,
         verdict="faster" if interval[0] > 0 else "slower" if interval[1] < 0 else "cannot tell",
-        basis=f"two recordings: a step of {numbers.time(_mean(first))} before, {numbers.time(_mean(second))} after, "
-        f"means of {len(first)} and {len(second)}",
+        basis=f"two recordings: a step of {numbers.time(_mean(first))} before, {numbers.time(_mean(second))} "
+        f"after, means of {len(first)} and {len(second)}",
     )
 
 

@@ -12,7 +12,7 @@ from kinetoscope.recording.manifest import Manifest
 
 
 def tune(scene: Scene, setting: Setting) -> Proof | None:
-    """`kinetoscope tune` of the recorded program under one setting; None where a launcher started the program."""
+    """`kinetoscope tune` of the recorded program under one setting; None where a launcher started it."""
     manifest, folder = scene.run.manifest, scene.run.folder
     words = program(manifest) if manifest else None
     if words is None or folder is None:
@@ -25,22 +25,23 @@ def tune(scene: Scene, setting: Setting) -> Proof | None:
 
 
 def bench(scene: Scene, kernel: str) -> Proof | None:
-    """`kinetoscope bench` of every configuration of a kernel that Inductor generated; None for any other kernel."""
+    """`kinetoscope bench` of every configuration of a kernel that Inductor generated; None for others."""
     folder = scene.run.folder
     if folder is None or not kernel.startswith("triton_"):
         return None
     launches = scene.work.filter(scene.work["name"] == kernel)
-    words = ["bench", str(folder), "--kernel", kernel, "--max-autotune", "--apply"]
+    options = [str(folder), "--kernel", kernel, "--max-autotune", "--apply"]
     return Proof(
-        f"kinetoscope {shlex.join(words)}",
+        f"kinetoscope bench {shlex.join(options)}",
         kernel=kernel,
-        kernel_us=scene.per_step(int(launches["duration_ns"].sum())) / 1000,
+        kernel_us=scene.us_of(launches),
         launches=scene.per_step(len(launches)),
     )
 
 
 def program(manifest: Manifest) -> tuple[str, ...] | None:
-    """The script and its arguments (or ``-m``, the module and its arguments), without the interpreter and its flags.
+    """The script and its arguments (or ``-m``, the module and its arguments), without the interpreter and its
+    flags.
 
     Returns:
         None where something else than Python was started (a launcher), whose processes `tune` cannot be.

@@ -18,9 +18,10 @@ from kinetoscope.findings.proof.commands import program
 if TYPE_CHECKING:  # a recording without measurements is read without bench
     from kinetoscope.bench.autotune.configurations import Tuned
     from kinetoscope.bench.kept import Kept
-    from kinetoscope.bench.kernels.modules import ModuleResult
-    from kinetoscope.bench.tune.rows import Row, Tuning
-    from kinetoscope.bench.worker import Result
+    from kinetoscope.bench.kernels.replay import ModuleResult
+    from kinetoscope.bench.measure.results import Comparison
+    from kinetoscope.bench.request import Result
+    from kinetoscope.bench.tune.results import Row, Tuning
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Proofs:
-    """The results in a recording that are of its own program, on a device like its own.
+class Measurements:
+    """What was measured of a recording's program: by results that lie in it, and by a second recording.
 
     Args:
         words: the recorded script and its arguments.
@@ -63,37 +64,43 @@ class Proofs:
     def of(self, finding: Finding) -> Measured | None:
         """The newest measurement of what a finding advises; None where there is none."""
         if self.after is not None and self.after.proves(finding):
-            told = self.after
-            return Measured(told.saving_us, told.interval_us, told.basis, told.verdict)
+            after = self.after
+            return Measured(after.saving_us, after.interval_us, after.basis, after.verdict)
         proof = finding.proof
         if proof is None or self.kept is None:
             return None
         if proof.setting is not None:
-            found = (by_tune(t, proof.setting, self.words) for t in self.kept.tunings if self._here(t.device))
+            tunings = filter(self._here, self.kept.tunings)
+            measured = (by_tune(tuning, proof.setting, self.words) for tuning in tunings)
         else:
-            found = (by_bench(r, proof) for r in self.kept.autotuned if self._here(r.device))
-        return next((measured for measured in found if measured is not None), None)
+            measured = (by_bench(result, proof) for result in filter(self._here, self.kept.autotuned))
+        return next((newest for newest in measured if newest is not None), None)
 
-    def _here(self, device: str) -> bool:
-        return device in self.devices or (device == "cpu" and not self.devices)
+    def _here(self, result: Tuning | Result) -> bool:
+        """Measured on a device like the recording's."""
+        return result.device in self.devices or (result.device == "cpu" and not self.devices)
 
 
-def proofs(run: Run, later: Run | None = None) -> Proofs:
-    """What lies in the recording's ``bench`` folder, and what a recording of the changed program shows."""
-    found = None if later is None else after(run, later)
+def measurements(run: Run, later: Run | None = None) -> Measurements:
+    """What lies in the recording's ``bench`` folder, and what a recording of the changed program shows.
+
+    Raises:
+        InputError: the two recordings cannot be compared.
+    """
+    second = None if later is None else after(run, later)
     if run.folder is None or not (run.folder / "bench").is_dir():
-        return Proofs(after=found)
+        return Measurements(after=second)
     from kinetoscope.bench.kept import read
 
     names = {device.name for trace in run.traces for device in trace.devices}
     if run.manifest is not None:
         names |= {device.name for device in run.manifest.environment.devices}
     words = program(run.manifest) if run.manifest else None
-    return Proofs(read(run.folder), words, names, found)
+    return Measurements(read(run.folder), words, names, second)
 
 
 def by_tune(tuning: Tuning, setting: Setting, words: tuple[str, ...] | None) -> Measured | None:
-    """What a setting saves of a step of the program as it is written; None if this was not tried for these words."""
+    """What a setting saves of a step of the program as it is written; None if it was not tried for it."""
     if words is None:
         return None
     for row in tuning.rows:
@@ -108,11 +115,11 @@ def by_tune(tuning: Tuning, setting: Setting, words: tuple[str, ...] | None) -> 
 
 
 def _is(row: Row, setting: Setting) -> bool:
-    mine = row.setting
+    tried = row.setting
     if setting.as_written:
-        return row.as_written and mine.matmul_precision == setting.matmul_precision
-    backend = None if mine.backend == "inductor" else mine.backend
-    return (mine.mode, backend, mine.dynamic, mine.matmul_precision) == (
+        return row.as_written and tried.matmul_precision == setting.matmul_precision
+    backend = None if tried.backend == "inductor" else tried.backend
+    return (tried.mode, backend, tried.dynamic, tried.matmul_precision) == (
         setting.mode,
         setting.backend,
         setting.dynamic,
@@ -138,7 +145,7 @@ def _written(rows: Collection[Row], batch: str | None) -> Row | None:
 
 def _difference(written: Row, row: Row, tuning: Tuning) -> Measured:
     common = min(len(written.rounds_s), len(row.rounds_s))
-    told = statistics.compare_rounds(written.rounds_s[:common], row.rounds_s[:common])
+    ratio = statistics.compare_rounds(written.rounds_s[:common], row.rounds_s[:common])
     before_us, after_us = (written.step_s or 0.0) * 1e6, (row.step_s or 0.0) * 1e6
     basis = (
         f"tune on {tuning.device}: {numbers.time(before_us)} a step as written ({written.label}), "
@@ -147,9 +154,9 @@ def _difference(written: Row, row: Row, tuning: Tuning) -> Measured:
     differs = row.agrees is False
     return Measured(
         before_us - after_us,
-        (before_us * (1 - told.high), before_us * (1 - told.low)) if common > 1 else None,
+        _interval(before_us, ratio) if common > 1 else None,
         f"{basis}; its output differs from eager's" if differs else basis,
-        "differs" if differs else statistics.verdict(told),
+        "differs" if differs else statistics.verdict(ratio),
     )
 
 
@@ -162,27 +169,26 @@ def by_bench(result: Result, proof: Proof) -> Measured | None:
     if tuned is None:
         return None
     tried = sum(trial.median_ns is not None for trial in tuned.trials)
-    told = tuned.comparison
-    if told is None:
-        return Measured(
-            0.0, None, f"bench: the default is the fastest of {tried} configurations", "cannot tell"
-        )
-    alone = f"bench: the best of {tried} configurations takes {told.ratio:.3f} of the default's time"
-    if told.verdict != "faster":
-        return Measured(0.0, None, alone, told.verdict)
+    alone = tuned.comparison
+    if alone is None:
+        basis = f"bench: the default is the fastest of {tried} configurations"
+        return Measured(0.0, None, basis, "cannot tell")
+    basis = f"bench: the best of {tried} configurations takes {alone.ratio:.3f} of the default's time"
+    if alone.verdict != "faster":
+        return Measured(0.0, None, basis, alone.verdict)
     for module in _replayed_with(result, tuned):
         replay = next(c for c in module.wall.comparisons if c.name == "applied")
         base_us = module.wall["as recorded"].median_ns / 1e3 * proof.launches / tuned.launches_per_run
-        saved = (base_us * (1 - replay.high), base_us * (1 - replay.low))
-        return Measured(
-            base_us * (1 - replay.ratio),
-            saved,
-            f"{alone}; its whole graph replayed with and without it, {replay.ratio:.4f} of the time",
-            replay.verdict,
-        )
-    of = f"; of {numbers.time(proof.kernel_us)} in a step"
-    saved = (proof.kernel_us * (1 - told.high), proof.kernel_us * (1 - told.low))
-    return Measured(proof.kernel_us * (1 - told.ratio), saved, alone + of, told.verdict)
+        basis += f"; its whole graph replayed with and without it, {replay.ratio:.4f} of the time"
+        return Measured(base_us * (1 - replay.ratio), _interval(base_us, replay), basis, replay.verdict)
+    basis += f"; of {numbers.time(proof.kernel_us)} in a step"
+    saving_us = proof.kernel_us * (1 - alone.ratio)
+    return Measured(saving_us, _interval(proof.kernel_us, alone), basis, alone.verdict)
+
+
+def _interval(base_us: float, ratio: statistics.Ratio | Comparison) -> tuple[float, float]:
+    """Between what is saved where a change leaves so much of a time."""
+    return base_us * (1 - ratio.high), base_us * (1 - ratio.low)
 
 
 def _replayed_with(result: Result, tuned: Tuned) -> Iterator[ModuleResult]:

@@ -1,1 +1,1 @@
-"""The rules. Each module is one: its name is the slug, its docstring is its documentation (see ``registry``)."""
+"""The rules. Each module is one: its name is the slug, its docstring its documentation (see ``registry``)."""

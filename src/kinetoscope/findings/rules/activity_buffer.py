@@ -1,19 +1,20 @@
 """Time in which the profiler fetched a buffer.
 
 What it finds
-    ``Activity Buffer Request`` events: CUPTI asks for a buffer for its records, at the first launch and whenever one is
-    full.
+    ``Activity Buffer Request`` events: CUPTI asks for a buffer for its records, at the first launch and
+    whenever one is full.
 
 Why it is slow
-    It is the profiler's cost, not the program's: one to three milliseconds in which launches and kernels stand still.
-    It explains the offset between the CPU and the GPU lane at the beginning, and single gaps later.
+    It is the profiler's cost, not the program's: one to three milliseconds in which launches and kernels
+    stand still. It explains the offset between the CPU and the GPU lane at the beginning, and single gaps
+    later.
 
 How it decides
     Such events inside the window, with the idle time of the device that coincides with them.
 
 What to do
-    Nothing in the program. Give the schedule a warm-up (``schedule(warmup=3, …)``) so that the first request falls
-    before the recording, and do not read gaps at these places as yours.
+    Nothing in the program. Give the schedule a warm-up (``schedule(warmup=3, …)``) so that the first request
+    falls before the recording, and do not read gaps at these places as yours.
 
 Source
     "Profiling in PyTorch", part 1: "Why is there an offset of ~2.5 ms between the CPU and GPU lanes?"
@@ -23,29 +24,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import polars as pl
-
 from kinetoscope import numbers
-from kinetoscope.analysis.run import Run
-from kinetoscope.analysis.time import intervals
-from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.scene import scenes
+from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.model import Finding
+from kinetoscope.findings.scene import Scene
 
 
-def find(run: Run) -> Iterable[Finding]:
-    for scene in scenes(run):
-        requests = scene.inside(scene.host(r"^Activity Buffer Request$"))
-        if requests.is_empty():
-            continue
-        spans = requests.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
-        idle = intervals.total(intervals.intersect(intervals.union(spans), scene.gaps)) / 1000
-        yield Finding(
-            title=f"The profiler fetched buffers for {numbers.time(int(requests['duration_ns'].sum()) / 1000)} in the recording; "
-            f"{numbers.time(idle)} of idle time are its, not yours",
-            severity="info",
-            saving=Saving(0.0, "the profiler's own cost; a run without it does not pay this", False, 0.0),
-            evidence=[scene.evidence(f"{len(requests)} buffer requests", requests)],
-            advice="Warm the profiler up, and leave gaps at these places alone.",
-            snippet="schedule=torch.profiler.schedule(wait=1, warmup=3, active=5)",
-            rank=scene.rank,
-        )
+def find(scene: Scene) -> Iterable[Finding]:
+    requests = scene.inside(scene.host(r"^Activity Buffer Request$"))
+    if requests.is_empty():
+        return
+    took, idle = int(requests["duration_ns"].sum()) / 1000, scene.idle_during(requests) / 1000
+    yield Finding(
+        title=f"The profiler fetched buffers for {numbers.time(took)} in the recording; "
+        f"{numbers.time(idle)} of idle time are its, not yours",
+        saving=savings.OF_THE_PROFILER,
+        at_least="info",
+        evidence=[evidence.of(scene, f"{len(requests)} buffer requests", requests)],
+        advice="Warm the profiler up, and leave gaps at these places alone.",
+        snippet="schedule=torch.profiler.schedule(wait=1, warmup=3, active=5)",
+    )

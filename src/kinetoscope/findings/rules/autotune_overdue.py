@@ -1,21 +1,22 @@
 """Matrix products of compiled code that were never tuned.
 
 What it finds
-    Compiled code whose products go to cuBLAS as they come, with no Triton template in sight: small ones that move
-    their operands at less than half of the device's bandwidth, or ones that a pointwise kernel follows, which reads
-    and writes the result once more.
+    Compiled code whose products go to cuBLAS as they come, with no Triton template in sight: small ones that
+    move their operands at less than half of the device's bandwidth, or ones that a pointwise kernel follows,
+    which reads and writes the result once more.
 
 Why it is slow
-    The library has few kernels for small products of a large batch. And a library product cannot do the arithmetic
-    that follows it: in a template chosen by ``max-autotune`` it disappears into the product's last step.
+    The library has few kernels for small products of a large batch. And a library product cannot do the
+    arithmetic that follows it: in a template chosen by ``max-autotune`` it disappears into the product's last
+    step.
 
 How it decides
-    In compiled regions, with no template kernel in the recording and no autotuning of products in the compile log.
-    Products whose recorded shapes say that memory bounds them, at less than half of the peak bandwidth, 20 µs or more
-    each: the saving is the same bytes at 60 % of the peak. That is a guess on the careful side; on an H200 the template
-    for 8192 products of 32 × 32 reached 86 %, the library 36 %. For a pointwise kernel that directly follows a product (3 % of
-    the step or more) no saving is claimed: two products followed by a GELU gained nothing there, since max-autotune
-    kept cuBLAS for both.
+    In compiled regions, with no template kernel in the recording and no autotuning of products in the compile
+    log. Products whose recorded shapes say that memory bounds them, at less than half of the peak bandwidth,
+    20 µs or more each: the saving is the same bytes at 60 % of the peak. That is a guess on the careful side;
+    on an H200 the template for 8192 products of 32 × 32 reached 86 %, the library 36 %. For a pointwise
+    kernel that directly follows a product (3 % of the step or more) no saving is claimed: two products
+    followed by a GELU gained nothing there, since max-autotune kept cuBLAS for both.
 
 What to do
     ``torch.compile(model, mode="max-autotune-no-cudagraphs")``, and measure: ``kinetoscope tune`` does.
@@ -26,31 +27,33 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.compiled.regions import compiled, regions
 from kinetoscope.analysis.cost.roofline import costed
-from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.bench.tune.settings import Setting
+from kinetoscope.findings import evidence
 from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.proof import commands as proofs
-from kinetoscope.findings.scene import MEDIUM, Scene, heaviest, scenes, severity
+from kinetoscope.findings.proof import commands
+from kinetoscope.findings.savings import MEDIUM
+from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.slow_calls import slow_calls
 
 SHARE = 0.5
 POSSIBLE = 0.6
 LONG_NS = 20_000
+BASIS = "a guess: a template that moves the same bytes at 60 % of the peak"
 ADVICE = "Try max-autotune and measure."
 SETTING = Setting(mode="max-autotune-no-cudagraphs")
 SNIPPET = 'torch.compile(model, mode="max-autotune-no-cudagraphs")'
 
 
-def find(run: Run) -> Iterator[Finding]:
-    for scene in scenes(run):
-        if not untuned(scene):
-            continue
+def find(scene: Scene) -> Iterable[Finding]:
+    if untuned(scene):
         yield from _slow(scene)
         yield from _followed(scene)
 
@@ -82,35 +85,21 @@ def slow_products(scene: Scene) -> pl.DataFrame:
     )
 
 
-def _slow(scene: Scene) -> Iterator[Finding]:
-    calls = slow_products(scene)
-    calls = calls.with_columns((pl.col("time_ns") * (1 - pl.col("share") / POSSIBLE)).alias("saved_ns"))
-    for group in heaviest(calls, "name", "op_name"):
-        name, op = str(group["name"][0]), str(group["op_name"][0])
-        saving = scene.device_saving(
-            group, "a guess: a template that moves the same bytes at 60 % of the peak"
-        )
-        level = severity(saving, at_most="medium")
-        if level in (None, "info"):
-            continue
-        first = group.sort("saved_ns", descending=True).row(0, named=True)
-        shown = scene.trace.device_events[group["id"].sort()]
-        yield Finding(
-            subject=f"{name} {op}",
-            title=f"{scene.per_step(len(group)):.0f} calls of {op} a {scene.unit} go to a library kernel at {first['share']:.0%} of "
-            "the device's bandwidth, and no template was tried",
-            severity=level,
-            saving=saving,
-            evidence=[scene.evidence(f"{scene.short(name)}, inputs {first['shapes']}", shown)],
+def _slow(scene: Scene) -> Iterable[Finding]:
+    calls, share = slow_products(scene), pl.col("share")
+    for slow in slow_calls(scene, calls, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
+        worst = slow.calls.row(0, named=True)
+        yield slow.finding(
+            title=f"{scene.per_step(len(slow.calls)):.0f} calls of {worst['op_name']} a {scene.unit} go to a "
+            f"library kernel at {worst['share']:.0%} of the device's bandwidth, and no template was tried",
+            shown=f"{short_name(slow.kernel)}, inputs {worst['shapes']}",
             advice=ADVICE,
             snippet=SNIPPET,
-            source=scene.source(shown["op"]),
-            proof=proofs.tune(scene, SETTING),
-            rank=scene.rank,
+            proof=commands.tune(scene, SETTING),
         )
 
 
-def _followed(scene: Scene) -> Iterator[Finding]:
+def _followed(scene: Scene) -> Iterable[Finding]:
     key = ["device", "stream"]
     following = (
         scene.work.filter(pl.col("kind") == "kernel")
@@ -122,21 +111,17 @@ def _followed(scene: Scene) -> Iterator[Finding]:
             & pl.col("launch").is_in(compiled(scene.trace).implode())
         )
     )
-    us = scene.per_step(int(following["duration_ns"].sum())) / 1000
+    us = scene.us_of(following)
     if us < MEDIUM * scene.step_us:
         return
+    longest = following.sort("duration_ns", descending=True)
     yield Finding(
-        title=f"{scene.per_step(len(following)):.0f} pointwise kernels a {scene.unit} follow a library product "
-        f"({numbers.time(us)}): max-autotune may fold them in",
-        severity="info",
+        title=f"{scene.per_step(len(following)):.0f} pointwise kernels a {scene.unit} follow a library "
+        f"product ({numbers.time(us)}): max-autotune may fold them in",
         saving=Saving(0.0, "not known until it is measured; at most the pointwise kernels' time", True, 0.0),
-        evidence=[
-            scene.evidence(
-                "pointwise kernels after a product", following.sort("duration_ns", descending=True)
-            )
-        ],
+        at_least="info",
+        evidence=[evidence.of(scene, "pointwise kernels after a product", longest)],
         advice=ADVICE,
         snippet=SNIPPET,
-        proof=proofs.tune(scene, SETTING),
-        rank=scene.rank,
+        proof=commands.tune(scene, SETTING),
     )

@@ -1,18 +1,18 @@
 """The first recorded step pays one-off costs.
 
 What it finds
-    A first step much longer than the others, or single launches that take a millisecond: kernels being loaded,
-    workspaces being allocated, cuBLAS choosing an algorithm. Inside an annotation it shows as a dead window between
-    entering ``record_function(…)`` and the first op.
+    A first step much longer than the others, or single launches that take a millisecond: kernels being
+    loaded, workspaces being allocated, cuBLAS choosing an algorithm. Inside an annotation it shows as a dead
+    window between entering ``record_function(…)`` and the first op.
 
 Why it is slow
     The cost is real but is paid once. It makes means and shares of a short recording wrong.
 
 How it decides
-    The first step's host time is at least 1.5 times the median of the later steps and 125 µs longer. Without steps: a
-    launch call, or an op on its way to its own launch, that took a millisecond or more while the device had nothing
-    to do. A recording that says that its steps had settled before (``kinetoscope run`` waits for that) has no start-up
-    costs: what its first step takes longer is the profiler's beginning.
+    The first step's host time is at least 1.5 times the median of the later steps and 125 µs longer. Without
+    steps: a launch call, or an op on its way to its own launch, that took a millisecond or more while the
+    device had nothing to do. A recording that says that its steps had settled before (``kinetoscope run``
+    waits for that) has no start-up costs: what its first step takes longer is the profiler's beginning.
 
 What to do
     Run some steps before the profiler starts, and use the schedule's warm-up:
@@ -29,55 +29,85 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.events.named import host_rows
-from kinetoscope.analysis.run import Run
-from kinetoscope.findings.model import Evidence, Finding, Saving
-from kinetoscope.findings.scene import Scene, scenes
+from kinetoscope.analysis.events.rows import rows
+from kinetoscope.analysis.events.torch_names import KERNEL_LAUNCH
+from kinetoscope.findings import evidence
+from kinetoscope.findings.model import Evidence, Finding, Saving, Severity
+from kinetoscope.findings.scene import Scene
 
 FACTOR = (
     1.5  # steps of one program differ by tens of per cent on the host; half as much again is another thing
 )
-# A profiler that has just begun to record costs its first step some 100 µs (70 to 113 µs in the warm recordings that
-# this was written on).
+# A profiler that has just begun to record costs its first step some 100 µs (70 to 113 µs in the warm
+# recordings that this was written on).
 EXTRA_NS = 125_000
 LOADING_NS = 1_000_000  # a launch takes 5 to 20 µs; loading a module on first use takes milliseconds
+MUCH = 0.1  # of the recording; what is paid once is never more than medium
 
-LAUNCH = r"^(cuda|hip|cu)(Ext)?(Module)?LaunchKernel"
 
-
-def find(run: Run) -> Iterable[Finding]:
-    for scene in scenes(run):
-        yield from _first_step(scene) if scene.unit == "step" else _first_launches(scene)
+def find(scene: Scene) -> Iterable[Finding]:
+    return _first_step(scene) if scene.unit == "step" else _first_launches(scene)
 
 
 def _first_step(scene: Scene) -> Iterable[Finding]:
     steps = scene.trace.steps
     if len(steps) < 2 or scene.settled:
         return
-    first, usual = int(steps["duration_ns"][0]), float(steps["duration_ns"][1:].median() or 0)  # type: ignore[arg-type]
+    first, usual = int(steps["duration_ns"][0]), float(steps[1:].select(pl.median("duration_ns")).item())
     extra = first - usual
     if first < FACTOR * usual or extra < EXTRA_NS:
         return
-    us = extra / scene.steps / 1000
-    yield Finding(
-        title=f"{steps['name'][0]} takes {numbers.time(first / 1000)} where later steps take {numbers.time(usual / 1000)}: "
-        "start-up costs are in the recording",
-        severity="medium" if extra > 0.1 * scene.length_ns else "low",
-        saving=Saving(
-            us,
-            "the first step's excess, spread over the recorded steps; it is paid once",
-            True,
-            us / scene.step_us,
-        ),
-        evidence=[scene.evidence("the first recorded step", steps.head(1)), *_dead_window(scene)],
+    yield _finding(
+        scene,
+        extra,
+        title=f"{steps['name'][0]} takes {numbers.time(first / 1000)} where later steps take "
+        f"{numbers.time(usual / 1000)}: start-up costs are in the recording",
+        basis="the first step's excess, spread over the recorded steps; it is paid once",
+        shown=[evidence.of(scene, "the first recorded step", steps.head(1)), *_dead_window(scene)],
+    )
+
+
+def _first_launches(scene: Scene) -> Iterable[Finding]:
+    host = scene.trace.host_events
+    launching = pl.concat(
+        [rows(host, "name", KERNEL_LAUNCH), scene.trace.device_events["op"].drop_nulls()]
+    ).unique()
+    # A long launch with the device idle behind it is loading; with the device busy, the queue was full.
+    waited = scene.gaps.filter(
+        (pl.col("cause") == "host-op")
+        & pl.col("host_event").is_in(launching.implode())
+        & (pl.col("idle_ns") >= LOADING_NS)
+    )
+    slow = host[waited["host_event"].unique().sort()]
+    total = int(waited["idle_ns"].sum())
+    if slow.is_empty() or total < 0.01 * scene.length_ns:
+        return
+    names = ", ".join(slow["name"].cast(pl.String).unique(maintain_order=True).head(3))
+    yield _finding(
+        scene,
+        total,
+        title=f"First use costs {total / 1e6:.1f} ms: kernels and libraries are loaded in {names}",
+        basis="idle time in launches of a millisecond and more; paid once",
+        shown=[evidence.of(scene, f"{len(slow)} slow launches", slow)],
+    )
+
+
+def _finding(scene: Scene, extra_ns: float, *, title: str, basis: str, shown: list[Evidence]) -> Finding:
+    us = scene.us(extra_ns)
+    level: Severity = "medium" if extra_ns > MUCH * scene.length_ns else "low"
+    return Finding(
+        title=title,
+        saving=Saving(us, basis, True, us / scene.step_us),
+        at_least=level,
+        at_most=level,
+        evidence=shown,
         advice="Warm up before recording, so that what you read is the steady state.",
         snippet="schedule=torch.profiler.schedule(wait=1, warmup=3, active=5)",
-        rank=scene.rank,
     )
 
 
 def _dead_window(scene: Scene) -> Iterable[Evidence]:
-    """The gap between entering an annotation of the first step and the first event inside it, against later ones."""
+    """The gap from entering an annotation of the first step to the first event inside, against later ones."""
     host = scene.trace.host_events
     host = host.select("id", "event", "name", "category", "parent", "start_ns")
     notes = host.filter(pl.col("parent").is_in(scene.trace.steps["host_event"].implode())).filter(
@@ -95,43 +125,13 @@ def _dead_window(scene: Scene) -> Iterable[Evidence]:
         (pl.col("first_ns") - pl.col("start_ns")).alias("dead_ns")
     )
     for (name,), group in notes.sort("start_ns").group_by("name", maintain_order=True):
-        later = group["dead_ns"][1:].median()
+        later = group[1:].select(pl.median("dead_ns")).item()
         dead = int(group["dead_ns"][0])
-        if later is not None and dead > 2 * float(later) and dead - float(later) > 5_000:  # type: ignore[arg-type]
+        if later is not None and dead > 2 * later and dead - later > 5_000:
             yield Evidence(
                 f"dead window of {numbers.time(dead / 1000)} between entering {name} and {group['first'][0]} "
-                f"({numbers.time(float(later) / 1000)} in later steps)",  # type: ignore[arg-type]
+                f"({numbers.time(later / 1000)} in later steps)",
                 int(group["start_ns"][0]) / 1000,
                 int(group["first_ns"][0]) / 1000,
                 (int(group["event"][0]),),
             )
-
-
-def _first_launches(scene: Scene) -> Iterable[Finding]:
-    host = scene.trace.host_events
-    launching = pl.concat(
-        [host_rows(scene.trace, LAUNCH), scene.trace.device_events["op"].drop_nulls()]
-    ).unique()
-    # A long launch with the device idle behind it is loading; with the device busy, the queue was full.
-    waited = scene.gaps.filter(
-        (pl.col("cause") == "host-op")
-        & pl.col("host_event").is_in(launching.implode())
-        & (pl.col("idle_ns") >= LOADING_NS)
-    )
-    slow = host[waited["host_event"].unique().sort()]
-    total = int(waited["idle_ns"].sum())
-    if slow.is_empty() or total < 0.01 * scene.length_ns:
-        return
-    us = total / scene.steps / 1000
-    names = ", ".join(slow["name"].cast(pl.String).unique(maintain_order=True).head(3))
-    yield Finding(
-        title=f"First use costs {total / 1e6:.1f} ms: kernels and libraries are loaded in {names}",
-        severity="medium" if total > 0.1 * scene.length_ns else "low",
-        saving=Saving(
-            us, "idle time in launches of a millisecond and more; paid once", True, us / scene.step_us
-        ),
-        evidence=[scene.evidence(f"{len(slow)} slow launches", slow)],
-        advice="Warm up before recording, so that what you read is the steady state.",
-        snippet="schedule=torch.profiler.schedule(wait=1, warmup=3, active=5)",
-        rank=scene.rank,
-    )

@@ -1,24 +1,25 @@
 """Inputs are copied into a CUDA graph's own memory at every call.
 
 What it finds
-    ``mode="reduce-overhead"`` or ``"max-autotune"``: before each replay, inputs that are not at the recorded addresses
-    are copied there (``aten::_foreach_copy_`` next to ``cudaGraphLaunch``).
+    ``mode="reduce-overhead"`` or ``"max-autotune"``: before each replay, inputs that are not at the recorded
+    addresses are copied there (``aten::_foreach_copy_`` next to ``cudaGraphLaunch``).
 
 Why it is slow
-    A graph replays with the addresses that it was recorded with. For large inputs the copies cost more than the saved
-    launches; for the founding forum thread's A*B+C, twice the fused kernel itself.
+    A graph replays with the addresses that it was recorded with. For large inputs the copies cost more than
+    the saved launches; for the founding forum thread's A*B+C, twice the fused kernel itself.
 
 How it decides
-    Copy kernels launched by an op that has a ``cudaGraphLaunch`` as its sibling inside the same compiled graph.
+    Copy kernels launched by an op that has a ``cudaGraphLaunch`` as its sibling inside the same compiled
+    graph.
 
 What to do
     If the inputs stay where they are between calls (weights, static buffers), mark them
-    (``torch._dynamo.mark_static_address(x)``) or write the next batch into the same tensor. If launches are no
-    problem (the device is busy anyway), use the default mode.
+    (``torch._dynamo.mark_static_address(x)``) or write the next batch into the same tensor. If launches are
+    no problem (the device is busy anyway), use the default mode.
 
 Source
-    The forum thread "Profiling torch.compile CUDA code": 7.7 ms of ``multi_tensor_apply_kernel`` beside 4.7 ms of
-    ``triton_poi_fused_add_mul_0``; PyTorch documentation of CUDAGraph Trees.
+    The forum thread "Profiling torch.compile CUDA code": 7.7 ms of ``multi_tensor_apply_kernel`` beside 4.7
+    ms of ``triton_poi_fused_add_mul_0``; PyTorch documentation of CUDAGraph Trees.
 """
 
 from __future__ import annotations
@@ -28,47 +29,38 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH
 from kinetoscope.bench.tune.settings import Setting
+from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands as proofs
-from kinetoscope.findings.scene import scenes, severity
+from kinetoscope.findings.proof import commands
+from kinetoscope.findings.scene import Scene
 
 COPIES = r"^aten::(_foreach_copy_|copy_)$"
-LAUNCH = r"^(cuda|hip)GraphLaunch$"
 
 
-def find(run: Run) -> Iterable[Finding]:
-    for scene in scenes(run):
-        graphs = scene.host(LAUNCH)
-        if graphs.is_empty():
-            continue
-        host = scene.trace.host_events
-        # cudagraph trees: the copies and the launch are children of one "## Call CompiledFxGraph" or of its wrapper.
-        copying = scene.host(COPIES).filter(pl.col("parent").is_in(graphs["parent"].drop_nulls().implode()))
-        around = host["name"].gather(copying["parent"]).cast(pl.String)
-        copying = copying.filter(around.str.contains("CompiledFxGraph|Torch-Compiled|CompiledFunction"))
-        # The first call of a graph records it, from copies of its own.
-        copies = scene.work.filter(pl.col("op").is_in(copying["id"].implode()))
-        if copies.is_empty():
-            continue
-        saving = scene.device_saving(
-            copies.with_columns(pl.col("duration_ns").alias("saved_ns")), "the copies' own time"
-        )
-        level = severity(saving)
-        if level is None:
-            continue
-        us = scene.per_step(int(copies["duration_ns"].sum())) / 1000
-        launched = scene.work.filter(pl.col("launch").is_in(graphs["id"].implode()))
-        replay = scene.per_step(int(launched["duration_ns"].sum())) / 1000
-        yield Finding(
-            title=f"Copies into CUDA-graph inputs take {numbers.time(us)} a {scene.unit}; the graphs themselves take {numbers.time(replay)}",
-            severity=level,
-            saving=saving,
-            evidence=[scene.evidence(f"{len(copies)} copies before {len(graphs)} graph launches", copies)],
-            advice="Keep the inputs at fixed addresses, or use the default mode where launches are not the limit.",
-            snippet="torch._dynamo.mark_static_address(x)  # or torch.compile(fn) without a mode",
-            source=scene.source(copying["id"]),
-            proof=proofs.tune(scene, Setting(mode="default")),
-            rank=scene.rank,
-        )
+def find(scene: Scene) -> Iterable[Finding]:
+    graphs = scene.host(GRAPH_LAUNCH)
+    if graphs.is_empty():
+        return
+    # CUDA graph trees: copies and launch are children of one "## Call CompiledFxGraph" or of its wrapper.
+    copying = scene.host(COPIES).filter(pl.col("parent").is_in(graphs["parent"].drop_nulls().implode()))
+    around = scene.trace.host_events["name"].gather(copying["parent"]).cast(pl.String)
+    copying = copying.filter(around.str.contains("CompiledFxGraph|Torch-Compiled|CompiledFunction"))
+    # The first call of a graph records it, from copies of its own.
+    copies = scene.work.filter(pl.col("op").is_in(copying["id"].implode()))
+    if copies.is_empty():
+        return
+    us = scene.us_of(copies)
+    replay = scene.us_of(scene.work.filter(pl.col("launch").is_in(graphs["id"].implode())))
+    yield Finding(
+        title=f"Copies into CUDA-graph inputs take {numbers.time(us)} a {scene.unit}; "
+        f"the graphs themselves take {numbers.time(replay)}",
+        saving=savings.device(scene, copies, "the copies' own time", saved="duration_ns"),
+        evidence=[evidence.of(scene, f"{len(copies)} copies before {len(graphs)} graph launches", copies)],
+        advice="Keep the inputs at fixed addresses, or use the default mode where launches are not the "
+        "limit.",
+        snippet="torch._dynamo.mark_static_address(x)  # or torch.compile(fn) without a mode",
+        source=evidence.source(scene, copying["id"]),
+        proof=commands.tune(scene, Setting(mode="default")),
+    )

@@ -1,18 +1,20 @@
 """CUDA graphs were asked for and not used.
 
 What it finds
-    Compiled functions with ``mode="reduce-overhead"`` or ``"max-autotune"`` whose graph Inductor did not record.
+    Compiled functions with ``mode="reduce-overhead"`` or ``"max-autotune"`` whose graph Inductor did not
+    record.
 
 Why it is slow
     The launches that the mode was chosen to save are all there.
 
 How it decides
-    The compile log's reason: inputs on the CPU, mutated inputs, dynamic shapes, ops that cannot be captured. A function
-    whose recorded region launches a graph did use it, whatever the log leaves out. The saving is the recording's
-    launch-bound idle time; without a recording none is claimed.
+    The compile log's reason: inputs on the CPU, mutated inputs, dynamic shapes, ops that cannot be captured.
+    A function whose recorded region launches a graph did use it, whatever the log leaves out. The saving is
+    the recording's launch-bound idle time; without a recording none is claimed.
 
 What to do
-    What the reason says: keep everything on the device, clone an input instead of changing it, fix the shapes.
+    What the reason says: keep everything on the device, clone an input instead of changing it, fix the
+    shapes.
 
 Source
     PyTorch documentation, "CUDAGraph Trees", limitations.
@@ -23,40 +25,38 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kinetoscope.analysis.compiled.regions import replaying
-from kinetoscope.analysis.run import Run
+from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.scene import Scene, at_line, scenes, severity
+from kinetoscope.findings.savings import LOW
+from kinetoscope.findings.scene import Scene
 
 SKIPPED = "skipped: "
 
 
-def find(run: Run) -> Iterable[Finding]:
-    compilation = run.compilation
-    if compilation is None:
+def find(scene: Scene) -> Iterable[Finding]:
+    compilation = scene.run.compilation
+    if compilation is None or not scene.first:
         return
-    for scene in scenes(run)[:1]:  # every rank compiles the same; the first speaks for all
-        replayed = replaying(scene.trace)
-        for frame in compilation.frames:
-            if not frame.cudagraphs.startswith(SKIPPED) or frame.compile_id in replayed:
-                continue
-            saving = _saving(scene)
-            why = frame.cudagraphs.removeprefix(SKIPPED)
-            yield Finding(
-                subject=f"{frame.function} {frame.compile_id}",
-                title=f"CUDA graphs were asked for and not used in {frame.function or frame.compile_id}: {why}",
-                severity=severity(saving) or "medium",
-                saving=saving,
-                evidence=[scene.evidence(f"{frame.compile_id}: {why}", scene.trace.steps)],
-                advice=f"Remove the reason ({why}), or drop the mode.",
-                snippet="x = x.clone()  # instead of changing the input; and keep every tensor on the device",
-                source=at_line(frame.file, frame.line),
-                rank=scene.rank,
-            )
+    replayed = replaying(scene.trace)
+    for frame in compilation.frames:
+        if not frame.cudagraphs.startswith(SKIPPED) or frame.compile_id in replayed:
+            continue
+        saving = _saving(scene)
+        why = frame.cudagraphs.removeprefix(SKIPPED)
+        yield Finding(
+            subject=f"{frame.function} {frame.compile_id}",
+            title=f"CUDA graphs were asked for and not used in {frame.function or frame.compile_id}: {why}",
+            saving=saving,
+            at_least="medium" if saving.share < LOW else None,
+            evidence=[evidence.of(scene, f"{frame.compile_id}: {why}", scene.trace.steps)],
+            advice=f"Remove the reason ({why}), or drop the mode.",
+            snippet="x = x.clone()  # instead of changing the input; and keep every tensor on the device",
+            source=evidence.at_line(frame.file, frame.line),
+        )
 
 
 def _saving(scene: Scene) -> Saving:
     if scene.work.is_empty():
-        return Saving(0.0, "not known: no recording of the launches", False, 0.0)
-    return scene.idle_saving(
-        scene.idle_us("launch-bound"), "the idle time that ends with a late launch, all of it"
-    )
+        return savings.nothing("not known: no recording of the launches")
+    waiting = scene.idle_us("launch-bound")
+    return savings.idle(scene, waiting, "the idle time that ends with a late launch, all of it")

@@ -1,20 +1,20 @@
 """Work that runs outside of the compiled regions.
 
 What it finds
-    Programs that use ``torch.compile``, where chains of eager elementwise kernels remain: a loss, a metric, gradient
-    clipping or an augmentation outside of the compiled function, or a part behind a graph break.
+    Programs that use ``torch.compile``, where chains of eager elementwise kernels remain: a loss, a metric,
+    gradient clipping or an augmentation outside of the compiled function, or a part behind a graph break.
 
 Why it is slow
     What is not compiled is not fused: each op reads and writes memory, and pays its own launch.
 
 How it decides
-    Device work whose launch lies in no compiled region, nor in the backward of one, nor in an optimizer, nor is
-    communication; it must be 5 % of device time or more. The saving counts its elementwise chains, each in the time
-    of its longest kernel.
+    Device work whose launch lies in no compiled region, nor in the backward of one, nor in an optimizer, nor
+    is communication; it must be 5 % of device time or more. The saving counts its elementwise chains, each in
+    the time of its longest kernel.
 
 What to do
-    Compile the loss together with the model, or move it inside: ``step = torch.compile(lambda x, y: loss(model(x), y))``.
-    For breaks, see ``kinetoscope graphs``.
+    Compile the loss together with the model, or move it inside: ``step = torch.compile(lambda x, y:
+    loss(model(x), y))``. For breaks, see ``kinetoscope graphs``.
 
 Source
     torch.compile troubleshooting guide, "Graph breaks".
@@ -28,44 +28,33 @@ import polars as pl
 
 from kinetoscope.analysis.compiled.regions import compiled, regions
 from kinetoscope.analysis.kernels.chains import elementwise_chains
-from kinetoscope.analysis.run import Run
+from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import scenes, severity
+from kinetoscope.findings.scene import Scene
 
 SHARE = 0.05
 
 
-def find(run: Run) -> Iterable[Finding]:
-    for scene in scenes(run):
-        if regions(scene.trace).is_empty():
-            continue
-        work = scene.work
-        eager = work.filter(
-            ~work["launch"].is_in(compiled(scene.trace).implode()).fill_null(True)
-            & (pl.col("part") == "compute")
-            & (pl.col("category").cast(pl.String) != "optimizer")
-        )
-        share = int(eager["duration_ns"].sum()) / max(1, int(work["duration_ns"].sum()))
-        chains = elementwise_chains(scene, eager)
-        if share < SHARE or chains.is_empty():
-            continue
-        saving = scene.device_saving(chains, "each eager chain in the time of its longest kernel")
-        level = severity(saving)
-        if level is None:
-            continue
-        names = (
-            eager.group_by("op_name")
-            .agg(pl.col("duration_ns").sum())
-            .sort("duration_ns", descending=True)["op_name"]
-        )
-        yield Finding(
-            title=f"{share:.0%} of device time runs outside of the compiled regions "
-            f"(most in {', '.join(names.cast(pl.String).drop_nulls().head(3))})",
-            severity=level,
-            saving=saving,
-            evidence=[scene.evidence("eager elementwise chains", chains)],
-            advice="Take the eager part into the compiled function.",
-            snippet="step = torch.compile(lambda x, y: loss_fn(model(x), y))",
-            source=scene.source(chains["op"]),
-            rank=scene.rank,
-        )
+def find(scene: Scene) -> Iterable[Finding]:
+    if regions(scene.trace).is_empty():
+        return
+    work = scene.work
+    eager = work.filter(
+        ~work["launch"].is_in(compiled(scene.trace).implode()).fill_null(True)
+        & (pl.col("part") == "compute")
+        & (pl.col("category").cast(pl.String) != "optimizer")
+    )
+    share = int(eager["duration_ns"].sum()) / max(1, int(work["duration_ns"].sum()))
+    chains = elementwise_chains(work, eager)
+    if share < SHARE or chains.is_empty():
+        return
+    by_op = eager.group_by("op_name").agg(pl.col("duration_ns").sum()).sort("duration_ns", descending=True)
+    ops = by_op["op_name"].cast(pl.String).drop_nulls().head(3)
+    yield Finding(
+        title=f"{share:.0%} of device time runs outside of the compiled regions (most in {', '.join(ops)})",
+        saving=savings.device(scene, chains, "each eager chain in the time of its longest kernel"),
+        evidence=[evidence.of(scene, "eager elementwise chains", chains)],
+        advice="Take the eager part into the compiled function.",
+        snippet="step = torch.compile(lambda x, y: loss_fn(model(x), y))",
+        source=evidence.source(scene, chains["op"]),
+    )

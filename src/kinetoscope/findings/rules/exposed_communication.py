@@ -5,18 +5,18 @@ What it finds
     ``straggler``'s and ``collective-imbalance``'s).
 
 Why it is slow
-    The link and the multiprocessors can work at the same time. A collective that starts when its input's producer is
-    the last thing in the queue, or whose result is needed at once, makes the device stand still.
+    The link and the multiprocessors can work at the same time. A collective that starts when its input's
+    producer is the last thing in the queue, or whose result is needed at once, makes the device stand still.
 
 How it decides
-    Communication time less the time in which a compute kernel runs on the same device, less the exposed waiting:
-    at least 10 % of the step, since the last bucket of a backward pass cannot be hidden. Half of it counts as saved:
-    communication that is hidden slows the computing that hides it.
+    Communication time less the time in which a compute kernel runs on the same device, less the exposed
+    waiting: at least 10 % of the step, since the last bucket of a backward pass cannot be hidden. Half of it
+    counts as saved: communication that is hidden slows the computing that hides it.
 
 What to do
     Start gradients' all-reduces during the backward pass (DistributedDataParallel does; larger or smaller
-    ``bucket_cap_mb``), prefetch the next layer's all-gather (FSDP2: ``set_modules_to_forward_prefetch``), send less
-    (bfloat16 gradients), use ``async_op=True`` and wait later.
+    ``bucket_cap_mb``), prefetch the next layer's all-gather (FSDP2: ``set_modules_to_forward_prefetch``),
+    send less (bfloat16 gradients), use ``async_op=True`` and wait later.
 
 Source
     PyTorch DDP design note; HolisticTraceAnalysis' exposed communication.
@@ -30,42 +30,39 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.idle.waits import waits
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
+from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import HIGH, scenes, severity
+from kinetoscope.findings.savings import HIGH
+from kinetoscope.findings.scene import Scene
 
 GAIN = 0.5
 
 
-def find(run: Run) -> Iterable[Finding]:
-    for scene in scenes(run):
-        collectives = scene.work.filter(pl.col("part") == "communication")
-        if collectives.is_empty():
-            continue
-        compute = scene.work.filter(pl.col("part") == "compute")
-        exposed = intervals.total(intervals.subtract(collectives, compute, ["device"]))
-        transfer = max(0, exposed - int(waits(scene)["saved_ns"].sum()))
-        # What each collective's exposed transfer is of its duration is not known one by one: the mean is taken.
-        part = transfer / max(1, int(collectives["duration_ns"].sum()))
-        saving = scene.device_saving(
-            collectives.with_columns((pl.col("duration_ns") * part * GAIN).alias("saved_ns")),
+def find(scene: Scene) -> Iterable[Finding]:
+    collectives = scene.work.filter(pl.col("part") == "communication")
+    if collectives.is_empty():
+        return
+    compute = scene.work.filter(pl.col("part") == "compute")
+    exposed = intervals.total(intervals.subtract(collectives, compute, ["device"]))
+    transfer = max(0, exposed - int(waits(scene.run, scene.rank, scene.work)["saved_ns"].sum()))
+    if transfer < HIGH * scene.length_ns:
+        return
+    # What each collective's exposed transfer is of its duration is not known one by one: the mean is taken.
+    part = transfer / max(1, int(collectives["duration_ns"].sum()))
+    yield Finding(
+        title=f"{numbers.time(scene.us(transfer))} of communication a {scene.unit} is exposed, "
+        f"{part:.0%} of all communication",
+        saving=savings.device(
+            scene,
+            collectives,
             "half of the exposed transfer time",
-        )
-        level = severity(saving)
-        if level is None or transfer < HIGH * scene.length_ns:
-            continue
-        us = transfer / scene.steps / 1000
-        total = int(collectives["duration_ns"].sum())
-        yield Finding(
-            title=f"{numbers.time(us)} of communication a {scene.unit} is exposed, {transfer / max(total, 1):.0%} of all communication",
-            severity=level,
-            saving=saving,
-            evidence=[
-                scene.evidence("the longest collectives", collectives.sort("duration_ns", descending=True))
-            ],
-            advice="Start communication earlier or need its result later, so that computing hides it.",
-            snippet="DistributedDataParallel(model, bucket_cap_mb=25, gradient_as_bucket_view=True)",
-            source=scene.source(collectives["op"]),
-            rank=scene.rank,
-        )
+            saved=pl.col("duration_ns") * part * GAIN,
+        ),
+        evidence=[
+            evidence.of(scene, "the longest collectives", collectives.sort("duration_ns", descending=True))
+        ],
+        advice="Start communication earlier or need its result later, so that computing hides it.",
+        snippet="DistributedDataParallel(model, bucket_cap_mb=25, gradient_as_bucket_view=True)",
+        source=evidence.source(scene, collectives["op"]),
+    )

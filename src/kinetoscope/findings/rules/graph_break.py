@@ -1,21 +1,23 @@
 """Dynamo cut the function in pieces.
 
 What it finds
-    Graph breaks in the compile log: a call that Dynamo cannot trace (print, a library, a data-dependent branch).
+    Graph breaks in the compile log: a call that Dynamo cannot trace (print, a library, a data-dependent
+    branch).
 
 Why it is slow
-    Nothing is fused across the break, and the rest of the function is entered anew: guards, prologue and wrapper once
-    more for each piece, on the host.
+    Nothing is fused across the break, and the rest of the function is entered anew: guards, prologue and
+    wrapper once more for each piece, on the host.
 
 How it decides
-    The breaks of the compile log, one finding for each place. The saving is the host time of the resumed pieces'
-    entries in the recording (their regions' own time, before and after what they launch); without a recording none is
-    claimed. The evidence counts the launches that the break adds; they are not in the saving.
+    The breaks of the compile log, one finding for each place. The saving is the host time of the resumed
+    pieces' entries in the recording (their regions' own time, before and after what they launch); without a
+    recording none is claimed. The evidence counts the launches that the break adds; they are not in the
+    saving.
 
 What to do
-    What the log's hint says: move the call out of the compiled function, wrap it in a custom op, use ``torch.cond`` or
-    ``torch.where`` for the branch, ``torch._dynamo.config.capture_scalar_outputs`` for ``.item()``. With
-    ``fullgraph=True`` a break is an error instead of a silence.
+    What the log's hint says: move the call out of the compiled function, wrap it in a custom op, use
+    ``torch.cond`` or ``torch.where`` for the branch, ``torch._dynamo.config.capture_scalar_outputs`` for
+    ``.item()``. With ``fullgraph=True`` a break is an error instead of a silence.
 
 Source
     torch.compile troubleshooting, "Graph breaks"; ``kinetoscope graphs``.
@@ -29,45 +31,32 @@ import polars as pl
 
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.compiled.regions import entry_costs
-from kinetoscope.analysis.run import Run
 from kinetoscope.compilation.model import Compilation, GraphBreak
+from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.scene import Scene, at_line, scenes, severity
+from kinetoscope.findings.scene import Scene
 
 
-def find(run: Run) -> Iterable[Finding]:
-    joined = join(run)
+def find(scene: Scene) -> Iterable[Finding]:
+    joined = join(scene.run) if scene.first else None
     if joined is None:
         return
-    compilation = joined.compilation
-    for scene in scenes(run)[:1]:  # every rank compiles the same; the first speaks for all
-        for number, row in enumerate(compilation.graph_breaks):
-            saving, resumed = _saving(scene, compilation, row)
-            place = at_line(row.file, row.line)
-            hint = f" {row.hints[0]}" if row.hints else ""
-            yield Finding(
-                subject=f"{place} {number}",
-                title=f"Graph break in {row.function or 'a compiled function'}: {row.reason.rstrip('.')}"
-                + (f" ({row.count} times)" if row.count > 1 else ""),
-                severity=severity(saving) or "low",
-                saving=saving,
-                evidence=[
-                    scene.evidence(
-                        "; ".join(
-                            [
-                                row.explanation or row.reason,
-                                *([f"{len(resumed)} entries of what follows"] if len(resumed) else []),
-                                *_launches(row),
-                            ]
-                        ),
-                        resumed,
-                    )
-                ],
-                advice=f"Take the call out of the compiled function.{hint}",
-                snippet="torch.compile(model, fullgraph=True)  # makes every break an error",
-                source=place,
-                rank=scene.rank,
-            )
+    for number, row in enumerate(joined.compilation.graph_breaks):
+        resumed = _resumed(scene, joined.compilation, row)
+        place = evidence.at_line(row.file, row.line)
+        entries = [f"{len(resumed)} entries of what follows"] if len(resumed) else []
+        shown = "; ".join([row.explanation or row.reason, *entries, *_launches(row)])
+        yield Finding(
+            subject=f"{place} {number}",
+            title=f"Graph break in {row.function or 'a compiled function'}: {row.reason.rstrip('.')}"
+            + (f" ({row.count} times)" if row.count > 1 else ""),
+            saving=_saving(scene, resumed),
+            at_least="low",
+            evidence=[evidence.of(scene, shown, resumed)],
+            advice=" ".join(["Take the call out of the compiled function.", *row.hints[:1]]),
+            snippet="torch.compile(model, fullgraph=True)  # makes every break an error",
+            source=place,
+        )
 
 
 def _launches(row: GraphBreak) -> Iterable[str]:
@@ -77,13 +66,13 @@ def _launches(row: GraphBreak) -> Iterable[str]:
         (row.graph_launches, "of one CUDA graph more"),
         (row.fusable_launches, "of kernels on either side that could have been one"),
     )
-    told = [f"{number} {what}" for number, what in kinds if number]
-    if told:
-        yield f"{row.extra_launches} extra launches: {', '.join(told)}"
+    added = [f"{number} {what}" for number, what in kinds if number]
+    if added:
+        yield f"{row.extra_launches} extra launches: {', '.join(added)}"
 
 
-def _saving(scene: Scene, compilation: Compilation, row: GraphBreak) -> tuple[Saving, pl.DataFrame]:
-    """The host time of entering what follows the break, and its entries in the recording."""
+def _resumed(scene: Scene, compilation: Compilation, row: GraphBreak) -> pl.DataFrame:
+    """The recorded entries of what follows the break, with ``cost_ns``."""
     marks = [
         frame.compile_id
         for frame in compilation.frames
@@ -91,12 +80,11 @@ def _saving(scene: Scene, compilation: Compilation, row: GraphBreak) -> tuple[Sa
         and frame.function.startswith("torch_dynamo_resume_in_")
         and frame.function.endswith(f"_at_{row.line}")
     ]
-    costs = scene.inside(entry_costs(scene.trace)).filter(pl.col("compile_id").is_in(marks))
-    if costs.is_empty():
-        return Saving(
-            0.0, "not known: the recording shows no entry of what follows the break", False, 0.0
-        ), costs
-    spared = costs.select(
-        (pl.col("start_ns") + pl.col("duration_ns")).alias("at"), pl.col("cost_ns").alias("saved_ns")
-    )
-    return scene.host_saving(spared, "host time of entering what follows the break"), costs
+    return scene.inside(entry_costs(scene.trace)).filter(pl.col("compile_id").is_in(marks))
+
+
+def _saving(scene: Scene, resumed: pl.DataFrame) -> Saving:
+    if resumed.is_empty():
+        return savings.nothing("not known: the recording shows no entry of what follows the break")
+    spared = resumed.select(at=pl.col("start_ns") + pl.col("duration_ns"), saved_ns="cost_ns")
+    return savings.host(scene, spared, "host time of entering what follows the break")

@@ -1,21 +1,21 @@
 """A copy that nobody wrote, before a matrix product.
 
 What it finds
-    ``Memcpy DtoD`` right before a GEMM, launched by the same op: ``addmm`` copies its bias into the output, which the
-    GEMM then adds to.
+    ``Memcpy DtoD`` right before a GEMM, launched by the same op: ``addmm`` copies its bias into the output,
+    which the GEMM then adds to.
 
 Why it is slow
-    The output is written, read and written again. The "fusion" of the addition into the product is one of names:
-    the memory traffic of the addition is still there.
+    The output is written, read and written again. The "fusion" of the addition into the product is one of
+    names: the memory traffic of the addition is still there.
 
 How it decides
-    On one stream, a device-to-device copy whose next work (memsets aside) is a matrix product of the same op, or of
-    the same graph launch.
+    On one stream, a device-to-device copy whose next work (memsets aside) is a matrix product of the same op,
+    or of the same graph launch.
 
 What to do
-    Give ``addmm`` a bias of one row (cuBLASLt adds that while it writes). For a full matrix, let a template do it:
-    ``mode="max-autotune"`` can fold the addition into a Triton matmul. Or add in place afterwards, if the result is
-    used by a fused kernel anyway.
+    Give ``addmm`` a bias of one row (cuBLASLt adds that while it writes). For a full matrix, let a template
+    do it: ``mode="max-autotune"`` can fold the addition into a Triton matmul. Or add in place afterwards, if
+    the result is used by a fused kernel anyway.
 
 Source
     "Profiling in PyTorch", part 1: "Do the CUDA launches go down by half?"
@@ -27,51 +27,41 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis.run import Run
 from kinetoscope.bench.tune.settings import Setting
+from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands as proofs
-from kinetoscope.findings.scene import scenes, severity
+from kinetoscope.findings.proof import commands
+from kinetoscope.findings.scene import Scene
 
 
-def find(run: Run) -> Iterable[Finding]:
-    for scene in scenes(run):
-        copies = scene.kernels(r"^Memcpy DtoD")
-        if copies.is_empty():
-            continue
-        key = ["device", "stream"]
-        ordered = (
-            scene.work.select("id", *key, "kind", "start_ns", "category", "op", "correlation")
-            .filter(pl.col("kind") != "memset")
-            .sort(*key, "start_ns")
-        )
-        following = [
-            pl.col(c).shift(-1).over(key).alias(f"next_{c}") for c in ("category", "op", "correlation")
-        ]
-        hidden = ordered.with_columns(following).filter(
-            pl.col("id").is_in(copies["id"].implode())
-            & (pl.col("next_category").cast(pl.String) == "matmul")
-            & ((pl.col("op") == pl.col("next_op")) | (pl.col("correlation") == pl.col("next_correlation")))
-        )
-        hidden = hidden.select("id").join(copies, on="id", maintain_order="left")
-        saving = scene.device_saving(
-            hidden.with_columns(pl.col("duration_ns").alias("saved_ns")), "the copies' own time"
-        )
-        level = severity(saving)
-        if level is None:
-            continue
-        size = int(hidden["bytes"].sum())
-        ops = hidden["op_name"].cast(pl.String).drop_nulls().unique().sort()
-        names = ops.filter(~ops.str.starts_with("## Call")).to_list()
-        yield Finding(
-            title=f"{scene.per_step(len(hidden)):.0f} hidden device-to-device copies a {scene.unit} before a matrix "
-            f"product ({scene.per_step(size) / 1e6:.1f} MB; in {', '.join(names[:2]) or 'a CUDA graph'})",
-            severity=level,
-            saving=saving,
-            evidence=[scene.evidence("copies that seed a GEMM's output", hidden)],
-            advice="A bias of one row needs no copy; for a full matrix let max-autotune fold the addition into a template.",
-            snippet='torch.compile(fn, mode="max-autotune")',
-            source=scene.source(hidden["op"]),
-            proof=proofs.tune(scene, Setting(mode="max-autotune")),
-            rank=scene.rank,
-        )
+def find(scene: Scene) -> Iterable[Finding]:
+    copies = scene.kernels(r"^Memcpy DtoD")
+    if copies.is_empty():
+        return
+    key = ["device", "stream"]
+    ordered = (
+        scene.work.select("id", *key, "kind", "start_ns", "category", "op", "correlation")
+        .filter(pl.col("kind") != "memset")
+        .sort(*key, "start_ns")
+    )
+    following = [pl.col(c).shift(-1).over(key).alias(f"next_{c}") for c in ("category", "op", "correlation")]
+    hidden = ordered.with_columns(following).filter(
+        pl.col("id").is_in(copies["id"].implode())
+        & (pl.col("next_category").cast(pl.String) == "matmul")
+        & ((pl.col("op") == pl.col("next_op")) | (pl.col("correlation") == pl.col("next_correlation")))
+    )
+    hidden = hidden.select("id").join(copies, on="id", maintain_order="left")
+    megabytes = scene.per_step(int(hidden["bytes"].sum())) / 1e6
+    ops = hidden["op_name"].cast(pl.String).drop_nulls().unique().sort()
+    names = ops.filter(~ops.str.starts_with("## Call")).to_list()
+    yield Finding(
+        title=f"{scene.per_step(len(hidden)):.0f} hidden device-to-device copies a {scene.unit} before a "
+        f"matrix product ({megabytes:.1f} MB; in {', '.join(names[:2]) or 'a CUDA graph'})",
+        saving=savings.device(scene, hidden, "the copies' own time", saved="duration_ns"),
+        evidence=[evidence.of(scene, "copies that seed a GEMM's output", hidden)],
+        advice="A bias of one row needs no copy; for a full matrix let max-autotune fold the addition into a "
+        "template.",
+        snippet='torch.compile(fn, mode="max-autotune")',
+        source=evidence.source(scene, hidden["op"]),
+        proof=commands.tune(scene, Setting(mode="max-autotune")),
+    )

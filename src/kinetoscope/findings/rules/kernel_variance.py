@@ -4,16 +4,17 @@ What it finds
     A kernel at the same place of each step, with the same grid, whose time differs from step to step.
 
 Why it is slow
-    The device's clock changes (idle, boost, heat, power limit), something else runs on it (another stream, another
-    process, a copy), or the time depends on the data (conflicting atomics). A mean hides it.
+    The device's clock changes (idle, boost, heat, power limit), something else runs on it (another stream,
+    another process, a copy), or the time depends on the data (conflicting atomics). A mean hides it.
 
 How it decides
-    The n-th launch of a kernel and grid in each of at least three steps, 10 µs or longer: the time above the median,
-    summed. Where NVML readings were recorded they say which of the reasons it may be.
+    The n-th launch of a kernel and grid in each of at least three steps, 10 µs or longer: the time above the
+    median, summed. Where NVML readings were recorded they say which of the reasons it may be.
 
 What to do
-    Read all steps, not the mean. ``nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE`` says whether clocks were throttled;
-    for measuring, lock them (``nvidia-smi --lock-gpu-clocks``). If another stream overlaps, see whether it has to.
+    Read all steps, not the mean. ``nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE`` says whether clocks were
+    throttled; for measuring, lock them (``nvidia-smi --lock-gpu-clocks``). If another stream overlaps, see
+    whether it has to.
 
 Source
     "Profiling in PyTorch", part 1: "Why does the same kernel take more time compared to others?"
@@ -26,56 +27,50 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.kernels.names import short_name
+from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Evidence, Finding
-from kinetoscope.findings.scene import Scene, heaviest, scenes, severity
+from kinetoscope.findings.scene import Scene
 
 STEPS = 3  # of two, nobody knows which is usual
 LONG_NS = 10_000
 SPREAD = 1.3  # longest over median: clocks alone wander by some per cent
 
 
-def find(run: Run) -> Iterable[Finding]:
-    for scene in scenes(run):
-        if scene.unit != "step" or scene.steps < STEPS:
-            continue
-        place = ["name", "grid", "nth"]
-        kernels = scene.work.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
-        kernels = (
-            kernels.with_columns(pl.col("id").cum_count().over("step", "name", "grid").alias("nth"))
-            .with_columns(
-                pl.col("duration_ns").median().over(place).alias("usual_ns"),
-                pl.len().over(place).alias("seen"),
-            )
-            .filter(pl.col("seen") >= STEPS)
-            .with_columns((pl.col("duration_ns") - pl.col("usual_ns")).clip(lower_bound=0).alias("saved_ns"))
+def find(scene: Scene) -> Iterable[Finding]:
+    if scene.unit != "step" or scene.steps < STEPS:
+        return
+    place = ["name", "grid", "nth"]
+    kernels = scene.work.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
+    kernels = (
+        kernels.with_columns(pl.col("id").cum_count().over("step", "name", "grid").alias("nth"))
+        .with_columns(
+            pl.col("duration_ns").median().over(place).alias("usual_ns"),
+            pl.len().over(place).alias("seen"),
         )
-        slow = kernels.filter(pl.col("duration_ns") > SPREAD * pl.col("usual_ns"))
-        for group in heaviest(slow, "name"):
-            name = str(group["name"][0])
-            saving = scene.device_saving(group, "the time above each launch's own median over the steps")
-            level = severity(saving, at_most="medium")
-            if level in (None, "info"):  # one kernel of many, beside the critical path
-                continue
-            worst = group.sort("saved_ns", descending=True)
-            yield Finding(
-                subject=name,
-                title=f"{scene.short(name)} takes up to {numbers.time(int(worst['duration_ns'][0]) / 1000)} where "
-                f"{numbers.time(worst['usual_ns'][0] / 1000)} is usual ({len(group)} slow launches)",
-                severity=level,
-                saving=saving,
-                evidence=[scene.evidence(f"{len(group)} slow launches", worst), *_clocks(scene)],
-                advice="Look at all steps, at the clocks, and at what else ran on the device at these times.",
-                source=scene.source(worst["op"]),
-                rank=scene.rank,
-            )
+        .filter(pl.col("seen") >= STEPS)
+        .with_columns((pl.col("duration_ns") - pl.col("usual_ns")).clip(lower_bound=0).alias("saved_ns"))
+    )
+    slow = kernels.filter(pl.col("duration_ns") > SPREAD * pl.col("usual_ns"))
+    basis = "the time above each launch's own median over the steps"
+    for group, saving in savings.heaviest(scene, slow, "name", basis=basis):
+        worst = group.sort("saved_ns", descending=True)
+        name, longest, usual = worst.select("name", "duration_ns", "usual_ns").row(0)
+        yield Finding(
+            subject=name,
+            title=f"{short_name(name)} takes up to {numbers.time(longest / 1000)} where "
+            f"{numbers.time(usual / 1000)} is usual ({len(group)} slow launches)",
+            saving=saving,
+            at_most="medium",
+            evidence=[evidence.of(scene, f"{len(group)} slow launches", worst), *_clocks(scene)],
+            advice="Look at all steps, at the clocks, and at what else ran on the device at these times.",
+            source=evidence.source(scene, worst["op"]),
+        )
 
 
 def _clocks(scene: Scene) -> Iterable[Evidence]:
-    manifest = scene.run.manifest
-    samples = [s for r in manifest.ranks if r.rank == scene.rank for s in r.clocks] if manifest else []
     start, end = (bound / 1000 for bound in scene.bounds)
-    for sample in samples:
+    for sample in scene.record.clocks if scene.record else ():
         reasons = ", ".join(sample.throttle_reasons) or "not throttled"
         yield Evidence(
             f"NVML, {sample.moment}: {sample.sm_clock_mhz} MHz of {sample.max_sm_clock_mhz}, "

@@ -1,21 +1,21 @@
 """Kernels that are limited by memory, and far from its speed.
 
 What it finds
-    Op calls whose recorded shapes say that memory traffic bounds them, and which move it at less than half of the
-    device's bandwidth.
+    Op calls whose recorded shapes say that memory traffic bounds them, and which move it at less than half of
+    the device's bandwidth.
 
 Why it is slow
-    Reads that are not contiguous fetch whole sectors and use a part of each; small or narrow work leaves the memory
-    idle between requests.
+    Reads that are not contiguous fetch whole sectors and use a part of each; small or narrow work leaves the
+    memory idle between requests.
 
 How it decides
-    Bytes of the call (each operand once) over its device time, against the device's peak bandwidth; calls of 20 µs or
-    more. 80 % of the peak is what good kernels reach, and what counts as possible. Needs recorded shapes. Products that
-    compiled code leaves to the library untuned are ``autotune-overdue``'s.
+    Bytes of the call (each operand once) over its device time, against the device's peak bandwidth; calls of
+    20 µs or more. 80 % of the peak is what good kernels reach, and what counts as possible. Needs recorded
+    shapes. Products that compiled code leaves to the library untuned are ``autotune-overdue``'s.
 
 What to do
-    Make the tensor contiguous once (or keep the column you need as a tensor of its own), choose the layout in which
-    the inner loop runs along memory, fuse with the neighbours.
+    Make the tensor contiguous once (or keep the column you need as a tensor of its own), choose the layout in
+    which the inner loop runs along memory, fuse with the neighbours.
 
 Source
     Roofline model (Williams, Waterman, Patterson, 2009).
@@ -28,34 +28,35 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis.cost.roofline import costed
-from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding
+from kinetoscope.findings.proof import commands
 from kinetoscope.findings.rules.autotune_overdue import slow_products, untuned
-from kinetoscope.findings.scene import scenes
+from kinetoscope.findings.scene import Scene
 from kinetoscope.findings.slow_calls import slow_calls
 
 SHARE = 0.5
 POSSIBLE = 0.8
 LONG_NS = 20_000
+BASIS = f"the same bytes at {100 * POSSIBLE:.0f} % of the device's bandwidth"
 
 
-def find(run: Run) -> Iterable[Finding]:
-    for scene in scenes(run):
-        calls = costed(scene.trace).filter(
-            pl.col("id").is_in(scene.work["id"].implode())
-            & (pl.col("time_ns") >= LONG_NS)
-            & (pl.col("bytes") / pl.col("peak_bandwidth") >= pl.col("flops") / pl.col("peak_flops"))
+def find(scene: Scene) -> Iterable[Finding]:
+    calls = costed(scene.trace).filter(
+        pl.col("id").is_in(scene.work["id"].implode())
+        & (pl.col("time_ns") >= LONG_NS)
+        & (pl.col("bytes") / pl.col("peak_bandwidth") >= pl.col("flops") / pl.col("peak_flops"))
+    )
+    if untuned(scene):
+        calls = calls.join(slow_products(scene), on="id", how="anti")
+    share = pl.col("bytes") / pl.col("time_ns") * 1e9 / pl.col("peak_bandwidth")
+    for slow in slow_calls(scene, calls, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
+        worst = slow.calls.row(0, named=True)
+        speed = worst["bytes"] / worst["time_ns"] / 1000
+        yield slow.finding(
+            title=f"{worst['op_name']} moves its bytes at {speed:.2f} TB/s, {worst['share']:.0%} of the "
+            "device's bandwidth",
+            shown=f"{len(slow.calls)} calls, inputs {worst['shapes']}",
+            advice="Look at the strides of its inputs: contiguous memory is read several times as fast.",
+            snippet="column = x[:, 3].contiguous()  # once, outside of the loop",
+            proof=commands.bench(scene, slow.kernel),
         )
-        if untuned(scene):
-            calls = calls.join(slow_products(scene), on="id", how="anti")
-        share = pl.col("bytes") / pl.col("time_ns") * 1e9 / pl.col("peak_bandwidth")
-        basis = f"the same bytes at {100 * POSSIBLE:.0f} % of the device's bandwidth"
-        for slow in slow_calls(scene, calls, share, below=SHARE, possible=POSSIBLE, basis=basis):
-            worst = slow.worst
-            yield slow.finding(
-                title=f"{worst['op_name']} moves its bytes at {worst['bytes'] / worst['time_ns'] / 1000:.2f} TB/s, "
-                f"{worst['share']:.0%} of the device's bandwidth",
-                evidence=f"{len(slow.calls)} calls, inputs {worst['shapes']}",
-                advice="Look at the strides of its inputs: contiguous memory is read several times as fast.",
-                snippet="column = x[:, 3].contiguous()  # once, outside of the loop",
-            )

@@ -1,22 +1,25 @@
 """Kernels that are limited by arithmetic, and far from its speed.
 
 What it finds
-    Matrix products whose recorded shapes say that arithmetic bounds them, and which do it at less than 40 % of what
-    the device can do in that type.
+    Matrix products whose recorded shapes say that arithmetic bounds them, and which do it at less than 40 %
+    of what the device can do in that type.
 
 Why it is slow
-    Too few tiles to fill the device (tall or small products), split sums, or a kernel that does not fit the shape.
+    Too few tiles to fill the device (tall or small products), split sums, or a kernel that does not fit the
+    shape.
 
 How it decides
-    FLOPs of the call over its device time, against the device's peak for its type (dense); calls of 10 µs or more.
-    Kernels that misaligned sizes force on the library are ``misaligned-shapes``'. 70 % of the peak is what large
-    products reach, and what counts as possible. Needs recorded shapes.
+    FLOPs of the call over its device time, against the device's peak for its type (dense); calls of 10 µs or
+    more. Kernels that misaligned sizes force on the library are ``misaligned-shapes``'. 70 % of the peak is
+    what large products reach, and what counts as possible. Needs recorded shapes.
 
 What to do
-    Put several products into one (batch them, concatenate along rows), make the batch larger, try max-autotune.
+    Put several products into one (batch them, concatenate along rows), make the batch larger, try
+    max-autotune.
 
 Source
-    Roofline model (Williams, Waterman, Patterson, 2009); NVIDIA Deep Learning Performance Guide, "Tile quantization".
+    Roofline model (Williams, Waterman, Patterson, 2009); NVIDIA Deep Learning Performance Guide, "Tile
+    quantization".
 """
 
 from __future__ import annotations
@@ -27,38 +30,38 @@ import polars as pl
 
 from kinetoscope.analysis.cost.roofline import costed
 from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding
+from kinetoscope.findings.proof import commands
 from kinetoscope.findings.rules.misaligned_shapes import MISALIGNED
-from kinetoscope.findings.scene import scenes
+from kinetoscope.findings.scene import Scene
 from kinetoscope.findings.slow_calls import slow_calls
 
 SHARE = 0.4
 POSSIBLE = 0.7
 LONG_NS = 10_000
+BASIS = f"the same arithmetic at {100 * POSSIBLE:.0f} % of the device's peak"
 # Attention is bound by its softmax as well; its FLOPs alone say little.
-PRODUCTS = ("matmul", "convolution", "template")
+PRODUCTS = "^(matmul|convolution|template)$"
 
 
-def find(run: Run) -> Iterable[Finding]:
-    for scene in scenes(run):
-        products = scene.work["id"].filter(matching(scene.work, "category", f"^({'|'.join(PRODUCTS)})$"))
-        costs = costed(scene.trace)
-        calls = costs.filter(
-            pl.col("id").is_in(products.implode())
-            & (pl.col("time_ns") >= LONG_NS)
-            & (pl.col("flops") / pl.col("peak_flops") > pl.col("bytes") / pl.col("peak_bandwidth"))
-            & ~matching(costs, "name", MISALIGNED)
+def find(scene: Scene) -> Iterable[Finding]:
+    products = scene.work["id"].filter(matching(scene.work, "category", PRODUCTS))
+    costs = costed(scene.trace)
+    bound = costs.filter(
+        pl.col("id").is_in(products.implode())
+        & (pl.col("time_ns") >= LONG_NS)
+        & (pl.col("flops") / pl.col("peak_flops") > pl.col("bytes") / pl.col("peak_bandwidth"))
+        & ~matching(costs, "name", MISALIGNED)
+    )
+    share = pl.col("flops") / pl.col("time_ns") * 1e9 / pl.col("peak_flops")
+    for slow in slow_calls(scene, bound, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
+        worst = slow.calls.row(0, named=True)
+        calls, speed = scene.per_step(len(slow.calls)), worst["flops"] / worst["time_ns"] / 1000
+        yield slow.finding(
+            title=f"{worst['op_name']} ({calls:.0f} calls a {scene.unit}) computes at {speed:.0f} TFLOP/s, "
+            f"{worst['share']:.0%} of the device's {worst['dtype']} peak",
+            shown=f"inputs {worst['shapes']}",
+            advice="Batch the products or concatenate their rows; the device has room for more tiles.",
+            snippet="torch.cat(parts) @ w",
+            proof=commands.bench(scene, slow.kernel),
         )
-        share = pl.col("flops") / pl.col("time_ns") * 1e9 / pl.col("peak_flops")
-        basis = f"the same arithmetic at {100 * POSSIBLE:.0f} % of the device's peak"
-        for slow in slow_calls(scene, calls, share, below=SHARE, possible=POSSIBLE, basis=basis):
-            worst = slow.worst
-            yield slow.finding(
-                title=f"{worst['op_name']} ({scene.per_step(len(slow.calls)):.0f} calls a {scene.unit}) computes at "
-                f"{worst['flops'] / worst['time_ns'] / 1000:.0f} TFLOP/s, {worst['share']:.0%} of the device's "
-                f"{worst['dtype']} peak",
-                evidence=f"inputs {worst['shapes']}",
-                advice="Batch the products or concatenate their rows; the device has room for more tiles.",
-                snippet="torch.cat(parts) @ w",
-            )

@@ -4,18 +4,19 @@ What it finds
     A ``Torch-Compiled Region`` that in no call of the recording launches device work.
 
 Why it is slow
-    It is not slow, it is empty: the function's result is not used, so the compiler removed the computation as dead
-    code. A benchmark of it measures the wrapper.
+    It is not slow, it is empty: the function's result is not used, so the compiler removed the computation as
+    dead code. A benchmark of it measures the wrapper.
 
 How it decides
     A recording of a machine with a device; a region id none of whose entries encloses a launch.
 
 What to do
-    Return the result (and use it). Check that the function does what the eager one did before comparing their times.
+    Return the result (and use it). Check that the function does what the eager one did before comparing their
+    times.
 
 Source
-    The forum thread "Profiling torch.compile CUDA code": "Return the output as otherwise torch.compile might be smart
-    enough to eliminate dead code".
+    The forum thread "Profiling torch.compile CUDA code": "Return the output as otherwise torch.compile might
+    be smart enough to eliminate dead code".
 """
 
 from __future__ import annotations
@@ -26,38 +27,37 @@ import polars as pl
 
 from kinetoscope.analysis.compiled.compiling import compiling
 from kinetoscope.analysis.compiled.regions import region_of_work, regions
-from kinetoscope.analysis.run import Run
-from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.scene import scenes
+from kinetoscope.findings import evidence
+from kinetoscope.findings.model import Finding, Saving, Severity
+from kinetoscope.findings.scene import Scene
 
 
-def find(run: Run) -> Iterable[Finding]:
-    for scene in scenes(run):
-        entered = regions(scene.trace)
-        if entered.is_empty() or not scene.trace.devices:
-            continue
-        # A compilation inside a region launches work of its own (autotuning): it tells nothing about the region.
-        if len(compiling(scene)) and not len(scene.work):
-            continue
-        # Regions nest: what an inner one launches, the outer one launches too, and the other way round the outer
-        # region of a broken graph may hold nothing itself.
-        working = region_of_work(scene.trace).drop_nulls().unique()
-        host = scene.trace.host_events
-        names = host["name"].gather(working).unique()
-        nested = entered.filter(pl.col("parent").is_in(entered["id"].implode()))["parent"]
-        empty = entered.filter(~pl.col("name").is_in(names.implode()) & ~pl.col("id").is_in(nested.implode()))
-        for (name,), group in empty.group_by("name", maintain_order=True):
-            us = int(group["duration_ns"].sum()) / scene.steps / 1000
-            alone = scene.trace.device_events.is_empty()
-            yield Finding(
-                subject=str(name),
-                title=f"{name} launched nothing in {len(group)} calls"
-                + (": no work reached the device in the whole recording" if alone else ""),
-                severity="high" if alone else "low",
-                saving=Saving(us, "the host time of the empty calls", True, us / scene.step_us),
-                evidence=[scene.evidence("the calls", group)],
-                advice="Return the result and use it: what nobody uses, the compiler removes.",
-                snippet="return D",
-                source=scene.source(group["id"]),
-                rank=scene.rank,
-            )
+def find(scene: Scene) -> Iterable[Finding]:
+    entered = regions(scene.trace)
+    if entered.is_empty() or not scene.trace.devices:
+        return
+    # A compilation inside a region launches work of its own (autotuning): it tells nothing about the region.
+    if len(compiling(scene.trace, *scene.bounds)) and not len(scene.work):
+        return
+    # Regions nest: what an inner one launches, the outer one launches too, and the other way round the outer
+    # region of a broken graph may hold nothing itself.
+    working = region_of_work(scene.trace).drop_nulls().unique()
+    names = scene.trace.host_events["name"].gather(working).unique()
+    nested = entered.filter(pl.col("parent").is_in(entered["id"].implode()))["parent"]
+    empty = entered.filter(~pl.col("name").is_in(names.implode()) & ~pl.col("id").is_in(nested.implode()))
+    alone = scene.trace.device_events.is_empty()
+    level: Severity = "high" if alone else "low"
+    for (name,), group in empty.group_by("name", maintain_order=True):
+        us = scene.us_of(group)
+        yield Finding(
+            subject=str(name),
+            title=f"{name} launched nothing in {len(group)} calls"
+            + (": no work reached the device in the whole recording" if alone else ""),
+            saving=Saving(us, "the host time of the empty calls", True, us / scene.step_us),
+            at_least=level,
+            at_most=level,
+            evidence=[evidence.of(scene, "the calls", group)],
+            advice="Return the result and use it: what nobody uses, the compiler removes.",
+            snippet="return D",
+            source=evidence.source(scene, group["id"]),
+        )

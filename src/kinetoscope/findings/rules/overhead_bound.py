@@ -1,23 +1,23 @@
 """The device waits for the host to launch its work.
 
 What it finds
-    Steps in which the device is busy less than half of the time because each launch takes the host longer than the
-    kernel takes the device.
+    Steps in which the device is busy less than half of the time because each launch takes the host longer
+    than the kernel takes the device.
 
 Why it is slow
-    An eager op costs the host 5 to 20 µs: Python, dispatcher, shape checks, the launch itself. A kernel of two
-    microseconds is over before the next is launched, so the step takes as long as the host needs to issue it and a
-    faster device would change nothing.
+    An eager op costs the host 5 to 20 µs: Python, dispatcher, shape checks, the launch itself. A kernel of
+    two microseconds is over before the next is launched, so the step takes as long as the host needs to issue
+    it and a faster device would change nothing.
 
 How it decides
-    Busy time (the union of all device work) is below half of the steps' time, and at least half of the idle time is
-    ``launch-bound``: the work that ended each gap was launched after the device had run dry, with nothing else (a
-    synchronisation, data loading, the allocator) holding up the thread.
+    Busy time (the union of all device work) is below half of the steps' time, and at least half of the idle
+    time is ``launch-bound``: the work that ended each gap was launched after the device had run dry, with
+    nothing else (a synchronisation, data loading, the allocator) holding up the thread.
 
 What to do
-    Give the device more per launch: a larger batch, batched ops, ``torch.compile``. If shapes are fixed, replay the
-    step as a CUDA graph (``torch.compile(mode="reduce-overhead")`` or ``torch.cuda.CUDAGraph``): one launch then
-    starts all of it.
+    Give the device more per launch: a larger batch, batched ops, ``torch.compile``. If shapes are fixed,
+    replay the step as a CUDA graph (``torch.compile(mode="reduce-overhead")`` or ``torch.cuda.CUDAGraph``):
+    one launch then starts all of it.
 
 Source
     "Profiling in PyTorch", part 1: "Self CPU time total ≫ Self CUDA time total".
@@ -30,11 +30,11 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.run import Run
 from kinetoscope.bench.tune.settings import Setting
+from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands as proofs
-from kinetoscope.findings.scene import scenes, severity
+from kinetoscope.findings.proof import commands
+from kinetoscope.findings.scene import Scene
 
 # Below half, the host and not the device sets the pace; from there on single gaps are `launch-gap`'s.
 BUSY = 0.5
@@ -42,39 +42,29 @@ BUSY = 0.5
 LAUNCH_BOUND = 0.5
 
 
-def find(run: Run) -> Iterable[Finding]:
-    for scene in scenes(run):
-        idle = int(scene.gaps["idle_ns"].sum()) / scene.steps / 1000
-        waiting = scene.idle_us("launch-bound")
-        if scene.work.is_empty() or scene.busy_share >= BUSY or waiting < LAUNCH_BOUND * idle:
-            continue
-        saving = scene.idle_saving(waiting, "the idle time that ends with a late launch, all of it")
-        level = severity(saving)
-        if level is None:
-            continue
-        kernels = scene.work.filter(pl.col("kind") == "kernel")
-        kernels, what = (kernels, "kernels") if len(kernels) else (scene.work, "copies and memsets")
-        launches = scene.per_step(len(kernels))
-        typical = int(kernels["duration_ns"].sum()) / max(1, len(kernels)) / 1000
-        longest = (
-            scene.gaps.filter(pl.col("cause") == "launch-bound").sort("idle_ns", descending=True).head(3)
-        )
-        yield Finding(
-            title=f"The device is busy {scene.busy_share:.0%} of the {scene.unit}: launching {launches:.0f} {what} "
-            f"of {numbers.time(typical)} each takes longer than running them",
-            severity=level,
-            saving=saving,
-            evidence=[
-                scene.evidence(
-                    f"busy {numbers.time(scene.busy_ns / scene.steps / 1000)} of {numbers.time(scene.step_us)} per {scene.unit}; "
-                    f"{numbers.time(waiting)} idle for want of a launch",
-                    kernels,
-                ),
-                *(scene.gap_evidence(row) for row in longest.iter_rows(named=True)),
-            ],
-            advice="Put more work behind each launch (larger batches, torch.compile), or replay the whole step as a "
-            "CUDA graph if its shapes are fixed.",
-            snippet='model = torch.compile(model, mode="reduce-overhead")',
-            proof=proofs.tune(scene, Setting(mode="reduce-overhead")),
-            rank=scene.rank,
-        )
+def find(scene: Scene) -> Iterable[Finding]:
+    idle = scene.us_of(scene.gaps, "idle_ns")
+    late = scene.gaps.filter(pl.col("cause") == "launch-bound")
+    waiting = scene.us_of(late, "idle_ns")
+    if scene.work.is_empty() or scene.busy_share >= BUSY or waiting < LAUNCH_BOUND * idle:
+        return
+    kernels = scene.work.filter(pl.col("kind") == "kernel")
+    kernels, what = (kernels, "kernels") if len(kernels) else (scene.work, "copies and memsets")
+    typical = int(kernels["duration_ns"].sum()) / max(1, len(kernels)) / 1000
+    busy = numbers.time(scene.busy_us)
+    shown = (
+        f"busy {busy} of {numbers.time(scene.step_us)} per {scene.unit}; "
+        f"{numbers.time(waiting)} idle for want of a launch"
+    )
+    longest = late.sort("idle_ns", descending=True).head(3)
+    yield Finding(
+        title=f"The device is busy {scene.busy_share:.0%} of the {scene.unit}: launching "
+        f"{scene.per_step(len(kernels)):.0f} {what} of {numbers.time(typical)} each takes longer than "
+        "running them",
+        saving=savings.idle(scene, waiting, "the idle time that ends with a late launch, all of it"),
+        evidence=[evidence.of(scene, shown, kernels), *evidence.of_gaps(scene, longest)],
+        advice="Put more work behind each launch (larger batches, torch.compile), or replay the whole step "
+        "as a CUDA graph if its shapes are fixed.",
+        snippet='model = torch.compile(model, mode="reduce-overhead")',
+        proof=commands.tune(scene, Setting(mode="reduce-overhead")),
+    )

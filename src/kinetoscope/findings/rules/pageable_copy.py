@@ -4,19 +4,20 @@ What it finds
     ``Memcpy HtoD (Pageable -> Device)`` and ``DtoH (Device -> Pageable)`` in the steps.
 
 Why it is slow
-    The device can only reach page-locked memory. A copy from ordinary memory is staged through a small locked buffer,
-    at a third of the link's speed, and the host waits for it.
+    The device can only reach page-locked memory. A copy from ordinary memory is staged through a small locked
+    buffer, at a third of the link's speed, and the host waits for it.
 
 How it decides
-    Pageable copies whose bytes at the link's speed for page-locked memory would take less time. That speed is taken
-    from the pinned copies of the same recording, if there are large ones; else it is what the device's generation
-    reaches in practice.
+    Pageable copies whose bytes at the link's speed for page-locked memory would take less time. That speed is
+    taken from the pinned copies of the same recording, if there are large ones; else it is what the device's
+    generation reaches in practice.
 
 What to do
     ``DataLoader(pin_memory=True)`` or ``tensor.pin_memory()``, and ``tensor.to(device, non_blocking=True)``.
 
 Source
-    NVIDIA, "How to Optimize Data Transfers in CUDA C/C++"; PyTorch tutorial on pinned memory and non_blocking.
+    NVIDIA, "How to Optimize Data Transfers in CUDA C/C++"; PyTorch tutorial on pinned memory and
+    non_blocking.
 """
 
 from __future__ import annotations
@@ -25,49 +26,40 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis.run import Run
+from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene, scenes, severity
+from kinetoscope.findings.scene import Scene
 
-# Bytes per nanosecond (GB/s) that pinned copies reach, by compute capability: PCIe 5 from Hopper on (55 GB/s measured
-# on an H200), PCIe 4 for Ampere, PCIe 3 before. Other vendors' current parts have PCIe 5.
+# Bytes per nanosecond (GB/s) that pinned copies reach, by compute capability: PCIe 5 from Hopper on (55 GB/s
+# measured on an H200), PCIe 4 for Ampere, PCIe 3 before. Other vendors' current parts have PCIe 5.
 PINNED = {9: 55.0, 10: 55.0, 12: 55.0, 8: 24.0, 7: 12.0, 6: 12.0}
 OTHERWISE = 50.0
 LARGE = 1 << 20  # smaller copies measure the latency, not the link
 
 
-def find(run: Run) -> Iterable[Finding]:
-    for scene in scenes(run):
-        copies = scene.kernels(r"Pageable").filter(pl.col("bytes") > 0)
-        if copies.is_empty():
-            continue
-        speed = _pinned_speed(scene)
-        copies = copies.with_columns(
-            (pl.col("duration_ns") - pl.col("bytes") / speed).clip(lower_bound=0).alias("saved_ns")
-        )
-        saving = scene.device_saving(copies, f"the same bytes at {speed:.0f} GB/s, as from pinned memory")
-        level = severity(saving)
-        if level is None:
-            continue
-        size, time = int(copies["bytes"].sum()), int(copies["duration_ns"].sum())
-        yield Finding(
-            title=f"{scene.per_step(len(copies)):.0f} copies a {scene.unit} from or to pageable memory: "
-            f"{scene.per_step(size) / 1e6:.1f} MB at {size / max(time, 1):.1f} GB/s",
-            severity=level,
-            saving=saving,
-            evidence=[
-                scene.evidence("the longest copies", copies.sort("duration_ns", descending=True).head(8))
-            ],
-            advice="Keep the batch in page-locked memory and let the copy run while the host goes on.",
-            snippet="x = x.pin_memory().to(device, non_blocking=True)",
-            source=scene.source(copies.sort("duration_ns", descending=True)["op"]),
-            rank=scene.rank,
-        )
+def find(scene: Scene) -> Iterable[Finding]:
+    copies = scene.kernels(r"Pageable").filter(pl.col("bytes") > 0)
+    if copies.is_empty():
+        return
+    speed = _pinned_speed(scene)
+    beyond = (pl.col("duration_ns") - pl.col("bytes") / speed).clip(lower_bound=0)
+    basis = f"the same bytes at {speed:.0f} GB/s, as from pinned memory"
+    size, time = int(copies["bytes"].sum()), int(copies["duration_ns"].sum())
+    longest = copies.sort("duration_ns", descending=True)
+    yield Finding(
+        title=f"{scene.per_step(len(copies)):.0f} copies a {scene.unit} from or to pageable memory: "
+        f"{scene.per_step(size) / 1e6:.1f} MB at {size / max(time, 1):.1f} GB/s",
+        saving=savings.device(scene, copies, basis, saved=beyond),
+        evidence=[evidence.of(scene, "the longest copies", longest.head(8))],
+        advice="Keep the batch in page-locked memory and let the copy run while the host goes on.",
+        snippet="x = x.pin_memory().to(device, non_blocking=True)",
+        source=evidence.source(scene, longest["op"]),
+    )
 
 
 def _pinned_speed(scene: Scene) -> float:
     pinned = scene.kernels(r"Pinned").filter(pl.col("bytes") >= LARGE)
     if len(pinned):
-        return float((pinned["bytes"] / pinned["duration_ns"]).median() or OTHERWISE)  # type: ignore[arg-type]
-    capability = scene.trace.devices[0].compute_capability if scene.trace.devices else None
+        return pinned.select((pl.col("bytes") / pl.col("duration_ns")).median()).item() or OTHERWISE
+    capability = scene.device.compute_capability if scene.device else None
     return PINNED.get(capability[0], OTHERWISE) if capability else OTHERWISE

@@ -1,19 +1,19 @@
 """Recording made the step longer.
 
 What it finds
-    Recordings that know how long a step takes without the profiler (those of ``kinetoscope run``), where with it the
-    step takes a quarter longer or more.
+    Recordings that know how long a step takes without the profiler (those of ``kinetoscope run``), where with
+    it the step takes a quarter longer or more.
 
 Why it is slow
-    Recording an op costs the host about a microsecond; shapes, stacks and memory several more. The device's times are
-    right, but idle time, and everything said about the host, is too large.
+    Recording an op costs the host about a microsecond; shapes, stacks and memory several more. The device's
+    times are right, but idle time, and everything said about the host, is too large.
 
 How it decides
     Step time in the recording over the mean step time without the profiler: 1.25 or more.
 
 What to do
-    Record less beside the events (``record_shapes``, ``with_stack``, ``profile_memory`` off), and trust the savings
-    below, which are scaled to the step without the profiler.
+    Record less beside the events (``record_shapes``, ``with_stack``, ``profile_memory`` off), and trust the
+    savings below, which are scaled to the step without the profiler.
 
 Source
     The design's "how much profiling inflated the step".
@@ -24,25 +24,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kinetoscope import numbers
-from kinetoscope.analysis.run import Run
-from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.scene import scenes
+from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.model import Finding
+from kinetoscope.findings.scene import Scene
 
 FACTOR = 1.25
 
 
-def find(run: Run) -> Iterable[Finding]:
-    for scene in scenes(run):
-        real = scene.unprofiled_us
-        if real is None or scene.step_us < FACTOR * real:
-            continue
-        yield Finding(
-            title=f"The recorded step takes {scene.step_us / real:.1f} times as long as without the profiler "
-            f"({numbers.time(scene.step_us)} against {numbers.time(real)})",
-            severity="low" if scene.step_us < 2 * real else "medium",
-            saving=Saving(0.0, "the profiler's own cost; a run without it does not pay this", False, 0.0),
-            evidence=[scene.evidence("the recorded steps", scene.trace.steps)],
-            advice="Record less beside the events; read idle and host times as upper bounds.",
-            snippet="torch.profiler.profile(record_shapes=False, with_stack=False, profile_memory=False)",
-            rank=scene.rank,
-        )
+def find(scene: Scene) -> Iterable[Finding]:
+    real = scene.unprofiled_us
+    if real is None or scene.step_us < FACTOR * real:
+        return
+    yield Finding(
+        title=f"The recorded step takes {scene.step_us / real:.1f} times as long as without the profiler "
+        f"({numbers.time(scene.step_us)} against {numbers.time(real)})",
+        saving=savings.OF_THE_PROFILER,
+        at_least="low" if scene.step_us < 2 * real else "medium",
+        evidence=[evidence.of(scene, "the recorded steps", scene.trace.steps)],
+        advice="Record less beside the events; read idle and host times as upper bounds.",
+        snippet="torch.profiler.profile(record_shapes=False, with_stack=False, profile_memory=False)",
+    )

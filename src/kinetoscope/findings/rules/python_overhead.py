@@ -1,17 +1,17 @@
 """Python code of yours keeps the device waiting.
 
 What it finds
-    A function of the program (not of a library) whose own Python takes time in which the device has nothing to do.
-    Needs a recording with stacks (``with_stack=True``).
+    A function of the program (not of a library) whose own Python takes time in which the device has nothing
+    to do. Needs a recording with stacks (``with_stack=True``).
 
 Why it is slow
     The thread that launches is interpreting Python: loops over elements, string work, logging, bookkeeping.
 
 How it decides
-    From the time inside each of the program's functions, what was spent in ops, runtime calls and in other Python
-    functions (built-in ones count as the caller's) is taken out; what is left and coincides with idle time of the device is the function's own.
-    Recording stacks makes Python slower, so the share is an upper bound unless the step's time without the profiler
-    is known.
+    From the time inside each of the program's functions, what was spent in ops, runtime calls and in other
+    Python functions (built-in ones count as the caller's) is taken out; what is left and coincides with idle
+    time of the device is the function's own. Recording stacks makes Python slower, so the share is an upper
+    bound unless the step's time without the profiler is known.
 
 What to do
     Take it out of the step, do it every hundredth step or in another thread, or make it a tensor op.
@@ -27,53 +27,51 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
+from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import MEDIUM, scenes, severity, user_line
+from kinetoscope.findings.savings import MEDIUM
+from kinetoscope.findings.scene import Scene
 
 CANDIDATES = 12  # functions looked at: those with most time
 WORKING = "cpu_op|cuda_runtime|cuda_driver|hip_runtime"
 
 
-def find(run: Run) -> Iterable[Finding]:
-    for scene in scenes(run):
-        host = scene.trace.host_events
-        events = host.select(
-            "event", "name", "start_ns", "duration_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")
+def find(scene: Scene) -> Iterable[Finding]:
+    host = scene.trace.host_events
+    events = host.select(
+        "event", "name", "start_ns", "duration_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")
+    )
+    frames, working = (
+        scene.inside(events.filter(matching(host, "category", f"^({category})$")))
+        for category in ("python_function", WORKING)
+    )
+    if frames.is_empty() or scene.work.is_empty():
+        return
+    names = frames.group_by("name").agg(pl.col("duration_ns").sum()).sort("duration_ns", descending=True)
+    of_program = [name for name in names["name"].cast(pl.String) if evidence.user_line(name)]
+    named = frames.with_columns(pl.col("name").cast(pl.String).alias("text"))
+    for name in of_program[:CANDIDATES]:
+        own = named.filter(pl.col("text") == name)
+        around = own.select("start_ns", pl.col("end_ns").alias("until")).sort("start_ns")
+        others = (
+            named.filter((pl.col("text") != name) & pl.col("text").str.contains(r"\.py\("))
+            .sort("start_ns")
+            .join_asof(around, on="start_ns")
+            .filter(pl.col("end_ns") <= pl.col("until"))
         )
-        frames, working = (
-            scene.inside(events.filter(matching(host, "category", f"^({sort})$")))
-            for sort in ("python_function", WORKING)
-        )
-        if frames.is_empty() or scene.work.is_empty():
+        taken = pl.concat([working.select("start_ns", "end_ns"), others.select("start_ns", "end_ns")])
+        left = intervals.subtract(own, taken)
+        us = scene.us(intervals.total(intervals.intersect(left, scene.gaps)))
+        saving = savings.idle(scene, us, "idle time during the function's own Python")
+        if saving.share < MEDIUM:
             continue
-        names = frames.group_by("name").agg(pl.col("duration_ns").sum()).sort("duration_ns", descending=True)
-        mine = [name for name in names["name"].cast(pl.String) if user_line(name)]
-        named = frames.with_columns(pl.col("name").cast(pl.String).alias("text"))
-        for name in mine[:CANDIDATES]:
-            own = named.filter(pl.col("text") == name)
-            around = own.select("start_ns", pl.col("end_ns").alias("until")).sort("start_ns")
-            others = (
-                named.filter((pl.col("text") != name) & pl.col("text").str.contains(r"\.py\("))
-                .sort("start_ns")
-                .join_asof(around, on="start_ns")
-                .filter(pl.col("end_ns") <= pl.col("until"))
-            )
-            taken = pl.concat([working.select("start_ns", "end_ns"), others.select("start_ns", "end_ns")])
-            left = intervals.subtract(own, taken)
-            us = intervals.total(intervals.intersect(left, scene.gaps)) / scene.steps / 1000
-            saving = scene.idle_saving(us, "idle time during the function's own Python")
-            level = severity(saving, at_most="medium" if scene.unprofiled_us is None else "high")
-            if level is None or saving.share < MEDIUM:
-                continue
-            yield Finding(
-                subject=name,
-                title=f"{name} spends {us / 1000:.2f} ms a {scene.unit} in Python while the device waits",
-                severity=level,
-                saving=saving,
-                evidence=[scene.evidence(f"{len(own)} calls", own)],
-                advice="Take it out of the step, do it less often, or make it a tensor op.",
-                source=user_line(name),
-                rank=scene.rank,
-            )
+        yield Finding(
+            subject=name,
+            title=f"{name} spends {us / 1000:.2f} ms a {scene.unit} in Python while the device waits",
+            saving=saving,
+            at_most="medium" if scene.unprofiled_us is None else "high",
+            evidence=[evidence.of(scene, f"{len(own)} calls", own)],
+            advice="Take it out of the step, do it less often, or make it a tensor op.",
+            source=evidence.user_line(name),
+        )

@@ -4,17 +4,17 @@ What it finds
     On one stream a batched product, a softmax (elementwise work around it allowed) and a batched product.
 
 Why it is slow
-    The scores of all pairs of positions go to memory and come back at least three times. Fused attention keeps them
-    on the chip, and needs memory in proportion to the length instead of its square.
+    The scores of all pairs of positions go to memory and come back at least three times. Fused attention
+    keeps them on the chip, and needs memory in proportion to the length instead of its square.
 
 How it decides
-    The order of categories: matmul, up to four elementwise kernels, softmax, up to four elementwise kernels, matmul,
-    the products launched by ``aten::bmm`` or its kin. All of the softmax and elementwise time and 40 % of the
-    products' count as saved (measured on an H200 for 2048 positions of 64).
+    The order of categories: matmul, up to four elementwise kernels, softmax, up to four elementwise kernels,
+    matmul, the products launched by ``aten::bmm`` or its kin. All of the softmax and elementwise time and 40
+    % of the products' count as saved (measured on an H200 for 2048 positions of 64).
 
 What to do
-    ``torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=…)``, or FlexAttention for masks and biases
-    of your own.
+    ``torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=…)``, or FlexAttention for masks and
+    biases of your own.
 
 Source
     FlashAttention (Dao et al., 2022); PyTorch tutorial on scaled_dot_product_attention.
@@ -27,62 +27,52 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.run import Run
+from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import scenes, severity
+from kinetoscope.findings.scene import Scene
 
 BATCHED = r"^aten::(bmm|baddbmm|matmul|einsum)"
 NEAR = 5  # kernels from the softmax to each product
 GAIN = 0.4
+BASIS = "all of the softmax and elementwise time, 40 % of the products'"
 
 
-def find(run: Run) -> Iterable[Finding]:
-    for scene in scenes(run):
-        if scene.kernels(r"(?i)softmax").is_empty():
-            continue
-        category, name = pl.col("category").cast(pl.String), pl.col("op_name").cast(pl.String)
-        kernels = (
-            scene.work.filter(pl.col("kind") == "kernel")
-            .sort("device", "stream", "start_ns")
-            .with_row_index("at")
-            .with_columns(
-                ((category == "matmul") & name.str.contains(BATCHED)).fill_null(False).alias("product"),
-                (category == "softmax").alias("softmax"),
-                category.is_in(["elementwise", "copy", "random", "reduction"]).alias("between"),
-            )
+def find(scene: Scene) -> Iterable[Finding]:
+    if scene.kernels(r"(?i)softmax").is_empty():
+        return
+    category, name = pl.col("category").cast(pl.String), pl.col("op_name").cast(pl.String)
+    kernels = (
+        scene.work.filter(pl.col("kind") == "kernel")
+        .sort("device", "stream", "start_ns")
+        .with_row_index("at")
+        .with_columns(
+            ((category == "matmul") & name.str.contains(BATCHED)).fill_null(False).alias("product"),
+            (category == "softmax").alias("softmax"),
+            category.is_in(["elementwise", "copy", "random", "reduction"]).alias("between"),
         )
-        stop = pl.when(~pl.col("between")).then("at")
-        kernels = kernels.with_columns(
-            stop.forward_fill().shift(1).alias("before"), stop.backward_fill().shift(-1).alias("after")
-        )
-        found = kernels.filter("softmax").filter(
-            (pl.col("at") - pl.col("before") <= NEAR)
-            & (pl.col("after") - pl.col("at") <= NEAR)
-            & kernels["product"].gather(kernels.filter("softmax")["before"]).fill_null(False)
-            & kernels["product"].gather(kernels.filter("softmax")["after"]).fill_null(False)
-        )
-        if found.is_empty():
-            continue
-        rows = (
-            found.select(pl.int_ranges("before", pl.col("after") + 1)).to_series().explode().unique().sort()
-        )
-        attention = kernels[rows].with_columns(
-            pl.when("product").then(pl.col("duration_ns") * GAIN).otherwise("duration_ns").alias("saved_ns")
-        )
-        saving = scene.device_saving(
-            attention, "all of the softmax and elementwise time, 40 % of the products'"
-        )
-        level = severity(saving)
-        if level is None:
-            continue
-        us = scene.per_step(int(attention["duration_ns"].sum())) / 1000
-        yield Finding(
-            title=f"{scene.per_step(len(found)):.0f} times a {scene.unit} attention is written out (matmul, softmax, matmul): {numbers.time(us)}",
-            severity=level,
-            saving=saving,
-            evidence=[scene.evidence(f"{len(attention)} kernels around {len(found)} softmaxes", attention)],
-            advice="Use scaled_dot_product_attention: the scores then never leave the chip.",
-            snippet="y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
-            source=scene.source(found["op"]),
-            rank=scene.rank,
-        )
+    )
+    stop = pl.when(~pl.col("between")).then("at")
+    kernels = kernels.with_columns(
+        stop.forward_fill().shift(1).alias("before"), stop.backward_fill().shift(-1).alias("after")
+    )
+    softmax = kernels.filter("softmax")
+    found = softmax.filter(
+        (pl.col("at") - pl.col("before") <= NEAR)
+        & (pl.col("after") - pl.col("at") <= NEAR)
+        & kernels["product"].gather(softmax["before"]).fill_null(False)
+        & kernels["product"].gather(softmax["after"]).fill_null(False)
+    )
+    if found.is_empty():
+        return
+    rows = found.select(pl.int_ranges("before", pl.col("after") + 1)).to_series().explode().unique().sort()
+    attention = kernels[rows]
+    spared = pl.when("product").then(pl.col("duration_ns") * GAIN).otherwise("duration_ns")
+    yield Finding(
+        title=f"{scene.per_step(len(found)):.0f} times a {scene.unit} attention is written out (matmul, "
+        f"softmax, matmul): {numbers.time(scene.us_of(attention))}",
+        saving=savings.device(scene, attention, BASIS, saved=spared),
+        evidence=[evidence.of(scene, f"{len(attention)} kernels around {len(found)} softmaxes", attention)],
+        advice="Use scaled_dot_product_attention: the scores then never leave the chip.",
+        snippet="y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
+        source=evidence.source(scene, found["op"]),
+    )

@@ -1,19 +1,21 @@
 """Chains of eager elementwise kernels that one kernel could do.
 
 What it finds
-    Runs of three or more eager elementwise kernels after each other: activation formulas, scaling, masking, casts.
+    Runs of three or more eager elementwise kernels after each other: activation formulas, scaling, masking,
+    casts.
 
 Why it is slow
-    Each reads its operands from memory and writes its result back. Fused, the chain reads once and writes once.
+    Each reads its operands from memory and writes its result back. Fused, the chain reads once and writes
+    once.
 
 How it decides
-    Consecutive kernels of a stream, category elementwise, copy or random, launched by aten ops, in a program that has
-    no compiled region (with one it is ``eager-remainder``), at least 5 µs each on average. A fused kernel is taken to
-    need as long as the chain's longest.
+    Consecutive kernels of a stream, category elementwise, copy or random, launched by aten ops, in a program
+    that has no compiled region (with one it is ``eager-remainder``), at least 5 µs each on average. A fused
+    kernel is taken to need as long as the chain's longest.
 
 What to do
-    ``torch.compile`` the function around it. Or a fused op that exists: ``torch.nn.functional.gelu``, ``addcmul``,
-    ``torch.nn.functional.layer_norm``.
+    ``torch.compile`` the function around it. Or a fused op that exists: ``torch.nn.functional.gelu``,
+    ``addcmul``, ``torch.nn.functional.layer_norm``.
 
 Source
     The forum thread "Profiling torch.compile CUDA code": A * B + C.
@@ -28,41 +30,34 @@ import polars as pl
 from kinetoscope import numbers
 from kinetoscope.analysis.compiled.regions import regions
 from kinetoscope.analysis.kernels.chains import elementwise_chains
-from kinetoscope.analysis.run import Run
 from kinetoscope.bench.tune.settings import Setting
+from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands as proofs
-from kinetoscope.findings.scene import scenes, severity
+from kinetoscope.findings.proof import commands
+from kinetoscope.findings.scene import Scene
 
 
-def find(run: Run) -> Iterable[Finding]:
-    for scene in scenes(run):
-        if len(regions(scene.trace)):
-            continue
-        chains = elementwise_chains(scene, scene.work)
-        if chains.is_empty():
-            continue
-        saving = scene.device_saving(chains, "each chain in the time of its longest kernel")
-        level = severity(saving)
-        if level is None:
-            continue
-        per_chain = chains.group_by("chain", maintain_order=True).agg(
-            pl.len(),
-            pl.col("duration_ns").sum(),
-            pl.col("op_name").cast(pl.String).str.strip_prefix("aten::"),
-        )
-        longest = per_chain.sort("duration_ns", descending=True, maintain_order=True).row(0, named=True)
-        shown = chains.filter(pl.col("chain") == longest["chain"])
-        us = scene.per_step(int(chains["duration_ns"].sum())) / 1000
-        yield Finding(
-            title=f"{scene.per_step(len(per_chain)):.0f} eager elementwise chains a {scene.unit} "
-            f"({scene.per_step(len(chains)):.0f} kernels, {numbers.time(us)}) could be fused",
-            severity=level,
-            saving=saving,
-            evidence=[scene.evidence("the longest chain: " + " → ".join(longest["op_name"][:10]), shown)],
-            advice="Compile the function that holds the chain: one kernel then reads once and writes once.",
-            snippet="@torch.compile\ndef activation(x): …",
-            source=scene.source(shown["op"]),
-            proof=proofs.tune(scene, Setting(mode="default")),
-            rank=scene.rank,
-        )
+def find(scene: Scene) -> Iterable[Finding]:
+    if len(regions(scene.trace)):
+        return
+    chains = elementwise_chains(scene.work, scene.work)
+    if chains.is_empty():
+        return
+    per_chain = chains.group_by("chain", maintain_order=True).agg(
+        pl.len(),
+        pl.col("duration_ns").sum(),
+        pl.col("op_name").cast(pl.String).str.strip_prefix("aten::"),
+    )
+    longest = per_chain.sort("duration_ns", descending=True, maintain_order=True).row(0, named=True)
+    shown = chains.filter(pl.col("chain") == longest["chain"])
+    yield Finding(
+        title=f"{scene.per_step(len(per_chain)):.0f} eager elementwise chains a {scene.unit} "
+        f"({scene.per_step(len(chains)):.0f} kernels, {numbers.time(scene.us_of(chains))}) could be "
+        "fused",
+        saving=savings.device(scene, chains, "each chain in the time of its longest kernel"),
+        evidence=[evidence.of(scene, "the longest chain: " + " → ".join(longest["op_name"][:10]), shown)],
+        advice="Compile the function that holds the chain: one kernel then reads once and writes once.",
+        snippet="@torch.compile\ndef activation(x): …",
+        source=evidence.source(scene, shown["op"]),
+        proof=commands.tune(scene, Setting(mode="default")),
+    )

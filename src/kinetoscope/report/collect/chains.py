@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from kinetoscope.analysis.events.torch_names import LIBRARY_FRAME, MODULE
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.origins import dispatch
-from kinetoscope.analysis.origins.attribution import LIBRARY, MODULE
 from kinetoscope.analysis.run import Run
 from kinetoscope.report.document import Chain, ChainListing, Link, Quantiles
 
@@ -60,5 +60,5 @@ def _links(links: Sequence[dispatch.Link]) -> list[Link]:
 
 
 def _label(link: dispatch.Link) -> str | None:
-    is_library = link.kind == "python_function" and re.search(LIBRARY, link.name)
+    is_library = link.kind == "python_function" and re.search(LIBRARY_FRAME, link.name)
     return None if is_library and not link.name.startswith(MODULE) else link.name

@@ -7,7 +7,7 @@ import msgspec
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof.measured import Measured, Proofs, proofs
+from kinetoscope.findings.proof.measured import Measured, Measurements, measurements
 from kinetoscope.findings.registry import find
 from kinetoscope.report.document import After, EvidenceRow, FindingRow, FindingsListing
 
@@ -18,7 +18,7 @@ def listing(run: Run, later: Run | None = None) -> FindingsListing:
     Raises:
         InputError: the two recordings cannot be compared.
     """
-    proven = proofs(run, later)
+    proven = measurements(run, later)
     after = msgspec.convert(proven.after, After, from_attributes=True) if proven.after else None
     return FindingsListing(
         findings=findings(run, proven),
@@ -29,7 +29,7 @@ def listing(run: Run, later: Run | None = None) -> FindingsListing:
     )
 
 
-def findings(run: Run, proven: Proofs) -> list[FindingRow]:
+def findings(run: Run, proven: Measurements) -> list[FindingRow]:
     """All findings: those that save most first, with what was measured of them."""
     return [_finding(finding, proven.of(finding)) for finding in find(run)]
 

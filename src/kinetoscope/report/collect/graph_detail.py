@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from msgspec import UNSET
 
-from kinetoscope.compilation import aten, bytecode, guards, module
+from kinetoscope.compilation import aten, bytecode, guards
+from kinetoscope.compilation.generated import module
 from kinetoscope.compilation.model import Compilation
 from kinetoscope.errors import UsageError
 from kinetoscope.report.document import compilation as document

@@ -8,10 +8,9 @@ from kinetoscope import __version__
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.events.ops import ops
 from kinetoscope.analysis.run import Run
-from kinetoscope.findings.proof.measured import Proofs, proofs
+from kinetoscope.findings.proof.measured import Measurements, measurements
 from kinetoscope.report.collect import devices, findings, kernels, launches, memory, sources, steps
-from kinetoscope.report.document import FindingRow, Report
-from kinetoscope.report.document.compilation import Compilation
+from kinetoscope.report.document import Compilation, FindingRow, Report
 from kinetoscope.trace.workers import cores
 
 # From so many events on, two analyses at a time take half a gigabyte more, and on few cores gain nothing.
@@ -24,7 +23,7 @@ def build(run: Run) -> Report:
     The findings take as long as all the rest: they are looked for beside it, where memory is no matter.
     """
     one_by_one = sum(trace.source.events for trace in run.traces) > LARGE and cores() <= FEW
-    proven = proofs(run)
+    proven = measurements(run)
     if one_by_one:
         ops(run)  # takes most memory: it comes while little else is remembered
     with ThreadPoolExecutor(1) as beside:
@@ -34,7 +33,7 @@ def build(run: Run) -> Report:
         return _report(run, proven, found)
 
 
-def _report(run: Run, proven: Proofs, found: Future[list[FindingRow]]) -> Report:
+def _report(run: Run, proven: Measurements, found: Future[list[FindingRow]]) -> Report:
     return Report(
         kinetoscope=__version__,
         sources=sources.sources(run),

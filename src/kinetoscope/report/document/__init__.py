@@ -1,6 +1,7 @@
 """Everything that a renderer shows, as typed rows: the JSON contract. Times are microseconds of the trace."""
 
 from kinetoscope.report.document.chains import Chain, ChainListing, Link, Quantiles
+from kinetoscope.report.document.compilation import Compilation
 from kinetoscope.report.document.devices import DeviceRow, IdleRow
 from kinetoscope.report.document.explanation import Explanation, Glossary
 from kinetoscope.report.document.findings import After, EvidenceRow, FindingRow, FindingsListing
@@ -21,7 +22,7 @@ from kinetoscope.report.document.sources import DeviceInfo, Environment, Health,
 from kinetoscope.report.document.steps import StepDifference, StepOutlierRow, StepRow, StepTimesRow, TimingRow
 
 __all__ = [
-    "After", "AllocatorRow", "CategoryRow", "Chain", "ChainListing", "DeviceInfo", "DeviceRow",
+    "After", "AllocatorRow", "CategoryRow", "Chain", "ChainListing", "Compilation", "DeviceInfo", "DeviceRow",
     "Environment", "EvidenceRow", "Explanation", "FindingRow", "FindingsListing", "Glossary",
     "GraphCategory", "GraphRow", "Health", "HealthNote", "IdleRow", "KernelListing", "KernelOp", "KernelRow",
     "LaunchRow", "Link", "ListingRow", "MemoryPoint", "MemoryRow", "OpRow", "Quantiles", "QueuePoint",

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from kinetoscope import numbers
 from kinetoscope.report.document import Report
-from kinetoscope.report.pages.table import Name, Prose, columns, heads, rest
+from kinetoscope.report.pages.table import Name, Prose, columns, heading, heads, rest
 from kinetoscope.report.words import bars, headline, names, pace_lines, palette
 from kinetoscope.report.words.bars import Bar
 from kinetoscope.report.words.next_commands import next_commands
@@ -73,14 +73,9 @@ def _health(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
     yield from rest(len(notes) - NOTES, "note")
 
 
-def _heading(title: str, basis: str = "") -> Iterable[RenderableType]:
-    yield Text()
-    yield Text.assemble((title, "bold"), (f"  {basis}" if basis else "", "dim"))
-
-
 def _findings(report: Report) -> Iterable[RenderableType]:
     shown = headline.worth_doing(report)[:FINDINGS]
-    yield from _heading("Findings", "what to change, the largest saving first")
+    yield from heading("Findings", "what to change, the largest saving first")
     table = columns("left", "left*")
     for row in shown:
         where = f" ({names.plain(row.source)})" if row.source else ""
@@ -107,7 +102,7 @@ def _findings(report: Report) -> Iterable[RenderableType]:
 def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
     talks = any(row.communication_us for row in report.devices)
     exposed = "; communication, copies: exposed" if talks else ""
-    yield from _heading("Busy", f"share of {headline.window(report)}{exposed}")
+    yield from heading("Busy", f"share of {headline.window(report)}{exposed}")
     table = columns("left*", "left", "right", "left*")
     device_bars, step_bars = bars.device_bars(report), bars.step_bars(report)
     for bar in device_bars[:DEVICES]:
@@ -149,7 +144,7 @@ def _pace(report: Report) -> Iterable[RenderableType]:
     found = pace_lines.lines(report)
     if not found:
         return
-    yield from _heading("Steps, launches, memory")
+    yield from heading("Steps, launches, memory")
     table = columns("left", "left*")
     last = ""
     for what, sentence in found:
@@ -162,7 +157,7 @@ def _categories(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
     if not report.categories:
         return
     total = sum(row.device_time_us for row in report.categories)
-    yield from _heading("GPU time by category", f"share of {numbers.time(total)} of device time")
+    yield from heading("GPU time by category", f"share of {numbers.time(total)} of device time")
     table = columns("left", "left", "right", "right", "right", "right")
     largest = report.categories[0].share_of_device_time
     for row in report.categories[:CATEGORIES]:
@@ -182,7 +177,7 @@ def _categories(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
 def _kernels(report: Report) -> Iterable[RenderableType]:
     if not report.kernels:
         return
-    yield from _heading("Top kernels", "share of device time; median and range of one launch")
+    yield from heading("Top kernels", "share of device time; median and range of one launch")
     table = columns("left*", "left", "right", "right", "right", "right", "right")
     heads(table, "kernel", "category", "share", "total", "launches", "median", "min–max")
     for row in report.kernels[:KERNELS]:
@@ -202,7 +197,7 @@ def _kernels(report: Report) -> Iterable[RenderableType]:
 def _graphs(report: Report) -> Iterable[RenderableType]:
     if not report.graphs:
         return
-    yield from _heading("Compiled graphs", "share of device time; of each graph's own time")
+    yield from heading("Compiled graphs", "share of device time; of each graph's own time")
     table = columns("left", "right", "right", "right", "left*")
     for row, label in zip(report.graphs[:GRAPHS], headline.graph_labels(report), strict=False):
         parts = " · ".join(
@@ -225,7 +220,7 @@ def _ops(report: Report) -> Iterable[RenderableType]:
     if not rows:
         return
     total = sum(row.host_self_us for row in rows)
-    yield from _heading("Top ops", f"share of {numbers.time(total)} of host time in ops and runtime calls")
+    yield from heading("Top ops", f"share of {numbers.time(total)} of host time in ops and runtime calls")
     table = columns("left*", "right", "right", "right", "right")
     heads(table, "op", "share", "self", "total", "calls")
     for row in rows[:OPS]:
@@ -241,7 +236,7 @@ def _ops(report: Report) -> Iterable[RenderableType]:
 
 
 def _next(report: Report, inputs: Sequence[str]) -> Iterable[RenderableType]:
-    yield from _heading("Next")
+    yield from heading("Next")
     commands = next_commands(report, inputs)
     longest = max(len(command.shows) for command in commands)
     for command in commands:

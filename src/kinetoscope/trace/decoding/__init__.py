@@ -1,1 +1,1 @@
-"""What runs in decoding processes: msgspec and the standard library alone."""
+"""Bytes to packed columns, in processes of their own: msgspec and the standard library are all they load."""

@@ -1,7 +1,4 @@
-"""Bytes to events, and the times that a double does not hold.
-
-Imported by the decoding processes too: msgspec and the standard library only.
-"""
+"""Bytes to events, and the times that a double does not hold."""
 
 from __future__ import annotations
 
@@ -22,8 +19,8 @@ LARGEST_US = 9 * 10**15  # nanoseconds of more than these microseconds are no 64
 class Decoder:
     """Decodes lists of events: as the usual ones while all are, which takes half the time of decoding any."""
 
-    def __init__(self) -> None:
-        self._usual = True
+    def __init__(self, *, usual: bool = True) -> None:
+        self._usual = usual
         self.exact = False
 
     def decode(self, data: bytes) -> Sequence[Any]:

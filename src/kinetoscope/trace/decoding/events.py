@@ -1,7 +1,4 @@
-"""One event of a Chrome trace as it is decoded, and which table it belongs to.
-
-Imported by the decoding processes too: msgspec and the standard library only.
-"""
+"""One event of a Chrome trace as it is decoded, and which packed table it belongs to."""
 
 from __future__ import annotations
 
@@ -131,7 +128,7 @@ def canonical(category: Label) -> str:
     return CATEGORIES.get(lower, lower)
 
 
-def room_of(phase: Label, category: Label) -> str | None:
+def table_of(phase: Label, category: Label) -> str | None:
     """The packed table that holds events of this phase and category; None if none does."""
     category = canonical(category)
     if phase == "X":

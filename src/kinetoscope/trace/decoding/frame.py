@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 _FIELD = rb'"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp|tts|tdur|sf)"\s*:'
 BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*" + _FIELD + rb")")
@@ -108,7 +108,7 @@ def _closing_after_damage(tail: bytes, at: int) -> Closing:
     return Closing(len(tail), None)
 
 
-def _object(text: str, at: int) -> tuple[dict[str, Any], int] | None:
+def _object(text: str, at: int) -> tuple[dict[str, object], int] | None:
     try:
         value, end = _JSON.raw_decode(text, at)
     except (ValueError, RecursionError):

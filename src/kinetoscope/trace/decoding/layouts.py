@@ -1,7 +1,4 @@
-"""Which attributes of an event's ``args`` the packed table of each room keeps.
-
-Imported by the decoding processes too: the standard library only.
-"""
+"""The packed tables, and which attributes of an event's ``args`` each of them keeps."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ LAYOUTS = {
     "instants": Layout(_MEMORY, texts=("address",)),
     "labels": Layout(texts=("label",)),
 }
-ROOMS = tuple(LAYOUTS)
+TABLES = tuple(LAYOUTS)
 # The same under the name that other years gave it.
 RENAMED = {"external_id": "external_id_2021", "input_dims": "input_dims_2022"}
 COLLECTIVE = {

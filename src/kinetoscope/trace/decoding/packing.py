@@ -1,8 +1,7 @@
 """Events to packed columns: arrays of numbers, and codes into lists of the texts seen.
 
-A chunk of a file packs by itself, so chunks decode in parallel; this module runs in those processes and imports
-msgspec and the standard library only. Slices of half a megabyte keep what is decoded inside the cache of the core,
-which is worth a factor of two.
+A chunk of a file packs by itself, so chunks decode in parallel. Slices of half a megabyte keep what is
+decoded inside the cache of the core, which is worth a factor of two.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kinetoscope.trace.decoding.decode import double_ns, exact_ns
-from kinetoscope.trace.decoding.events import ABSENT, NO_NUMBER, Args, Event, ExactEvent, Label, room_of
-from kinetoscope.trace.decoding.layouts import COLLECTIVE, LAYOUTS, RENAMED, ROOMS, Layout
-from kinetoscope.trace.decoding.usual import ROOM_OF
+from kinetoscope.trace.decoding.events import ABSENT, NO_NUMBER, Args, Event, ExactEvent, Label, table_of
+from kinetoscope.trace.decoding.layouts import COLLECTIVE, LAYOUTS, RENAMED, TABLES, Layout
+from kinetoscope.trace.decoding.usual import TABLE_OF
 
-NOWHERE = len(ROOMS)  # the room of an event that no table holds
+NOWHERE = len(TABLES)  # stands for the table of an event that none holds
 SEPARATOR = b"\0"  # no JSON text has it
 _EMPTY = Args()
 _NOTHING = {"I": 0, "B": 0, "q": ABSENT, "d": NO_NUMBER}
@@ -42,21 +41,22 @@ class Batch(NamedTuple):
     """What one chunk of a file packs into.
 
     Args:
-        rooms: of every element of ``traceEvents`` in it, the place of its room in ``ROOMS``, or ``NOWHERE``: it
-            gives the rows of the tables their positions in the file.
-        tables: room → column → (array type code, bytes). ``texts`` columns hold codes. A column that says nothing
-            in the whole chunk is not there.
+        table_of: of every element of ``traceEvents`` in it, the place of its table in ``TABLES``, or
+            ``NOWHERE``: it gives the rows of the tables their positions in the file.
+        tables: table → column → (array type code, bytes). ``texts`` columns hold codes. A column that says
+            nothing in the whole chunk is not there.
         names: what codes of ``name`` and ``category`` mean.
         texts: what codes of every other text column mean; 0 is none.
-        joined: what codes of ``json`` columns mean: the layout's texts with ``SEPARATOR`` between them; 0 is none.
+        joined: what codes of ``json`` columns mean: the layout's texts with ``SEPARATOR`` between them; 0 is
+            none.
         lanes: what codes of ``lane`` mean: (pid, tid) as written.
         unused: events that no table holds, by ``ph cat``.
         damages: code → count.
     """
 
-    rooms: bytes
+    table_of: bytes
     tables: dict[str, dict[str, tuple[str, bytes]]]
-    names: list[Any]
+    names: list[Label]
     texts: list[bytes | str]
     joined: list[bytes]
     lanes: list[tuple[Label, Label]]
@@ -64,24 +64,24 @@ class Batch(NamedTuple):
     damages: dict[str, int]
 
 
-class _Table:
+class _Columns:
     """The growing columns of one packed table."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self.columns: dict[str, array[Any]] = {}
+        self.arrays: dict[str, array[Any]] = {}
         self.rows = 0
 
     def says(self, name: str, values: list[Any], nothing: Any) -> bool:
-        """Whether the column has begun, or begins with these values: one of nothing but absent values is left out."""
-        return name in self.columns or values.count(nothing) < len(values)
+        """Whether the column has begun, or begins here: one of nothing but absent values is left out."""
+        return name in self.arrays or values.count(nothing) < len(values)
 
     def extend(
         self, name: str, typecode: str, values: list[Any], mend: Callable[[Any], Any] | None = None
     ) -> None:
-        column = self.columns.get(name)
+        column = self.arrays.get(name)
         if column is None:
-            column = self.columns[name] = array(typecode, [_NOTHING[typecode]]) * self.rows
+            column = self.arrays[name] = array(typecode, [_NOTHING[typecode]]) * self.rows
         try:
             column.fromlist(values)
         except (TypeError, OverflowError):
@@ -96,9 +96,9 @@ class Packer:
     def __init__(self) -> None:
         self.damages: dict[str, int] = {}
         self._exact = False
-        self._rooms = _Rooms()
+        self._table_of = _TableOf()
         self._order = bytearray()
-        self._tables = {room: _Table(layout) for room, layout in LAYOUTS.items()}
+        self._tables = {table: _Columns(layout) for table, layout in LAYOUTS.items()}
         self._names, self._lanes = Codes(), Codes()
         self._texts, self._joined = Codes({b"": 0}), Codes({b"": 0})
         self._unused: dict[str, int] = {}
@@ -109,7 +109,7 @@ class Packer:
             return
         if not self._exact and isinstance(events[0], ExactEvent):
             self._keep_exact()
-        order = self._rooms_of(events)
+        order = self._tables_of(events)
         self._order += order
         members: list[list[Any]] = [[] for _ in range(NOWHERE + 1)]
         puts = [chosen.append for chosen in members]
@@ -118,9 +118,9 @@ class Packer:
         for event in members.pop():
             kind = f"{event.ph} {event.cat or ''}".strip()
             self._unused[kind] = self._unused.get(kind, 0) + 1
-        for room, chosen in zip(ROOMS, members, strict=True):
+        for table, chosen in zip(TABLES, members, strict=True):
             if chosen:
-                self._pack(room, chosen)
+                self._pack(table, chosen)
 
     def add_salvaged(self, events: Sequence[Any | None], damages: dict[str, int]) -> None:
         """Pack what was salvaged; a lost event (None) keeps its position."""
@@ -135,9 +135,9 @@ class Packer:
 
     def batch(self) -> Batch:
         tables = {
-            room: {name: (column.typecode, column.tobytes()) for name, column in table.columns.items()}
-            for room, table in self._tables.items()
-            if table.rows
+            table: {name: (packed.typecode, packed.tobytes()) for name, packed in columns.arrays.items()}
+            for table, columns in self._tables.items()
+            if columns.rows
         }
         return Batch(
             bytes(self._order),
@@ -153,44 +153,44 @@ class Packer:
     def _keep_exact(self) -> None:
         """From here on times come as they are written; those packed so far were exact."""
         self._exact = True
-        for table in self._tables.values():
+        for columns in self._tables.values():
             for name in ("start", "duration"):
-                if name in table.columns:
-                    table.columns[name] = array("q", map(double_ns, table.columns[name]))
+                if name in columns.arrays:
+                    columns.arrays[name] = array("q", map(double_ns, columns.arrays[name]))
 
-    def _rooms_of(self, events: Sequence[Any]) -> bytes:
+    def _tables_of(self, events: Sequence[Any]) -> bytes:
         if isinstance(events[0], Event | ExactEvent):
-            return bytes(map(self._rooms.__getitem__, map(_KIND, events)))
-        return bytes(map(_ROOM_OF_USUAL.__getitem__, map(type, events)))
+            return bytes(map(self._table_of.__getitem__, map(_KIND, events)))
+        return bytes(map(_PLACE_OF_USUAL.__getitem__, map(type, events)))
 
-    def _pack(self, room: str, events: list[Any]) -> None:
-        table = self._tables[room]
-        extend = table.extend
-        if room == "labels":  # they name lanes; they are on none
+    def _pack(self, table: str, events: list[Any]) -> None:
+        columns = self._tables[table]
+        extend = columns.extend
+        if table == "labels":  # they name lanes; they are on none
             extend("pid", "I", self._texts.of(str(event.pid) for event in events))
             extend("tid", "I", self._texts.of(str(event.tid) for event in events))
         else:
             extend("lane", "I", self._lanes.of(map(_LANE, events)))
             extend("category", "I", self._names.of(map(_CATEGORY, events)))
-            self._times(table, "start", list(map(_TS, events)))
-        if room == "flows":
+            self._times(columns, "start", list(map(_TS, events)))
+        if table == "flows":
             extend("flow", "q", list(map(_ID, events)), self._integer)
             extend("is_start", "B", [event.ph == "s" for event in events])
         else:
             extend("name", "I", self._names.of(map(_NAME, events)))
-            if room in _TIMED:
-                self._times(table, "duration", list(map(_DUR, events)))
-            self._arguments(table, [event.args or _EMPTY for event in events])
-        table.rows += len(events)
+            if table in _TIMED:
+                self._times(columns, "duration", list(map(_DUR, events)))
+            self._arguments(columns, [event.args or _EMPTY for event in events])
+        columns.rows += len(events)
 
-    def _times(self, table: _Table, name: str, values: list[Any]) -> None:
+    def _times(self, columns: _Columns, name: str, values: list[Any]) -> None:
         if self._exact:
-            table.extend(name, "q", list(map(exact_ns, values)))
+            columns.extend(name, "q", list(map(exact_ns, values)))
         else:
-            table.extend(name, "d", values, self._number)
+            columns.extend(name, "d", values, self._number)
 
-    def _arguments(self, table: _Table, arguments: list[Any]) -> None:
-        layout, extend, says, texts = table.layout, table.extend, table.says, self._texts
+    def _arguments(self, columns: _Columns, arguments: list[Any]) -> None:
+        layout, extend, says, texts = columns.layout, columns.extend, columns.says, self._texts
         for name in layout.integers:
             values = list(map(_ATTRIBUTE[name], arguments))
             if name in RENAMED and ABSENT in values:
@@ -243,10 +243,12 @@ class Packer:
             return NO_NUMBER
 
 
-class _Rooms(dict[tuple[Label, Label], int]):
+class _TableOf(dict[tuple[Label, Label], int]):
+    """The place in ``TABLES`` of the table that (phase, category) belongs to."""
+
     def __missing__(self, key: tuple[Label, Label]) -> int:
-        room = room_of(*key)
-        self[key] = place = NOWHERE if room is None else ROOMS.index(room)
+        table = table_of(*key)
+        self[key] = place = NOWHERE if table is None else TABLES.index(table)
         return place
 
 
@@ -257,7 +259,7 @@ def _collective(arguments: Any) -> str | bytes:
     return msgspec.json.encode({key: value for key, value in values.items() if value is not None}).decode()
 
 
-_ROOM_OF_USUAL = {kind: ROOMS.index(room) for kind, room in ROOM_OF.items()}
+_PLACE_OF_USUAL = {kind: TABLES.index(table) for kind, table in TABLE_OF.items()}
 _KIND, _LANE = attrgetter("ph", "cat"), attrgetter("pid", "tid")
 _CATEGORY, _NAME, _TS, _DUR, _ID = (attrgetter(name) for name in ("cat", "name", "ts", "dur", "id"))
 _ATTRIBUTE = {name: attrgetter(name) for name in Args.__struct_fields__}

@@ -1,7 +1,4 @@
-"""Events out of bytes that are not quite JSON. Only slices that do not decode come here.
-
-Imported by the decoding processes too: msgspec and the standard library only.
-"""
+"""Events out of bytes that are not quite JSON. Only slices that do not decode come here."""
 
 from __future__ import annotations
 

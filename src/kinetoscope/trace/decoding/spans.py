@@ -1,7 +1,4 @@
-"""Stretches of a file that decode by themselves, and decoding one of them.
-
-Imported by the decoding processes too: msgspec and the standard library only.
-"""
+"""Stretches of a file that decode by themselves, and decoding one of them."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from kinetoscope.trace.decoding.packing import Batch, Packer
 from kinetoscope.trace.decoding.salvage import UNREADABLE, salvage
 
 SLICE = 512 << 10  # bytes decoded at a time
-_MARGIN = 1 << 14  # where in a slice the cut is looked for first
+MARGIN = 1 << 14  # where in a slice the cut is looked for first
 
 
 class FileSpan(NamedTuple):
@@ -58,7 +55,7 @@ def _slices(span: Span) -> Iterator[tuple[bytes, bool]]:
             if data:
                 yield data, True
             return
-        match = BOUNDARY.search(data, max(0, len(data) - _MARGIN)) or BOUNDARY.search(data)
+        match = BOUNDARY.search(data, max(0, len(data) - MARGIN)) or BOUNDARY.search(data)
         if match is None:
             carry = data
             continue

@@ -1,8 +1,7 @@
 """Events of the categories that nearly every event has, told apart while they are decoded.
 
-They have the attributes of ``Event`` that their room packs, and nothing else is looked for; what is no such event
-(another category or phase, a time that is no number) does not decode as one.
-Imported by the decoding processes too: msgspec and the standard library only.
+They have the attributes of ``Event`` that their table packs, and nothing else is looked for; what is no such
+event (another category or phase, a time that is no number) does not decode as one.
 """
 
 from __future__ import annotations
@@ -29,32 +28,32 @@ _PHASES = {"flows": Literal["s", "f", "t"], "instants": Literal["i"]}
 _NAMED: list[Any] = [(name, Label, None) for name in ("name", "pid", "tid")]
 
 
-def _args_of(room: str) -> Any:
-    """``Args`` with those of its fields that the room's layout names."""
-    layout = LAYOUTS[room]
+def _args_of(table: str) -> Any:
+    """``Args`` with those of its fields that the table's layout names."""
+    layout = LAYOUTS[table]
     kept = {*layout.integers, *layout.numbers, *layout.texts, *layout.json}
     kept |= {RENAMED[name] for name in kept & RENAMED.keys()} | (
         COLLECTIVE.keys() if layout.collective else set()
     )
     fields = [field for field in msgspec.structs.fields(Args) if field.name in kept]
     return msgspec.defstruct(
-        f"{room}_args",
+        f"{table}_args",
         [(f.name, f.type, msgspec.field(default=f.default, name=f.encode_name)) for f in fields],
         frozen=True,
         gc=False,
     )
 
 
-def _event_of(room: str, category: str, args: Any) -> Any:
-    phase: Any = ("ph", _PHASES.get(room, Literal["X"]))
+def _event_of(table: str, category: str, args: Any) -> Any:
+    phase: Any = ("ph", _PHASES.get(table, Literal["X"]))
     time: Any = ("ts", int | float)
     rest: list[Any]
-    if room == "flows":
+    if table == "flows":
         rest = [("id", Label, ABSENT)]
     else:
         rest = [("dur", int | float | None, None), ("args", args | None, None)]
     return msgspec.defstruct(
-        f"{room}_{category}",
+        f"{table}_{category}",
         [phase, time, *_NAMED, *rest],
         namespace={"cat": category},  # of the class: the tag itself is no attribute
         tag_field="cat",
@@ -63,11 +62,10 @@ def _event_of(room: str, category: str, args: Any) -> Any:
     )
 
 
-def _events_of(room: str) -> list[Any]:
-    args = _args_of(room)
-    return [_event_of(room, category, args) for category in _CATEGORIES[room]]
+def _events_of(table: str) -> list[Any]:
+    args = _args_of(table)
+    return [_event_of(table, category, args) for category in _CATEGORIES[table]]
 
 
-_OF_ROOM = {room: _events_of(room) for room in _CATEGORIES}
-ROOM_OF = {kind: room for room, kinds in _OF_ROOM.items() for kind in kinds}
-USUAL: Any = reduce(or_, ROOM_OF)
+TABLE_OF = {kind: table for table in _CATEGORIES for kind in _events_of(table)}
+USUAL: Any = reduce(or_, TABLE_OF)

@@ -1,6 +1,6 @@
 """What a decoding process runs, and how it and the process that started it talk.
 
-It imports msgspec and the standard library only, and of that little: a report waits for its start.
+What this imports is little, on purpose: a report waits for its start.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Found by the interpreter of a program that `kinetoscope run` started, before the program's first line.
 
-Hides every trace of itself, runs the `sitecustomize` it stood in front of, and waits for the program to import torch.
+Hides every trace of itself, runs the `sitecustomize` it stood in front of, and waits for the program to
+import torch.
 """
 
 import importlib.machinery

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 
-from kinetoscope.compilation import aten, fx, module
+from kinetoscope.compilation import aten, fx
 from kinetoscope.compilation.breaks import RESUMED
 from kinetoscope.compilation.fx import Node
+from kinetoscope.compilation.generated import module
+from kinetoscope.compilation.generated.module import Call, Comment, Definition, Module
 from kinetoscope.compilation.log import records
 from kinetoscope.compilation.log.draft import FrameDraft, GraphDraft
 from kinetoscope.compilation.log.records import KernelInfo
 from kinetoscope.compilation.model import ExternCall, Fusion, Graph, Kernel, SourceLine
-from kinetoscope.compilation.module import Call, Comment, Definition, Module
 
 TRACE_LINE = re.compile(
     r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)\n\s*(?P<code>[^\n]*)'
@@ -70,10 +71,10 @@ def op_name(callee: str) -> str:
 class Provenance:
     """Which nodes of the post-grad graph, and so which ops and lines, each kernel of one module computes.
 
-    Three ways, the surest first: the graph fragment that Inductor writes above a Triton kernel; torch's node mapping
-    and its stack traces. The latter two are contaminated on 2.9 to 2.15 (a backward compiled at its first call
-    inherits the kernels of every graph compiled before it), so only the handles that the module's own code lists
-    are looked up.
+    Three ways, the surest first: the graph fragment that Inductor writes above a Triton kernel; torch's node
+    mapping and its stack traces. The latter two are contaminated on 2.9 to 2.15 (a backward compiled at its
+    first call inherits the kernels of every graph compiled before it), so only the handles that the module's
+    own code lists are looked up.
     """
 
     def __init__(self, frame: FrameDraft, draft: GraphDraft, parsed: Module, post_grad: str) -> None:
@@ -94,7 +95,7 @@ class Provenance:
         mapping = log.json(draft.mappings, records.node_mappings) if draft.mappings else None
         self.handle_nodes: dict[str, list[str]] = {
             handle: names
-            for handle, names in ((mapping or {}).get("cppCodeToPost") or {}).items()
+            for handle, names in ((mapping and mapping.handle_nodes) or {}).items()
             if handle in parsed.handles
         }
         traces = log.json(draft.traces, records.stack_traces) if draft.traces else None

@@ -10,7 +10,7 @@ from kinetoscope.compilation.model import Kernel, Row
 
 
 class Launcher(Row, frozen=True, kw_only=True):
-    """One configuration of one kernel, loaded. ``spills``: 32-bit values that a thread keeps in memory instead."""
+    """One configuration of one kernel, loaded. ``spills``: 32-bit values that a thread keeps in memory."""
 
     config: dict[str, int | float | str] = msgspec.field(default_factory=dict)
     registers: int | None = None

@@ -1,23 +1,23 @@
-"""A generated module replayed alone: wall and busy time, what ran, memory; with chosen kernels exchanged or not."""
+"""A generated module replayed alone: wall and busy time, what ran, memory; also with kernels exchanged."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
-from kinetoscope.bench.autotune.configurations import Configuration
 from kinetoscope.bench.kernels import replica
-from kinetoscope.bench.kernels.follow import entry
-from kinetoscope.bench.kernels.generated import Module, ReplayError
+from kinetoscope.bench.kernels.follow import Scope, entry
+from kinetoscope.bench.kernels.generated import Configuration, Module, ReplayError
 from kinetoscope.bench.measure import cuda_timers
 from kinetoscope.bench.measure.cuda_timers import Activity
 from kinetoscope.bench.measure.device import Bench
 from kinetoscope.bench.measure.harness import measure
-from kinetoscope.bench.measure.results import Session
+from kinetoscope.bench.measure.results import Measurements
 
+# Of measuring, at least: with and without exchanged kernels a graph differs little.
+LEAST_SECONDS = 5.0
 # Runs inside one recording of the device's activity.
 RECORDED_RUNS = 5
 
@@ -31,11 +31,11 @@ class WorkRow(msgspec.Struct, frozen=True):
 
 
 class ModuleResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One module, replayed on inputs of the recorded sizes. Wall time is unprofiled; busy and span are profiled."""
+    """A module replayed on inputs of the recorded sizes. Wall time is unprofiled, busy and span profiled."""
 
     module: str
     aot_id: str
-    wall: Session
+    wall: Measurements
     busy_ns: float | None = None
     """Union of the device's intervals, for each run."""
     span_ns: float | None = None
@@ -46,13 +46,16 @@ class ModuleResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 def load(module: Module, exchange: Mapping[str, Configuration] | None = None) -> Callable[[], object]:
-    """One run of the module on made-up inputs, compiled as Inductor would; some kernels in given configurations.
+    """One run of the module on made-up inputs, compiled as Inductor would.
+
+    Args:
+        exchange: kernels that get another configuration.
 
     Raises:
         ReplayError: it does not load or run here.
     """
     try:
-        scope: dict[str, Any] = vars(replica.load_source(module.source))
+        scope: Scope = vars(replica.load_source(module.source))
         for name, configuration in (exchange or {}).items():
             scope[name] = replica.Replica(module.kernels[name], configuration)
         run = entry(scope)
@@ -90,7 +93,7 @@ def time_module(
         timer=bench.wall,
         base="as recorded" if exchange else None,
         clocks=bench.clocks,
-        seconds=seconds,
+        seconds=max(LEAST_SECONDS, seconds),
         precision=0.0005,
     )
     result = ModuleResult(

@@ -1,10 +1,10 @@
-"""The modules that Inductor writes: their kernels, the calls of them, and what each kernel came from."""
+"""The modules that Inductor writes: their kernels, the calls of them, and where each kernel is from."""
 
 from __future__ import annotations
 
 import re
 
-from kinetoscope.compilation.buffers import Buffers
+from kinetoscope.compilation.generated.buffers import Buffers
 from kinetoscope.compilation.model import CallCost, Row
 
 AOT_ID = re.compile(r"# AOT ID: \['([^']*)'\]")
@@ -15,7 +15,8 @@ ORIGINAL_ATEN = re.compile(r"Source Nodes: \[(?P<source>.*?)\], Original ATen: \
 FRAGMENT = re.compile(r"^#   %(?P<name>\w+) : .*?call_function\[target=(?P<target>[\w.]+)\]", re.M)
 HANDLES = re.compile(r"# \[Provenance debug handles\] (.*)$")
 CALL = re.compile(
-    r"^\s+(?:\w+ = )?(?P<name>(?:extern_kernels|torch\.ops|aten|prims|\w+)(?:\.\w+)*)\((?P<arguments>.*)\)\s*$"
+    r"^\s+(?:\w+ = )?"
+    r"(?P<name>(?:extern_kernels|torch\.ops|aten|prims|\w+)(?:\.\w+)*)\((?P<arguments>.*)\)\s*$"
 )
 HEURISTIC = re.compile(r"@triton_heuristics\.(\w+)\(")
 SIZE_HINTS = re.compile(r"size_hints=(\{[^}]*\}|\[[^\]]*\])")
@@ -60,7 +61,7 @@ PREFIX = {
 
 
 class Definition(Row, frozen=True, kw_only=True):
-    """A generated kernel; ``start`` and ``end`` frame its definition, comments included, in the module's text."""
+    """A generated kernel; ``start`` and ``end`` frame its definition, with comments, in the module's text."""
 
     name: str
     symbol: str

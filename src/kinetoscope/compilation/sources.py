@@ -1,8 +1,9 @@
-"""Find the compile logs in whatever the user names: a file, a folder, a recording, a TORCH_COMPILE_DEBUG folder."""
+"""Find the compile logs in what is named: a file, a folder, a recording, a TORCH_COMPILE_DEBUG folder."""
 
 from __future__ import annotations
 
 import gzip
+import io
 import re
 import zlib
 from collections.abc import Iterator
@@ -12,10 +13,11 @@ from typing import TypeVar
 
 import msgspec
 
-from kinetoscope.compilation import build, fusion, launchers
-from kinetoscope.compilation.build import Beside, Bytecode
+from kinetoscope.compilation import build, fusion
+from kinetoscope.compilation.build import Bytecode, Sidecar
+from kinetoscope.compilation.generated import launchers
 from kinetoscope.compilation.log import read as log
-from kinetoscope.compilation.log.debug_folder import debug_fusion, debug_log, dedicated_logs, is_debug_folder
+from kinetoscope.compilation.log.debug_folder import debug_log, dedicated_logs, is_debug_folder
 from kinetoscope.compilation.log.read import Log
 from kinetoscope.compilation.model import Compilation
 from kinetoscope.errors import InputError
@@ -34,7 +36,7 @@ def load(*inputs: str | Path) -> Compilation:
     Raises:
         InputError: an input does not exist, or nothing under any of them is a compile log.
     """
-    found: list[tuple[Log, int | None, Beside]] = []
+    found: list[tuple[Log, int | None, Sidecar]] = []
     texts: list[Path] = []
     for item in map(Path, inputs):
         if not item.exists():
@@ -49,7 +51,7 @@ def load(*inputs: str | Path) -> Compilation:
             first = found[0]
             found[0] = (first[0], first[1], msgspec.structs.replace(first[2], scheduler=scheduler))
         else:
-            found.append((Log(str(texts[0]), b"", ()), None, Beside(scheduler=scheduler)))
+            found.append((Log(str(texts[0]), b"", ()), None, Sidecar(scheduler=scheduler)))
     if not found:
         raise InputError(
             "no compile log in it",
@@ -68,23 +70,23 @@ def has_compile_log(item: Path) -> bool:
     return is_debug_folder(item) or any(map(log.looks_like_compile_log, _candidates(item)))
 
 
-def _find(item: Path) -> tuple[list[tuple[Log, int | None, Beside]], list[Path]]:
+def _find(item: Path) -> tuple[list[tuple[Log, int | None, Sidecar]], list[Path]]:
     if item.is_file():
         if log.looks_like_compile_log(item):
-            return [(log.read(item), _rank(item), _beside(item))], []
+            return [(log.read(item), _rank(item), _sidecar(item))], []
         return [], [item] if _is_scheduler_text(item) else []
     if manifests.is_recording(item):
         paths = [(item / r.compile_log, r.rank) for r in manifests.read(item).ranks if r.compile_log]
-        return [(log.read(path), rank, _beside(path)) for path, rank in paths if path.is_file()], []
+        return [(log.read(path), rank, _sidecar(path)) for path, rank in paths if path.is_file()], []
     if is_debug_folder(item):
         logs = [log.read(path) for path in dedicated_logs(item)] or [debug_log(item)]
-        beside = Beside(scheduler=debug_fusion(item) if len(logs) == 1 else build.NO_SCHEDULER)
-        return [(read, None, beside) for read in logs], []
+        sidecar = Sidecar(scheduler=fusion.of_debug_folder(item) if len(logs) == 1 else build.NO_SCHEDULER)
+        return [(read, None, sidecar) for read in logs], []
     candidates = list(_candidates(item))
     logs = [path for path in candidates if log.looks_like_compile_log(path)]
     own = {_scheduler_path(path) for path in logs}
     texts = [p for p in candidates if p not in logs and p not in own and _is_scheduler_text(p)]
-    return [(log.read(path), _rank(path), _beside(path)) for path in logs], texts
+    return [(log.read(path), _rank(path), _sidecar(path)) for path in logs], texts
 
 
 def _candidates(folder: Path) -> Iterator[Path]:
@@ -93,10 +95,10 @@ def _candidates(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _beside(path: Path) -> Beside:
+def _sidecar(path: Path) -> Sidecar:
     scheduler = _scheduler_path(path)
     counters = path.with_name(f"{_stem(path)}.counters.json")
-    return Beside(
+    return Sidecar(
         scheduler=fusion.parse(_lines(scheduler)) if scheduler.is_file() else build.NO_SCHEDULER,
         counters=_counters(counters) if counters.is_file() else {},
         bytecode=tuple(_lines_of(path.with_name(f"{_stem(path)}.bytecode.jsonl"), BYTECODE)),
@@ -140,6 +142,5 @@ def _is_scheduler_text(path: Path) -> bool:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8", errors="replace") as file:
-        yield from file  # type: ignore[misc]
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        yield from io.TextIOWrapper(file, encoding="utf-8", errors="replace")

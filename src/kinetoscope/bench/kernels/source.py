@@ -1,4 +1,4 @@
-"""What a generated kernel's source says about it: category, which arguments it reads and writes, bytes, FLOPs."""
+"""What a generated kernel's source says about it: category, the arguments it updates, bytes, FLOPs."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def _literals(node: ast.expr | None) -> dict[str, Any]:
     if isinstance(node, ast.Dict):
         for key, value in zip(node.keys, node.values, strict=True):
             with contextlib.suppress(ValueError):
-                found[ast.literal_eval(key)] = ast.literal_eval(value)  # type: ignore[arg-type]
+                if key is not None:
+                    found[ast.literal_eval(key)] = ast.literal_eval(value)
     return found
 
 
@@ -109,7 +110,7 @@ def _index_bound(source: str) -> int | None:
 
 
 def moved_bytes(parameters: Sequence[str], arguments: Sequence[Argument]) -> int:
-    """Bytes that must cross the memory bus: each distinct element of each argument once, twice if updated in place.
+    """Bytes that must cross the bus: each distinct element of each argument once, twice if updated in place.
 
     An upper bound where a kernel reads only part of an argument.
     """
@@ -124,8 +125,8 @@ def moved_bytes(parameters: Sequence[str], arguments: Sequence[Argument]) -> int
 def least_bytes(facts: Facts, arguments: Sequence[Argument]) -> int:
     """The tighter of two upper bounds: ours, and Inductor's where the source carries it.
 
-    Inductor counts a concatenation's inputs as if each were as large as the result; we count an argument whole of
-    which a slice is read.
+    Inductor counts a concatenation's inputs as if each were as large as the result; we count an argument
+    whole of which a slice is read.
     """
     ours = moved_bytes(facts.parameters, arguments)
     return min(ours, facts.inductor_bytes) if facts.inductor_bytes else ours

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.bench.tune.rows import Row, Tuning
+from kinetoscope.report.document.measurements import SettingRow, TuneListing
 from kinetoscope.report.pages.table import columns, heads
 from kinetoscope.report.words import names, palette
 
@@ -15,33 +14,33 @@ GAP = 2  # columns between two of the table's
 GIVES_WAY = ("samples/s", "breaks", "memory", "pays after", "compile", "tokens/s")
 
 
-def print_tuning(found: Tuning, console: Console) -> None:
+def print_tuning(shown: TuneListing, console: Console) -> None:
     """The settings side by side, and what to do."""
-    rates = any(row.samples_per_s for row in found.rows)
-    head = f"{' '.join(found.command) or found.step_name} on {found.device}"
+    rates = any(row.samples_per_s for row in shown.rows)
+    head = f"{' '.join(shown.command) or shown.step_name} on {shown.device}"
     basis = (
-        f"steps by {found.steps_by} ({found.step_name}); {numbers.count(found.rounds, 'round')}; speed-up"
-        f"{' of a sample' if rates else ''} over {_base(found)}, 95 % interval"
+        f"steps by {shown.steps_by} ({shown.step_name}); {numbers.count(shown.rounds, 'round')}; speed-up"
+        f"{' of a sample' if rates else ''} over {_base(shown)}, 95 % interval"
     )
     console.print(Text(names.plain(head), style="bold"))
     console.print(Text(names.plain(basis), style="dim"))
-    cells = [_cells(row, found.tokens_per_sample) for row in found.rows]
-    # What no row has to say takes no room.
-    said = [name for name in cells[0] if any(line[name].plain for line in cells)] if cells else []
-    shown = _fitting(cells, said, console.width)
-    table = columns(*("left" if name in ("setting", "verdict") else "right" for name in shown))
-    heads(table, *shown)
+    cells = [_cells(row, shown.tokens_per_sample) for row in shown.rows]
+    # Columns that no row fills take no room.
+    filled = [name for name in cells[0] if any(line[name].plain for line in cells)] if cells else []
+    fitting = _fitting(cells, filled, console.width)
+    table = columns(*("left" if name in ("setting", "verdict") else "right" for name in fitting))
+    heads(table, *fitting)
     for line in cells:
-        table.add_row(*(line[name] for name in shown))
+        table.add_row(*(line[name] for name in fitting))
     console.print(table)
-    if left_out := [name for name in said if name not in shown]:
+    if left_out := [name for name in filled if name not in fitting]:
         console.print(Text(f"no room here for {', '.join(left_out)}: a wider terminal has it", style="dim"))
-    for row in found.rows:
+    for row in shown.rows:
         if row.error is not None:
             console.print(Text(f"{names.plain(row.label)}: {names.plain(row.error)[:300]}", style="red"))
     console.print()
-    console.print(Text(names.plain(found.recommendation), style="bold"))
-    for line in found.lines:
+    console.print(Text(names.plain(shown.recommendation), style="bold"))
+    for line in shown.lines:
         console.print(Text("    " + names.plain(line)), soft_wrap=True)
 
 
@@ -58,20 +57,19 @@ def _fitting(cells: list[dict[str, Text]], columns: list[str], width: int) -> li
     return shown
 
 
-def _base(found: Tuning) -> str:
+def _base(shown: TuneListing) -> str:
     """What the speed-ups are over: the one row without a ratio, or eager with each batch."""
-    bases = [row.label for row in found.rows if row.error is None and row.ratio is None]
+    bases = [row.label for row in shown.rows if row.error is None and row.ratio is None]
     return names.plain(bases[0]) if len(bases) == 1 else "eager with the same batch"
 
 
-def _cells(row: Row, tokens: int | None) -> dict[str, Text]:
+def _cells(row: SettingRow, tokens: int | None) -> dict[str, Text]:
     """The cells of one setting, by their column."""
-    setting = msgspec.structs.replace(row.setting, batch=None).label
     written = "as written" if row.as_written and not row.setting.as_written else ""
     verdict = "fails" if row.error is not None else row.verdict or ""
     rate = row.samples_per_s or 0.0
     return {
-        "setting": Text(names.plain(setting)),
+        "setting": Text(names.plain(row.setting.name)),
         "batch": Text(names.plain(row.setting.batch or "")),
         "step": Text(numbers.time(row.step_s * 1e6) if row.step_s else ""),
         "samples/s": Text(numbers.rate(rate) if rate else ""),
@@ -84,20 +82,14 @@ def _cells(row: Row, tokens: int | None) -> dict[str, Text]:
         "pays after": Text(numbers.count(row.break_even_steps, "step") if row.break_even_steps else ""),
         "memory": Text(numbers.size(row.peak_memory_bytes) if row.peak_memory_bytes else ""),
         "breaks": Text(str(row.graph_breaks) if row.graph_breaks else ""),
-        "output": Text(_agreement(row)),
+        "output": Text({None: "", True: "agrees", False: "DIFFERS"}[row.agrees]),
     }
 
 
-def _speed_up(row: Row) -> str:
+def _speed_up(row: SettingRow) -> str:
     if row.ratio is None:
         return ""
     if row.low is None or row.high is None or row.low <= 0:
         return f"{1 / row.ratio:.3f}× (one round)"
     low, high = 1 / row.high, 1 / row.low
     return f"{1 / row.ratio:.3f}× ({f'{low:.3f}–{high:.3f}' if high < 100 else 'too few rounds'})"
-
-
-def _agreement(row: Row) -> str:
-    if row.agrees is None:
-        return ""
-    return "agrees" if row.agrees else "DIFFERS"

@@ -1,4 +1,4 @@
-"""`kinetoscope tune`: the user's program under each setting, in processes of their own, interleaved over rounds."""
+"""`kinetoscope tune`: the user's program under each setting, in processes of their own, round by round."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from kinetoscope.bench.measure.device import import_torch
+from kinetoscope.bench.request import environment
+from kinetoscope.bench.torch_names import Tensor
 from kinetoscope.bench.tune.inject import difference
-from kinetoscope.bench.tune.rows import Tuning, conclude
+from kinetoscope.bench.tune.results import Tuning, conclude
 from kinetoscope.bench.tune.settings import Setting, with_program
 from kinetoscope.bench.tune.trial import TrialRequest, TrialResult
-from kinetoscope.bench.worker import environment
-from kinetoscope.errors import ProgramError
+from kinetoscope.errors import InputError, ProgramError, UsageError
 
-Launch = Callable[[TrialRequest, Sequence[str], Mapping[str, str]], TrialResult]
+RunTrial = Callable[[TrialRequest, Sequence[str], Mapping[str, str]], TrialResult]
 
 
 def run_trial(order: TrialRequest, words: Sequence[str], extra: Mapping[str, str]) -> TrialResult:
     """One trial in a process of its own; what the program prints goes to stderr."""
-    home = Path(order.result).parent
-    path = home / "order.json"
+    path = Path(order.result).with_name("order.json")
     path.write_bytes(msgspec.json.encode(order))
     Path(order.result).unlink(missing_ok=True)
     status = subprocess.call(
@@ -38,6 +38,30 @@ def run_trial(order: TrialRequest, words: Sequence[str], extra: Mapping[str, str
     return msgspec.json.decode(Path(order.result).read_bytes(), type=TrialResult)
 
 
+def check(words: Sequence[str], *, module: bool, batches: Sequence[str], tokens: int | None) -> None:
+    """Refuse a program that cannot be tuned.
+
+    Args:
+        tokens: of a sample.
+
+    Raises:
+        UsageError: there is nothing to run, the batches have nowhere to go, or tokens have no batches.
+        InputError: there is no such script.
+    """
+    if not words:
+        raise UsageError("there is nothing to run", mend="kinetoscope tune [options] script.py [arguments]")
+    if not module and not Path(words[0]).is_file():
+        raise InputError("the script does not exist", where=words[0], mend="check the path")
+    if batches and not any("{batch}" in word for word in words):
+        raise UsageError(
+            "--batch has nowhere to go", mend="write {batch} where the program takes its batch size"
+        )
+    if tokens is not None and not (batches and all(map(str.isdecimal, batches))):
+        raise UsageError(
+            "--tokens are of a sample", mend="give batch sizes: --batch 8,16, and {batch} where they go"
+        )
+
+
 def tune_program(
     settings: Sequence[Setting],
     words: Sequence[str],
@@ -46,8 +70,9 @@ def tune_program(
     rounds: int = 3,
     steps: int = 40,
     seconds: float = 60.0,
+    tokens_per_sample: int | None = None,
     seed: int = 0,
-    launch: Launch = run_trial,
+    launch: RunTrial = run_trial,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Tuning:
     """Run a program under each setting, ``rounds`` times each, in random order within a round.
@@ -58,41 +83,43 @@ def tune_program(
         words: the script (or module) and its arguments; ``{batch}`` is replaced by the setting's batch.
         steps: steps after which a run is ended; the first of them warm up.
         seconds: time after the first step after which a run is ended.
+        tokens_per_sample: only repeated in the result.
         launch: runs one trial (tests give their own).
 
     Raises:
         ProgramError: the program fails in eager mode, or has no steps.
+        MissingDependencyError: torch is not installed here.
     """
-    order = random.Random(seed)
+    import_torch()
+    rounds, steps = max(1, rounds), max(4, steps)
+    shuffled = random.Random(seed)
     reports: dict[str, list[TrialResult]] = {}
     outputs: dict[str, Path] = {}
     with tempfile.TemporaryDirectory(prefix="kinetoscope-tune-") as folder:
 
         def trial(setting: Setting, number: int, compile_module: str | None) -> TrialResult:
             progress(f"round {number + 1}/{rounds}: {setting.label}")
-            mine = reports.setdefault(setting.label, [])
-            home = Path(folder, str(list(reports).index(setting.label)))
-            home.mkdir(exist_ok=True)
-            outputs[setting.label] = home / "outputs.pt"
-            mine.append(
-                launch(
-                    TrialRequest(
-                        setting=setting,
-                        result=str(home / "result.json"),
-                        outputs=str(outputs[setting.label]),
-                        steps=steps,
-                        seconds=seconds,
-                        module=module,
-                        compile_module=compile_module,
-                    ),
-                    [word.replace("{batch}", setting.batch or "") for word in words],
-                    {
-                        "TORCHINDUCTOR_CACHE_DIR": str(home / "inductor"),
-                        "TRITON_CACHE_DIR": str(home / "triton"),
-                    },
-                )
+            earlier = reports.setdefault(setting.label, [])
+            own = Path(folder, str(list(reports).index(setting.label)))
+            own.mkdir(exist_ok=True)
+            outputs[setting.label] = own / "outputs.pt"
+            order = TrialRequest(
+                setting=setting,
+                result=str(own / "result.json"),
+                outputs=str(outputs[setting.label]),
+                steps=steps,
+                seconds=seconds,
+                module=module,
+                compile_module=compile_module,
             )
-            return mine[-1]
+            caches = {
+                "TORCHINDUCTOR_CACHE_DIR": str(own / "inductor"),
+                "TRITON_CACHE_DIR": str(own / "triton"),
+            }
+            earlier.append(
+                launch(order, [word.replace("{batch}", setting.batch or "") for word in words], caches)
+            )
+            return earlier[-1]
 
         # Eager first: it says what the program compiles by itself.
         base = next(setting for setting in settings if setting.is_base)
@@ -102,13 +129,15 @@ def tune_program(
         settings = with_program(settings, first.own)
         for number in range(rounds):
             queue = [setting for setting in settings if number or setting is not base]
-            order.shuffle(queue)
+            shuffled.shuffle(queue)
             for setting in queue:
                 if not any(report.error for report in reports.get(setting.label, ())):
                     trial(setting, number, compile_module)
         differences = {setting.label: _difference(outputs, setting, settings) for setting in settings}
     found = conclude(settings, reports, differences, compile_module)
-    return msgspec.structs.replace(found, command=(*(("-m",) if module else ()), *words))
+    return msgspec.structs.replace(
+        found, command=(*(("-m",) if module else ()), *words), tokens_per_sample=tokens_per_sample
+    )
 
 
 def _usable(report: TrialResult, words: Sequence[str]) -> None:
@@ -134,15 +163,15 @@ def _usable(report: TrialResult, words: Sequence[str]) -> None:
 
 
 def _difference(outputs: Mapping[str, Path], setting: Setting, settings: Sequence[Setting]) -> float | None:
-    """Of a setting's first outputs from those of eager with the same batch; None where they cannot be compared."""
+    """Of a setting's first outputs from eager's with the same batch; None where they cannot be compared."""
     base = next(other for other in settings if other.is_base and other.batch == setting.batch)
-    mine, eager = outputs[setting.label], outputs[base.label]
-    if setting == base or not mine.exists() or not eager.exists():
+    own, eager = outputs[setting.label], outputs[base.label]
+    if setting == base or not own.exists() or not eager.exists():
         return None
     import torch
 
-    found: dict[str, list[Any]] = torch.load(mine)
-    expected: dict[str, list[Any]] = torch.load(eager)
+    found: dict[str, list[Tensor]] = torch.load(own)
+    expected: dict[str, list[Tensor]] = torch.load(eager)
     both = [name for name in expected if name in found]
     # What the program compiled is compared; where it compiles nothing, the modules it calls.
     chosen = [name for name in both if name.startswith("compiled")] or both

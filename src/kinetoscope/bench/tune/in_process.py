@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from kinetoscope.bench.measure import statistics
-from kinetoscope.bench.measure.device import bench, import_torch
+from kinetoscope.bench.measure.device import bench_for, import_torch
 from kinetoscope.bench.measure.harness import measure
-from kinetoscope.bench.measure.results import Session
+from kinetoscope.bench.measure.results import Measurements
 from kinetoscope.bench.tune.inject import difference, tensors
-from kinetoscope.bench.tune.rows import AGREEMENT, Row, Tuning, recommend
+from kinetoscope.bench.tune.results import TOLERANCE, Row, Tuning, recommend
 from kinetoscope.bench.tune.settings import MODES, Setting, grid
 from kinetoscope.errors import UsageError
 
@@ -30,26 +30,26 @@ def tune(
     precisions: Sequence[str] = (),
     tokens_per_sample: int | None = None,
     seconds: float = 10.0,
-    session: list[Session] | None = None,
+    measurements: list[Measurements] | None = None,
 ) -> Tuning:
     """Compile ``model`` in each mode and time the results side by side, eager as base.
 
     Args:
         model: a module or function.
-        inputs: its positional arguments, or keyword arguments as a mapping. A mapping from batch sizes to either
-            tries each of them, and compares the time of a sample.
+        inputs: its positional arguments, or keyword arguments as a mapping. A mapping from batch sizes to
+            either tries each of them, and compares the time of a sample.
         modes: modes of ``torch.compile``.
         backends: of ``torch.compile``; Inductor where none is named.
         dynamic: what ``dynamic=`` is set to.
         precisions: also with these, as ``torch.set_float32_matmul_precision`` names them.
-        tokens_per_sample: only said again in the result.
+        tokens_per_sample: only repeated in the result.
         seconds: of measuring, without compilation.
-        session: the session with every sample is appended here.
+        measurements: every sample is appended here.
 
     Returns:
-        The same table as `kinetoscope tune` makes; ``compile_s`` is the time of each mode's first three calls less
-        that of three steady ones (caches as they are). Gradients are as the caller has them: wrap the call in
-        ``torch.no_grad()`` to tune inference.
+        The same table as `kinetoscope tune` makes; ``compile_s`` is the time of each mode's first three calls
+        less that of three steady ones (caches as they are). Gradients are as the caller has them: wrap the
+        call in ``torch.no_grad()`` to tune inference.
 
     Raises:
         UsageError: there is no tensor among the inputs.
@@ -60,7 +60,7 @@ def tune(
     if not found:
         raise UsageError("the inputs hold no tensor", mend="kinetoscope.tune(model, (x,))")
     device = found[0].device.type
-    bed = bench(device)
+    bench = bench_for(device)
     settings = grid(
         modes,
         backends=backends,
@@ -100,19 +100,19 @@ def tune(
             startup_s=time.perf_counter() - began,
             peak_memory_bytes=int(torch.cuda.max_memory_allocated()) if device == "cuda" else None,
             output_difference=gap,
-            agrees=None if gap is None else gap <= AGREEMENT,
+            agrees=None if gap is None else gap <= TOLERANCE,
         )
     base = settings[0]
     measured = measure(
-        calls, timer=bed.wall, base=base.label, clocks=bed.clocks, seconds=seconds, precision=0.0005
+        calls, timer=bench.wall, base=base.label, clocks=bench.clocks, seconds=seconds, precision=0.0005
     )
     torch.set_float32_matmul_precision(before)
-    if session is not None:
-        session.append(measured)
+    if measurements is not None:
+        measurements.append(measured)
     finished = [_finish(rows[setting.label], base, measured) for setting in settings]
     recommendation, lines = recommend(finished, None)
     return Tuning(
-        device=bed.name,
+        device=bench.name,
         steps_by="call",
         step_name=getattr(model, "__name__", type(model).__name__),
         rounds=measured.rounds,
@@ -157,8 +157,8 @@ def _call(
 def _own_code(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function behind a code object of its own.
 
-    Dynamo keeps what it compiled under the code object, and a call checks the guards of what is kept there: modes
-    that shared one could pay for each other's.
+    Dynamo keeps what it compiled under the code object, and a call checks the guards of what is kept there:
+    modes that shared one could pay for each other's.
     """
 
     def call(*positional: Any, **given: Any) -> Any:
@@ -168,7 +168,7 @@ def _own_code(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _finish(row: Row, base: Setting, measured: Session) -> Row:
+def _finish(row: Row, base: Setting, measured: Measurements) -> Row:
     """The row with its time; ratios are of a sample's time where batches are numbers."""
     if row.error is not None:
         return row
@@ -181,19 +181,17 @@ def _finish(row: Row, base: Setting, measured: Session) -> Row:
         rounds_s=(step_s,),
         samples_per_s=None if samples is None else samples / step_s,
     )
-    comparison = next((c for c in measured.comparisons if c.name == row.label), None)
+    comparison = measured.comparison(row.label)
     if comparison is None:
         return row
     larger = (samples or 1) / (base.samples or 1)
-    told = statistics.Ratio(comparison.ratio / larger, comparison.low / larger, comparison.high / larger)
-    verdict = statistics.verdict(told, noise_floor=comparison.noise_floor)
+    interval = statistics.Ratio(comparison.ratio / larger, comparison.low / larger, comparison.high / larger)
+    verdict = statistics.verdict(interval, noise_floor=comparison.noise_floor)
     saved = measured[base.label].median_ns / 1e9 * larger - step_s
     compile_s = None if row.setting.is_eager else max(0.0, (row.startup_s or 0.0) - 3 * step_s)
     return msgspec.structs.replace(
         row,
-        ratio=told.ratio,
-        low=told.low,
-        high=told.high,
+        **interval._asdict(),
         verdict=verdict,
         compile_s=compile_s,
         break_even_steps=round(compile_s / saved) if compile_s and verdict == "faster" else None,

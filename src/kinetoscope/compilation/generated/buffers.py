@@ -1,4 +1,4 @@
-"""The tensors of a generated module, followed through the lines of its ``call``: shapes, and what calls move with them."""
+"""The tensors of a generated module, followed through the lines of its ``call``: shapes, and bytes moved."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Buffers:
     def bytes(self, pointers: Iterable[tuple[str, str]], arguments: str) -> int | None:
         """Bytes one call reads and writes if it touches every buffer whole, once (in-place ones twice).
 
-        ``pointers``: the kernel's parameters that are tensors and their dtypes, in the order of the arguments.
+        ``pointers``: the kernel's tensor parameters and their dtypes, in the order of the arguments.
         """
         total = 0
         pointers, given = tuple(pointers), _split(arguments)
@@ -65,7 +65,7 @@ class Buffers:
         return total
 
     def matrix_product(self, callee: str, arguments: str) -> CallCost | None:
-        """FLOPs (a multiply-add is two) and bytes of one call of a library's matrix product, everything touched once."""
+        """FLOPs (a multiply-add is two) and bytes of a library's matrix product, everything touched once."""
         if callee not in PRODUCTS:
             return None
         at = PRODUCTS[callee]

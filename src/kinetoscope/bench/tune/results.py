@@ -11,15 +11,15 @@ from kinetoscope.bench.tune.settings import Setting, is_program
 from kinetoscope.bench.tune.trial import TrialResult
 
 SCHEMA = "kinetoscope.tune/1"
-# Outputs of two settings that differ by no more than this agree (mixed precision's last bits differ by far less).
-AGREEMENT = 0.05
+# Outputs that differ by no more than this agree (mixed precision's last bits differ by far less).
+TOLERANCE = 0.05
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One setting, after all rounds.
 
-    Ratios are of step times to eager's of the same batch; where every batch is a number, of the time of a sample to
-    that of eager with the first batch. Below 1 is faster.
+    Ratios are of step times to eager's of the same batch; where every batch is a number, of the time of a
+    sample to that of eager with the first batch. Below 1 is faster.
     """
 
     setting: Setting
@@ -37,7 +37,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     high: float | None = None
     verdict: statistics.Verdict | None = None
     startup_s: float | None = None
-    """From the start to the first steady step, less the steps in between at their steady time; cold caches."""
+    """From the start to the first steady step, less the steps between at their steady time; cold caches."""
     compile_s: float | None = None
     """Start-up beyond eager's: tracing, compiling, autotuning, recording graphs."""
     break_even_steps: int | None = None
@@ -71,8 +71,8 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def steady(report: TrialResult) -> list[float]:
-    """The steps after warm-up: those after the last one, within the first half, that took over twice the usual, and
-    after those that were slowed by being watched, as long as as many are left."""
+    """The steps after warm-up: those after the last one, within the first half, that took over twice the
+    usual, and after those that were slowed by being watched, as long as as many are left."""
     durations = report.steps_s
     half = len(durations) // 2
     usual = statistics.median(durations[half:])
@@ -124,11 +124,11 @@ def conclude(
     )
 
 
-def _timed(setting: Setting, mine: Sequence[TrialResult], own: Sequence[Setting]) -> Row:
-    error = next((report.error for report in mine if report.error), None)
-    if error is not None or not mine or any(len(report.steps_s) < 3 for report in mine):
+def _timed(setting: Setting, reports: Sequence[TrialResult], own: Sequence[Setting]) -> Row:
+    error = next((report.error for report in reports if report.error), None)
+    if error is not None or not reports or any(len(report.steps_s) < 3 for report in reports):
         return Row(setting=setting, label=setting.label, error=error or "no steps were found")
-    medians = [statistics.median(steady(report)) for report in mine]
+    medians = [statistics.median(steady(report)) for report in reports]
     step_s = statistics.median(medians)
     return Row(
         setting=setting,
@@ -136,18 +136,18 @@ def _timed(setting: Setting, mine: Sequence[TrialResult], own: Sequence[Setting]
         as_written=is_program(setting, own),
         step_s=step_s,
         rounds_s=tuple(medians),
-        steps=sum(len(steady(report)) for report in mine),
+        steps=sum(len(steady(report)) for report in reports),
         samples_per_s=None if setting.samples is None else setting.samples / step_s,
-        startup_s=_startup(mine[0]),
-        peak_memory_bytes=mine[0].peak_memory_bytes,
-        graph_breaks=mine[0].graph_breaks,
-        graphs=mine[0].graphs,
-        notes=mine[0].notes,
+        startup_s=_startup(reports[0]),
+        peak_memory_bytes=reports[0].peak_memory_bytes,
+        graph_breaks=reports[0].graph_breaks,
+        graphs=reports[0].graphs,
+        notes=reports[0].notes,
     )
 
 
 def _compared(row: Row, base: Row) -> Row:
-    """The row with its ratio to the base: of a sample's time where both batches are numbers, else of a step's."""
+    """The row with its ratio to the base: of a sample's time where both batches are numbers, or a step's."""
     larger = (
         (row.setting.samples or 1) / (base.setting.samples or 1)
         if row.setting.batch != base.setting.batch
@@ -167,7 +167,7 @@ def _compared(row: Row, base: Row) -> Row:
 
 
 def _started(row: Row, eager: Row, output_difference: float | None) -> Row:
-    """The row with what its start costs beyond eager's with the same batch, and how far its output is from it."""
+    """The row with what its start costs beyond eager's with the same batch, and how far its output is off."""
     compile_s = None if row.setting.is_eager else max(0.0, (row.startup_s or 0.0) - (eager.startup_s or 0.0))
     interval = statistics.compare_rounds(
         eager.rounds_s[: len(row.rounds_s)], row.rounds_s[: len(eager.rounds_s)]
@@ -179,7 +179,7 @@ def _started(row: Row, eager: Row, output_difference: float | None) -> Row:
         compile_s=compile_s,
         break_even_steps=round((compile_s or 0.0) / saved) if pays else None,
         output_difference=output_difference,
-        agrees=None if output_difference is None else output_difference <= AGREEMENT,
+        agrees=None if output_difference is None else output_difference <= TOLERANCE,
     )
 
 
@@ -190,7 +190,7 @@ def _startup(report: TrialResult) -> float:
 
 
 def recommend(rows: Sequence[Row], compile_module: str | None) -> tuple[str, tuple[str, ...]]:
-    """Which setting to use and why, and the lines to write; eager where nothing is told to be faster."""
+    """Which setting to use and why, and the lines to write; eager where nothing is faster."""
     timed = [row for row in rows if row.step_s is not None]
     faster = [row for row in timed if row.verdict == "faster" and row.agrees is not False]
     wrong = [row.label for row in timed if row.verdict == "faster" and row.agrees is False]
@@ -198,10 +198,8 @@ def recommend(rows: Sequence[Row], compile_module: str | None) -> tuple[str, tup
     if not faster:
         written = [row for row in timed if row.as_written and not row.setting.is_eager]
         if any(row.verdict == "slower" for row in written):
-            return (
-                f"Take torch.compile out: what the program has ({written[0].label}) is slower than eager.{caution}",
-                (),
-            )
+            has = f"what the program has ({written[0].label})"
+            return f"Take torch.compile out: {has} is slower than eager.{caution}", ()
         return f"Stay with eager: no setting was told to be faster.{caution}", ()
     best = min(faster, key=lambda row: row.ratio or 1.0)
     # Among those that cannot be told from the best, the one that compiles soonest.
@@ -213,21 +211,22 @@ def recommend(rows: Sequence[Row], compile_module: str | None) -> tuple[str, tup
     chosen = min(rivals, key=lambda row: row.compile_s or 0.0)
     base = next((row for row in timed if row.setting.is_base), chosen)
     much = "as fast as" if base.setting.batch == chosen.setting.batch else "as many samples a second as"
-    why = f"{chosen.label}: {1 / (chosen.ratio or 1):.2f}× {much} {base.label if base is not chosen else 'eager'}"
+    other = base.label if base is not chosen else "eager"
+    why = f"{chosen.label}: {1 / (chosen.ratio or 1):.2f}× {much} {other}"
     if chosen.low and chosen.high:
         why += f" (95 % interval {1 / chosen.high:.2f} to {1 / chosen.low:.2f})"
     if chosen is not best:
-        why += f"; {best.label} cannot be told from it and costs {(best.compile_s or 0) - (chosen.compile_s or 0):.0f} s more to start"
+        more_s = (best.compile_s or 0) - (chosen.compile_s or 0)
+        why += f"; {best.label} cannot be told from it and costs {more_s:.0f} s more to start"
     if chosen.break_even_steps is not None:
         why += f"; pays for its compile time after {chosen.break_even_steps:,} steps"
     if chosen.as_written:
         return f"Keep what the program has, {why}.{caution}", ()
     written = _written(timed, chosen)
     if written is not None:
-        told = _compared(chosen, written)
-        why += (
-            f"; against what the program has ({written.label}) {1 / (told.ratio or 1):.2f}×, {told.verdict}"
-        )
+        against = _compared(chosen, written)
+        times = f"{1 / (against.ratio or 1):.2f}×"
+        why += f"; against what the program has ({written.label}) {times}, {against.verdict}"
     return f"{why}.{caution}", chosen.setting.lines(compile_module)
 
 

@@ -1,0 +1,89 @@
+"""What PyTorch and the libraries below it call their events, as regular expressions.
+
+Checked on recordings of PyTorch 1.8 (2021) to 2.13, of CUDA and of HIP. Calls of other makers (XPU, MTIA) are
+known by their category alone: no recording of theirs was at hand. What kernels are called is in
+``kernels.taxonomy``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from kinetoscope.trace.link import STEP as STEP
+
+# Versions of one call: cuMemAlloc_v2, and those for per-thread streams, cudaMemcpy_ptds, hipMemcpy_spt.
+_END = r"(_v\d+)?(_ptsz|_ptds|_spt)?$"
+
+# Calls that put work on a device. A copy or memset of no bytes puts none there.
+KERNEL_LAUNCH = r"^(cuda|cu|hip)(Ext|Hcc)?(Module)?Launch(Cooperative|Multi)?Kernel"
+GRAPH_LAUNCH = r"^(cuda|cu|hip)GraphLaunch"
+COPY = r"^(cuda|cu|hip)(Memcpy|Memset)"
+LAUNCH = f"{KERNEL_LAUNCH}|{GRAPH_LAUNCH}|{COPY}"
+
+# Between these calls a thread's launches go into a graph and put nothing on the device.
+CAPTURE_BEGIN = r"^(cuda|cu|hip)StreamBeginCapture"
+CAPTURE_END = r"^(cuda|cu|hip)StreamEndCapture"
+
+# Calls in which the host waits for the device: none that ends in Async, nor cuMemcpyDtoD.
+SYNCHRONIZATION = (
+    rf"^(cuda|cu|hip)(Device|Stream|Event|Ctx)Synchronize{_END}"
+    rf"|^(cuda|cu|hip)Memcpy(2D|3D|HtoD|DtoH|ToSymbol|FromSymbol|WithStream)?{_END}"
+)
+# What the device calls a copy from or to memory that is not pinned: its call returns when it is done.
+PAGEABLE_COPY = r"^Memcpy .*Pageable"
+
+# The driver's memory, of the device and pinned of the host: taken, mapped, given back.
+ALLOCATION = (
+    r"^(cuda|hip)(Ext)?(Host)?(Malloc|Alloc|Free|Register|Unregister)"
+    r"|^(cu|hip)Mem(Create|Map|Unmap|Release|SetAccess|Alloc|Free|HostAlloc|Address(Reserve|Free))"
+)
+
+# Overhead that is the driver's, not the profiler's: it comes without a profiler as well.
+CODE_LOADING = r"^(Lazy Function|Runtime Triggered Module) Loading$"
+
+# A loader's __next__, as torch annotates it and as a recording of Python's stack shows it.
+DATA_LOADER = r"^enumerate\(DataLoader\)#"
+DATA_LOADER_FRAME = r"torch/utils/data/dataloader\.py\(\d+\): __next__$"
+
+# Where ranks meet without moving data, and whatever gloo does: it does it on the host.
+BARRIER = r"^(gloo|mpi|ucc|nccl|c10d):+(monitored_)?barrier|^gloo:"
+
+# What autograd, optimizers and the profiler write around or between ops.
+OPTIMIZER = r"^Optimizer\.(step|zero_grad)#|(^|/)torch/optim/\S+: (step|zero_grad)$"
+AUTOGRAD_NODE = r"^autograd::engine::evaluate_function"
+GRADIENT = r"^torch::autograd::AccumulateGrad$"
+BOOKKEEPING = r"^(profiler::_record_function_(enter|enter_new|exit)|aten::(is_leaf|output_nr|_version))$"
+
+# Compiled code. A region is one entry into a compiled function, its compile id last; a call is one of a graph
+# that Inductor compiled, by the key of its module. A compiled backward runs in autograd's thread, outside of
+# the region.
+REGION = r"^Torch-Compiled Region: (?:(?:.*\s)?([!\d/]+)$)?"
+CALL = r"^## Call CompiledFxGraph (\S+) ##$"
+COMPILED_FORWARD = r"^CompiledFunction$"
+COMPILED_BACKWARD = r"^(autograd::engine::evaluate_function: )?\S*CompiledFunctionBackward"
+CACHE_LOOKUP = r"^TorchDynamo Cache Lookup$"
+# What an entry into compiled code does itself, beside the ops.
+ENTRY = rf"{REGION}|{CALL}|^AOTDispatcher Runtime Wrapper|^Pregraph bytecode"
+
+# The compiler at work: every timed phase of Dynamo, AOTAutograd and Inductor is marked so. What older
+# versions and Triton write, and frames of Python, tell of it as well.
+COMPILER_PHASE = r" \(dynamo_timed\)$"
+GRAPH_RECORDING = r"^CUDAGraphNode\.record"
+COMPILATION = (
+    rf"{COMPILER_PHASE}|{GRAPH_RECORDING}"
+    r"|^(dynamo|entire_frame_compile|backend_compile|inductor_compile|code_gen|compile_attempt_\d+)$"
+    r"|^(CachingAutotuner\.|async_compile\.)"
+    r"|torch/_dynamo/convert_frame\.py\(\d+\): (_compile|compile_inner)$"
+    r"|triton/compiler/compiler\.py\(\d+\): compile$"
+)
+
+# Annotations that say what the step or the compiled graph around the work says already.
+NOT_AN_ANNOTATION = f"{STEP}|{CALL}"
+MODULE = "nn.Module: "  # how a recorded call of a module begins
+# Frames that are not the user's: of C, of Python's own library, of torch, of what is installed. Torch cuts
+# the folders of sys.path off, site-packages among them: what is well known is known by its name.
+LIBRARY_FRAME = (
+    r"^<|^nn\.Module: |(^|/)(torch|torchvision|torchaudio|transformers|triton)/|(site|dist)-packages/"
+    r"|^/usr/lib|/lib/python3[^/]*/"
+    rf"|^({'|'.join(sorted(sys.stdlib_module_names))})(/\S+)?\.py\("
+)

@@ -1,0 +1,45 @@
+"""How many blocks of a kernel a multiprocessor can hold."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from kinetoscope.trace.model import DeviceProperties
+
+
+def fitted(launches: pl.DataFrame, device: DeviceProperties) -> pl.DataFrame:
+    """Rows of ``work`` with ``blocks`` (of the grid), ``threads`` (of a block), ``resident`` (blocks that one
+    multiprocessor can hold at a time, by threads, registers and shared memory) and ``occupancy`` (the share
+    of its threads that those are)."""
+    threads = _limit(device, "maxThreadsPerMultiprocessor", 2048)
+    registers = _limit(device, "regsPerMultiprocessor", 65536)
+    shared = _limit(device, "sharedMemPerMultiprocessor", 233472)
+    # Registers are given to warps in units of 256; each block takes 1 KiB of shared memory for the system.
+    warps = (pl.col("threads") / 32).ceil()
+    per_warp = (pl.col("registers") * 32 / 256).ceil() * 256
+    resident = pl.min_horizontal(
+        threads // pl.col("threads"),
+        (registers / (warps * per_warp)).floor(),
+        (shared / (pl.col("shared_memory_bytes").fill_null(0) + 1024)).floor(),
+        32,  # blocks, whatever their size
+    )
+    # Shapes are few, launches are many: the texts are read once each.
+    for triple, name in (("grid", "blocks"), ("block", "threads")):
+        sizes = launches.select(pl.col(triple).unique()).with_columns(
+            _product(pl.col(triple).cast(pl.String)).alias(name)
+        )
+        launches = launches.join(sizes, on=triple, how="left", maintain_order="left")
+    return launches.with_columns(resident.alias("resident")).with_columns(
+        (pl.col("resident") * pl.col("threads") / threads).alias("occupancy")
+    )
+
+
+def _limit(device: DeviceProperties, name: str, otherwise: int) -> int:
+    value = device.properties.get(name)
+    return value if isinstance(value, int) and 0 < value < 1 << 31 else otherwise
+
+
+def _product(triple: pl.Expr) -> pl.Expr:
+    """The product of a JSON list of three numbers."""
+    sizes = triple.str.extract_all(r"\d+").list.eval(pl.element().cast(pl.Float64))
+    return sizes.list.eval(pl.element().product()).list.first().cast(pl.Int64, strict=False)

@@ -1,0 +1,98 @@
+"""What is asked of the process that measures, and its answer; both travel as JSON files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+import kinetoscope
+from kinetoscope.bench.autotune.apply import Applied
+from kinetoscope.bench.autotune.configurations import Tuned
+from kinetoscope.bench.autotune.promise import Promise
+from kinetoscope.bench.autotune.worth import Copy, Worth
+from kinetoscope.bench.kernels.ncu import NcuRow
+from kinetoscope.bench.kernels.replay import ModuleResult
+from kinetoscope.bench.kernels.timing import KernelResult
+from kinetoscope.errors import KinetoscopeError, ProgramError
+
+Task = Literal["kernels", "autotune", "module", "launch", "replay"]
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What to measure."""
+
+    task: Task
+    input: str
+    pattern: str = "*"
+    graph: str = ""
+    order: tuple[str, ...] = ()
+    """Kernels in the order of their importance; unnamed ones follow, most bytes first."""
+    limit: int = 0
+    seconds: float = 1.0
+    timer: str | None = None
+    configurations: tuple[dict[str, int], ...] = ()
+    apply_in: str | None = None
+    """The folder to write the winners into."""
+    with_ncu: bool = False
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was measured, and on what."""
+
+    device: str
+    torch: str
+    triton: str | None = None
+    kernels: tuple[KernelResult, ...] = ()
+    tuned: tuple[Tuned, ...] = ()
+    modules: tuple[ModuleResult, ...] = ()
+    worth: tuple[Worth, ...] = ()
+    """Every kernel's time beside its least, those that could win most first where they were ranked."""
+    copies: tuple[Copy, ...] = ()
+    """What the least times are taken from."""
+    applied: Applied | None = None
+    promises: tuple[Promise, ...] = ()
+    ncu: tuple[NcuRow, ...] = ()
+    problems: tuple[str, ...] = ()
+    error: tuple[str, str | None, str | None] | None = None
+    """What, where and how to mend: the whole request failed."""
+    notes: tuple[str, ...] = ()
+
+
+def ask(request: Request) -> Result:
+    """Run a request in a process of its own, with this interpreter.
+
+    Raises:
+        KinetoscopeError: the worker raised it.
+        ProgramError: the worker died.
+    """
+    with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
+        question, answer = Path(folder, "request.json"), Path(folder, "result.json")
+        question.write_bytes(msgspec.json.encode(request))
+        status = subprocess.call(command(question, answer), env=environment())
+        if not answer.exists():
+            raise ProgramError(
+                f"the measuring process ended with status {status} and left no result",
+                mend="its last words are above",
+            )
+        result = msgspec.json.decode(answer.read_bytes(), type=Result)
+    if result.error is not None:
+        what, where, mend = result.error
+        raise KinetoscopeError(what, where=where, mend=mend)
+    return result
+
+
+def command(request: Path, result: Path) -> list[str]:
+    return [sys.executable, "-m", "kinetoscope.bench.worker", str(request), str(result)]
+
+
+def environment() -> dict[str, str]:
+    """The user's environment, in which this very kinetoscope is found."""
+    source = str(Path(kinetoscope.__file__).resolve().parent.parent)
+    inherited = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([source, *([inherited] if inherited else [])])}

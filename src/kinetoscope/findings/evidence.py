@@ -1,0 +1,70 @@
+"""What a finding shows: events of the trace, stretches of idle time, lines of the program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import polars as pl
+
+from kinetoscope import numbers
+from kinetoscope.analysis.events.torch_names import LIBRARY_FRAME
+from kinetoscope.findings.model import Evidence
+from kinetoscope.findings.scene import Scene
+
+SHOWN_EVENTS = 12  # evidence lists the first few events; their number is in the text
+
+
+def of(scene: Scene, text: str, events: pl.DataFrame) -> Evidence:
+    """Evidence that spans events (``event``, ``start_ns``, ``duration_ns``); without any, the steps."""
+    start, end = scene.bounds
+    if len(events):
+        start = events.select(pl.min("start_ns")).item()
+        end = events.select((pl.col("start_ns") + pl.col("duration_ns")).max()).item()
+    return Evidence(text, start / 1000, end / 1000, tuple(events["event"].head(SHOWN_EVENTS).to_list()))
+
+
+def of_gaps(scene: Scene, gaps: pl.DataFrame) -> list[Evidence]:
+    """One piece of evidence for each row of ``scene.gaps``."""
+    gaps = gaps.with_columns(scene.trace.host_events["event"].gather(gaps["host_event"]).alias("event"))
+    return [
+        Evidence(
+            f"idle {numbers.time((end - start) / 1000)}: {text}",
+            start / 1000,
+            end / 1000,
+            () if event is None else (event,),
+        )
+        for start, end, text, event in gaps.select("start_ns", "end_ns", "text", "event").iter_rows()
+    ]
+
+
+def source(scene: Scene, ops: pl.Series) -> str | None:
+    """``file.py:12`` of the user's line around the first of these rows of ``host_events`` that tells it."""
+    host = scene.trace.host_events
+    for row in ops.drop_nulls().head(4).to_list():
+        stack = host["call_stack"][row]
+        for frame in stack.split(";") if stack else _frames(host, row):
+            if line := user_line(frame):
+                return line
+    return None
+
+
+def at_line(file: str | None, line: int | None) -> str | None:
+    """``file.py:12``, as findings name a place."""
+    return None if file is None else file if line is None else f"{file}:{line}"
+
+
+_FRAME = re.compile(r"(?P<file>[^\s;<>]+\.py)\((?P<line>\d+)\)")
+
+
+def user_line(frame: str) -> str | None:
+    """``train.py(12): step`` as ``train.py:12``, unless it is a frame of a library."""
+    match = _FRAME.search(frame)
+    return f"{match['file']}:{match['line']}" if match and not re.search(LIBRARY_FRAME, frame) else None
+
+
+def _frames(host: pl.DataFrame, row: int | None) -> Iterable[str]:
+    """Names of an event and of those around it, from the inside out."""
+    while row is not None:
+        yield str(host["name"][row])
+        row = host["parent"][row]

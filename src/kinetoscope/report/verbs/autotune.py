@@ -1,0 +1,136 @@
+"""What `bench --max-autotune` found, on the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from kinetoscope import numbers
+from kinetoscope.report.document.measurements import AutotuneListing, AutotuneRow, Gain
+from kinetoscope.report.pages.table import Name, columns, heads
+from kinetoscope.report.verbs.bench import configuration, print_problems
+from kinetoscope.report.words import names, palette
+
+WHY = {
+    "nothing to win": "within a tenth of a copy",
+    "too little to win": "too little to win",
+    "beyond the limit": "beyond --limit",
+}
+
+
+def print_autotuned(shown: AutotuneListing, console: Console) -> None:
+    """Which kernels were worth it, the best configurations of each, what they promise and replays keep."""
+    if shown.worth:
+        _print_worth(shown, console)
+    for row in shown.rows:
+        _print_configurations(row, console)
+    if shown.rows:
+        _print_promises(shown, console)
+    if shown.applied is not None:
+        picked = f"{len(shown.applied.picked_up)} of {len(shown.applied.kernels)}"
+        console.print(Text(f"Written: {names.plain(shown.applied.table)}; Inductor picks up {picked}"))
+        for line in shown.applied.lines:
+            # Never folded: the line must be right when it is copied.
+            console.print(Text("    " + names.plain(line)), soft_wrap=True)
+    print_problems(shown.problems, console)
+
+
+def _print_worth(shown: AutotuneListing, console: Console) -> None:
+    basis = "cold; the least is a copy of as many bytes, or the arithmetic at peak; in one run of its graph"
+    console.print(Text.assemble(("Worth tuning", "bold"), (f"  {basis}", "dim")))
+    table = columns("left*", *["right"] * 5, "left")
+    heads(table, "kernel", "launches", "time", "least", "of a copy's speed", "could win", "")
+    for kernel in shown.worth:
+        table.add_row(
+            Name(names.plain(kernel.name)),
+            Text(numbers.count(kernel.launches_per_run)),
+            Text(numbers.time(kernel.cold_ns / 1e3)),
+            Text(numbers.time(kernel.least_ns / 1e3)),
+            Text(numbers.percent(min(1.0, kernel.speed))),
+            Text(numbers.time(kernel.could_win_ns / 1e3)),
+            Text(f"skipped: {WHY[kernel.skipped]}" if kernel.skipped else "", style="dim"),
+        )
+    console.print(table)
+    for left in shown.skipped:
+        together = f"{numbers.count(left.count, 'kernel')}, which together could win"
+        line = f"skipped, {WHY[left.reason]}: {together} {numbers.time(left.could_win_ns / 1e3)}"
+        console.print(Text(line, style="dim"))
+    console.print()
+
+
+def _print_configurations(row: AutotuneRow, console: Console) -> None:
+    timed = f"  {numbers.count(row.timed, 'configuration')} timed cold, side by side; {row.unusable} unusable"
+    console.print(Text.assemble((names.plain(row.name), "bold"), (timed, "dim")), soft_wrap=True)
+    table = columns("left*", *["right"] * 3, "left")
+    heads(table, "configuration", "median", "registers", "spills", "from")
+    for tried in row.fastest:
+        table.add_row(
+            Text(configuration(tried.configuration)),
+            Text(numbers.time(tried.median_ns / 1e3)),
+            Text(str(tried.registers)),
+            Text(str(tried.spills)),
+            Text(tried.origin, style="dim"),
+        )
+    console.print(table)
+    console.print(Text(_winner(row)))
+    console.print()
+
+
+def _winner(row: AutotuneRow) -> str:
+    against = row.comparison
+    if against is None:
+        return "The default is the fastest."
+    text = (
+        f"winner takes {against.ratio:.3f} of the default's time ({against.low:.3f}–{against.high:.3f}, "
+        f"noise floor {100 * against.noise_floor:.2f} %): {against.verdict}"
+    )
+    if row.saves_in_model_ns is not None:
+        saved = numbers.time(row.saves_in_model_ns / 1e3)
+        text += f"; would save {saved} of each run of its graph (its time in the model × launches)"
+    return text
+
+
+def _print_promises(shown: AutotuneListing, console: Console) -> None:
+    """What each winner promises of a run of its graph; all together, and what the graph's replay keeps."""
+    basis = "of one run of the graph: default's cold median × (1 − ratio) × launches; 95 % intervals"
+    console.print(Text.assemble(("Promised and measured", "bold"), (f"  {basis}", "dim")))
+    table = columns("left*", "right", "left*", "right", "right")
+    heads(table, "kernel", "launches", "default → winner", "ratio", "promised")
+    for kernel in shown.rows:
+        against = kernel.comparison
+        table.add_row(
+            Name(names.plain(kernel.name)),
+            Text(numbers.count(kernel.launches_per_run)),
+            Text(_changes(kernel)),
+            Text(f"{against.ratio:.3f} ({against.low:.3f}–{against.high:.3f})" if against else "–"),
+            Text(_gain(kernel.gain)),
+        )
+    console.print(table)
+    for made in shown.promises:
+        before, after = numbers.time(made.before_ns / 1e3), numbers.time(made.after_ns / 1e3)
+        console.print(
+            Text.assemble(
+                f"{names.plain(made.aot_id)}: promised {_gain(made.promised)}; ",
+                f"replayed with and without, interleaved: {before} → {after}, ",
+                f"measured {_gain(made.measured)}: ",
+                (made.outcome, palette.verdict(made.outcome)),
+            )
+        )
+    console.print()
+
+
+def _changes(kernel: AutotuneRow) -> str:
+    """What the winner changes of the default: ``XBLOCK 8→4, warps 16→32``."""
+    default, winner = kernel.default, kernel.winner
+    changed = [
+        f"{n.removeprefix('num_')} {default.get(n, 0)}→{v}" for n, v in winner.items() if default.get(n) != v
+    ]
+    return ", ".join(changed) or "(the default)"
+
+
+def _gain(gain: Gain) -> str:
+    """With its interval."""
+    if not gain.ns:
+        return "0"
+    middle, low, high = (numbers.time(ns / 1e3) for ns in (gain.ns, gain.low_ns, gain.high_ns))
+    return f"{middle} ({low} to {high})"

@@ -1,0 +1,53 @@
+"""Runs of eager kernels that one kernel could do."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from kinetoscope.analysis.kernels.chains import elementwise_chains, period
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"), [("abab", 2), ("abcabc", 3), ("aaaa", 2), ("abc", 3), ("abca", 4), ("ab", 2)]
+)
+def test_a_repeated_chain_has_a_period(names: str, expected: int) -> None:
+    assert period(tuple(names)) == expected
+
+
+def work(*categories: str) -> pl.DataFrame:
+    """Kernels of 10 µs after each other on one stream, each of another name."""
+    rows = range(len(categories))
+    return pl.DataFrame(
+        {
+            "id": rows,
+            "event": rows,
+            "kind": "kernel",
+            "name": [f"k{row}" for row in rows],
+            "category": categories,
+            "device": 0,
+            "stream": 7,
+            "start_ns": [row * 10_000 for row in rows],
+            "duration_ns": 10_000,
+            "op": rows,
+            "op_name": [f"aten::op{row}" for row in rows],
+            "step": 0,
+        }
+    ).cast({"name": pl.Categorical, "category": pl.Categorical, "op_name": pl.Categorical})
+
+
+def test_a_chain_shrinks_to_its_longest_kernel() -> None:
+    table = work("elementwise", "copy", "random")
+    chains = elementwise_chains(table, table)
+    assert chains["chain"].n_unique() == 1
+    assert chains["saved_ns"].sum() == pytest.approx(20_000)
+
+
+def test_other_work_between_breaks_a_chain() -> None:
+    table = work("elementwise", "elementwise", "matmul", "elementwise", "elementwise")
+    assert elementwise_chains(table, table).is_empty()
+
+
+def test_what_is_no_candidate_breaks_a_chain_too() -> None:
+    table = work(*["elementwise"] * 6)
+    assert len(elementwise_chains(table, table.filter(pl.col("id") != 2))) == 3

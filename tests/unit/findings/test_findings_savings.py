@@ -1,0 +1,119 @@
+"""What changes save, and how serious that is."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+import traces
+from kinetoscope.analysis.run import Run
+from kinetoscope.findings import savings
+from kinetoscope.findings.model import Saving
+from kinetoscope.findings.scene import Scene
+from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
+
+
+@pytest.mark.parametrize(
+    ("share", "freed", "expected"),
+    [
+        (0.2, 0.0, "high"),
+        (0.05, 0.0, "medium"),
+        (0.01, 0.0, "low"),
+        (0.001, 0.0, None),
+        (0.0, 0.1, "low"),
+        (0.0, 0.01, "info"),
+        (0.0, 0.001, None),
+    ],
+)
+def test_severity_is_the_share_of_the_step(share: float, freed: float, expected: str | None) -> None:
+    assert savings.severity(Saving(1.0, "", True, share, freed)) == expected
+
+
+def test_severity_is_kept_between_what_a_rule_allows() -> None:
+    large, nothing = Saving(1.0, "", True, 0.5), savings.nothing("")
+    assert savings.severity(large, at_most="medium") == "medium"
+    assert savings.severity(large, at_most="low") == "low"
+    assert savings.severity(large, at_most="info") == "info"
+    assert savings.severity(large, at_least="low") == "high"
+    assert savings.severity(nothing, at_least="medium") == "medium"
+    assert savings.severity(nothing, at_most="medium") is None
+    assert savings.severity(Saving(1.0, "", True, 0.01), at_least="high") == "high"
+    assert savings.severity(large, at_least="low", at_most="low") == "low"
+
+
+def scene(every_us: float, kernel_us: float, unprofiled_us: float | None = None) -> Scene:
+    """One step of ten launches, one every so often, of a kernel of some length."""
+    events = [traces.step(1, 0, 10 * every_us)]
+    for number in range(10):
+        at = number * every_us + 1
+        events.append(traces.call("cudaLaunchKernel", at, 1, number + 1))
+        start = at + 2 + number * max(kernel_us - every_us, 0)
+        events.append(traces.kernel(f"k{number % 6}", start, kernel_us, number + 1))
+    trace = traces.trace(*events)
+    timings = StepTimings(unprofiled_s=() if unprofiled_us is None else (unprofiled_us / 1e6,))
+    return Scene(Run((trace,), Manifest(ranks=(RankRecord(rank=0, steps=timings),))), trace)
+
+
+def test_shorter_kernels_save_all_of_it_where_the_device_sets_the_pace() -> None:
+    bound = scene(every_us=5, kernel_us=20)
+    saving = savings.device(bound, bound.work, "half", saved=pl.col("duration_ns") / 2)
+    assert saving.us == pytest.approx(100, rel=0.01)
+    assert saving.share == pytest.approx(saving.us / bound.step_us)
+    assert saving.on_critical_path
+    assert saving.basis == "half; all of it on the critical path"
+
+
+def test_shorter_kernels_save_little_where_the_host_does() -> None:
+    late = scene(every_us=20, kernel_us=10)
+    saving = savings.device(late, late.work, "half", saved=pl.col("duration_ns") / 2)
+    assert saving.us == pytest.approx(5)  # the last kernel's
+    assert saving.freed_share == pytest.approx(0.5)
+    assert not saving.on_critical_path
+    assert saving.basis == "half; 50.0 µs of device time per step, 5.00 µs of it on the critical path"
+
+
+def test_without_the_profiler_the_device_may_set_the_pace() -> None:
+    late = scene(every_us=20, kernel_us=10, unprofiled_us=105)
+    assert savings.device(late, late.work, "", saved=pl.col("duration_ns") / 2).us == pytest.approx(50)
+
+
+def test_what_is_next_to_nothing_is_nothing() -> None:
+    late = scene(every_us=20, kernel_us=10)
+    assert savings.device(late, late.work, "basis", saved=pl.lit(1)) == savings.nothing("basis")
+    assert savings.device(late, late.work.clear(), "basis", saved="duration_ns").us == 0
+
+
+def test_host_work_saved_is_idle_time_saved() -> None:
+    late = scene(every_us=20, kernel_us=10)
+    earlier = late.host("Launch").select(at="start_ns", saved_ns=pl.lit(4_000))
+    assert savings.host(late, earlier, "").us == pytest.approx(36, abs=5)
+
+
+def test_idle_time_is_scaled_to_the_step_without_the_profiler() -> None:
+    assert savings.idle(scene(20, 10), 40, "basis") == Saving(40, "basis", True, 40 / scene(20, 10).step_us)
+    late = scene(every_us=20, kernel_us=10, unprofiled_us=150)
+    idle_us = late.step_us - 100
+    saving = savings.idle(late, idle_us, "basis")
+    assert saving.us == pytest.approx(50)
+    assert saving.basis.endswith("scaled to the step's time without the profiler")
+
+
+def test_two_savings_are_at_most_the_step() -> None:
+    late = scene(every_us=20, kernel_us=10)
+    freed, waited = Saving(20, "a", True, 0.1, 0.2), Saving(30, "b", True, 0.15)
+    together = savings.both(late, freed, waited)
+    assert (together.us, together.share, together.freed_share) == (50, 0.25, 0.2)
+    assert together.basis == "a; and b (30.0 µs)"
+    assert savings.both(late, freed, Saving(1e6, "b", True, 1.0)).us == late.step_us
+
+
+def test_the_heaviest_groups_come_first_and_lone_kernels_beside_the_path_do_not() -> None:
+    bound = scene(every_us=5, kernel_us=20)
+    events = bound.work.with_columns(saved_ns=pl.col("duration_ns") / 2)
+    groups = list(savings.heaviest(bound, events, "name", basis=""))
+    assert [group["name"][0] for group, _ in groups] == ["k0", "k1", "k2", "k3"]  # twice each; k4, k5 once
+    assert all(saving.us == pytest.approx(20) for _, saving in groups)
+    late = scene(every_us=100, kernel_us=1)
+    events = late.work.with_columns(saved_ns=pl.col("duration_ns") / 100)
+    assert list(savings.heaviest(late, events, "name", basis="")) == []
+    assert list(savings.heaviest(late, events.clear(), "name", basis="")) == []
