@@ -13,7 +13,6 @@ from kinetoscope.capture.recorder.provisional import Provisional
 from kinetoscope.capture.steps.detector import StepDetector
 from kinetoscope.capture.steps.ledgers import Prefetch, WaitLedgers
 from kinetoscope.capture.steps.start import Start
-from kinetoscope.capture.steps.steady import waiting
 from kinetoscope.capture.steps.stopwatch import Lap, Stopwatch
 from kinetoscope.capture.steps.timing import TIMED, Timing, by_host
 from kinetoscope.recording.manifest import StepTimings
@@ -44,7 +43,7 @@ class Measured:
 
     def waited_before(self) -> float | None:
         """Seconds that a step waited for its loader before the recording; None where it did not."""
-        return waiting(self.before.laps)
+        return self.before.waited_s
 
     def note(self, text: str) -> None:
         if text not in self.notes:

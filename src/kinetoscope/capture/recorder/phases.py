@@ -22,7 +22,7 @@ from kinetoscope.capture.steps.steady import (
     recorded_steps,
     recovered,
 )
-from kinetoscope.capture.steps.stopwatch import Lap
+from kinetoscope.capture.steps.stopwatch import Lap, Laps
 from kinetoscope.capture.steps.timing import Timing, timed_steps
 
 # Steps let pass after a pause where all ranks must let the same number pass.
@@ -97,7 +97,7 @@ class Settle(Phase):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.waited: list[Lap] = []  # consecutive steps in which nothing compiled
+        self.waited = Laps()  # in these nothing compiled
 
     def enter(self) -> None:
         self.context.ledgers.install()
@@ -112,9 +112,12 @@ class Settle(Phase):
             return self
         step = context.stopwatch.lap()
         context.measured.warmup_s.append(step.seconds)
-        self.waited = [] if step.compiled else [*self.waited, step]
-        usual = timed_steps(self.waited, context.ledgers.prefetch)
-        timed = context.start_agreed(context.detector.index, self._ready(), usual)
+        self.waited.append(step)
+        if step.compiled:
+            self.waited.clear()
+        ready = self._ready()
+        usual = timed_steps(self.waited, context.ledgers.prefetch) if ready else 0
+        timed = context.start_agreed(context.detector.index, ready, usual)
         if timed is None:
             return self
         context.measured.timed = timed
@@ -124,11 +127,11 @@ class Settle(Phase):
         measured = self.context.measured
         if self.context.options.warmup is not None:
             return True
-        prefetch = self.context.ledgers.prefetch
+        prefetch, passed = self.context.ledgers.prefetch, len(measured.warmup_s)
+        if len(self.waited) < prefetch.batches and not patience_spent(passed, self.waited.seconds):
+            return False
         measured.settled = calm(self.waited, prefetch)
-        queue_passed = len(self.waited) >= prefetch.batches or patience_spent(self.waited)
-        passed = len(measured.warmup_s)
-        return ((measured.settled or passed >= PATIENCE) and queue_passed) or passed >= QUEUE_PATIENCE
+        return measured.settled or passed >= PATIENCE
 
 
 class Time(Phase):
@@ -163,10 +166,7 @@ class Time(Phase):
         return super().range_left()
 
     def _complete(self, running: int = 0) -> bool:
-        """Whether enough is timed, once the steps that are ``running`` are, too.
-
-        A program that compiles in every step is not waited for.
-        """
+        """Whether enough is timed with those ``running``; who compiles in every step is not waited for."""
         context, passed = self.context, self.passed + running
         if context.lockstep:
             return passed >= context.measured.timed
@@ -207,7 +207,7 @@ class Recover(Phase):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.laps: list[Lap] = []
+        self.laps = Laps()
         self.drained = True
 
     def enter(self) -> None:
@@ -230,7 +230,7 @@ class Recover(Phase):
         waited_s = self.context.measured.waited_before()
         if recovered(self.laps, waited_s, self.context.ledgers.prefetch):
             return True
-        self.drained = waited_s is None or not patience_spent(self.laps)
+        self.drained = waited_s is None or not patience_spent(len(self.laps), self.laps.seconds)
         return not self.drained
 
 

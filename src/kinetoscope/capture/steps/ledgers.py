@@ -154,6 +154,7 @@ class Ledgers:
         self.data, self.sync = Ledger(), Ledger()
         self.collected_ns, self.collecting = 0, 0
         self.watches: list[TimedMethod | TimedFunction] = []
+        self.loaders: list[TimedLoader] = []
         self.compiling = False
         self.stop_hearing: Callable[[], None] | None = None  # when Dynamo compiles
         torch_private.hide_from_dynamo(TimedMethod.__get__, TimedLoader.__get__)
@@ -163,12 +164,12 @@ class Ledgers:
     @property
     def prefetch(self) -> Prefetch:
         """How far the loader works ahead that was waited for last."""
-        loaders = [watch for watch in self.watches if isinstance(watch, TimedLoader)]
-        return max((Prefetch(loader.workers, loader.batches) for loader in loaders), default=Prefetch())
+        return max((Prefetch(loader.workers, loader.batches) for loader in self.loaders), default=Prefetch())
 
     def install(self) -> None:
         if not self.watches:
             self.watches = [*self._watches()]
+            self.loaders = [watch for watch in self.watches if isinstance(watch, TimedLoader)]
             gc.callbacks.append(self._collection)
             if not self.compiling:
                 self.resume()
@@ -187,7 +188,7 @@ class Ledgers:
         self._take_out()
         if self.watches:
             gc.callbacks.remove(self._collection)
-            self.watches = []
+            self.watches, self.loaders = [], []
 
     def close(self) -> None:
         """Remove them for good."""

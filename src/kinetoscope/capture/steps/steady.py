@@ -40,20 +40,26 @@ def _spread(seconds: Sequence[float]) -> float:
 def calm(laps: Sequence[Lap], prefetch: Prefetch) -> bool:
     """Whether the time of these steps has settled; where they wait for their loader, the time of whole rounds
     of its workers, since its batches come in bursts."""
+    # Six rounds are all that is looked at.
+    laps = laps[-6 * max(1, prefetch.workers) :]
     workers = 1 if waiting(laps) is None else max(1, prefetch.workers)
     rounds = [laps[end - workers : end] for end in range(len(laps), workers - 1, -workers)]
     return settled([sum(lap.seconds for lap in one) for one in reversed(rounds)])
 
 
-def patience_spent(laps: Sequence[Lap]) -> bool:
+def patience_spent(steps: int, seconds: float) -> bool:
     """Whether steps have been let pass for as long as a loader's queue is given to drain."""
-    return len(laps) >= QUEUE_PATIENCE or sum(lap.seconds for lap in laps) >= QUEUE_PATIENCE_S
+    return steps >= QUEUE_PATIENCE or seconds >= QUEUE_PATIENCE_S
 
 
 def waiting(laps: Sequence[Lap]) -> float | None:
     """Seconds a step waits for its loader: the mean, since batches come in bursts; None: it does not."""
-    data_s, step_s = sum(lap.data_s for lap in laps), sum(lap.seconds for lap in laps)
-    return data_s / len(laps) if laps and data_s >= WAITS * step_s else None
+    return waited(sum(lap.data_s for lap in laps), sum(lap.seconds for lap in laps), len(laps))
+
+
+def waited(data_s: float, step_s: float, steps: int) -> float | None:
+    """Likewise, by the sums over so many steps."""
+    return data_s / steps if steps and data_s >= WAITS * step_s else None
 
 
 def recovered(laps: Sequence[Lap], waited_s: float | None, prefetch: Prefetch) -> bool:

@@ -36,13 +36,25 @@ class Lap(NamedTuple):
         return self.ended.seconds - self.began.seconds
 
     @property
-    def waited(self) -> Waited:
-        return self.ended.waited.since(self.began.waited)
-
-    @property
     def data_s(self) -> float:
         """Seconds of waiting for the data loader."""
-        return self.waited.data_ns / 1e9
+        return (self.ended.waited.data_ns - self.began.waited.data_ns) / 1e9
+
+
+class Laps(list[Lap]):
+    """Consecutive steps, and sums kept as they come: what is asked at a boundary is part of the next step."""
+
+    seconds = 0.0
+    data_s = 0.0
+
+    def append(self, lap: Lap) -> None:
+        super().append(lap)
+        self.seconds += lap.seconds
+        self.data_s += lap.data_s
+
+    def clear(self) -> None:
+        super().clear()
+        self.seconds = self.data_s = 0.0
 
 
 class Stopwatch:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from kinetoscope.capture.steps.ledgers import Prefetch
-from kinetoscope.capture.steps.steady import waiting, whole_rounds
-from kinetoscope.capture.steps.stopwatch import Lap, Mark
+from kinetoscope.capture.steps.steady import waited, waiting, whole_rounds
+from kinetoscope.capture.steps.stopwatch import Lap, Laps, Mark
 from kinetoscope.recording.manifest import TimedSteps
 
 # Steps are timed until there are so many, or so many seconds have passed, but a few at least.
@@ -29,21 +29,26 @@ class Timing:
 
     def __init__(self, elapsed: Elapsed) -> None:
         self.elapsed = elapsed
-        self.laps: list[Lap] = []
+        self.laps = Laps()
         self._steps: TimedSteps | None = None
 
     def clear(self) -> None:
-        self.laps, self._steps = [], None
+        self.laps.clear()
+        self._steps = None
+
+    @property
+    def waited_s(self) -> float | None:
+        """Seconds that a step waited for its loader; None where it did not."""
+        return waited(self.laps.data_s, self.laps.seconds, len(self.laps))
 
     def enough(self, prefetch: Prefetch, more: int = 0, more_s: float = 0.0) -> bool:
         """Whether enough is timed with so many steps and seconds ``more``.
 
         Of a loop that waits for its loader, whole rounds of the workers: a mean over these has no bias.
         """
-        steps, seconds = len(self.laps) + more, sum(lap.seconds for lap in self.laps) + more_s
-        if waiting(self.laps) is not None and steps != whole_rounds(steps, prefetch):
-            return False
-        return steps >= TIMED or (steps >= TIMED_LEAST and seconds >= TIMED_S)
+        steps = len(self.laps) + more
+        enough = steps >= TIMED or (steps >= TIMED_LEAST and self.laps.seconds + more_s >= TIMED_S)
+        return enough and (self.waited_s is None or steps == whole_rounds(steps, prefetch))
 
     def steps(self) -> TimedSteps | None:
         """What was timed; None where nothing was."""
@@ -69,7 +74,10 @@ def by_device(laps: Sequence[Lap], elapsed: Elapsed) -> TimedSteps | None:
 
 
 def _timed(laps: Sequence[Lap], device_s: Sequence[float] | None) -> TimedSteps:
-    host_s, waited = tuple(lap.seconds for lap in laps), [lap.waited for lap in laps]
+    host_s, waited = (
+        tuple(lap.seconds for lap in laps),
+        [lap.ended.waited.since(lap.began.waited) for lap in laps],
+    )
     return TimedSteps(
         step_s=host_s if device_s is None else tuple(device_s),
         host_s=host_s,
