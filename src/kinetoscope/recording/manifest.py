@@ -4,7 +4,8 @@ A recording is a folder:
 
     manifest.json                 this file, versioned
     ranks/rank0.json              what each process of the run wrote about itself, merged into manifest.json
-    trace/rank0.json              one Kineto trace a rank
+    trace/rank0.json              one Kineto trace a rank: of the pass that records the host and the device
+    trace/rank0.device.json       likewise of the light pass, which records the device and little else
     compile/rank0.log             torch's structured compile log of each rank (TORCH_TRACE format)
     compile/rank0.scheduler.log   fusion rounds and cudagraph messages, as Inductor logs them
     compile/rank0.bytecode.jsonl  bytecode before and after, where the compile log lacks it
@@ -20,6 +21,7 @@ A recording is a folder:
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -55,12 +57,32 @@ class ClockSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     throttle_reasons: tuple[str, ...] = ()
 
 
+class TimedSteps(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Consecutive steps, each timed from one boundary to the next; seconds, one figure a step.
+
+    Attributes:
+        step_s: by ``clock``; the device's is read at events that lie where the host marks its boundaries.
+        host_s: by the host's clock: when the host got there, however far it runs ahead of the device.
+        data_s, sync_s, gc_s: what the host spent waiting for its data loader, in calls that wait for the
+            device, and collecting garbage.
+    """
+
+    step_s: tuple[float, ...] = ()
+    host_s: tuple[float, ...] = ()
+    data_s: tuple[float, ...] = ()
+    sync_s: tuple[float, ...] = ()
+    gc_s: tuple[float, ...] = ()
+    clock: Literal["device", "host"] = "host"
+
+
 class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How steps were found and what they cost without and with the profiler.
 
-    Every figure is the seconds of one step on the host's clock, from one step boundary to the next.
-    ``unprofiled_s`` and ``profiled_s`` are each a run of consecutive steps whose first boundary and last
-    boundary wait for the device: their sum is exact, a single figure among them is when the host got there.
+    ``before`` and ``after`` are steps timed while nothing records, before the recording and after it;
+    ``recorded`` are those that the full pass recorded, by the host's clock. ``unprofiled_s`` and
+    ``profiled_s`` are the step times of the first and of the last of these three, in seconds; recordings of
+    before this was measured have them alone, by the host's clock, with the device waited for at both ends, so
+    that only their mean is exact. Of ``profiled_s`` that is true to this day.
     """
 
     found_by: str = "whole"  # user | optimizer | module | compiled | range | whole | program (its profiler's)
@@ -72,11 +94,16 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     warmup_s: tuple[float, ...] = ()
     unprofiled_s: tuple[float, ...] = ()
     profiled_s: tuple[float, ...] = ()
+    before: TimedSteps | None = None
+    after: TimedSteps | None = None
+    recorded: TimedSteps | None = None
+    loader_workers: int | None = None  # processes of the data loader that was waited for last; 0: it has none
+    loader_batches: int | None = None  # that they hold ready at most
     notes: tuple[str, ...] = ()
 
     @property
     def unprofiled_step_s(self) -> float | None:
-        """Seconds of a step without the profiler: the mean, the only figure that the device agrees with."""
+        """Seconds of a step without the profiler: the mean, which the device agrees with."""
         return sum(self.unprofiled_s) / len(self.unprofiled_s) if self.unprofiled_s else None
 
     @property
@@ -91,6 +118,9 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rank: int
     pid: int = 0
     trace: str | None = None
+    device_trace: str | None = (
+        None  # the light pass: the device's activities, runtime calls and steps, no ops
+    )
     compile_log: str | None = None
     steps: StepTimings = StepTimings()
     clocks: tuple[ClockSample, ...] = ()
