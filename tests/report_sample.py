@@ -129,6 +129,7 @@ def report(**changes: Any) -> Report:
                 name=f"ProfilerStep#{number}",
                 start_us=10_000.0 * number,
                 duration_us=10_000.0,
+                host_duration_us=9_000.0,
                 busy_us=4_000.0,
                 launches=100,
                 device_time_us=4_500.0,

@@ -10,6 +10,7 @@ from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
+from kinetoscope.analysis.time.periods import periods
 from kinetoscope.analysis.time.steps import steps
 from kinetoscope.trace.model import Trace
 
@@ -160,11 +161,11 @@ def _idle(run: Run, trace: Trace) -> pl.DataFrame:
     """Idle time of the rank's devices by cause and step."""
     pieces = gaps(run).filter(pl.col("rank") == trace.rank)
     found = [
-        intervals.clip(pieces, start, start + duration)
+        intervals.clip(pieces, start, end)
         .group_by(pl.col("cause").cast(pl.String).alias("name"))
         .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"), pl.len().alias("count"))
         .with_columns(pl.lit(step, pl.UInt32).alias("step"))
-        for step, start, duration in trace.steps.select("id", "start_ns", "duration_ns").iter_rows()
+        for step, start, end in periods(trace).select("step", "start_ns", "end_ns").iter_rows()
     ]
     return _part("idle", pl.concat(found))
 

@@ -42,6 +42,7 @@ class profile(ContextDecorator):
         steps: how many steps to record; None: 3, more where they are very short.
         warmup: how many steps to let pass first; None: until the step time has settled.
         whole: record the whole block.
+        one_pass: record once, the host and the device together, and not the device alone as well.
         range: record only inside ``record_function`` blocks of this name.
         shapes, stacks, memory, flops: as torch.profiler's options of those meanings.
         compile_log: keep torch.compile's log and the generated code.
@@ -63,6 +64,7 @@ class profile(ContextDecorator):
         steps: int | None = None,
         warmup: int | None = None,
         whole: bool = False,
+        one_pass: bool = False,
         range: str | None = None,
         shapes: bool = False,
         stacks: bool = False,
@@ -78,6 +80,7 @@ class profile(ContextDecorator):
             steps=steps,
             warmup=warmup,
             whole=whole,
+            one_pass=one_pass,
             range=range,
             shapes=shapes,
             stacks=stacks,

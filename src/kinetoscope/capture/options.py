@@ -12,6 +12,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         steps: how many steps to record with the profiler; None: 3, more where a step is very short.
         warmup: how many steps to let pass first; None: until the step time has settled.
         whole: record everything, from the import of torch (or the block's start) to the end.
+        one_pass: record once, the host and the device together; otherwise, where it can, a second, light pass
+            records the device alone.
         range: record only inside ``torch.profiler.record_function`` blocks of this name.
         shapes, stacks, memory, flops: what torch.profiler's record_shapes, with_stack, profile_memory and
             with_flops add, each at a price in recording time.
@@ -28,6 +30,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     steps: int | None = None
     warmup: int | None = None
     whole: bool = False
+    one_pass: bool = False
     range: str | None = None
     shapes: bool = False
     stacks: bool = False

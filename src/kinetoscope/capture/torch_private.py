@@ -168,8 +168,7 @@ def profiler_configuration(*, any_thread: bool) -> Any:
 
 
 def calls_that_load_data() -> Iterator[tuple[type, str]]:
-    """Methods in which a loop waits for its data loader's next batch; none before the loader's module is
-    imported."""
+    """Methods in which a loop waits for its data loader's next batch; none before the loader's module is imported."""
     module = sys.modules.get("torch.utils.data.dataloader")
     for name in ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"):
         iterator: Any = getattr(module, name, None)
@@ -178,8 +177,7 @@ def calls_that_load_data() -> Iterator[tuple[type, str]]:
 
 
 def calls_that_wait() -> Iterator[tuple[Any, str]]:
-    """Methods and functions that return once the device has come as far: what reads a value back, what
-    synchronises."""
+    """Methods and functions that return once the device has come as far: what reads a value back, what synchronises."""
     import torch
 
     for name in (

@@ -25,6 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="let N steps pass first (otherwise: until the step time has settled)",
     )
     add("--whole", action="store_true", help="record everything, from the import of torch to the end")
+    add(
+        "--one-pass",
+        action="store_true",
+        help="record once, the host and the device together, and not the device alone as well",
+    )
     add("--range", metavar="NAME", help="record only inside torch.profiler.record_function(NAME)")
     add("--shapes", action="store_true", help="record the shapes of operators' inputs")
     add("--stacks", action="store_true", help="record Python stacks")
@@ -87,6 +92,7 @@ def main(arguments: argparse.Namespace) -> int:
         steps=arguments.steps,
         warmup=arguments.warmup,
         whole=arguments.whole,
+        one_pass=arguments.one_pass,
         range=arguments.range,
         shapes=arguments.shapes,
         stacks=arguments.stacks,

@@ -7,14 +7,17 @@ from functools import cached_property
 
 import polars as pl
 
+from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.compiled.compiling import compiler_phases
 from kinetoscope.analysis.events.rows import rows
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.passes.as_it_runs import AsItRuns, as_it_runs
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
+from kinetoscope.analysis.time.periods import periods
 from kinetoscope.analysis.time.window import window
 from kinetoscope.recording.manifest import RankRecord
 from kinetoscope.trace.model import DeviceProperties, Trace
@@ -28,8 +31,8 @@ UNASKED = [
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """One trace. ``bounds`` (ns) hold its recorded steps and the device work that they launched (the device
-    may finish after the host's last step); without steps, the whole recording."""
+    """One trace. ``bounds`` (ns) hold its recorded steps by the device's clock; without steps, the whole
+    recording."""
 
     run: Run
     trace: Trace
@@ -67,17 +70,7 @@ class Scene:
     @cached_property
     def bounds(self) -> tuple[int, int]:
         within = window(self.trace)
-        start = within.start_ns
-        end = max(within.end_ns, int(self.work.select(pl.max("end_ns")).item() or 0))
-        if len(self.trace.steps):
-            # What was launched before the first step and runs into it is not the steps' time.
-            before = (
-                work(self.trace).select("start_ns", "end_ns").filter(pl.col("start_ns") < self.first_work_ns)
-            )
-            left_over = int(before.select(pl.max("end_ns")).item() or 0)
-            if left_over > start:
-                start = min(left_over, self.first_work_ns)
-        return start, end
+        return within.start_ns, within.end_ns
 
     @cached_property
     def length_ns(self) -> int:
@@ -89,11 +82,26 @@ class Scene:
         """Time of one step (or of the recording), as profiled, in µs."""
         return self.us(self.length_ns)
 
+    @cached_property
+    def as_it_runs(self) -> AsItRuns | None:
+        """The rank's own step without the profiler, where the recording has it."""
+        return as_it_runs(self.run).get(self.rank) if self.unit == "step" else None
+
     @property
     def unprofiled_us(self) -> float | None:
-        """Time of a step without the profiler (the mean over several, in µs), where the recording has it."""
-        seconds = self.record.steps.unprofiled_step_s if self.record and self.unit == "step" else None
-        return None if seconds is None else seconds * 1e6
+        """Time of a step without the profiler (µs), where the recording has it."""
+        return None if self.as_it_runs is None else self.as_it_runs.step_us
+
+    @property
+    def own_step_us(self) -> float:
+        """Time of a step of the program as it runs; as profiled, where no more is known."""
+        return self.step_us if self.unprofiled_us is None else self.unprofiled_us
+
+    @property
+    def own_busy_us(self) -> float:
+        """How long the device is busy in that step, µs."""
+        own = self.as_it_runs
+        return self.busy_us if own is None or own.busy_us is None else own.busy_us
 
     @property
     def settled(self) -> bool:
@@ -146,7 +154,11 @@ class Scene:
 
     @property
     def busy_share(self) -> float:
-        return self.busy_ns / self.length_ns
+        """Of the program's own step, where that is known; of the recorded time elsewhere."""
+        own = self.as_it_runs
+        return (
+            self.busy_ns / self.length_ns if own is None or own.busy_fraction is None else own.busy_fraction
+        )
 
     @cached_property
     def gaps(self) -> pl.DataFrame:
@@ -173,8 +185,11 @@ class Scene:
         return self.work[rows(self.work, "name", pattern)]
 
     def inside(self, table: pl.DataFrame) -> pl.DataFrame:
-        """The rows of a table of events that begin between the bounds."""
+        """The rows of a table of events that begin in the steps, by the device's clock or the host's."""
         start, end = self.bounds
+        if len(marks := periods(self.trace)):
+            start = min(start, whole(marks["host_start_ns"].min()))
+            end = max(end, whole(marks["host_end_ns"].max()))
         return table.filter(pl.col("start_ns").is_between(start, end))
 
     @cached_property

@@ -79,10 +79,9 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """How steps were found and what they cost without and with the profiler.
 
     ``before`` and ``after`` are steps timed while nothing records, before the recording and after it;
-    ``recorded`` are those that the full pass recorded, by the host's clock. ``unprofiled_s`` and
-    ``profiled_s`` are the step times of the first and of the last of these three, in seconds; recordings of
-    before this was measured have them alone, by the host's clock, with the device waited for at both ends, so
-    that only their mean is exact. Of ``profiled_s`` that is true to this day.
+    ``recorded`` are those of the full pass. ``unprofiled_s`` is ``before.step_s`` and ``profiled_s`` is
+    ``recorded.step_s``, in seconds. Older recordings have these two alone, by the host's clock, with the
+    device waited for at both ends, so that only the mean is exact; of ``profiled_s`` this holds to this day.
     """
 
     found_by: str = "whole"  # user | optimizer | module | compiled | range | whole | program (its profiler's)
@@ -103,7 +102,7 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def unprofiled_step_s(self) -> float | None:
-        """Seconds of a step without the profiler: the mean, which the device agrees with."""
+        """Seconds of a step without the profiler: the mean, which holds by either clock."""
         return sum(self.unprofiled_s) / len(self.unprofiled_s) if self.unprofiled_s else None
 
     @property

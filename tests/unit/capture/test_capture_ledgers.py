@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from kinetoscope.capture.steps.ledgers import Ledger, Ledgers, Stopwatch  # noqa: E402
+from kinetoscope.capture.steps.ledgers import Ledger, Ledgers, Prefetch, TimedMethod  # noqa: E402
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_call_counts_from_its_lookup_to_its_end() -> None:
             return "done"
 
     ledger = Ledger(clock)
-    watch = Stopwatch(Thing, "work", ledger)
+    watch = TimedMethod(Thing, "work", ledger)
     watch.install()
     assert Thing().work(5) == "done"
     clock.now += 100
@@ -104,7 +104,8 @@ def test_removed_means_gone() -> None:
     assert methods() != plain
     opened.suspend()
     assert methods() == plain
-    opened.install()
+    opened.resume()
+    assert methods() != plain
     opened.remove()
     assert (methods(), gc.callbacks) == (plain, callbacks)
 
@@ -116,8 +117,49 @@ def test_compiled_code_that_reads_a_value_is_compiled_as_ever(ledgers: Ledgers) 
         y = (x * 2).sum()
         return y.item() + 1
 
-    remove = torch_private.around_compilations(ledgers.suspend, ledgers.install)
+    remove = torch_private.around_compilations(ledgers.suspend, ledgers.resume)
     try:
         assert torch.compile(f, backend="eager")(torch.ones(3)) == 7.0
     finally:
         remove()
+
+
+def test_how_far_a_loader_works_ahead_is_seen_at_its_batches(ledgers: Ledgers) -> None:
+    assert ledgers.prefetch == Prefetch()
+    data = [torch.ones(1)] * 4
+    for _ in torch.utils.data.DataLoader(data, batch_size=1, num_workers=1, prefetch_factor=3):
+        pass
+    assert ledgers.prefetch == Prefetch(workers=1, batches=3)
+
+
+def test_nothing_is_installed_while_dynamo_compiles() -> None:
+    plain = methods()
+    opened = Ledgers()
+    opened.suspend()
+    opened.install()
+    assert methods() == plain
+    opened.resume()
+    assert methods() != plain
+    opened.close()
+    assert methods() == plain
+
+
+def test_compiled_code_is_not_compiled_again_because_ledgers_come_and_go() -> None:
+    from torch._dynamo.utils import counters
+
+    from kinetoscope.capture.hooks.imports import ImportWatch
+
+    def f(x: torch.Tensor) -> float:
+        return (x * 2).sum().item() + 1
+
+    compiled = torch.compile(f, backend="eager")
+    compiled(torch.ones(3))
+    before = {name: dict(counts) for name, counts in counters.items()}
+    opened = Ledgers(ImportWatch())
+    opened.install()
+    read = opened.read()
+    assert compiled(torch.ones(3)) == 7.0
+    opened.close()
+    assert compiled(torch.ones(3)) == 7.0
+    assert {name: dict(counts) for name, counts in counters.items()} == before
+    assert opened.read().since(read).sync_ns > 0

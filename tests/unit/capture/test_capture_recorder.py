@@ -6,104 +6,261 @@ from pathlib import Path
 
 import pytest
 
+from fake_program import FakeDevice, Program
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.recorder.phases import Done, Record, Warm
-from kinetoscope.capture.recorder.recorder import Recorder
+from kinetoscope.capture.recorder.phases import After, Before, Done, Prepare, Record, Recover
+from kinetoscope.capture.steps.ledgers import Prefetch
 from kinetoscope.capture.steps.start import StartAgreement
 from kinetoscope.capture.steps.steady import PATIENCE
+from kinetoscope.recording.manifest import TimedSteps
 
 
-class FakeSession:
-    def __init__(self, log: list[str], name: str) -> None:
-        self.log, self.name = log, name
-
-    def prepare(self) -> None:
-        self.log.append(f"{self.name} prepare")
-
-    def start(self) -> None:
-        self.log.append(f"{self.name} start")
-
-    def mark(self, step: int | None) -> None:
-        self.log.append(f"{self.name} mark {step}")
-
-    def stop(self) -> None:
-        self.log.append(f"{self.name} stop")
-
-    def export(self, path: Path) -> None:
-        self.log.append(f"{self.name} export")
-
-
-class FakeDevice:
-    def __init__(self) -> None:
-        self.log: list[str] = []
-        self.sessions = 0
-
-    def session(self, *, any_thread: bool) -> FakeSession:
-        self.sessions += 1
-        return FakeSession(self.log, f"{'whole' if any_thread else 'steps'}{self.sessions}")
-
-    def synchronize(self) -> None:
-        self.log.append("synchronize")
-
-
-class Program:
-    """A loop whose steps take the seconds it is given."""
-
-    def __init__(self, options: Options | None = None, **arguments: object) -> None:
-        self.now, self.compiled, self.finished = 100.0, 0, 0
-        self.device = FakeDevice()
-        self.recorder = Recorder(
-            options or Options(),
-            self.device,
-            Path("trace.json"),
-            clock=lambda: self.now,
-            compilations=lambda: self.compiled,
-            saved=self.finish,
-            **arguments,
-        )
-        self.recorder.begin()
-
-    def finish(self) -> None:
-        self.finished += 1
-
-    def step(
-        self, seconds: float = 1.0, kind: str = "optimizer", key: int = 1, compiles: bool = False
-    ) -> None:
-        self.now += seconds
-        self.compiled += compiles
-        self.recorder.tick(kind, key, "AdamW")
-
-    def steps(self, count: int, seconds: float = 1.0, **source: object) -> None:
-        for _ in range(count):
-            self.step(seconds, **source)
-
-
-def test_a_steady_loop_is_timed_without_and_then_recorded_with_the_profiler():
+def test_a_steady_loop_is_timed_recorded_and_timed_again():
     program = Program()
-    program.steps(30)
+    program.steps(30, 0.1)
+    assert program.ledgers.installed
+    program.steps(30, 0.1)
     timings = program.recorder.timings()
     assert timings.found_by == "optimizer"
     assert timings.step_name == "AdamW"
-    assert timings.unprofiled_s == (1.0, 1.0, 1.0)
-    assert timings.profiled_s == (1.0, 1.0, 1.0)
+    assert timings.unprofiled_s == pytest.approx([0.1] * 20)
+    assert timings.profiled_s == pytest.approx((0.1, 0.1, 0.1))
+    assert timings.before is not None
+    assert timings.after is not None
+    assert (timings.before.clock, timings.before.step_s) == ("host", timings.unprofiled_s)
+    assert timings.after.step_s == pytest.approx([0.1] * 20)
     assert timings.settled
+    assert timings.loader_workers is None
     assert program.finished == 1
+    assert not program.ledgers.installed
     log = program.device.log
-    # The device is waited for at both ends of the timed steps and of the recorded ones, and nowhere else.
+    # At both ends of timed steps a device without a clock is waited for, of recorded ones any device.
     assert log[log.index("whole1 stop") + 1 :] == [
         "synchronize",
         "synchronize",
-        "steps2 prepare",
+        "full2 prepare",
         "synchronize",
-        "steps2 start",
-        f"steps2 mark {timings.first_step}",
-        f"steps2 mark {timings.first_step + 1}",
-        f"steps2 mark {timings.first_step + 2}",
+        "full2 start",
         "synchronize",
-        "steps2 mark None",
-        "steps2 stop",
-        "steps2 export",
+        f"full2 mark {timings.first_step}",
+        f"full2 mark {timings.first_step + 1}",
+        f"full2 mark {timings.first_step + 2}",
+        "synchronize",
+        "full2 mark None",
+        "full2 stop",
+        "full2 export trace.json",
+        "synchronize",
+        "synchronize",
     ]
+
+
+@pytest.mark.parametrize(("seconds", "timed"), [(0.001, 20), (0.3, 7), (1.0, 3), (30.0, 3)])
+def test_twenty_steps_are_timed_or_two_seconds_and_three_at_least(seconds: float, timed: int):
+    program = Program()
+    program.steps(80, seconds)
+    timings = program.recorder.timings()
+    assert timings.before is not None
+    assert timings.after is not None
+    assert len(timings.before.step_s) == len(timings.after.step_s) == timed
+
+
+def test_what_steps_waited_for_is_theirs():
+    program = Program()
+    for index in range(80):
+        program.ledgers.wait(data_s=0.001 * (index % 2), sync_s=0.002, gc_s=0.003)
+        program.step(0.1)
+    timings = program.recorder.timings()
+    for steps in (timings.before, timings.after, timings.recorded):
+        assert steps is not None
+        assert set(steps.data_s) == {0.0, 0.001}
+        assert set(steps.sync_s) == {0.002}
+        assert set(steps.gc_s) == {0.003}
+        assert len(steps.host_s) == len(steps.step_s) == len(steps.data_s)
+
+
+def test_the_device_s_clock_counts_where_the_host_runs_ahead():
+    """The host takes 1 ms a step, or 100 where its queue is full; the device takes 10 ms for each."""
+    device = FakeDevice()
+    program = Program(device=device)
+    steps = 0
+    device.clock = lambda: 0.010 * steps
+    for index in range(80):
+        steps = index
+        program.step(0.100 if index % 10 == 9 else 0.001)
+    timings = program.recorder.timings()
+    assert timings.before is not None
+    assert timings.after is not None
+    assert timings.before.clock == timings.after.clock == "device"
+    assert timings.before.step_s == timings.unprofiled_s == pytest.approx([0.010] * 20)
+    assert sorted(timings.before.host_s) == pytest.approx([0.001] * 18 + [0.100] * 2)
+    log = device.log
+    # It is asked when all is over, once for each timing, and not waited for while steps are timed.
+    assert log[log.index("full2 export trace.json") + 1 :] == ["elapsed", "elapsed"]
+    assert log[log.index("whole1 stop") + 1] == "full2 prepare"
+
+
+def test_a_step_without_its_mark_does_not_count():
+    device = FakeDevice()
+    program = Program(device=device)
+    device.clock = lambda: program.now
+    program.until(Before, 0.1)
+    device.capturing = True
+    program.step(0.1)
+    device.capturing = False
+    program.steps(80, 0.1)
+    timings = program.recorder.timings()
+    assert timings.before is not None
+    assert (timings.before.clock, len(timings.before.step_s)) == ("device", 18)
+
+
+def test_a_device_that_fails_leaves_the_host_s_times():
+    class Failing(FakeDevice):
+        def elapsed_s(self, marks: object) -> list[float]:
+            raise RuntimeError("device-side assert")
+
+    program = Program(device=Failing())
+    program.device.clock = lambda: program.now
+    program.until(Prepare, 0.1)
+    program.recorder.end()
+    before = program.recorder.timings().before
+    assert before is not None
+    assert (before.clock, len(before.step_s)) == ("host", 20)
+
+
+def test_a_step_that_compiles_does_not_count():
+    program = Program(Options(warmup=2))
+    program.until(Before, 0.1)
+    program.steps(5, 0.1)
+    program.step(7.0, compiles=True)
+    program.steps(80, 0.1)
+    timings = program.recorder.timings()
+    assert timings.unprofiled_s == pytest.approx([0.1] * 20)
+
+
+def test_a_program_that_compiles_in_every_step_is_recorded_all_the_same():
+    program = Program()
+    program.steps(200, 0.1, compiles=True)
+    timings = program.recorder.timings()
+    assert len(timings.profiled_s) == 3
+    assert timings.before is None
+    assert timings.unprofiled_s == ()
+
+
+def test_steps_do_not_count_until_they_have_settled_again():
+    program = Program()
+    program.until(Prepare, 0.1)
+    assert isinstance(program.recorder.phase, Prepare)
+    for seconds in (0.9, 0.5, 0.3, 0.2, 0.1):
+        program.step(seconds)
+        assert isinstance(program.recorder.phase, Prepare)
+    program.step(0.1)
+    assert isinstance(program.recorder.phase, Record)
+    program.step(0.7)  # the first after the profiler's start is let pass
+    program.steps(80, 0.1)
+    assert program.recorder.timings().profiled_s == pytest.approx([0.1] * 3)
+
+
+class Loaded(Program):
+    """A loop that waits for its loader 30 ms of each 33, unless its queue holds batches: pauses fill it."""
+
+    def __init__(self, queue: int, **arguments: object) -> None:
+        super().__init__(**arguments)
+        self.queue, self.filled = queue, 0
+        self.device.paused = self.fill
+
+    def fill(self) -> None:
+        self.filled = self.queue
+
+    def steps(self, count: int, seconds: float = 0.003, **source: object) -> None:
+        for _ in range(count):
+            waited = 0.0 if self.filled else 0.030
+            self.filled = max(0, self.filled - 1)
+            self.ledgers.wait(data_s=waited)
+            self.step(seconds + waited)
+
+
+@pytest.mark.parametrize("light", [False, True])
+def test_a_loader_s_queue_drains_before_anything_counts(light: bool):
+    program = Loaded(35, device=FakeDevice(light=light))
+    program.steps(220)
+    timings = program.recorder.timings()
+    assert isinstance(program.recorder.phase, Done)
+    for steps in (timings.before, timings.recorded, timings.after):
+        assert steps is not None
+        assert set(steps.data_s) == {0.030}
+    assert timings.notes == ()
+
+
+def test_a_queue_that_does_not_drain_is_not_waited_for_for_ever_and_said_so():
+    program = Loaded(10_000)
+    program.steps(300)
+    timings = program.recorder.timings()
+    assert isinstance(program.recorder.phase, Done)
+    assert timings.before is not None
+    assert timings.recorded is not None
+    assert set(timings.before.data_s) == {0.030}
+    assert set(timings.recorded.data_s) == {0.0}
+    assert timings.after is None
+    assert timings.notes == (
+        "the loader's queue had not drained: recorded waiting is not the program's",
+        "the loader's queue had not drained: the program was not timed again after the recording",
+    )
+
+
+def test_the_batches_loaded_while_we_paused_the_program_pass_before_it_is_timed():
+    program = Loaded(32)
+    program.ledgers.prefetch = Prefetch(workers=4, batches=32)
+    program.fill()  # as ending the provisional recording does
+    program.steps(250)
+    timings = program.recorder.timings()
+    assert timings.before is not None
+    assert set(timings.before.data_s) == {0.030}
+    assert len(timings.profiled_s) == 4  # whole rounds of the workers
+
+
+def test_a_loop_that_waits_for_bursts_of_batches_is_timed_in_whole_rounds():
+    program = Program()
+    program.ledgers.prefetch = Prefetch(workers=8, batches=16)
+    for index in range(200):
+        waited = 0.0 if index % 8 else 0.8
+        program.ledgers.wait(data_s=waited)
+        program.step(waited + 0.01)
+    timings = program.recorder.timings()
+    assert (timings.loader_workers, timings.loader_batches) == (8, 16)
+    for steps, count in ((timings.before, 24), (timings.recorded, 8), (timings.after, 24)):
+        assert steps is not None
+        assert len(steps.step_s) == count
+        assert sum(steps.step_s) / count == pytest.approx(0.11)
+
+
+def test_a_light_pass_follows_the_full_one_with_as_many_steps():
+    program = Program(Options(steps=4), device=FakeDevice(light=True))
+    program.steps(80, 0.1)
+    timings = program.recorder.timings()
+    assert timings.after is not None
+    log = program.device.log
+    light = log[log.index("full2 export trace.json") + 1 :]
+    first = int(light[light.index("light3 start") + 1].removeprefix("light3 mark "))
+    assert first > timings.first_step + 4
+    assert light == [
+        "light3 prepare",
+        "synchronize",
+        "light3 start",
+        *[f"light3 mark {first + step}" for step in range(4)],
+        "synchronize",
+        "light3 mark None",
+        "light3 stop",
+        "light3 export trace.device.json",
+        "synchronize",
+        "synchronize",
+    ]
+
+
+def test_one_pass_is_one_pass():
+    program = Program(Options(one_pass=True), device=FakeDevice(light=True))
+    program.steps(80, 0.1)
+    assert isinstance(program.recorder.phase, Done)
+    assert program.device.sessions == 2
 
 
 def test_compiling_and_slow_first_steps_are_waited_out():
@@ -120,7 +277,7 @@ def test_compiling_and_slow_first_steps_are_waited_out():
 
 def test_steps_that_never_settle_are_recorded_all_the_same_and_said_so():
     program = Program()
-    for index in range(40):
+    for index in range(60):
         program.step(2.0**index)
     timings = program.recorder.timings()
     assert len(timings.profiled_s) == 3
@@ -133,7 +290,7 @@ def test_warmup_and_steps_are_what_the_user_says():
     program.steps(60)
     timings = program.recorder.timings()
     assert len(timings.profiled_s) == 5
-    assert 20 <= timings.warmup_steps <= 26
+    assert 20 <= timings.warmup_steps <= 30
     assert timings.warmup_s == (1.0,)
 
 
@@ -159,7 +316,7 @@ def test_a_program_too_short_to_settle_has_its_first_steps_recorded(count: int):
     program.steps(count)
     program.recorder.end()
     timings = program.recorder.timings()
-    assert "whole1 export" in program.device.log
+    assert "whole1 export trace.json" in program.device.log
     assert timings.profiled_s == ()
     assert timings.cold
     assert timings.notes
@@ -181,7 +338,7 @@ def test_a_program_without_steps_is_recorded_whole_and_told_so():
         "whole1 start",
         "whole1 mark None",
         "whole1 stop",
-        "whole1 export",
+        "whole1 export trace.json",
     ]
     assert "no steps were found" in program.recorder.timings().notes[0]
     assert program.recorder.timings().found_by == "whole"
@@ -189,19 +346,84 @@ def test_a_program_without_steps_is_recorded_whole_and_told_so():
 
 def test_a_program_that_ends_while_it_is_recorded_keeps_its_whole_steps():
     program = Program()
-    while not isinstance(program.recorder.phase, Record):
-        program.step()
-    program.step()
+    program.until(Record)
+    program.steps(2)
     program.recorder.end()
     timings = program.recorder.timings()
     assert timings.profiled_s == (1.0,)
-    assert program.device.log[-1] == "steps2 export"
+    assert program.device.log[-1] == "full2 export trace.json"
+
+
+@pytest.mark.parametrize("timed", [0, 1, 2])
+def test_a_program_that_ends_while_it_is_timed_keeps_what_was_timed(timed: int):
+    program = Program()
+    program.until(Before)
+    program.steps(timed)
+    program.recorder.end()
+    timings = program.recorder.timings()
+    ones, none = (1.0,) * timed, (0.0,) * timed
+    expected = TimedSteps(step_s=ones, host_s=ones, data_s=none, sync_s=none, gc_s=none)
+    assert timings.before == (expected if timed else None)
+    assert timings.cold
+    assert program.device.log[-1] == "whole1 export trace.json"
+
+
+@pytest.mark.parametrize(
+    ("light_steps", "last"),
+    [
+        (None, "light3 stop"),  # while the pass is prepared
+        (0, "light3 stop"),
+        (1, "light3 stop"),
+        (2, "light3 export trace.device.json"),
+    ],
+)
+def test_a_program_that_ends_in_the_light_pass_keeps_the_full_one(light_steps: int | None, last: str):
+    program = Program(device=FakeDevice(light=True))
+    program.until(Record)
+    program.until(Prepare)
+    if light_steps is not None:
+        program.until(Record)
+        program.steps(light_steps)
+    program.recorder.end()
+    timings = program.recorder.timings()
+    assert "full2 export trace.json" in program.device.log
+    assert program.device.log[-1] == last
+    assert len(timings.profiled_s) == 3
+    assert timings.after is None
+    assert not timings.cold
+    assert not program.ledgers.installed
+    assert program.finished == 1
+
+
+@pytest.mark.parametrize(
+    ("phase", "steps", "timed"), [(Recover, 0, 0), (Recover, 1, 0), (After, 0, 0), (After, 2, 2)]
+)
+def test_a_program_that_ends_after_the_recording_keeps_it(phase: type, steps: int, timed: int):
+    program = Program()
+    program.until(Record)
+    program.until(phase)
+    program.steps(steps)
+    program.recorder.end()
+    timings = program.recorder.timings()
+    assert timings.profiled_s == (1.0, 1.0, 1.0)
+    assert len(timings.after.step_s if timings.after else ()) == timed
+    assert timings.notes == ()
+
+
+def test_the_program_s_own_profiler_after_the_recording_ends_what_is_ours():
+    program = Program(device=FakeDevice(light=True))
+    program.until(Record)
+    program.until(Prepare)
+    program.recorder.foreign_began()
+    assert program.device.log[-2:] == ["light3 start", "light3 stop"]
+    assert isinstance(program.recorder.phase, Done)
+    assert len(program.recorder.timings().profiled_s) == 3
 
 
 def test_a_call_that_is_running_when_the_program_ends_is_a_step():
     program = Program()
-    while not isinstance(program.recorder.phase, Record):
-        program.step(kind="module")
+    program.until(Record, kind="module")
+    program.step(kind="module")
     program.now += 0.25
     program.recorder.end()
     assert program.recorder.timings().profiled_s == (0.25,)
@@ -209,10 +431,9 @@ def test_a_call_that_is_running_when_the_program_ends_is_a_step():
 
 def test_a_program_that_ends_before_the_first_recorded_step_falls_back_on_its_first_steps():
     program = Program()
-    while not isinstance(program.recorder.phase, Warm):
-        program.step()
+    program.until(Prepare)
     program.recorder.end()
-    assert program.device.log[-1] == "whole1 export"
+    assert program.device.log[-1] == "whole1 export trace.json"
 
 
 def test_whole_records_everything():
@@ -233,6 +454,8 @@ def test_a_range_is_timed_from_its_entry_to_its_exit():
     assert timings.found_by == "range"
     assert timings.profiled_s == (2.0, 2.0)
     assert timings.unprofiled_s == (2.0, 2.0, 2.0)
+    assert timings.after is not None
+    assert timings.after.step_s == (2.0, 2.0, 2.0)
 
 
 def test_what_follows_a_range_is_no_step():
@@ -247,11 +470,10 @@ def test_what_follows_a_range_is_no_step():
 
 def test_the_program_s_own_profiler_ends_ours_and_is_waited_for():
     program = Program()
-    while not isinstance(program.recorder.phase, Warm):
-        program.step()
+    program.until(Prepare)
     program.recorder.foreign_began()
     before = list(program.device.log)
-    assert before[-2:] == ["steps2 start", "steps2 stop"]
+    assert before[-2:] == ["full2 start", "full2 stop"]
     program.steps(20)
     assert program.device.log == before
     program.recorder.foreign_ended()
@@ -264,7 +486,7 @@ def test_the_provisional_recording_ends_with_its_budget():
     program.recorder.budget_spent("spent")
     assert program.device.log[-1] == "whole1 stop"
     program.recorder.end()
-    assert program.device.log[-1] == "whole1 export"
+    assert program.device.log[-1] == "whole1 export trace.json"
     assert "spent" in program.recorder.timings().notes
 
 
@@ -294,3 +516,27 @@ def test_ranks_start_at_the_step_rank_0_names(tmp_path: Path):
     a, b = first.recorder.timings(), second.recorder.timings()
     assert a.first_step == b.first_step
     assert len(a.profiled_s) == len(b.profiled_s) == 3
+    assert a.before is not None
+    assert b.before is not None
+    assert len(a.before.step_s) == len(b.before.step_s) == 20
+    assert (tmp_path / "ranks" / "start").read_text().split()[1] == "20"
+
+
+def test_ranks_stay_together_where_one_compiles_and_waits(tmp_path: Path):
+    (tmp_path / "ranks").mkdir()
+    ranks = [
+        Program(device=FakeDevice(light=True), start_agreed=StartAgreement(tmp_path, rank), lockstep=True)
+        for rank in range(2)
+    ]
+    for index in range(80):
+        ranks[0].step(0.5)
+        ranks[1].ledgers.wait(data_s=0.4 if index < 30 else 0.0)
+        before = isinstance(ranks[1].recorder.phase, Before) and not ranks[1].compiled
+        ranks[1].step(0.5, compiles=before)
+    marks = [[line for line in rank.device.log if "mark" in line] for rank in ranks]
+    assert marks[0] == marks[1]
+    a, b = (rank.recorder.timings() for rank in ranks)
+    assert a.before is not None
+    assert b.before is not None
+    assert (len(a.before.step_s), len(b.before.step_s)) == (4, 3)  # the one that compiled does not count
+    assert all(isinstance(rank.recorder.phase, Done) for rank in ranks)

@@ -119,8 +119,8 @@ def test_without_a_device_the_ops_lead():
 def test_the_programs_own_step_stands_first_and_the_recorded_one_beside_it():
     own = report(as_it_runs=as_it_runs(), timings=[timing()])
     assert headline.headline(own) == (
-        "As it runs, a step takes 8.00 ms (median of 40, p10–p90 7.90–8.30 ms); the GPU is busy 50.0 % of it, "
-        "50.0 % idle, mostly launch-bound. Its work: 60.0 % pointwise and 40.0 % matmul."
+        "As it runs, a step takes 8.00 ms (median of 40, p10–p90 7.90–8.30 ms); the GPU is busy 50.0 % of "
+        "it, 50.0 % idle, mostly launch-bound. Its work: 60.0 % pointwise and 40.0 % matmul."
     )
     assert headline.timing(own) == (
         "As recorded, under the profiler: the GPU was busy 40.0 % of 3 steps (10.0 ms each); 60.0 % idle, "
@@ -168,8 +168,8 @@ def test_the_own_step_of_a_program_without_a_device():
         host_only(), as_it_runs=as_it_runs(busy_fraction=None, busy_us=None, idle=[])
     )
     assert headline.headline(own).startswith(
-        "As it runs, a step takes 8.00 ms (median of 40, p10–p90 7.90–8.30 ms). No device work was recorded. On "
-        "the host, 3 steps"
+        "As it runs, a step takes 8.00 ms (median of 40, p10–p90 7.90–8.30 ms). No device work was recorded. "
+        "On the host, 3 steps"
     )
     assert headline.timing(own) == (
         "As recorded, under the profiler: 3 steps (10.0 ms each); its step takes 25.0 % longer."

@@ -55,6 +55,11 @@ class AsItRuns:
         return None if self.busy_us is None else self.busy_us / self.step_us
 
     @property
+    def data_differs(self) -> bool:
+        """Whether the recorded steps waited for data as the unprofiled ones did not."""
+        return _data_differs(self.timed)
+
+    @property
     def inflation(self) -> float | None:
         """How many times as long the recorded step is."""
         return None if self.recorded_us is None else self.recorded_us / self.step_us
@@ -212,13 +217,13 @@ def _scaled(recorded: dict[str, float], idle_us: float, timed: Unprofiled) -> tu
     return {cause: us for cause, us in ordered if us > 0}, words
 
 
-def _to(causes: dict[str, float], whole: float) -> dict[str, float]:
-    together = sum(causes.values())
-    return {cause: share / together * whole for cause, share in causes.items()}
-
-
 def _data_differs(timed: Unprofiled) -> bool:
     if timed.waiting is None or timed.recorded_data_us is None:
         return False
     real, recorded = timed.waiting.data_us, timed.recorded_data_us
     return abs(real - recorded) > max(AGREES * max(real, recorded), MATTERS * timed.step.median)
+
+
+def _to(causes: dict[str, float], whole: float) -> dict[str, float]:
+    together = sum(causes.values())
+    return {cause: share / together * whole for cause, share in causes.items()}

@@ -114,7 +114,7 @@ def rounds(values: Sequence[float], size: int) -> list[float]:
 
 
 def _by_the_mean(seconds: Sequence[float]) -> Unprofiled | None:
-    """Of a recording that waited for the device at both ends of these steps alone: only their mean is exact."""
+    """Of a recording that waited for the device at both ends of these steps: only their mean is exact."""
     if not seconds:
         return None
     values = [1e6 * value for value in seconds]

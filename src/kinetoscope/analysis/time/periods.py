@@ -39,9 +39,21 @@ def periods(trace: Trace) -> pl.DataFrame:
 
     On the device that did most of the steps' work; without device work both clocks are the host's. Where the
     host's steps follow each other, so do the device's: each ends where the next begins. The last ends where
-    the next step's first work stands, if it was recorded, else with its own work or when the host was
-    through, whichever is later.
+    the next step's first work stands, if it was recorded; else with its own work, or as long after the host's
+    end as a first work follows a mark at the least, whichever is later.
     """
+    return _measured(trace)[0]
+
+
+@remembered
+def closing_ns(trace: Trace) -> int:
+    """How much of the last period lies behind the host's last mark and was not recorded: in a steady loop it
+    is what lies between the first mark and the first work."""
+    return _measured(trace)[1]
+
+
+@remembered
+def _measured(trace: Trace) -> tuple[pl.DataFrame, int]:
     steps = trace.steps.select(
         pl.col("id").alias("step"),
         "name",
@@ -49,20 +61,19 @@ def periods(trace: Trace) -> pl.DataFrame:
         (pl.col("start_ns") + pl.col("duration_ns")).alias("host_end_ns"),
     )
     if steps.is_empty():
-        return pl.DataFrame(schema=PERIODS)
-    launched = _launched(trace)
+        return pl.DataFrame(schema=PERIODS), 0
+    launched, closing = _launched(trace), 0
     host = list(zip(steps["host_start_ns"], steps["host_end_ns"], strict=True))
     reach = {step: (first, last) for step, first, last in _reach(launched).iter_rows()}
     if not reach:
-        starts, ends = _tiled([start for start, _ in host], [end for _, end in host], host)
+        starts, ends = [start for start, _ in host], [end for _, end in host]
     else:
         starts = _starts(steps["step"].to_list(), host, reach)
-        last = _end(trace, launched, starts, host, reach[max(reach)][1])
-        through = [max(end, reach.get(step, (end, end))[1]) for step, (_, end) in enumerate(host)]
-        starts, ends = _tiled(starts, [*through[:-1], last], host)
-    return steps.with_columns(pl.Series("start_ns", starts), pl.Series("end_ns", ends)).select(
-        pl.col(name).cast(dtype) for name, dtype in PERIODS.items()
-    )
+        ends = [max(end, reach.get(step, (end, end))[1]) for step, (_, end) in enumerate(host)]
+        ends[-1], closing = _end(trace, launched, starts, host, reach[max(reach)][1])
+    ends = _tiled(starts, ends, host)
+    table = steps.with_columns(pl.Series("start_ns", starts), pl.Series("end_ns", ends))
+    return table.select(pl.col(name).cast(dtype) for name, dtype in PERIODS.items()), closing
 
 
 def _launched(trace: Trace) -> pl.DataFrame:
@@ -103,25 +114,26 @@ def _starts(steps: list[int], host: list[tuple[int, int]], reach: dict[int, tupl
 
 def _end(
     trace: Trace, launched: pl.DataFrame, starts: list[int], host: list[tuple[int, int]], worked_ns: int
-) -> int:
-    """Where the last step ends on the device."""
+) -> tuple[int, int]:
+    """Where the last step ends on the device, and how much of that lies behind what was recorded."""
     (mark, left), step_ns = host[-1], max(1, host[-1][1] - host[-1][0])
     after = launched.filter((pl.col("launched_ns") >= left) & (pl.col("launched_ns") < left + step_ns // 2))
     if len(after) and (following := whole(after["start_ns"].min())) > starts[-1]:
-        return following
-    # How soon the first work follows a mark when nothing is queued before it.
-    lag = max(0, min(start - mark for start, (mark, _) in zip(starts, host, strict=True)))
+        return following, 0
     # A wait after its last launch is the recorder's own.
     waits = trace.host_events["start_ns"].gather(rows(trace.host_events, "name", SYNCHRONIZATION))
     wait = whole(waits.filter(waits.is_between(mark, left)).max())
-    return max(worked_ns, (wait if wait >= whole(launched["launched_ns"].max()) else left) + lag)
+    left = wait if wait >= whole(launched["launched_ns"].max()) else left
+    # How soon the first work follows a mark when nothing is queued before it.
+    lag = max(0, min(start - mark for start, (mark, _) in zip(starts, host, strict=True)))
+    end = max(worked_ns, left + lag)
+    return end, max(0, end - max(worked_ns, left))
 
 
-def _tiled(starts: list[int], ends: list[int], host: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
+def _tiled(starts: list[int], ends: list[int], host: list[tuple[int, int]]) -> list[int]:
     """Each step's end moved to the next one's start, where the host's marks follow each other."""
     for row, ((start, end), (following, _)) in enumerate(pairwise(host)):
         if following - end <= CONTIGUOUS * (end - start):
             ends[row] = starts[row + 1]
         ends[row] = max(starts[row], min(ends[row], starts[row + 1]))
-    ends[-1] = max(ends[-1], starts[-1])
-    return starts, ends
+    return [*ends[:-1], max(ends[-1], starts[-1])]

@@ -9,16 +9,17 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
+from kinetoscope.analysis.time.periods import periods
 from kinetoscope.trace.model import Trace
 
 
 @remembered
 def steps(run: Run) -> pl.DataFrame:
     """One row a rank's step, in order: ``rank``, ``step`` (row of the trace's ``steps``), ``name``,
-    ``start_ns``, ``duration_ns``; ``busy_ns``, the union of device intervals between its start and end, added
-    up over the rank's devices; ``launches``, the device events whose launch lies in it (their own start, if
-    they have none), and ``device_time_ns``, the sum of their durations, which may run after the step's
-    end."""
+    ``start_ns`` and ``duration_ns`` by the device's clock (see ``periods``), ``host_duration_ns`` between the
+    host's marks; ``busy_ns``, the union of device intervals between its start and end, added up over the
+    rank's devices; ``launches``, the device events whose launch lies in it (their own start, if they have
+    none), and ``device_time_ns``, the sum of their durations."""
     return pl.concat([steps_of(trace) for trace in run.traces])
 
 
@@ -31,12 +32,14 @@ def steps_of(trace: Trace) -> pl.DataFrame:
         .agg(pl.len().cast(pl.Int64).alias("launches"), pl.col("duration_ns").sum().alias("device_time_ns"))
     )
     return (
-        trace.steps.select(
+        periods(trace)
+        .select(
             pl.lit(trace.rank, pl.Int32).alias("rank"),
-            pl.col("id").alias("step"),
+            "step",
             "name",
             "start_ns",
-            "duration_ns",
+            duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+            host_duration_ns=pl.col("host_end_ns") - pl.col("host_start_ns"),
         )
         .join(launched, on="step", how="left", maintain_order="left")
         .join(_busy(trace), on="step", how="left", maintain_order="left")
@@ -47,9 +50,8 @@ def steps_of(trace: Trace) -> pl.DataFrame:
 def _busy(trace: Trace) -> pl.DataFrame:
     """(step, busy_ns): what of each step every device was busy, added up."""
     busy = busy_intervals(trace)
-    bounds = trace.steps.select(
-        pl.col("id").alias("step"), "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
-    ).join(busy.select(DEVICE).unique(), how="cross")
+    bounds = periods(trace).select("step", "start_ns", "end_ns")
+    bounds = bounds.join(busy.select(DEVICE).unique(), how="cross")
     until = [
         intervals.covered_until(busy, bounds.rename({bound: "at"}), DEVICE)
         for bound in ("start_ns", "end_ns")

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.time.periods import closing_ns, periods
 from kinetoscope.trace.model import Trace
 
 
@@ -26,14 +28,20 @@ class Window:
 
 @remembered
 def window(trace: Trace) -> Window:
-    """The recorded steps, first start to last end; without steps, first to last event of the recording.
+    """The recorded steps by the device's clock (``periods``); without steps, first to last event of the
+    recording.
+
+    As long as the steps together, and recorded from end to end: where the last step's end was not, the window
+    begins by so much earlier, with what came before the first step's first work.
 
     The profiler's own span (category ``trace``) is neither host nor device and does not count.
     An empty recording has an empty window at 0.
     """
     if len(trace.steps):
-        start, end = _reach(trace.steps)
-        return Window(start, end, "steps")
+        table, closing = periods(trace), closing_ns(trace)
+        return Window(
+            whole(table["start_ns"].min()) - closing, whole(table["end_ns"].max()) - closing, "steps"
+        )
     host = trace.host_events.select("start_ns", "duration_ns")
     host = host.filter(~matching(trace.host_events, "category", "^trace$"))
     reaches = [_reach(table) for table in (host, trace.device_events) if len(table)]

@@ -14,14 +14,14 @@ class ImportWatch:
     """A finder that finds nothing itself: it calls back once a watched module has been executed."""
 
     def __init__(self) -> None:
-        self.waiting: dict[str, Callable[[], None]] = {}
+        self.waiting: dict[str, list[Callable[[], None]]] = {}
 
     def when_imported(self, name: str, act: Callable[[], None]) -> None:
         """Call ``act`` after ``name`` was imported: now, if it already is."""
         if name in sys.modules:
             act()
             return
-        self.waiting[name] = act
+        self.waiting.setdefault(name, []).append(act)
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
@@ -33,8 +33,8 @@ class ImportWatch:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        act = self.waiting.pop(name, None)
-        if act is None:
+        acts = self.waiting.pop(name, None)
+        if acts is None:
             return None
         if not self.waiting:
             self.stop()
@@ -48,7 +48,8 @@ class ImportWatch:
             # The loader is left as it was before the module's own code runs: the program never sees this.
             del loader.exec_module
             execute(module)
-            act()
+            for act in acts:
+                act()
 
         loader.exec_module = exec_module
         return spec

@@ -21,6 +21,7 @@ from kinetoscope.capture.recorder.foreign import ForeignProfilers
 from kinetoscope.capture.recorder.profiler import TorchDevice
 from kinetoscope.capture.recorder.recorder import Recorder
 from kinetoscope.capture.steps.detector import Source
+from kinetoscope.capture.steps.ledgers import Ledgers
 from kinetoscope.capture.steps.sources import Sources
 from kinetoscope.capture.steps.start import StartAgreement, at_once
 from kinetoscope.recording import folder as folders
@@ -59,11 +60,13 @@ class ProcessRecording:
         # One rank's inputs stand for all ranks'.
         self.inputs = KernelInputs(folder, rank) if options.kernel_inputs and rank == 0 else None
         self.device = TorchDevice(options)
+        self.ledgers = Ledgers(self.imports)
         self.recorder = Recorder(
             options,
             self.device,
             self.trace,
             inputs=self.inputs,
+            ledgers=self.ledgers,
             compilations=self._compilations,
             following=self._follow,
             moment=self.clocks.sample,
@@ -103,9 +106,10 @@ class ProcessRecording:
             self.sources.follow(source)
 
     def _saved(self) -> None:
-        """The trace is written: leave the program alone, unless one more step is looked at."""
+        """Something is on disk. Once that is all, leave the program alone but for its compile log."""
         self.when_saved()
         if self.recorder.done:
+            self.ledgers.close()
             self.sources.remove()
         if not self.ended:
             self._report("running")
@@ -120,6 +124,7 @@ class ProcessRecording:
     def _take_out(self) -> None:
         global _active
         _active = None
+        self.ledgers.close()
         self.sources.remove()
         self.foreign.remove()
         self.imports.stop()
@@ -156,6 +161,7 @@ class ProcessRecording:
             pid=self.pid,
             host=os.uname().nodename if hasattr(os, "uname") else "",
             trace=self._trace(),
+            device_trace=self._device_trace(),
             steps=self._steps(),
             clocks=tuple(self.clocks.samples),
             exit=exit,
@@ -179,9 +185,15 @@ class ProcessRecording:
     def _trace(self) -> str | None:
         """The trace to read: ours, unless the program's own is all there is worth reading."""
         ours, own = self.trace.is_file(), self.own_trace.is_file()
-        if own and (not ours or not self.recorder.measured.profiled_s):
+        if own and (not ours or not self.recorder.measured.recorded):
             return self._relative(self.own_trace)
         return self._relative(self.trace) if ours else None
+
+    def _device_trace(self) -> str | None:
+        """The light pass over the same steps; none for a program's own trace."""
+        light = self.recorder.context.light_trace
+        beside = self.recorder.measured.recorded and light.is_file()
+        return self._relative(light) if beside else None
 
     def _relative(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()

@@ -1,6 +1,7 @@
 """The phases of a recording, each with a state of its own; what they share is the :class:`Context`.
 
-    Watch ▶ Settle ▶ Time ▶ Warm ▶ Record ▶ (Inputs ▶) Done
+    Watch ▶ Settle ▶ Time ▶ Prepare ▶ Record ▶ (Inputs ▶) (Prepare ▶ Record ▶) Recover ▶ Time ▶ Done
+                              the full pass                    a light pass
 
 A phase is entered once. What happens next is asked of it: at a boundary of steps, where a named range is
 left, and where it is cut short, by a profiler of the program's own or by the program's end. Its answer is
@@ -9,90 +10,31 @@ the phase that follows, or itself; which phase follows which is written nowhere 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
-from statistics import median
-
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
-from kinetoscope.capture.options import Options
-from kinetoscope.capture.recorder.profiler import Device, ProfilerSession
-from kinetoscope.capture.recorder.provisional import Provisional
-from kinetoscope.capture.steps.detector import Boundary, StepDetector
-from kinetoscope.capture.steps.start import Start
-from kinetoscope.capture.steps.steady import PATIENCE, recorded_steps, settled, timed_steps
-from kinetoscope.capture.steps.stopwatch import Stopwatch
-from kinetoscope.recording.manifest import StepTimings
+from kinetoscope.capture.recorder.context import Context
+from kinetoscope.capture.recorder.profiler import ProfilerSession, SessionKind
+from kinetoscope.capture.steps.detector import Boundary
+from kinetoscope.capture.steps.steady import (
+    PATIENCE,
+    QUEUE_PATIENCE,
+    calm,
+    patience_spent,
+    recorded_steps,
+    recovered,
+)
+from kinetoscope.capture.steps.stopwatch import Lap
+from kinetoscope.capture.steps.timing import Timing, timed_steps
 
-
-@dataclass
-class Measured:
-    """What the phases find out; the fields of :class:`StepTimings`, and whether a trace is written."""
-
-    found_by: str = "whole"
-    step_name: str | None = None
-    first_step: int | None = None
-    warmup_s: list[float] = field(default_factory=list[float])
-    settled: bool = True
-    unprofiled_s: list[float] = field(default_factory=list[float])
-    profiled_s: list[float] = field(default_factory=list[float])
-    notes: list[str] = field(default_factory=list[str])
-    written: bool = False
-
-    def timings(self) -> StepTimings:
-        """How the steps were found and timed."""
-        return StepTimings(
-            found_by=self.found_by,
-            step_name=self.step_name or None,
-            first_step=self.first_step,
-            warmup_steps=self.first_step or 0,
-            settled=self.settled and bool(self.profiled_s),
-            cold=self.written and not self.profiled_s,
-            warmup_s=tuple(self.warmup_s),
-            unprofiled_s=tuple(self.unprofiled_s),
-            profiled_s=tuple(self.profiled_s),
-            notes=tuple(self.notes),
-        )
-
-
-@dataclass(frozen=True)
-class Context:
-    """What all phases of one recording share.
-
-    Attributes:
-        trace: the file to write.
-        start_agreed: agrees on the step at which to start.
-        lockstep: other ranks record the same steps, so that their number must not depend on our clock.
-        moment: called with the names of the moments worth a reading of the device's clocks.
-        saved: called when the trace is on disk, and again when all is that was asked for.
-    """
-
-    options: Options
-    device: Device
-    trace: Path
-    inputs: KernelInputs | None
-    start_agreed: Start
-    lockstep: bool
-    moment: Callable[[str], None]
-    saved: Callable[[], None]
-    detector: StepDetector
-    stopwatch: Stopwatch
-    provisional: Provisional
-    measured: Measured = field(default_factory=Measured)
-
-    def write(self, session: ProfilerSession) -> None:
-        """End a session that is recording, and write its trace."""
-        session.mark(None)
-        session.stop()
-        session.export(self.trace)
-        self.measured.written = True
+# Steps let pass after a pause where all ranks must let the same number pass.
+RECOVERED_TOGETHER = 2
+UNDRAINED = "the loader's queue had not drained"
 
 
 class Phase:
     """One phase; what it does not say otherwise is as here.
 
     Attributes:
-        leader_stays: no other source of steps may take over now: the leader's are being recorded.
+        leader_stays: no other source may take over from the leader any more.
         last: no other phase follows.
     """
 
@@ -123,7 +65,7 @@ class Phase:
 
     def cut_short(self, why: str) -> Phase:
         """No more can be recorded now: save what there is. Returns the phase for when the program goes on."""
-        return Settle(self.context)
+        return Done(self.context) if self.context.measured.written else Settle(self.context)
 
 
 class Watch(Phase):
@@ -150,13 +92,15 @@ class Watch(Phase):
 
 
 class Settle(Phase):
-    """Steps are known; wait until nothing compiles and their time has settled."""
+    """Steps are known; wait until nothing compiles, their time has settled, and no batch is left that was
+    loaded while we had paused the program."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.waited: list[float] = []  # of consecutive steps in which nothing compiled
+        self.waited: list[Lap] = []  # consecutive steps in which nothing compiled
 
     def enter(self) -> None:
+        self.context.ledgers.install()
         self.context.stopwatch.restart()
         # Of the steps of a --warmup only the last is timed.
         self.context.detector.pass_over((self.context.options.warmup or 0) - self.context.detector.index - 2)
@@ -168,48 +112,83 @@ class Settle(Phase):
             return self
         step = context.stopwatch.lap()
         context.measured.warmup_s.append(step.seconds)
-        self.waited = [] if step.compiled else [*self.waited, step.seconds]
-        if context.start_agreed(context.detector.index, self._ready()):
-            return Time(context, self.waited)
-        return self
+        self.waited = [] if step.compiled else [*self.waited, step]
+        usual = timed_steps(self.waited, context.ledgers.prefetch)
+        timed = context.start_agreed(context.detector.index, self._ready(), usual)
+        if timed is None:
+            return self
+        context.measured.timed = timed
+        return Before(context)
 
     def _ready(self) -> bool:
         measured = self.context.measured
         if self.context.options.warmup is not None:
             return True
-        measured.settled = settled(self.waited)
-        return measured.settled or len(measured.warmup_s) >= PATIENCE
+        prefetch = self.context.ledgers.prefetch
+        measured.settled = calm(self.waited, prefetch)
+        queue_passed = len(self.waited) >= prefetch.batches or patience_spent(self.waited)
+        passed = len(measured.warmup_s)
+        return ((measured.settled or passed >= PATIENCE) and queue_passed) or passed >= QUEUE_PATIENCE
 
 
 class Time(Phase):
-    """Time a few steps without the profiler, waiting for the device before the first and after the last."""
+    """Time steps while nothing records; a device that has no clock is waited for at both ends."""
 
-    def __init__(self, context: Context, waited: list[float]) -> None:
+    def __init__(self, context: Context, timing: Timing) -> None:
         super().__init__(context)
-        self.wanted = timed_steps(median(waited)) if waited and not context.lockstep else 3
+        self.timing = timing
+        self.passed = 0  # steps, whether they count or not
 
     def enter(self) -> None:
-        self.context.device.synchronize()
-        self.context.measured.unprofiled_s.clear()
-        self.context.stopwatch.restart()
+        self.timing.clear()
+        self._synchronize()
+        self.context.stopwatch.restart(marking=True)
 
     def boundary(self, boundary: Boundary) -> Phase:
-        context, last = self.context, self._last()
-        if last and not context.stopwatch.stopped:
-            context.device.synchronize()
-        step = context.stopwatch.lap()
-        context.measured.unprofiled_s.append(step.seconds)
-        if step.compiled and self._may_wait():
-            return Settle(context)
-        return Warm(context) if last else self
+        if not self.context.stopwatch.stopped and self._complete(1):
+            self._synchronize()
+        step = self.context.stopwatch.lap()
+        self.passed += 1
+        if not step.compiled:
+            self.timing.laps.append(step)
+        return self.following(step)
+
+    def following(self, step: Lap) -> Phase:
+        """The phase after a step."""
+        raise NotImplementedError
 
     def range_left(self) -> Phase:
-        if self._last():
-            self.context.device.synchronize()
+        if self._complete(1):
+            self._synchronize()
         return super().range_left()
 
-    def _last(self) -> bool:
-        return len(self.context.measured.unprofiled_s) + 1 >= self.wanted
+    def _complete(self, running: int = 0) -> bool:
+        """Whether enough is timed, once the steps that are ``running`` are, too.
+
+        A program that compiles in every step is not waited for.
+        """
+        context, passed = self.context, self.passed + running
+        if context.lockstep:
+            return passed >= context.measured.timed
+        since = context.stopwatch.running_s if running else 0.0
+        return self.timing.enough(context.ledgers.prefetch, running, since) or passed >= QUEUE_PATIENCE
+
+    def _synchronize(self) -> None:
+        if not self.context.device.has_clock():
+            self.context.device.synchronize()
+
+
+class Before(Time):
+    """Time the program before it is recorded."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context, context.measured.before)
+
+    def following(self, step: Lap) -> Phase:
+        self.context.measured.prefetch = self.context.ledgers.prefetch
+        if step.compiled and self._may_wait():
+            return Settle(self.context)
+        return Prepare(self.context, "full") if self._complete() else self
 
     def _may_wait(self) -> bool:
         """Whether the start may still be put off."""
@@ -217,92 +196,158 @@ class Time(Phase):
         return patient and self.context.options.warmup is None and not self.context.lockstep
 
 
-class Warm(Phase):
-    """One step with the profiler's buffers ready, not recorded."""
+class Recover(Phase):
+    """We have paused the program: let steps pass until they are again as they were.
+
+    Their time settles, and where they waited for their loader before, they do so again: a pause fills its
+    queue, and steps that live off it are not the program's.
+    """
 
     leader_stays = True
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.session = context.device.session(any_thread=False)
+        self.laps: list[Lap] = []
+        self.drained = True
 
     def enter(self) -> None:
-        self.session.prepare()
+        self.context.stopwatch.restart()
 
     def boundary(self, boundary: Boundary) -> Phase:
-        return Record(self.context, self.session)
+        self.laps.append(self.context.stopwatch.lap())
+        return self.following() if self._recovered() else self
+
+    def following(self) -> Phase:
+        """The phase after the last of these steps."""
+        if self.drained:
+            return After(self.context)
+        self.context.measured.note(f"{UNDRAINED}: the program was not timed again after the recording")
+        return Done(self.context)
+
+    def _recovered(self) -> bool:
+        if self.context.lockstep:
+            return len(self.laps) >= RECOVERED_TOGETHER
+        waited_s = self.context.measured.waited_before()
+        if recovered(self.laps, waited_s, self.context.ledgers.prefetch):
+            return True
+        self.drained = waited_s is None or not patience_spent(self.laps)
+        return not self.drained
+
+
+class Prepare(Recover):
+    """The profiler's buffers are made ready, which takes a while: recover before anything is recorded."""
+
+    def __init__(self, context: Context, kind: SessionKind) -> None:
+        super().__init__(context)
+        self.kind: SessionKind = kind
+
+    def enter(self) -> None:
+        self.session = self.context.device.session(kind=self.kind, any_thread=False)
+        self.session.prepare()
+        super().enter()
+
+    def following(self) -> Phase:
+        if not self.drained:
+            self.context.measured.note(f"{UNDRAINED}: recorded waiting is not the program's")
+        return Record(self.context, self.session, self.kind)
 
     def cut_short(self, why: str) -> Phase:
         self.session.start()  # a prepared session must be started before it can be ended
         self.session.stop()
-        return Settle(self.context)
+        return super().cut_short(why)
 
 
 class Record(Phase):
-    """Record a few steps."""
+    """Record a few steps, after one that is not marked, since the profiler has only just been started."""
 
     leader_stays = True
 
-    def __init__(self, context: Context, session: ProfilerSession) -> None:
+    def __init__(self, context: Context, session: ProfilerSession, kind: SessionKind) -> None:
         super().__init__(context)
-        self.session = session
-        unprofiled_s = context.measured.unprofiled_s
-        usual = 3 if context.lockstep or not unprofiled_s else recorded_steps(median(unprofiled_s))
-        self.wanted = context.options.steps or usual
+        self.session, self.full = session, kind == "full"
+        self.wanted = self._wanted() if self.full else len(context.measured.recorded)
+        self.laps = context.measured.recorded if self.full else list[Lap]()
+        self.begun = False  # the first step has
         self.running = False  # a step is
 
-    def enter(self) -> None:
+    def _wanted(self) -> int:
         context = self.context
-        context.moment("before recording")
-        context.device.synchronize()
+        if context.options.steps is not None:
+            return context.options.steps
+        if context.lockstep:
+            return 3
+        return recorded_steps(context.measured.before.laps, context.ledgers.prefetch)
+
+    def enter(self) -> None:
+        if self.full:
+            self.context.moment("before recording")
+        self.context.device.synchronize()
         self.session.start()
-        context.measured.first_step = context.detector.index
-        self._step_begins()
+        if self.context.options.range is not None:  # nothing outside of it is to be recorded
+            self._step_begins()
 
     def boundary(self, boundary: Boundary) -> Phase:
-        if self.context.options.range is None:
+        if self.running and self.context.options.range is None:
             return self._step_ends(next_begins=True)
         self._step_begins()
         return self
 
-    def range_left(self) -> Phase:
-        return self._step_ends(next_begins=False)
-
     def _step_begins(self) -> None:
-        self.session.mark(self.context.detector.index)
-        self.context.stopwatch.restart()
-        self.running = True
+        context = self.context
+        if not self.begun and self.full:
+            # By the host's clock the sum of the steps is exact where the device is waited for at both ends.
+            context.device.synchronize()
+            context.measured.first_step = context.detector.index
+        self.session.mark(context.detector.index)
+        context.stopwatch.restart()
+        self.begun = self.running = True
+
+    def range_left(self) -> Phase:
+        return self._step_ends(next_begins=False) if self.running else self
 
     def _step_ends(self, *, next_begins: bool) -> Phase:
-        context, profiled_s = self.context, self.context.measured.profiled_s
-        if len(profiled_s) + 1 < self.wanted:
-            profiled_s.append(context.stopwatch.lap().seconds)
-            self.session.mark(context.detector.index if next_begins else None)
-            self.running = next_begins
-            return self
-        context.device.synchronize()
-        profiled_s.append(context.stopwatch.lap().seconds)
-        context.write(self.session)
-        context.moment("after recording")
-        return self._written()
+        if len(self.laps) + 1 >= self.wanted:
+            self._last_ends()
+            return self._write()
+        self.laps.append(self.context.stopwatch.lap())
+        self.session.mark(self.context.detector.index if next_begins else None)
+        self.running = next_begins
+        return self
+
+    def _last_ends(self) -> None:
+        self.context.device.synchronize()
+        self.laps.append(self.context.stopwatch.lap())
 
     def cut_short(self, why: str) -> Phase:
-        context, profiled_s = self.context, self.context.measured.profiled_s
+        context = self.context
         if self.running and context.detector.leads_at_beginnings():
-            # The step began at a call, and has no other end than this one.
-            context.device.synchronize()
-            profiled_s.append(context.stopwatch.lap().seconds)
-        if not profiled_s:
+            self._last_ends()  # it began at a call, and has no other end than this one
+        if self.laps:
+            steps = "steps" if self.full else "steps of the device alone"
+            context.measured.note(f"{why}: recorded {len(self.laps)} {steps}, fewer than wanted")
+            self._write()
+        else:
             self.session.mark(None)
             self.session.stop()
-            return Settle(context)
-        context.measured.notes.append(f"{why}: recorded {len(profiled_s)} steps, fewer than wanted")
-        context.write(self.session)
-        return self._written()
+        return super().cut_short(why)
 
-    def _written(self) -> Phase:
-        inputs = self.context.inputs
-        return Done(self.context) if inputs is None else Inputs(self.context, inputs)
+    def _write(self) -> Phase:
+        context = self.context
+        self.session.mark(None)
+        self.session.stop()
+        self.session.export(context.trace if self.full else context.light_trace)
+        if self.full:
+            context.measured.written = True
+            context.moment("after recording")
+        context.saved()
+        if not self.full:
+            return Recover(context)
+        return after_full_pass(context) if context.inputs is None else Inputs(context, context.inputs)
+
+
+def after_full_pass(context: Context) -> Phase:
+    """What follows the recording of host and device, and of the inputs where they are asked for."""
+    return Prepare(context, "light") if context.two_passes else Recover(context)
 
 
 class Inputs(Phase):
@@ -316,17 +361,28 @@ class Inputs(Phase):
 
     def enter(self) -> None:
         self.inputs.start()
-        self.context.saved()
 
     def boundary(self, boundary: Boundary) -> Phase:
         return self if self.context.options.range is not None else self.range_left()
 
     def range_left(self) -> Phase:
         self.inputs.stop()
-        return Done(self.context)
+        return after_full_pass(self.context)
 
     def cut_short(self, why: str) -> Phase:
         return self
+
+
+class After(Time):
+    """Time the program again, after it was recorded."""
+
+    leader_stays = True
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context, context.measured.after)
+
+    def following(self, step: Lap) -> Phase:
+        return Done(self.context) if self._complete() else self
 
 
 class Done(Phase):
@@ -336,6 +392,7 @@ class Done(Phase):
 
     def enter(self) -> None:
         self.context.provisional.drop()
+        self.context.ledgers.remove()
         self.context.saved()
 
     def cut_short(self, why: str) -> Phase:

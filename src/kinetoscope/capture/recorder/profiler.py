@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from weakref import WeakSet
 
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder.annotation import MarkedStep, annotate
+from kinetoscope.capture.steps.stopwatch import Mark
+
+# full: the host's ops and what the device does.
+# light: what the device does, and the runtime calls that give it its work.
+SessionKind = Literal["full", "light"]
 
 _OURS: WeakSet[Any] = WeakSet()
 
@@ -32,8 +41,27 @@ class ProfilerSession(Protocol):
 class Device(Protocol):
     """What the recorder needs of torch."""
 
-    def session(self, *, any_thread: bool) -> ProfilerSession: ...
+    def session(self, *, kind: SessionKind, any_thread: bool) -> ProfilerSession: ...
+    def has_light_pass(self) -> bool:
+        """Whether sessions may be of the light kind."""
+        ...
+
     def synchronize(self) -> None: ...
+    def has_clock(self) -> bool:
+        """Whether the device times its own work."""
+        ...
+
+    def mark(self) -> Mark | None:
+        """Mark the place that the program's work has now in the device's order; None where that cannot be."""
+        ...
+
+    def elapsed_s(self, marks: Sequence[tuple[Mark, Mark]]) -> Sequence[float]:
+        """Seconds between the two of each pair, by the device's clock, once the device has come that far.
+
+        Raises:
+            RuntimeError: the device cannot tell.
+        """
+        ...
 
 
 class TorchProfilerSession:
@@ -66,10 +94,7 @@ class TorchProfilerSession:
         self.step: Any = None
 
     def prepare(self) -> None:
-        """Allocate buffers and switch the device's tracing on, a step before recording starts."""
-        with warnings.catch_warnings():  # a reminder that events of earlier cycles are gone: there are none
-            warnings.simplefilter("ignore")
-            self.profile.prepare_trace()
+        _prepare(self.profile)
 
     def start(self) -> None:
         self.profile.start_trace()
@@ -93,6 +118,54 @@ class TorchProfilerSession:
         temporary.replace(path)
 
 
+class LightSession:
+    """Kineto on the device alone: a fraction of what the full session costs the host.
+
+    It knows no annotations, for those are the host's. Steps are marked by the wall clock, which Kineto's own
+    times are of, and written into the exported file.
+    """
+
+    def __init__(self) -> None:
+        from torch.profiler import ProfilerActivity, profile
+
+        configuration = torch_private.profiler_configuration(any_thread=False)
+        self.profile = profile(activities=[ProfilerActivity.CUDA], experimental_config=configuration)
+        _OURS.add(self.profile)
+        self.steps: list[MarkedStep] = []
+        self.running: tuple[int, int] | None = None
+
+    def prepare(self) -> None:
+        _prepare(self.profile)
+
+    def start(self) -> None:
+        self.profile.start_trace()
+
+    def mark(self, step: int | None) -> None:
+        """End the step that is running, and begin step number ``step`` (None: none)."""
+        now = time.time_ns()
+        if self.running is not None:
+            number, began = self.running
+            self.steps.append(MarkedStep(number, began, now, os.getpid(), threading.get_native_id()))
+        self.running = None if step is None else (step, now)
+
+    def stop(self) -> None:
+        self.profile.stop_trace()
+
+    def export(self, path: Path) -> None:
+        """Write the trace to ``path``, whole or not at all."""
+        exported = path.with_suffix(".part.json")
+        self.profile.export_chrome_trace(str(exported))
+        annotate(exported, self.steps, path)
+        exported.unlink()
+
+
+def _prepare(profile: Any) -> None:
+    """Allocate buffers and switch the device's tracing on, before recording starts."""
+    with warnings.catch_warnings():  # a reminder that events of earlier cycles are gone: there are none
+        warnings.simplefilter("ignore")
+        profile.prepare_trace()
+
+
 class TorchDevice:
     """The devices of this process, through torch."""
 
@@ -100,12 +173,41 @@ class TorchDevice:
         self.options = options
         self.cuda = False  # set when CUDA is being initialized: torch says so only afterwards
 
-    def session(self, *, any_thread: bool) -> ProfilerSession:
+    def session(self, *, kind: SessionKind, any_thread: bool) -> ProfilerSession:
         import torch
 
+        if kind == "light":
+            return LightSession()
         return TorchProfilerSession(
             self.options, any_thread=any_thread, cuda=self.cuda or torch.cuda.is_initialized()
         )
+
+    def has_light_pass(self) -> bool:
+        import torch
+        from torch.profiler import ProfilerActivity, supported_activities
+
+        cuda = torch.cuda.is_initialized() and torch.version.hip is None
+        return cuda and ProfilerActivity.CUDA in supported_activities()
+
+    def has_clock(self) -> bool:
+        import torch
+
+        return torch.cuda.is_initialized()
+
+    def mark(self) -> Mark | None:
+        """An event on the current stream; None while a graph is captured, whose part it would be."""
+        import torch
+
+        if not torch.cuda.is_initialized() or torch.cuda.is_current_stream_capturing():
+            return None
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def elapsed_s(self, marks: Sequence[tuple[Mark, Mark]]) -> Sequence[float]:
+        for _, ended in marks:
+            ended.synchronize()
+        return [began.elapsed_time(ended) / 1e3 for began, ended in marks]
 
     def synchronize(self) -> None:
         """Wait for the device, if the program has begun to use one."""

@@ -28,7 +28,7 @@ class Provisional:
         self.steps = 0
 
     def start(self) -> None:
-        session = self.device.session(any_thread=True)
+        session = self.device.session(kind="full", any_thread=True)
         session.prepare()
         session.start()
         self.session, self.running = session, True

@@ -9,12 +9,15 @@ from pathlib import Path
 
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.recorder.phases import Context, Done, Phase, Watch
+from kinetoscope.capture.recorder.context import Context, Measured
+from kinetoscope.capture.recorder.phases import Done, Phase, Watch
 from kinetoscope.capture.recorder.profiler import Device
 from kinetoscope.capture.recorder.provisional import Provisional, notes
 from kinetoscope.capture.steps.detector import Signal, Source, StepDetector
+from kinetoscope.capture.steps.ledgers import NoLedgers, WaitLedgers
 from kinetoscope.capture.steps.start import Start, at_once
 from kinetoscope.capture.steps.stopwatch import Stopwatch
+from kinetoscope.capture.steps.timing import Timing
 from kinetoscope.recording.manifest import StepTimings
 
 
@@ -26,6 +29,7 @@ class Recorder:
         device: torch's profiler and device, behind a few verbs.
         trace: the file to write.
         inputs: keeps what kernels are called with in the step after the recorded ones.
+        ledgers: what the host waits for while steps are timed.
         compilations: a number that grows while something compiles.
         following: called with the source that leads, once that is decided.
         moment, saved, start_agreed, lockstep: see :class:`Context`.
@@ -39,6 +43,7 @@ class Recorder:
         trace: Path,
         *,
         inputs: KernelInputs | None = None,
+        ledgers: WaitLedgers | None = None,
         compilations: Callable[[], int] = lambda: 0,
         following: Callable[[Source], None] = lambda source: None,
         moment: Callable[[str], None] = lambda name: None,
@@ -50,6 +55,7 @@ class Recorder:
         self.options, self.following = options, following
         self.detector = StepDetector(may_lead=not options.whole)
         self.provisional = Provisional(device, whole=options.whole)
+        ledgers = ledgers or NoLedgers()
         self.context = Context(
             options=options,
             device=device,
@@ -60,8 +66,10 @@ class Recorder:
             moment=moment,
             saved=saved,
             detector=self.detector,
-            stopwatch=Stopwatch(clock, compilations),
+            stopwatch=Stopwatch(clock, compilations, ledgers.read, device.mark),
+            ledgers=ledgers,
             provisional=self.provisional,
+            measured=Measured(before=Timing(device.elapsed_s), after=Timing(device.elapsed_s)),
         )
         self.measured = self.context.measured
         self.phase: Phase = Watch(self.context)

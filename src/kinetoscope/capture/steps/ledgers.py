@@ -1,10 +1,10 @@
 """What the host waited for, measured in steps that nothing records: its data, the device, the garbage
 collector.
 
-A :class:`Stopwatch` is a descriptor in a method's place. Looking the method up starts it; what is looked up
-is a partial object, C code that calls the method and nothing else, and the interpreter drops it once the call
-is over: that stops it. No frame of ours is ever on the program's stack, and a call costs half a microsecond
-more.
+A :class:`TimedMethod` is a descriptor in a method's place. Looking the method up starts its time; what is
+looked up is a partial object, C code that calls the method and nothing else, and the interpreter drops it
+once the call is over: that ends it. No frame of ours is ever on the program's stack, and a call costs half a
+microsecond more.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import functools
 import gc
 from collections.abc import Callable, Iterable
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from kinetoscope.capture import torch_private
+from kinetoscope.capture.hooks.imports import ImportWatch
 
 
 class Waited(NamedTuple):
@@ -28,6 +29,34 @@ class Waited(NamedTuple):
 
     def since(self, before: Waited) -> Waited:
         return Waited(*(now - then for now, then in zip(self, before, strict=True)))
+
+
+class Prefetch(NamedTuple):
+    """How far a data loader works ahead: its worker processes, and the batches they hold ready at most."""
+
+    workers: int = 0
+    batches: int = 0
+
+
+class WaitLedgers(Protocol):
+    """What the recorder needs of :class:`Ledgers`."""
+
+    @property
+    def prefetch(self) -> Prefetch: ...
+    def install(self) -> None: ...
+    def remove(self) -> None: ...
+    def read(self) -> Waited: ...
+
+
+class NoLedgers:
+    """Where nothing is to be measured."""
+
+    prefetch = Prefetch()
+
+    def install(self) -> None: ...
+    def remove(self) -> None: ...
+    def read(self) -> Waited:
+        return Waited(0, 0, 0)
 
 
 class Ledger:
@@ -51,7 +80,7 @@ class Ledger:
         return self.sums[1] - self.sums[0]
 
 
-class Stopwatch:
+class TimedMethod:
     """Stands in for a method of ``owner``, and enters the time of its calls into a ledger."""
 
     def __init__(self, owner: Any, name: str, ledger: Ledger) -> None:
@@ -78,7 +107,22 @@ class Stopwatch:
                 setattr(self.owner, self.name, self.method)
 
 
-class Function:
+class TimedLoader(TimedMethod):
+    """A data loader's iterator, waiting for its next batch; says how far the latest one works ahead."""
+
+    workers, batches = 0, 0
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self.method
+        self.workers = getattr(instance, "_num_workers", 0)
+        self.batches = self.workers * getattr(instance, "_prefetch_factor", 0)
+        call = self.call(self.method, instance)
+        self.sums[0] += self.clock()
+        return call
+
+
+class TimedFunction:
     """Stands in for a function of a module likewise: calling an object looks ``__call__`` up on its class."""
 
     def __init__(self, owner: Any, name: str, ledger: Ledger) -> None:
@@ -106,38 +150,67 @@ class Ledgers:
     """The three ledgers of a process: installed while steps are timed, gone while Dynamo compiles and
     afterwards."""
 
-    def __init__(self) -> None:
+    def __init__(self, imports: ImportWatch | None = None) -> None:
         self.data, self.sync = Ledger(), Ledger()
         self.collected_ns, self.collecting = 0, 0
-        self.watches: list[Stopwatch | Function] = []
-        torch_private.hide_from_dynamo(Stopwatch.__get__)
+        self.watches: list[TimedMethod | TimedFunction] = []
+        self.compiling = False
+        self.stop_hearing: Callable[[], None] | None = None  # when Dynamo compiles
+        torch_private.hide_from_dynamo(TimedMethod.__get__, TimedLoader.__get__)
+        if imports is not None:
+            imports.when_imported(torch_private.COMPILE_CALLBACKS, self._hear_of_compilations)
+
+    @property
+    def prefetch(self) -> Prefetch:
+        """How far the loader works ahead that was waited for last."""
+        loaders = [watch for watch in self.watches if isinstance(watch, TimedLoader)]
+        return max((Prefetch(loader.workers, loader.batches) for loader in loaders), default=Prefetch())
 
     def install(self) -> None:
         if not self.watches:
             self.watches = [*self._watches()]
             gc.callbacks.append(self._collection)
+            if not self.compiling:
+                self.resume()
+
+    def suspend(self) -> None:
+        """Take the watches out for as long as Dynamo compiles; `resume` puts them back."""
+        self.compiling = True
+        self._take_out()
+
+    def resume(self) -> None:
+        self.compiling = False
         for watch in self.watches:
             watch.install()
 
-    def suspend(self) -> None:
-        """Take the stopwatches out for as long as Dynamo compiles; `install` puts them back."""
-        for watch in self.watches:
-            watch.remove()
-
     def remove(self) -> None:
-        self.suspend()
+        self._take_out()
         if self.watches:
             gc.callbacks.remove(self._collection)
             self.watches = []
 
+    def close(self) -> None:
+        """Remove them for good."""
+        self.remove()
+        if self.stop_hearing is not None:
+            self.stop_hearing()
+            self.stop_hearing = None
+
     def read(self) -> Waited:
         return Waited(self.data.read(), self.sync.read(), self.collected_ns)
 
-    def _watches(self) -> Iterable[Stopwatch | Function]:
+    def _take_out(self) -> None:
+        for watch in self.watches:
+            watch.remove()
+
+    def _hear_of_compilations(self) -> None:
+        self.stop_hearing = torch_private.around_compilations(self.suspend, self.resume)
+
+    def _watches(self) -> Iterable[TimedMethod | TimedFunction]:
         for owner, name in torch_private.calls_that_load_data():
-            yield Stopwatch(owner, name, self.data)
+            yield TimedLoader(owner, name, self.data)
         for owner, name in torch_private.calls_that_wait():
-            yield (Stopwatch if isinstance(owner, type) else Function)(owner, name, self.sync)
+            yield (TimedMethod if isinstance(owner, type) else TimedFunction)(owner, name, self.sync)
 
     def _collection(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":

@@ -1,4 +1,4 @@
-"""At which step all ranks begin to time and record."""
+"""At which step all ranks begin to time and record, and how many they time."""
 
 from __future__ import annotations
 
@@ -6,18 +6,27 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from kinetoscope.capture.steps.steady import PATIENCE
+from kinetoscope.capture.steps.steady import PATIENCE, QUEUE_PATIENCE
 
 
 class Start(Protocol):
-    """Agrees with the other ranks, if there are any, on the step at which all start to time and record."""
+    """Agrees with the other ranks, if there are any, on the step at which all start to time and record.
 
-    def __call__(self, index: int, settled: bool) -> bool: ...
+    Args:
+        index: the step that begins.
+        settled: this rank's step time has settled.
+        timed: how many steps this rank would time.
+
+    Returns:
+        How many steps to time from here on; None: not yet.
+    """
+
+    def __call__(self, index: int, settled: bool, timed: int) -> int | None: ...
 
 
-def at_once(index: int, settled: bool) -> bool:
+def at_once(index: int, settled: bool, timed: int) -> int | None:
     """What a process that is alone agrees on."""
-    return settled
+    return timed if settled else None
 
 
 class StartAgreement:
@@ -28,21 +37,26 @@ class StartAgreement:
     """
 
     AHEAD = 4
+    UNSEEN = 3 * PATIENCE + QUEUE_PATIENCE
 
     def __init__(self, folder: Path, rank: int) -> None:
         self.path = folder / "ranks" / "start"
         self.rank = rank
-        self.first: int | None = None
+        self.agreed: tuple[int, int] | None = None  # the first step, and how many are timed
 
-    def __call__(self, index: int, settled: bool) -> bool:
-        if self.first is None:
+    def __call__(self, index: int, settled: bool, timed: int) -> int | None:
+        if self.agreed is None:
             if self.rank == 0 and settled:
-                self.first = index + self.AHEAD
-                temporary = self.path.with_suffix(".tmp")
-                temporary.write_text(str(self.first))
-                os.replace(temporary, self.path)
+                self._name(index + self.AHEAD, timed)
             elif self.rank != 0 and self.path.exists():
-                self.first = int(self.path.read_text())
-            elif index >= 3 * PATIENCE:
-                return settled
-        return self.first is not None and index >= self.first
+                first, timed = map(int, self.path.read_text().split())
+                self.agreed = first, timed
+            elif index >= self.UNSEEN:
+                return timed if settled else None
+        return self.agreed[1] if self.agreed is not None and index >= self.agreed[0] else None
+
+    def _name(self, first: int, timed: int) -> None:
+        self.agreed = first, timed
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text(f"{first} {timed}")
+        os.replace(temporary, self.path)

@@ -1,12 +1,22 @@
-"""When the time of a step has settled."""
+"""When the time of a step has settled, and when steps are again as they were before a pause."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import median
 
+from kinetoscope.capture.steps.ledgers import Prefetch
+from kinetoscope.capture.steps.stopwatch import Lap
+
 # After so many step times we stop waiting and say that the step time never settled.
 PATIENCE = 8
+# A loader's queue is longer than that: so many steps, or seconds, may pass until it has drained.
+QUEUE_PATIENCE, QUEUE_PATIENCE_S = 64, 5.0
+# A loop waits for its loader where this share of its time, or more, is such waiting.
+WAITS = 0.05
+# Waiting is back where it is within this share of its level.
+NEAR = 0.10
 
 
 def settled(seconds: Sequence[float]) -> bool:
@@ -27,11 +37,49 @@ def _spread(seconds: Sequence[float]) -> float:
     return (max(seconds) - min(seconds)) / min(seconds) if min(seconds) > 0 else float("inf")
 
 
-def timed_steps(step_s: float) -> int:
-    """How many steps to time without the profiler: more where a step is too short for the host's clock."""
-    return 3 if step_s >= 2e-3 else 5
+def calm(laps: Sequence[Lap], prefetch: Prefetch) -> bool:
+    """Whether the time of these steps has settled; where they wait for their loader, the time of whole rounds
+    of its workers, since its batches come in bursts."""
+    workers = 1 if waiting(laps) is None else max(1, prefetch.workers)
+    rounds = [laps[end - workers : end] for end in range(len(laps), workers - 1, -workers)]
+    return settled([sum(lap.seconds for lap in one) for one in reversed(rounds)])
 
 
-def recorded_steps(step_s: float) -> int:
-    """How many steps to record: 3, or as many as make 10 ms, at most 10."""
-    return max(3, min(10, round(10e-3 / step_s))) if step_s > 0 else 10
+def patience_spent(laps: Sequence[Lap]) -> bool:
+    """Whether steps have been let pass for as long as a loader's queue is given to drain."""
+    return len(laps) >= QUEUE_PATIENCE or sum(lap.seconds for lap in laps) >= QUEUE_PATIENCE_S
+
+
+def waiting(laps: Sequence[Lap]) -> float | None:
+    """Seconds a step waits for its loader: the mean, since batches come in bursts; None: it does not."""
+    data_s, step_s = sum(lap.data_s for lap in laps), sum(lap.seconds for lap in laps)
+    return data_s / len(laps) if laps and data_s >= WAITS * step_s else None
+
+
+def recovered(laps: Sequence[Lap], waited_s: float | None, prefetch: Prefetch) -> bool:
+    """Whether the steps since a pause are again as they were: their time has settled, and they wait for their
+    loader as long as before (``waited_s`` a step; None: they did not).
+
+    Waiting longer is no sign of the pause, which can only have filled the loader's queue.
+    """
+    if not (calm(laps, prefetch) or len(laps) >= PATIENCE):
+        return False
+    latest = laps[-whole_rounds(4, prefetch) :]
+    return waited_s is None or (
+        len(latest) == whole_rounds(4, prefetch)
+        and sum(lap.data_s for lap in latest) >= (1 - NEAR) * waited_s * len(latest)
+    )
+
+
+def whole_rounds(steps: int, prefetch: Prefetch) -> int:
+    """At least so many steps, in whole rounds of the loader's workers: their batches arrive together."""
+    workers = max(1, prefetch.workers)
+    return math.ceil(steps / workers) * workers
+
+
+def recorded_steps(before: Sequence[Lap], prefetch: Prefetch) -> int:
+    """How many steps to record, by those timed before: 3, or as many as make 10 ms, at most 10; of a loop
+    that waits for its loader, whole rounds of the workers."""
+    step_s = median(lap.seconds for lap in before) if before else math.inf
+    steps = max(3, min(10, round(10e-3 / step_s))) if step_s > 0 else 10
+    return steps if waiting(before) is None else whole_rounds(steps, prefetch)

@@ -3,39 +3,100 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from kinetoscope.capture.steps.ledgers import Waited
+
+# A place in the device's order of work, and its like where the device has no clock of its own.
+Mark = Any
+
+
+class Moment(NamedTuple):
+    """What there is to know at a boundary.
+
+    Attributes:
+        seconds: the host's clock.
+        mark: in the device's order of work; None where the device is not asked, or has no clock.
+    """
+
+    seconds: float
+    waited: Waited
+    mark: Mark | None
 
 
 class Lap(NamedTuple):
-    """One step: its seconds, and whether something compiled meanwhile."""
+    """One step: its two boundaries, and whether something compiled between them."""
 
-    seconds: float
+    began: Moment
+    ended: Moment
     compiled: bool
+
+    @property
+    def seconds(self) -> float:
+        return self.ended.seconds - self.began.seconds
+
+    @property
+    def waited(self) -> Waited:
+        return self.ended.waited.since(self.began.waited)
+
+    @property
+    def data_s(self) -> float:
+        """Seconds of waiting for the data loader."""
+        return self.waited.data_ns / 1e9
 
 
 class Stopwatch:
-    """Times steps by ``clock`` (seconds); ``compilations`` is a number that grows while anything compiles."""
+    """Times steps.
 
-    def __init__(self, clock: Callable[[], float], compilations: Callable[[], int]) -> None:
-        self._clock, self._compilations = clock, compilations
+    Args:
+        clock: the host's, in seconds.
+        compilations: a number that grows while something compiles.
+        waited: what the host has waited for so far.
+        mark: marks a place in the device's order of work.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        compilations: Callable[[], int],
+        waited: Callable[[], Waited],
+        mark: Callable[[], Mark | None],
+    ) -> None:
+        self._clock, self._compilations, self._waited, self._mark = clock, compilations, waited, mark
         self.restart()
 
-    def restart(self) -> None:
-        """The time to the next boundary starts here: what went before was not a step of the program alone."""
-        self._began, self._compiled = self._clock(), self._compilations()
-        self._ended: float | None = None
+    def restart(self, *, marking: bool = False) -> None:
+        """The time to the next boundary starts here: what went before was not a step of the program alone.
+
+        Args:
+            marking: mark boundaries in the device's order of work, too, which costs microseconds each.
+        """
+        self._marking = marking
+        self._begin(self._now())
 
     def end(self) -> None:
         """The step ends here, though the next has not begun."""
-        self._ended = self._clock()
+        self._ended = self._now()
 
     @property
     def stopped(self) -> bool:
         """The step has ended, and the next has not begun."""
         return self._ended is not None
 
+    @property
+    def running_s(self) -> float:
+        """Seconds since the step began."""
+        return self._clock() - self._began.seconds
+
     def lap(self) -> Lap:
         """The step that has ended, at the latest here, where the next begins."""
-        began, compiled, ended = self._began, self._compiled, self._ended
-        self.restart()
-        return Lap((self._began if ended is None else ended) - began, self._compiled != compiled)
+        began, compiled, ended, now = self._began, self._compiled, self._ended, self._now()
+        self._begin(now)
+        return Lap(began, now if ended is None else ended, self._compiled != compiled)
+
+    def _begin(self, now: Moment) -> None:
+        self._began, self._compiled = now, self._compilations()
+        self._ended: Moment | None = None
+
+    def _now(self) -> Moment:
+        return Moment(self._clock(), self._waited(), self._mark() if self._marking else None)

@@ -6,9 +6,13 @@ import msgspec
 
 
 class StepRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A step by the device's clock, from where its first work stands to where the next step's does;
+    ``host_duration_us`` is from the host's mark to its next."""
+
     name: str
     start_us: float
     duration_us: float
+    host_duration_us: float
     busy_us: float
     launches: int
     device_time_us: float

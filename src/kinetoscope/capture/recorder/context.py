@@ -1,0 +1,110 @@
+"""What the phases of one recording share, and what they find out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
+from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder.profiler import Device
+from kinetoscope.capture.recorder.provisional import Provisional
+from kinetoscope.capture.steps.detector import StepDetector
+from kinetoscope.capture.steps.ledgers import Prefetch, WaitLedgers
+from kinetoscope.capture.steps.start import Start
+from kinetoscope.capture.steps.steady import waiting
+from kinetoscope.capture.steps.stopwatch import Lap, Stopwatch
+from kinetoscope.capture.steps.timing import TIMED, Timing, by_host
+from kinetoscope.recording.manifest import StepTimings
+
+
+@dataclass
+class Measured:
+    """What the phases find out; the fields of :class:`StepTimings`, and whether a trace is written.
+
+    Attributes:
+        timed: so many steps are timed where ranks agreed on it.
+        recorded: the steps that the full pass recorded.
+        prefetch: how far the loader works ahead that the steps timed before waited for.
+    """
+
+    before: Timing
+    after: Timing
+    found_by: str = "whole"
+    step_name: str | None = None
+    first_step: int | None = None
+    warmup_s: list[float] = field(default_factory=list[float])
+    settled: bool = True
+    timed: int = TIMED
+    prefetch: Prefetch = field(default_factory=Prefetch)
+    recorded: list[Lap] = field(default_factory=list[Lap])
+    notes: list[str] = field(default_factory=list[str])
+    written: bool = False
+
+    def waited_before(self) -> float | None:
+        """Seconds that a step waited for its loader before the recording; None where it did not."""
+        return waiting(self.before.laps)
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def timings(self) -> StepTimings:
+        """How the steps were found and timed. The device's clock is read here, once steps are over."""
+        before, recorded = self.before.steps(), by_host(self.recorded) if self.recorded else None
+        loads = before is not None and any(before.data_s)
+        return StepTimings(
+            found_by=self.found_by,
+            step_name=self.step_name or None,
+            first_step=self.first_step,
+            warmup_steps=self.first_step or 0,
+            settled=self.settled and bool(self.recorded),
+            cold=self.written and not self.recorded,
+            warmup_s=tuple(self.warmup_s),
+            unprofiled_s=before.step_s if before else (),
+            profiled_s=recorded.step_s if recorded else (),
+            before=before,
+            after=self.after.steps(),
+            recorded=recorded,
+            loader_workers=self.prefetch.workers if loads else None,
+            loader_batches=self.prefetch.batches if loads else None,
+            notes=tuple(self.notes),
+        )
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all phases of one recording share.
+
+    Attributes:
+        trace: the file to write; a light pass has one beside it.
+        start_agreed: agrees on the step at which to start.
+        lockstep: other ranks record the same steps, so that their number must not depend on our clock.
+        moment: called with the names of the moments worth a reading of the device's clocks.
+        saved: called when something that there is to write is on disk: traces, inputs, the last timing.
+        ledgers: installed from the time that steps are known until the last was timed.
+    """
+
+    options: Options
+    device: Device
+    trace: Path
+    inputs: KernelInputs | None
+    start_agreed: Start
+    lockstep: bool
+    moment: Callable[[str], None]
+    saved: Callable[[], None]
+    detector: StepDetector
+    stopwatch: Stopwatch
+    ledgers: WaitLedgers
+    provisional: Provisional
+    measured: Measured
+
+    @property
+    def light_trace(self) -> Path:
+        return self.trace.with_suffix(".device.json")
+
+    @property
+    def two_passes(self) -> bool:
+        """Whether a light pass follows the full one."""
+        return self.device.has_light_pass() and not self.options.one_pass

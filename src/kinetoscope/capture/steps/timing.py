@@ -1,0 +1,80 @@
+"""Timing steps while nothing records: how many, and what they come to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from kinetoscope.capture.steps.ledgers import Prefetch
+from kinetoscope.capture.steps.steady import waiting, whole_rounds
+from kinetoscope.capture.steps.stopwatch import Lap, Mark
+from kinetoscope.recording.manifest import TimedSteps
+
+# Steps are timed until there are so many, or so many seconds have passed, but a few at least.
+TIMED, TIMED_S, TIMED_LEAST = 20, 2.0, 3
+
+# Seconds by the device's clock between the two marks of each pair; waits until the device has come that far.
+Elapsed = Callable[[Sequence[tuple[Mark, Mark]]], Sequence[float]]
+
+
+def timed_steps(laps: Sequence[Lap], prefetch: Prefetch) -> int:
+    """How many steps to time where their number must be known beforehand, by steps that went before."""
+    step_s = sum(lap.seconds for lap in laps) / len(laps) if laps else 0.0
+    steps = max(TIMED_LEAST, min(TIMED, math.ceil(TIMED_S / step_s))) if step_s > 0 else TIMED
+    return steps if waiting(laps) is None else whole_rounds(steps, prefetch)
+
+
+class Timing:
+    """The steps timed so far. The device's clock is asked once they are over, and only once."""
+
+    def __init__(self, elapsed: Elapsed) -> None:
+        self.elapsed = elapsed
+        self.laps: list[Lap] = []
+        self._steps: TimedSteps | None = None
+
+    def clear(self) -> None:
+        self.laps, self._steps = [], None
+
+    def enough(self, prefetch: Prefetch, more: int = 0, more_s: float = 0.0) -> bool:
+        """Whether enough is timed with so many steps and seconds ``more``.
+
+        Of a loop that waits for its loader, whole rounds of the workers: a mean over these has no bias.
+        """
+        steps, seconds = len(self.laps) + more, sum(lap.seconds for lap in self.laps) + more_s
+        if waiting(self.laps) is not None and steps != whole_rounds(steps, prefetch):
+            return False
+        return steps >= TIMED or (steps >= TIMED_LEAST and seconds >= TIMED_S)
+
+    def steps(self) -> TimedSteps | None:
+        """What was timed; None where nothing was."""
+        if self._steps is None and self.laps:
+            self._steps = by_device(self.laps, self.elapsed) or by_host(self.laps)
+        return self._steps
+
+
+def by_host(laps: Sequence[Lap]) -> TimedSteps:
+    """Steps by the host's clock."""
+    return _timed(laps, None)
+
+
+def by_device(laps: Sequence[Lap], elapsed: Elapsed) -> TimedSteps | None:
+    """Steps by the device's clock, those that have it; None where none has."""
+    marked = [lap for lap in laps if lap.began.mark is not None and lap.ended.mark is not None]
+    if not marked:
+        return None
+    try:
+        return _timed(marked, elapsed([(lap.began.mark, lap.ended.mark) for lap in marked]))
+    except RuntimeError:  # the device failed meanwhile, or the marks lie on two of them
+        return None
+
+
+def _timed(laps: Sequence[Lap], device_s: Sequence[float] | None) -> TimedSteps:
+    host_s, waited = tuple(lap.seconds for lap in laps), [lap.waited for lap in laps]
+    return TimedSteps(
+        step_s=host_s if device_s is None else tuple(device_s),
+        host_s=host_s,
+        data_s=tuple(w.data_ns / 1e9 for w in waited),
+        sync_s=tuple(w.sync_ns / 1e9 for w in waited),
+        gc_s=tuple(w.gc_ns / 1e9 for w in waited),
+        clock="host" if device_s is None else "device",
+    )

@@ -1,0 +1,129 @@
+"""A program, its device, its profiler and what it waits for, all of which do as they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder.recorder import Recorder
+from kinetoscope.capture.steps.ledgers import Prefetch, Waited
+
+
+class FakeSession:
+    def __init__(self, device: FakeDevice, name: str) -> None:
+        self.device, self.log, self.name = device, device.log, name
+
+    def prepare(self) -> None:
+        self.log.append(f"{self.name} prepare")
+        self.device.paused()
+
+    def start(self) -> None:
+        self.log.append(f"{self.name} start")
+
+    def mark(self, step: int | None) -> None:
+        self.log.append(f"{self.name} mark {step}")
+
+    def stop(self) -> None:
+        self.log.append(f"{self.name} stop")
+
+    def export(self, path: Path) -> None:
+        self.log.append(f"{self.name} export {path}")
+        self.device.paused()
+
+
+class FakeDevice:
+    """A device; with a ``clock`` (seconds) it marks places in its order of work."""
+
+    def __init__(self, *, light: bool = False) -> None:
+        self.log: list[str] = []
+        self.sessions = 0
+        self.light = light
+        self.capturing = False  # a graph, whose part a mark would become
+        self.clock: Callable[[], float] | None = None
+        self.paused: Callable[[], None] = lambda: None
+
+    def session(self, *, kind: str, any_thread: bool) -> FakeSession:
+        self.sessions += 1
+        return FakeSession(self, f"{'whole' if any_thread else kind}{self.sessions}")
+
+    def has_light_pass(self) -> bool:
+        return self.light
+
+    def synchronize(self) -> None:
+        self.log.append("synchronize")
+
+    def has_clock(self) -> bool:
+        return self.clock is not None
+
+    def mark(self) -> float | None:
+        return None if self.clock is None or self.capturing else self.clock()
+
+    def elapsed_s(self, marks: Sequence[tuple[float, float]]) -> list[float]:
+        self.log.append("elapsed")
+        return [ended - began for began, ended in marks]
+
+
+class FakeLedgers:
+    """Ledgers into which the program writes what it waits for."""
+
+    def __init__(self) -> None:
+        self.installed = False
+        self.prefetch = Prefetch()
+        self.waited = Waited(0, 0, 0)
+
+    def install(self) -> None:
+        self.installed = True
+
+    def remove(self) -> None:
+        self.installed = False
+
+    def read(self) -> Waited:
+        return self.waited
+
+    def wait(self, data_s: float = 0.0, sync_s: float = 0.0, gc_s: float = 0.0) -> None:
+        more = (round(seconds * 1e9) for seconds in (data_s, sync_s, gc_s))
+        self.waited = Waited(*(before + now for before, now in zip(self.waited, more, strict=True)))
+
+
+class Program:
+    """A loop whose steps take the seconds it is given."""
+
+    def __init__(
+        self, options: Options | None = None, device: FakeDevice | None = None, **arguments: object
+    ) -> None:
+        self.now, self.compiled, self.finished = 100.0, 0, 0
+        self.device, self.ledgers = device or FakeDevice(), FakeLedgers()
+        self.recorder = Recorder(
+            options or Options(),
+            self.device,
+            Path("trace.json"),
+            ledgers=self.ledgers,
+            clock=lambda: self.now,
+            compilations=lambda: self.compiled,
+            saved=self.finish,
+            **arguments,  # type: ignore[arg-type]
+        )
+        self.recorder.begin()
+
+    def finish(self) -> None:
+        self.finished += self.recorder.done
+
+    def step(
+        self, seconds: float = 1.0, kind: str = "optimizer", key: int = 1, compiles: bool = False
+    ) -> None:
+        self.now += seconds
+        self.compiled += compiles
+        self.recorder.tick(kind, key, "AdamW")
+
+    def steps(self, count: int, seconds: float = 1.0, **source: object) -> None:
+        for _ in range(count):
+            self.step(seconds, **source)  # type: ignore[arg-type]
+
+    def until(self, phase: type, seconds: float = 1.0, **source: object) -> None:
+        """Steps until the recorder is in that phase."""
+        for _ in range(300):
+            if isinstance(self.recorder.phase, phase):
+                return
+            self.step(seconds, **source)  # type: ignore[arg-type]
+        raise AssertionError(f"never in {phase.__name__}")

@@ -1,0 +1,68 @@
+"""Steps written into a trace that has none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kinetoscope.capture.recorder.annotation import MarkedStep, annotate
+from kinetoscope.trace.read import read
+from traces import call, kernel
+
+BASE = 1_790_000_000_000_000_000
+STEPS = [
+    MarkedStep(41, BASE + 1_000_000, BASE + 3_000_500, 7, 8),
+    MarkedStep(42, BASE + 3_000_500, BASE + 5_000_000, 7, 8),
+]
+EVENTS = [
+    call("cudaLaunchKernel", 1100.0, 5.0, 1),
+    kernel("first", 1200.0, 800.0, 1),
+    call("cudaLaunchKernel", 3200.0, 5.0, 2),
+    kernel("second", 3300.0, 900.0, 2),
+]
+
+
+def exported(folder: Path, events: list[dict], base_first: bool) -> Path:
+    """As Kineto exports a trace of CUDA activities alone; newer versions begin with the base, older end."""
+    base = {"baseTimeNanoseconds": BASE}
+    head, tail = (base, {}) if base_first else ({}, base)
+    path = folder / "rank0.device.part.json"
+    document = {"schemaVersion": 1, **head, "traceEvents": events, "traceName": "trace.json", **tail}
+    path.write_text(json.dumps(document, indent=2))
+    return path
+
+
+@pytest.mark.parametrize("base_first", [True, False])
+def test_an_annotated_trace_has_its_steps(tmp_path: Path, base_first: bool) -> None:
+    path = tmp_path / "rank0.device.json"
+    annotate(exported(tmp_path, EVENTS, base_first), STEPS, path)
+    trace = read(path)
+    assert trace.source.complete
+    assert trace.steps["name"].to_list() == ["ProfilerStep#41", "ProfilerStep#42"]
+    assert trace.steps["start_ns"].to_list() == [1_000_000, 3_000_500]
+    assert trace.steps["duration_ns"].to_list() == [2_000_500, 1_999_500]
+    assert trace.device_events["name"].to_list() == ["first", "second"]
+    assert trace.device_events["step"].to_list() == [0, 1]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["rank0.device.json", "rank0.device.part.json"]
+
+
+@pytest.mark.parametrize(("events", "steps"), [([], STEPS), (EVENTS, []), ([], [])])
+def test_it_stays_json_where_either_is_missing(
+    tmp_path: Path, events: list[dict], steps: list[MarkedStep]
+) -> None:
+    path = tmp_path / "out.json"
+    annotate(exported(tmp_path, events, True), steps, path)
+    written = json.loads(path.read_text())["traceEvents"]
+    assert [event["name"] for event in written] == [
+        *[f"ProfilerStep#{step.number}" for step in steps],
+        *[event["name"] for event in events],
+    ]
+
+
+def test_what_is_no_trace_is_refused_and_nothing_written(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(ValueError, match="no events"):
+        annotate(tmp_path / "other.json", STEPS, tmp_path / "out.json")
+    assert not (tmp_path / "out.json").exists()
