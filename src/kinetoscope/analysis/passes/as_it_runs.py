@@ -98,7 +98,9 @@ def light_run(run: Run) -> Run:
 def _of_rank(run: Run, record: RankRecord, timed: Unprofiled) -> AsItRuns:
     full, light = (_of(traces, record.rank) for traces in (run.traces, run.light))
     if full is None or full.steps.is_empty():
-        return AsItRuns(record.rank, timed, None, {}, None, None, f"{timed.step.n} {timed.words}")
+        profiled_s = record.steps.profiled_step_s
+        recorded_us = None if profiled_s is None else 1e6 * profiled_s
+        return AsItRuns(record.rank, timed, None, {}, recorded_us, None, f"{timed.step.n} {timed.words}")
     recorded_us = window(full).length_ns / len(full.steps) / 1000
     worked = _busy(light) if light is not None else None
     by = light if worked is not None and light is not None else full

@@ -35,7 +35,7 @@ def inflation(report: Report) -> str:
         return ""
     ratio = own.inflation
     if ratio > TIMES:
-        return f"its step takes {numbers.rate(ratio)} times as long"
+        return f"its step takes {ratio:,.1f} times as long"
     return f"its step takes {numbers.percent(abs(ratio - 1))} {'longer' if ratio >= 1 else 'less'}"
 
 
