@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 
 from kinetoscope.report.document import (
+    AsItRuns,
     CategoryRow,
+    CauseRow,
     DeviceRow,
     Environment,
     EvidenceRow,
@@ -23,7 +25,9 @@ from kinetoscope.report.document import (
     Report,
     SourceRow,
     StepRow,
+    StepSpread,
     TimingRow,
+    WaitingRow,
 )
 
 # What a trace from a stranger may hold where we expect a name.
@@ -229,6 +233,31 @@ def timing(**changes: Any) -> TimingRow:
         unprofiled_min_us=7_900.0,
         unprofiled_max_us=8_300.0,
         profiled_us=10_000.0,
+    )
+    return msgspec.structs.replace(row, **changes)
+
+
+def as_it_runs(**changes: Any) -> AsItRuns:
+    """A step of 8 ms, busy half of it, which takes 10 ms as recorded."""
+    row = AsItRuns(
+        rank=0,
+        step_us=StepSpread(median=8_000.0, p10=7_900.0, p90=8_300.0, low=7_950.0, high=8_100.0, n=40),
+        busy_fraction=0.5,
+        idle=[
+            CauseRow(cause="launch-bound", idle_us=3_000.0),
+            CauseRow(cause="synchronization", idle_us=1_000.0),
+        ],
+        waiting=WaitingRow(data_us=0.0, sync_us=900.0, gc_us=0.0),
+        basis="device time of the light pass (3 steps, 100% of its kernels matched) over 40 steps",
+        busy_us=4_000.0,
+        n_before=20,
+        n_after=20,
+        before_us=7_990.0,
+        after_us=8_010.0,
+        drift=False,
+        recorded_step_us=10_000.0,
+        inflation=1.25,
+        matched_fraction=1.0,
     )
     return msgspec.structs.replace(row, **changes)
 

@@ -21,6 +21,7 @@ from kinetoscope.analysis.idle.waiting import waiting
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.passes.as_it_runs import as_it_runs
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.window import window
@@ -346,16 +347,16 @@ def _first_collective(run: Run) -> list[Note]:
 
 def _inflation(run: Run) -> list[Note]:
     notes: list[Note] = []
-    for record in run.manifest.ranks if run.manifest else ():
-        free, profiled = record.steps.unprofiled_step_s, record.steps.profiled_step_s
-        if not free or profiled is None:
+    for rank, own in as_it_runs(run).items():
+        if own.inflation is None or own.recorded_us is None:
             continue
-        factor = profiled / free
+        factor = own.inflation
+        longer = f"{factor - 1:+.0%}" if factor <= 2 else f"{factor:,.1f} times as long"
         text = (
-            f"a step took {profiled * 1e3:,.2f} ms with the profiler and {free * 1e3:,.2f} ms without "
-            f"({factor - 1:+.0%}): host times and idle time are inflated, device times are not"
+            f"a step took {own.recorded_us / 1e3:,.2f} ms with the profiler and {own.step_us / 1e3:,.2f} ms "
+            f"without ({longer}): host times and idle time are inflated, device times are not"
         )
         # Profiling an eager program costs 10 to 30 %; above a quarter, idle time says more of the profiler.
         if factor > 1.05:
-            notes.append(Note("profiling-inflation", _gravity(factor, 1.25, NEVER), text, rank=record.rank))
+            notes.append(Note("profiling-inflation", _gravity(factor, 1.25, NEVER), text, rank=rank))
     return notes

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kinetoscope.analysis.ranks import distinct
-from kinetoscope.errors import NotATraceError
+from kinetoscope.errors import InputError, NotATraceError
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest
 from kinetoscope.trace.model import Source, Trace
@@ -30,7 +30,8 @@ TRACE_FILE = re.compile(r"\.json(?:\.gz|\.zst)?$")
 class Run:
     """One run as it was recorded: every rank's trace, and whatever else is known of it.
 
-    ``unread`` names what stands in a folder of traces and is none, with the reason.
+    ``light`` holds the traces of the light pass, which records the device and little else, of the ranks that
+    have one. ``unread`` names what stands in a folder of traces and is none, with the reason.
     """
 
     traces: tuple[Trace, ...]
@@ -38,6 +39,7 @@ class Run:
     compilation: Compilation | None = None
     folder: Path | None = None
     unread: tuple[str, ...] = ()
+    light: tuple[Trace, ...] = ()
 
 
 def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
@@ -63,12 +65,18 @@ def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
     traces: list[Trace] = []
     recorded: list[Trace] = []
     logs: list[Path] = []
+    light: list[Trace] = []
     unread: list[str] = []
     recordings: dict[Path, Manifest] = {}
     for item in chain.from_iterable(map(_recordings_in, map(Path, inputs))):
         if manifests.is_recording(item):
             manifest = recordings[item] = manifests.read(item)
             recorded += [read(item / r.trace, rank=r.rank) for r in manifest.ranks if r.trace]
+            for rank in manifest.ranks:
+                if rank.trace and rank.device_trace:
+                    found, why = _light(partial(read, item / rank.device_trace, rank.rank))
+                    light += found
+                    unread += why
             logs += [item] if sources.has_compile_log(item) else []
         elif item.is_dir():
             logs += [item] if sources.has_compile_log(item) else []
@@ -89,7 +97,16 @@ def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
         compilation,
         next(iter(recordings), None),
         tuple(unread),
+        tuple(light),
     )
+
+
+def _light(read: Callable[[], Trace]) -> tuple[list[Trace], list[str]]:
+    """A light pass' trace; what is wrong with it if it cannot be read: the run is known without it."""
+    try:
+        return [read()], []
+    except InputError as error:
+        return [], [f"{error.where} was left out: {error.what}"]
 
 
 def _those_that_are_traces(

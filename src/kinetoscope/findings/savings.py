@@ -53,14 +53,14 @@ def device(scene: Scene, events: pl.DataFrame, basis: str, saved: str | pl.Expr 
     if freed < LOW * scene.step_us:  # no severity asks for more: the replay is spared
         return nothing(basis)
     us = min(freed, scene.us(timeline.sooner(scene.trace, shorter)))
-    if scene.unprofiled_us is not None and scene.unprofiled_us < DEVICE_BOUND * scene.busy_us:
+    if scene.unprofiled_us is not None and scene.unprofiled_us < DEVICE_BOUND * scene.own_busy_us:
         us = freed  # without the profiler the host keeps up: the device sets the pace
     part = "all"
     if us < 0.95 * freed:
         part = f"{numbers.time(freed)} of device time per {scene.unit}, {numbers.time(us)}"
     basis = f"{basis}; {part} of it on the critical path"
     freed_share = freed / max(scene.busy_us, 1e-9)
-    return Saving(us, basis, us >= 0.25 * freed, us / scene.step_us, freed_share)
+    return Saving(us, basis, us >= 0.25 * freed, min(us / scene.own_step_us, 1.0), freed_share)
 
 
 def host(scene: Scene, earlier: pl.DataFrame, basis: str) -> Saving:
@@ -72,21 +72,19 @@ def host(scene: Scene, earlier: pl.DataFrame, basis: str) -> Saving:
 def idle(scene: Scene, profiled_us: float, basis: str) -> Saving:
     """What is saved if ``profiled_us`` per step in which the device idles, the host being behind, go away."""
     us = min(profiled_us, scene.step_us)
-    share = us / scene.step_us
     real = scene.unprofiled_us
     if real is not None and real < scene.step_us:
         # The profiler slows the host, not the device: all of the difference was idle time.
-        us *= max(real - scene.busy_us, 0.0) / max(scene.step_us - scene.busy_us, 1e-9)
+        us *= max(real - scene.own_busy_us, 0.0) / max(scene.step_us - scene.busy_us, 1e-9)
+        us = min(us, real)
         basis += "; scaled to the step's time without the profiler"
-        share = us / real
-    return Saving(us, basis, True, share)
+    return Saving(us, basis, True, us / scene.own_step_us)
 
 
 def both(scene: Scene, freed: Saving, waited: Saving) -> Saving:
     """A saving of device time and one of idle time, together; a step cannot lose more than all of it."""
-    whole = scene.step_us if scene.unprofiled_us is None else scene.unprofiled_us
     return Saving(
-        min(freed.us + waited.us, whole),
+        min(freed.us + waited.us, scene.own_step_us),
         f"{freed.basis}; and {waited.basis} ({numbers.time(waited.us)})",
         True,
         min(freed.share + waited.share, 1.0),

@@ -13,6 +13,7 @@ from kinetoscope.analysis.events.rows import rows
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.passes.as_it_runs import AsItRuns, as_it_runs
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
@@ -81,11 +82,26 @@ class Scene:
         """Time of one step (or of the recording), as profiled, in µs."""
         return self.us(self.length_ns)
 
+    @cached_property
+    def as_it_runs(self) -> AsItRuns | None:
+        """The rank's own step without the profiler, where the recording has it."""
+        return as_it_runs(self.run).get(self.rank) if self.unit == "step" else None
+
     @property
     def unprofiled_us(self) -> float | None:
-        """Time of a step without the profiler (the mean over several, in µs), where the recording has it."""
-        seconds = self.record.steps.unprofiled_step_s if self.record and self.unit == "step" else None
-        return None if seconds is None else seconds * 1e6
+        """Time of a step without the profiler (µs), where the recording has it."""
+        return None if self.as_it_runs is None else self.as_it_runs.step_us
+
+    @property
+    def own_step_us(self) -> float:
+        """Time of a step of the program as it runs; as profiled, where no more is known."""
+        return self.step_us if self.unprofiled_us is None else self.unprofiled_us
+
+    @property
+    def own_busy_us(self) -> float:
+        """How long the device is busy in that step, µs."""
+        own = self.as_it_runs
+        return self.busy_us if own is None or own.busy_us is None else own.busy_us
 
     @property
     def settled(self) -> bool:
@@ -138,7 +154,11 @@ class Scene:
 
     @property
     def busy_share(self) -> float:
-        return self.busy_ns / self.length_ns
+        """Of the program's own step, where that is known; of the recorded time elsewhere."""
+        own = self.as_it_runs
+        return (
+            self.busy_ns / self.length_ns if own is None or own.busy_fraction is None else own.busy_fraction
+        )
 
     @cached_property
     def gaps(self) -> pl.DataFrame:

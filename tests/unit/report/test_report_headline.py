@@ -3,13 +3,14 @@ import msgspec
 from compilation_sample import compilation, sample
 from kinetoscope.report.document import Health, HealthNote, IdleRow
 from kinetoscope.report.document.compilation import Coverage, Frame, GraphBreak, Recompilation
-from kinetoscope.report.words import headline
-from report_sample import device, graph, host_only, report, timing
+from kinetoscope.report.words import headline, own_pace
+from report_sample import as_it_runs, device, graph, host_only, report, timing
 
 
 def test_one_device():
     assert headline.headline(report()) == (
-        "The GPU was busy 40.0 % of 3 steps (10.0 ms each); 60.0 % idle, mostly launch-bound. "
+        "As recorded, under the profiler, the GPU was busy 40.0 % of 3 steps (10.0 ms each); 60.0 % idle, "
+        "mostly launch-bound. "
         "Its work: 60.0 % pointwise and 40.0 % matmul."
     )
 
@@ -20,7 +21,8 @@ def test_several_ranks_give_their_range():
         report(devices=[device(), device(rank=1, busy_fraction=0.25, idle_us=22_500.0)], steps=steps)
     )
     assert text.startswith(
-        "The 2 GPUs were busy 25.0 % to 40.0 % of 3 steps on 2 ranks (10.0 ms each); 60.0 % to 75.0 % idle"
+        "As recorded, under the profiler, the 2 GPUs were busy 25.0 % to 40.0 % of 3 steps on 2 ranks "
+        "(10.0 ms each); 60.0 % to 75.0 % idle"
     )
 
 
@@ -107,23 +109,70 @@ def test_compiled_graphs_are_told_apart():
 
 def test_without_a_device_the_ops_lead():
     assert headline.headline(host_only()) == (
-        "No device work was recorded. On the host, 3 steps (10.0 ms each): 3.00 ms in ops and runtime calls, "
-        "70.0 % in aten::mm and 30.0 % in aten::add."
+        "No device work was recorded. On the host, as recorded under the profiler, 3 steps (10.0 ms each): "
+        "3.00 ms in ops and runtime calls, 70.0 % in aten::mm and 30.0 % in aten::add."
     )
     nothing = msgspec.structs.replace(host_only(), ops=[])
     assert headline.headline(nothing) == "The recording holds neither device work nor ops."
 
 
-def test_what_the_profiler_added_is_said():
+def test_the_programs_own_step_stands_first_and_the_recorded_one_beside_it():
+    own = report(as_it_runs=as_it_runs(), timings=[timing()])
+    assert headline.headline(own) == (
+        "As it runs, a step takes 8.00 ms (median of 40, p10–p90 7.90–8.30 ms); the GPU is busy 50.0 % of "
+        "it, 50.0 % idle, mostly launch-bound. Its work: 60.0 % pointwise and 40.0 % matmul."
+    )
+    assert headline.timing(own) == (
+        "As recorded, under the profiler: the GPU was busy 40.0 % of 3 steps (10.0 ms each); 60.0 % idle, "
+        "mostly launch-bound; its step takes 25.0 % longer."
+    )
+    assert own_pace.idle(own) == [("launch-bound", 0.375), ("synchronization", 0.125)]
+    assert headline.recorded_window(own) == "3 steps (10.0 ms each), as recorded"
+
+
+def test_a_bare_trace_says_so_once():
     assert headline.timing(report()) is None
-    assert headline.timing(report(timings=[timing()])) == (
-        "Unprofiled, a step takes 8.00 ms (mean of 10); with the profiler 10.0 ms, 25.0 % longer."
+    assert own_pace.step(report()) is None
+    assert headline.recorded_window(report()) == "3 steps (10.0 ms each)"
+
+
+def test_what_takes_many_times_as_long_is_no_percentage():
+    def inflation(ratio: float) -> str:
+        return own_pace.inflation(report(as_it_runs=as_it_runs(inflation=ratio)))
+
+    assert inflation(111.5) == "its step takes 111.5 times as long"
+    assert inflation(2.27) == "its step takes 2.3 times as long"
+    assert inflation(2.0) == "its step takes 100.0 % longer"
+    assert inflation(0.9) == "its step takes 10.0 % less"
+    assert own_pace.inflation(report(as_it_runs=as_it_runs(inflation=None))) == ""
+
+
+def test_a_pace_that_drifts_is_said():
+    drifting = as_it_runs(drift=True, before_us=7_000.0, after_us=9_000.0)
+    assert str(headline.timing(report(as_it_runs=drifting))).endswith(
+        "Its pace drifts: 7.00 ms a step before the recording (20 steps), 9.00 ms after it (20)."
     )
-    assert headline.timing(report(timings=[timing(profiled_us=None)])) == (
-        "Unprofiled, a step takes 8.00 ms (mean of 10)."
+    assert "drifts" not in str(headline.timing(report(as_it_runs=as_it_runs())))
+
+
+def test_a_mean_of_few_steps_and_the_slowest_rank():
+    few = as_it_runs(before_us=None, after_us=None, rank=1)
+    text = own_pace.step(report(as_it_runs=few, timings=[timing(), timing(rank=1)]))
+    assert str(text).startswith(
+        "As it runs, a step takes 8.00 ms on the slowest rank (1) (mean of 40); the GPU"
     )
-    assert "on the slowest rank (1)" in str(
-        headline.timing(report(timings=[timing(), timing(rank=1, unprofiled_us=9_000.0)]))
+
+
+def test_the_own_step_of_a_program_without_a_device():
+    own = msgspec.structs.replace(
+        host_only(), as_it_runs=as_it_runs(busy_fraction=None, busy_us=None, idle=[])
+    )
+    assert headline.headline(own).startswith(
+        "As it runs, a step takes 8.00 ms (median of 40, p10–p90 7.90–8.30 ms). No device work was recorded. "
+        "On the host, 3 steps"
+    )
+    assert headline.timing(own) == (
+        "As recorded, under the profiler: 3 steps (10.0 ms each); its step takes 25.0 % longer."
     )
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from kinetoscope.report.pages import html
-from report_sample import HOSTILE, device, host_only, hostile, kernel, report, timing
+from report_sample import HOSTILE, as_it_runs, device, host_only, hostile, kernel, report, timing
 
 # Elements that may stay open, by the HTML standard.
 VOID = {"meta", "link", "input", "img", "br"}
@@ -41,7 +41,7 @@ def page(document):
 @pytest.fixture(params=["gpu", "host", "hostile", "ranks"])
 def any_page(request):
     documents = {
-        "gpu": report(timings=[timing()]),
+        "gpu": report(timings=[timing()], as_it_runs=as_it_runs()),
         "host": host_only(),
         "hostile": hostile(),
         "ranks": report(devices=[device(rank=rank) for rank in range(8)]),
@@ -84,11 +84,14 @@ def test_hostile_names_are_shown_as_text():
 
 
 def test_the_numbers_are_the_reports():
-    shown = page(report(timings=[timing()]))
+    shown = page(report(timings=[timing()], as_it_runs=as_it_runs()))
     words = " ".join(" ".join(shown.text).split())
     for expected in (
-        "The GPU was busy 40.0 % of 3 steps (10.0 ms each)",
-        "Unprofiled, a step takes 8.00 ms",
+        "As it runs, a step takes 8.00 ms",
+        "the GPU was busy 40.0 % of 3 steps (10.0 ms each)",
+        "50.0 % busy, as it runs",
+        "40.0 % busy, of 30.0 ms as recorded",
+        "its step takes 25.0 % longer",
         "saves about 12.6 ms",
         "launch-bound",
         "2.00 ms exposed of 3.00 ms communication",

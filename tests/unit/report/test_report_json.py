@@ -9,7 +9,7 @@ from contract import CONTRACT
 from kinetoscope.report.document import Report
 from kinetoscope.report.document.compilation import Frame
 from kinetoscope.report.pages import json as renderer
-from report_sample import report, timing
+from report_sample import as_it_runs, report, timing
 
 
 def test_every_promised_key_is_there():
@@ -26,7 +26,7 @@ def test_every_promised_key_is_there():
 
 
 def test_it_reads_back_exactly():
-    whole = report(timings=[timing()], compilation=compilation(sample(Frame)))
+    whole = report(timings=[timing()], as_it_runs=as_it_runs(), compilation=compilation(sample(Frame)))
     text = renderer.render(whole, ["t"])
     assert msgspec.json.decode(text, type=Report) == whole
 

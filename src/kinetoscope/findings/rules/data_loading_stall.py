@@ -8,8 +8,10 @@ Why it is slow
     the device consumes them.
 
 How it decides
-    Idle time of the cause ``data-loading``. In a recording without device work: the time in ``__next__``
-    itself.
+    Where the recording timed steps without the profiler: the median of what they waited for their loader, and
+    of that what is not hidden behind device work, since without it the step would still take the device that
+    long. Else: idle time of the cause ``data-loading``; in a recording without device work, the time in
+    ``__next__`` itself.
 
 What to do
     More workers (``num_workers``), ``persistent_workers=True``, ``prefetch_factor``, ``pin_memory=True``; do
@@ -21,18 +23,29 @@ Source
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.events.torch_names import DATA_LOADER
+from kinetoscope.analysis.passes.as_it_runs import AsItRuns
 from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
+from kinetoscope.findings.model import Finding, Saving
+from kinetoscope.findings.savings import LOW
 from kinetoscope.findings.scene import Scene
+
+ENOUGH = 8  # workers to try where nobody knows how many there are
+MOST_TIMES = 8  # so many times the workers are the most that is advised
 
 
 def find(scene: Scene) -> Iterable[Finding]:
     calls = scene.inside(scene.host(DATA_LOADER))
+    own = scene.as_it_runs
+    if own is not None and own.timed.waiting is not None:
+        yield from _measured(scene, own, own.timed.waiting.data_us, calls)
+        return
     if calls.is_empty():
         return
     if len(scene.work):
@@ -50,7 +63,72 @@ def find(scene: Scene) -> Iterable[Finding]:
         advice="Let workers make batches ahead of time."
         if alone
         else "The workers do not keep up: more of them, a larger prefetch_factor, or less work per sample.",
-        snippet="DataLoader(dataset, num_workers=8, pin_memory=True, persistent_workers=True, "
-        "prefetch_factor=4)",
+        snippet=_snippet(ENOUGH),
         source=evidence.source(scene, calls["id"]),
+    )
+
+
+def _measured(scene: Scene, own: AsItRuns, data_us: float, calls: pl.DataFrame) -> Iterable[Finding]:
+    """What the program's own steps waited for data, by its ledger."""
+    step_us = own.step_us
+    saved_us = max(0.0, min(data_us, step_us - (own.busy_us or 0.0)))
+    if saved_us < LOW * step_us:
+        return
+    basis = "waiting for the loader, measured in steps without the profiler: with enough workers it is gone"
+    if saved_us < data_us:
+        basis += f"; {numbers.time(data_us - saved_us)} of it is hidden behind device work"
+    workers = scene.record.steps.loader_workers if scene.record else None
+    shown = (
+        f"measured without the profiler, {own.timed.step.n} steps: {numbers.time(data_us)} of "
+        f"{numbers.time(step_us)} a step in the loader's __next__"
+    )
+    recorded = own.timed.recorded_data_us
+    if recorded is not None and own.data_differs:
+        shown += f" ({numbers.time(recorded)} in the recorded steps, which is not the program's)"
+    enough = enough_workers(workers, step_us, data_us)
+    yield Finding(
+        title=f"The step waits {numbers.time(data_us)} for data ({min(data_us / step_us, 1.0):.0%} of it)"
+        + (": the loader has no workers" if workers == 0 else ""),
+        saving=Saving(saved_us, basis, True, min(saved_us / step_us, 1.0)),
+        evidence=[evidence.of(scene, shown, calls if len(calls) else scene.trace.steps)],
+        advice=_advice(workers, enough) + _pinned(scene),
+        snippet=_snippet(enough),
+        source=evidence.source(scene, calls["id"]),
+    )
+
+
+def enough_workers(workers: int | None, step_us: float, data_us: float) -> int:
+    """How many workers keep up with a step that does not wait.
+
+    Those there are make a batch a step, so that they must be as many more as the step gets shorter. Without
+    any, a batch takes its waiting to make.
+    """
+    rest_us = max(step_us - data_us, step_us / MOST_TIMES)
+    if workers is None:
+        return ENOUGH
+    return max(workers + 1, math.ceil((workers * step_us if workers else data_us) / rest_us))
+
+
+def _advice(workers: int | None, enough: int) -> str:
+    if workers == 0:
+        return f"Let workers make batches ahead of time: {numbers.count(enough, 'worker')} keep up."
+    if workers is None:
+        return "The workers do not keep up: more of them, a larger prefetch_factor, or less work per sample."
+    return (
+        f"{numbers.count(workers, 'worker')} cannot keep up: try {enough} if there are cores for them, or do "
+        "less work per sample."
+    )
+
+
+def _pinned(scene: Scene) -> str:
+    """More workers bring nothing where handing over a batch is what takes time."""
+    if scene.kernels("Pageable").is_empty():
+        return ""
+    return " The batch is copied from pageable memory: pin_memory=True as well."
+
+
+def _snippet(workers: int) -> str:
+    return (
+        f"DataLoader(dataset, num_workers={workers}, pin_memory=True, persistent_workers=True, "
+        "prefetch_factor=4)"
     )

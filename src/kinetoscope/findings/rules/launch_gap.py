@@ -39,13 +39,14 @@ def find(scene: Scene) -> Iterable[Finding]:
     # The device is empty when a recording begins: the way to the first launch is not a gap of the program's.
     late = scene.gaps.filter((pl.col("cause") == "launch-bound") & (pl.col("start_ns") > scene.first_work_ns))
     waiting = scene.us_of(late, "idle_ns")
-    if scene.busy_share < BUSY or waiting < MEDIUM * scene.step_us:
+    saving = savings.idle(scene, waiting, "the idle time that ends with a late launch, all of it")
+    if scene.busy_share < BUSY or saving.share < MEDIUM:
         return
     longest = late.sort("idle_ns", descending=True).head(4)
     yield Finding(
         title=f"The device runs dry {scene.per_step(len(late)):.0f} times a {scene.unit} for want of a "
-        f"launch: {numbers.time(waiting)}, {waiting / scene.step_us:.0%} of the {scene.unit}",
-        saving=savings.idle(scene, waiting, "the idle time that ends with a late launch, all of it"),
+        f"launch: {numbers.time(saving.us)}, {saving.share:.0%} of the {scene.unit}",
+        saving=saving,
         evidence=evidence.of_gaps(scene, longest),
         advice="Compile, batch or graph-capture the run of short ops around these gaps.",
         source=evidence.source(scene, longest["host_event"]),

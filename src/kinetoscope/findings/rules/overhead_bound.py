@@ -51,17 +51,18 @@ def find(scene: Scene) -> Iterable[Finding]:
     kernels = scene.work.filter(pl.col("kind") == "kernel")
     kernels, what = (kernels, "kernels") if len(kernels) else (scene.work, "copies and memsets")
     typical = int(kernels["duration_ns"].sum()) / max(1, len(kernels)) / 1000
-    busy = numbers.time(scene.busy_us)
+    busy = numbers.time(scene.own_busy_us)
+    saving = savings.idle(scene, waiting, "the idle time that ends with a late launch, all of it")
     shown = (
-        f"busy {busy} of {numbers.time(scene.step_us)} per {scene.unit}; "
-        f"{numbers.time(waiting)} idle for want of a launch"
+        f"busy {busy} of {numbers.time(scene.own_step_us)} per {scene.unit}; "
+        f"{numbers.time(saving.us)} idle for want of a launch"
     )
     longest = late.sort("idle_ns", descending=True).head(3)
     yield Finding(
         title=f"The device is busy {scene.busy_share:.0%} of the {scene.unit}: launching "
         f"{scene.per_step(len(kernels)):.0f} {what} of {numbers.time(typical)} each takes longer than "
         "running them",
-        saving=savings.idle(scene, waiting, "the idle time that ends with a late launch, all of it"),
+        saving=saving,
         evidence=[evidence.of(scene, shown, kernels), *evidence.of_gaps(scene, longest)],
         advice="Put more work behind each launch (larger batches, torch.compile), or replay the whole step "
         "as a CUDA graph if its shapes are fixed.",

@@ -9,7 +9,7 @@ Why it is slow
     times are right, but idle time, and everything said about the host, is too large.
 
 How it decides
-    Step time in the recording over the mean step time without the profiler: 1.25 or more.
+    Step time in the recording over the median step time without the profiler: 1.25 or more.
 
 What to do
     Record less beside the events (``record_shapes``, ``with_stack``, ``profile_memory`` off), and trust the
@@ -32,14 +32,14 @@ FACTOR = 1.25
 
 
 def find(scene: Scene) -> Iterable[Finding]:
-    real = scene.unprofiled_us
-    if real is None or scene.step_us < FACTOR * real:
+    own = scene.as_it_runs
+    if own is None or own.inflation is None or own.recorded_us is None or own.inflation < FACTOR:
         return
     yield Finding(
-        title=f"The recorded step takes {scene.step_us / real:.1f} times as long as without the profiler "
-        f"({numbers.time(scene.step_us)} against {numbers.time(real)})",
+        title=f"The recorded step takes {own.inflation:.1f} times as long as without the profiler "
+        f"({numbers.time(own.recorded_us)} against {numbers.time(own.step_us)})",
         saving=savings.OF_THE_PROFILER,
-        at_least="low" if scene.step_us < 2 * real else "medium",
+        at_least="low" if own.inflation < 2 else "medium",
         evidence=[evidence.of(scene, "the recorded steps", scene.trace.steps)],
         advice="Record less beside the events; read idle and host times as upper bounds.",
         snippet="torch.profiler.profile(record_shapes=False, with_stack=False, profile_memory=False)",

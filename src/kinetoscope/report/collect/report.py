@@ -46,6 +46,7 @@ def _report(run: Run, proven: Measurements, found: Future[list[FindingRow]]) -> 
         graphs=kernels.graphs(run),
         health=sources.health(run),
         idle=devices.idle(run),
+        as_it_runs=steps.as_it_runs(run),
         timings=steps.timings(run),
         step_times=steps.step_times(run),
         step_outliers=steps.outliers(run),

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from kinetoscope.analysis import step_outliers
+from kinetoscope.analysis.passes import as_it_runs as own
+from kinetoscope.analysis.passes.unprofiled import unprofiled_seconds
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import steps as analysis
 from kinetoscope.report.collect.rows import rows
-from kinetoscope.report.document import StepDifference, StepOutlierRow, StepRow, StepTimesRow, TimingRow
+from kinetoscope.report.document import (
+    AsItRuns,
+    CauseRow,
+    StepDifference,
+    StepOutlierRow,
+    StepRow,
+    StepSpread,
+    StepTimesRow,
+    TimingRow,
+    WaitingRow,
+)
 
 
 def steps(run: Run) -> list[StepRow]:
@@ -42,19 +56,46 @@ def outliers(run: Run) -> list[StepOutlierRow]:
     ]
 
 
+def as_it_runs(run: Run) -> AsItRuns | None:
+    """The program's own step; None for a bare trace."""
+    found = own.slowest(run)
+    if found is None:
+        return None
+    timed, waiting = found.timed, found.timed.waiting
+    return AsItRuns(
+        rank=found.rank,
+        step_us=StepSpread(**asdict(timed.step)),
+        busy_fraction=found.busy_fraction,
+        idle=[CauseRow(cause=cause, idle_us=us) for cause, us in found.idle.items()],
+        waiting=None if waiting is None else WaitingRow(**asdict(waiting)),
+        basis=found.basis,
+        busy_us=found.busy_us,
+        n_before=timed.counts[0],
+        n_after=timed.counts[1],
+        before_us=timed.around[0],
+        after_us=timed.around[1],
+        drift=timed.drift,
+        recorded_step_us=found.recorded_us,
+        inflation=found.inflation,
+        matched_fraction=found.matched,
+    )
+
+
 def timings(run: Run) -> list[TimingRow]:
     """One row a rank that timed steps without the profiler; none for a bare trace."""
+    ranks = own.as_it_runs(run)
     return [
         TimingRow(
             rank=record.rank,
             found_by=record.steps.found_by,
-            unprofiled_steps=len(record.steps.unprofiled_s),
-            unprofiled_us=unprofiled * 1e6,
-            unprofiled_min_us=min(record.steps.unprofiled_s) * 1e6,
-            unprofiled_max_us=max(record.steps.unprofiled_s) * 1e6,
-            profiled_us=None if profiled is None else profiled * 1e6,
+            unprofiled_steps=step.n,
+            unprofiled_us=step.median,
+            unprofiled_min_us=min(seconds) * 1e6,
+            unprofiled_max_us=max(seconds) * 1e6,
+            profiled_us=ranks[record.rank].recorded_us,
         )
         for record in (run.manifest.ranks if run.manifest else ())
-        if (unprofiled := record.steps.unprofiled_step_s) is not None
-        for profiled in (record.steps.profiled_step_s,)
+        if record.rank in ranks
+        for step in (ranks[record.rank].timed.step,)
+        for seconds in (unprofiled_seconds(record.steps),)
     ]

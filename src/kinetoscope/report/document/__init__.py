@@ -19,12 +19,23 @@ from kinetoscope.report.document.launches import LaunchRow, QueuePoint
 from kinetoscope.report.document.memory import AllocatorRow, MemoryPoint, MemoryRow
 from kinetoscope.report.document.report import Report
 from kinetoscope.report.document.sources import DeviceInfo, Environment, Health, HealthNote, SourceRow
-from kinetoscope.report.document.steps import StepDifference, StepOutlierRow, StepRow, StepTimesRow, TimingRow
+from kinetoscope.report.document.steps import (
+    AsItRuns,
+    CauseRow,
+    StepDifference,
+    StepOutlierRow,
+    StepRow,
+    StepSpread,
+    StepTimesRow,
+    TimingRow,
+    WaitingRow,
+)
 
 __all__ = [
-    "After", "AllocatorRow", "CategoryRow", "Chain", "ChainListing", "Compilation", "DeviceInfo", "DeviceRow",
-    "Environment", "EvidenceRow", "Explanation", "FindingRow", "FindingsListing", "Glossary",
-    "GraphCategory", "GraphRow", "Health", "HealthNote", "IdleRow", "KernelListing", "KernelOp", "KernelRow",
-    "LaunchRow", "Link", "ListingRow", "MemoryPoint", "MemoryRow", "OpRow", "Quantiles", "QueuePoint",
-    "Report", "SourceRow", "StepDifference", "StepOutlierRow", "StepRow", "StepTimesRow", "TimingRow",
+    "After", "AllocatorRow", "AsItRuns", "CategoryRow", "CauseRow", "Chain", "ChainListing", "Compilation",
+    "DeviceInfo", "DeviceRow", "Environment", "EvidenceRow", "Explanation", "FindingRow", "FindingsListing",
+    "Glossary", "GraphCategory", "GraphRow", "Health", "HealthNote", "IdleRow", "KernelListing", "KernelOp",
+    "KernelRow", "LaunchRow", "Link", "ListingRow", "MemoryPoint", "MemoryRow", "OpRow", "Quantiles",
+    "QueuePoint", "Report", "SourceRow", "StepDifference", "StepOutlierRow", "StepRow", "StepSpread",
+    "StepTimesRow", "TimingRow", "WaitingRow",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from kinetoscope.report.document.kernels import CategoryRow, GraphRow, KernelRow
 from kinetoscope.report.document.launches import LaunchRow
 from kinetoscope.report.document.memory import AllocatorRow, MemoryRow
 from kinetoscope.report.document.sources import Environment, Health, SourceRow
-from kinetoscope.report.document.steps import StepOutlierRow, StepRow, StepTimesRow, TimingRow
+from kinetoscope.report.document.steps import AsItRuns, StepOutlierRow, StepRow, StepTimesRow, TimingRow
 
 SCHEMA = "kinetoscope.report/1"
 
@@ -32,6 +32,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[FindingRow]
     health: Health
     idle: list[IdleRow]
+    as_it_runs: AsItRuns | None = None
+    """Null where nothing was timed without the profiler, as of a bare trace."""
     timings: list[TimingRow] = []
     step_times: list[StepTimesRow] = []
     step_outliers: list[StepOutlierRow] = []

@@ -19,10 +19,61 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
 
 
+class StepSpread(msgspec.Struct, frozen=True, kw_only=True):
+    """Times of ``n`` steps; ``low`` to ``high`` is a 95 % interval of their median. Microseconds."""
+
+    median: float
+    p10: float
+    p90: float
+    low: float
+    high: float
+    n: int
+
+
+class CauseRow(msgspec.Struct, frozen=True, kw_only=True):
+    cause: str
+    idle_us: float
+
+
+class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What the host waited for in a step, measured without the profiler, at the median."""
+
+    data_us: float
+    sync_us: float
+    gc_us: float
+
+
+class AsItRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of the program without the profiler, on the rank where it takes longest.
+
+    ``busy_us`` and the idle times sum to the step; without recorded device work ``busy_us`` and
+    ``busy_fraction`` are null. ``drift``: the steps timed after the recording (``n_after``, median
+    ``after_us``) differ from those before by more than their spread. ``inflation`` is how many times as long
+    the recorded step is (``recorded_step_us``, its mean); ``matched_fraction`` the share of the light pass'
+    kernels that were found in the full pass, null without a light pass.
+    """
+
+    rank: int
+    step_us: StepSpread
+    busy_fraction: float | None
+    idle: list[CauseRow]
+    waiting: WaitingRow | None
+    basis: str
+    busy_us: float | None
+    n_before: int
+    n_after: int
+    before_us: float | None
+    after_us: float | None
+    drift: bool
+    recorded_step_us: float | None
+    inflation: float | None
+    matched_fraction: float | None
+
+
 class TimingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step of one rank cost without and with the profiler: means over steps in a row, the device
-    waited for at both ends. Minimum and maximum are the host's times of single steps: the device may
-    lag behind."""
+    """What a step of one rank cost without and with the profiler: that of ``as_it_runs``, for each rank.
+
+    ``unprofiled_us`` is its median, ``profiled_us`` the mean of the recorded steps."""
 
     rank: int
     found_by: str

@@ -35,7 +35,7 @@ def render(report: Report, inputs: Sequence[str]) -> str:
         timing=numbers.together(headline.timing(report) or ""),
         compilation=numbers.together(headline.compilation(report) or ""),
         compiled=compiled_page.compiled(report.compilation),
-        window=numbers.together(headline.window(report)),
+        window=numbers.together(headline.recorded_window(report)),
         savings=[headline.saving(report, row) if row.saving_us > 0 else "" for row in report.findings],
         measured=[headline.measured(row) for row in report.findings],
         graph_labels=headline.graph_labels(report),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from kinetoscope import numbers
 from kinetoscope.report.document import Report
-from kinetoscope.report.words import bars, headline, names, pace_lines
+from kinetoscope.report.words import bars, headline, names, own_pace, pace_lines
 from kinetoscope.report.words.next_commands import next_commands
 
 KERNELS = 20
@@ -87,7 +87,7 @@ def _findings(report: Report) -> Iterable[str]:
 def _busy(report: Report) -> Iterable[str]:
     if not report.devices:
         return
-    yield from ("", f"## Busy: share of {headline.window(report)}", "")
+    yield from ("", f"## Busy: share of {headline.recorded_window(report)}", "")
     yield from _head("device", "busy", "compute", "communication", "exposed", "copy", "idle", "window")
     ranks = len({row.rank for row in report.devices}) > 1
     for row in report.devices:
@@ -101,8 +101,12 @@ def _busy(report: Report) -> Iterable[str]:
             numbers.time(row.idle_us),
             numbers.time(row.window_us),
         )
+    if own := own_pace.idle(report):
+        yield from ("", *_head("as it runs, idle because", "share of step"))
+        yield from (_row(escape(cause), _percent(share)) for cause, share in own)
     if causes := headline.idle_causes(report):
-        yield from ("", *_head("idle because", "time", "share of window", "mostly"))
+        because = "as recorded, idle because" if own else "idle because"
+        yield from ("", *_head(because, "time", "share of window", "mostly"))
         for cause in causes:
             time, share = numbers.time(cause.idle_us), _percent(cause.share_of_window)
             yield _row(escape(cause.cause), time, share, escape(names.shorten(cause.text or "", 200)))

@@ -10,7 +10,7 @@ from rich.text import Text
 from kinetoscope import numbers
 from kinetoscope.report.document import Report
 from kinetoscope.report.pages.table import Name, Prose, columns, heading, heads, rest
-from kinetoscope.report.words import bars, headline, names, pace_lines, palette
+from kinetoscope.report.words import bars, headline, names, own_pace, pace_lines, palette
 from kinetoscope.report.words.bars import Bar
 from kinetoscope.report.words.next_commands import next_commands
 
@@ -102,7 +102,7 @@ def _findings(report: Report) -> Iterable[RenderableType]:
 def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
     talks = any(row.communication_us for row in report.devices)
     exposed = "; communication, copies: exposed" if talks else ""
-    yield from heading("Busy", f"share of {headline.window(report)}{exposed}")
+    yield from heading("Busy", f"share of {headline.recorded_window(report)}{exposed}")
     table = columns("left*", "left", "right", "left*")
     device_bars, step_bars = bars.device_bars(report), bars.step_bars(report)
     for bar in device_bars[:DEVICES]:
@@ -130,11 +130,15 @@ def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
     if len(report.devices) == 1:
         yield from rest(len(step_bars) - STEPS, "step")
     causes = headline.idle_causes(report)
+    if own := own_pace.idle(report):
+        listed = " · ".join(f"{names.plain(cause)} {numbers.percent(share)}" for cause, share in own[:4])
+        yield Text.assemble(("as it runs, idle because   ", "dim"), listed)
     if causes:
+        recorded = "as recorded, idle because  " if own else "idle because  "
         listed = " · ".join(
             f"{names.plain(row.cause)} {numbers.percent(row.share_of_window)}" for row in causes[:4]
         )
-        yield Text.assemble(("idle because  ", "dim"), listed)
+        yield Text.assemble((recorded, "dim"), listed)
     for row in causes:
         if row.cause == "unexplained" and row.share_of_window >= WORTH_WORDS and row.text:
             yield Prose(f"unexplained: mostly, {names.shorten(row.text, 300)}", style="dim")

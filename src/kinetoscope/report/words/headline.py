@@ -7,7 +7,7 @@ from statistics import median
 
 from kinetoscope import numbers
 from kinetoscope.report.document import FindingRow, HealthNote, IdleRow, OpRow, Report
-from kinetoscope.report.words import names
+from kinetoscope.report.words import names, own_pace
 
 HASH = 8  # characters that tell graphs apart
 VERDICTS = {
@@ -40,33 +40,25 @@ def verdict(report: Report) -> str:
 
 
 def headline(report: Report) -> str:
-    """One or two sentences that answer "where did the time go"."""
+    """A few sentences that answer "where does the time go": as the program runs, where that was timed."""
     if not report.devices:
-        return _host_headline(report)
-    return " ".join(
-        part for part in (_busy_sentence(report), _work_sentence(report), _waiting(report)) if part
-    )
+        return " ".join(part for part in (own_pace.step(report), _host_headline(report)) if part)
+    first = own_pace.step(report)
+    if first is None:
+        first = f"As recorded, under the profiler, {_busy_sentence(report)}"
+    return " ".join(part for part in (first, _work_sentence(report), _waiting(report)) if part)
 
 
 def timing(report: Report) -> str | None:
-    """What a step costs without the profiler, and how much the profiler added; None if not measured."""
-    rows = report.timings
-    if not rows:
+    """What was recorded, beside what the headline says of the program's own steps; None for a bare trace."""
+    if report.as_it_runs is None:
         return None
-    slowest = max(rows, key=lambda row: row.unprofiled_us)
-    rank = f" on the slowest rank ({slowest.rank})" if len(rows) > 1 else ""
-    sentence = (
-        f"Unprofiled, a step takes {numbers.time(slowest.unprofiled_us)}{rank} "
-        f"(mean of {slowest.unprofiled_steps})"
+    recorded = _busy_sentence(report).rstrip(".") if report.devices else window(report)
+    parts = (
+        f"As recorded, under the profiler: {recorded}; {own_pace.inflation(report)}".rstrip("; ") + ".",
+        own_pace.drift(report),
     )
-    if slowest.profiled_us is None:
-        return f"{sentence}."
-    inflation = slowest.profiled_us / slowest.unprofiled_us - 1
-    change = "longer" if inflation >= 0 else "less"
-    return (
-        f"{sentence}; with the profiler {numbers.time(slowest.profiled_us)}, "
-        f"{numbers.percent(abs(inflation))} {change}."
-    )
+    return " ".join(part for part in parts if part)
 
 
 def compilation(report: Report) -> str | None:
@@ -199,6 +191,11 @@ def window(report: Report) -> str:
     return f"the recorded {numbers.time(longest)}"
 
 
+def recorded_window(report: Report) -> str:
+    """The same, marked as recorded where the program's own steps stand beside it."""
+    return window(report) + (", as recorded" if report.as_it_runs else "")
+
+
 def _steps(report: Report) -> str:
     """``3 steps (18.3 ms each)``, or their median and range where they differ by more than a tenth."""
     durations = [row.duration_us for row in report.steps]
@@ -226,9 +223,9 @@ def _sources(report: Report) -> str:
 def _busy_sentence(report: Report) -> str:
     shares = sorted(row.busy_fraction for row in report.devices)
     if len(shares) == 1:
-        subject, busy, idle = "The GPU was", numbers.percent(shares[0]), numbers.percent(1 - shares[0])
+        subject, busy, idle = "the GPU was", numbers.percent(shares[0]), numbers.percent(1 - shares[0])
     else:
-        subject = f"The {len(shares)} GPUs were"
+        subject = f"the {len(shares)} GPUs were"
         busy, idle = _range(shares), _range([1 - share for share in reversed(shares)])
     sentence = f"{subject} busy {busy} of {window(report)}"
     causes = idle_causes(report)
@@ -272,12 +269,13 @@ def _host_headline(report: Report) -> str:
         return "This is a compile log without a trace: it says what was compiled, not what ran."
     if not total:
         return "The recording holds neither device work nor ops."
+    recorded = "as recorded under the profiler, " if report.as_it_runs is None else ""
     span = f"{window(report)}: " if report.steps else ""
     top = [
         f"{numbers.percent(row.host_self_us / total)} in {names.shorten(row.name, 48)}" for row in rows[:3]
     ]
     where = f"{span}{numbers.time(total)} in ops and runtime calls, {_listing(top)}"
-    return f"No device work was recorded. On the host, {where}."
+    return f"No device work was recorded. On the host, {recorded}{where}."
 
 
 def _range(sorted_shares: list[float]) -> str:

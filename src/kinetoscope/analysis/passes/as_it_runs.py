@@ -1,0 +1,231 @@
+"""What the program does when nobody records it: its step, how busy the device is in it, why it idles.
+
+The step is timed without a profiler; the device's work takes as long with one as without; so what is left of
+the step is idle time. Its causes are those of the recorded idle time, from the pass that slows the program
+least, with what the other pass knows of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from kinetoscope.analysis.idle.gaps import gaps
+from kinetoscope.analysis.kernels.work import work
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.passes.match import Match, match
+from kinetoscope.analysis.passes.unprofiled import Unprofiled, unprofiled
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time import intervals
+from kinetoscope.analysis.time.window import window
+from kinetoscope.recording.manifest import RankRecord
+from kinetoscope.trace.model import Trace
+
+MATCHED = 0.9  # of the light pass' kernels: with fewer, the full pass alone says why the device idles
+AGREES = 0.1  # recorded and unprofiled waiting for data may differ by so much of either,
+MATTERS = 0.01  # or by so much of the step
+DATA = "data-loading"
+
+
+@dataclass(frozen=True)
+class AsItRuns:
+    """One rank's step without the profiler; times in µs a step.
+
+    ``busy_us`` (None without recorded device work) and ``idle`` by cause sum to ``timed.step.median``.
+    ``recorded_us`` is the step as recorded (its mean, None where no steps were); ``matched`` the share of the
+    light pass' kernels that were found in the full one (None without a light pass); ``basis`` says in words
+    what all this rests on.
+    """
+
+    rank: int
+    timed: Unprofiled
+    busy_us: float | None
+    idle: dict[str, float]
+    recorded_us: float | None
+    matched: float | None
+    basis: str
+
+    @property
+    def step_us(self) -> float:
+        return self.timed.step.median
+
+    @property
+    def busy_fraction(self) -> float | None:
+        return None if self.busy_us is None else self.busy_us / self.step_us
+
+    @property
+    def data_differs(self) -> bool:
+        """Whether the recorded steps waited for data as the unprofiled ones did not."""
+        return _data_differs(self.timed)
+
+    @property
+    def inflation(self) -> float | None:
+        """How many times as long the recorded step is."""
+        return None if self.recorded_us is None else self.recorded_us / self.step_us
+
+
+@dataclass(frozen=True)
+class _Idle:
+    """Idle nanoseconds by cause, to be scaled, and where they are from."""
+
+    causes: dict[str, float]
+    words: str
+
+
+@remembered
+def as_it_runs(run: Run) -> dict[int, AsItRuns]:
+    """By rank, those whose steps were timed without the profiler: none of a bare trace."""
+    found: dict[int, AsItRuns] = {}
+    for record in run.manifest.ranks if run.manifest else ():
+        timed = unprofiled(record.steps)
+        if timed is not None and timed.step.median > 0:
+            found[record.rank] = _of_rank(run, record, timed)
+    return found
+
+
+def slowest(run: Run) -> AsItRuns | None:
+    """Of the rank whose step takes longest: the others wait for it."""
+    return max(as_it_runs(run).values(), key=lambda rank: rank.step_us, default=None)
+
+
+@remembered
+def light_run(run: Run) -> Run:
+    """The light pass as a run of its own."""
+    return Run(run.light)
+
+
+def _of_rank(run: Run, record: RankRecord, timed: Unprofiled) -> AsItRuns:
+    full, light = (_of(traces, record.rank) for traces in (run.traces, run.light))
+    if full is None or full.steps.is_empty():
+        profiled_s = record.steps.profiled_step_s
+        recorded_us = None if profiled_s is None else 1e6 * profiled_s
+        return AsItRuns(record.rank, timed, None, {}, recorded_us, None, f"{timed.step.n} {timed.words}")
+    recorded_us = window(full).length_ns / len(full.steps) / 1000
+    worked = _busy(light) if light is not None else None
+    by = light if worked is not None and light is not None else full
+    worked = worked or _busy(full)
+    if worked is None:
+        words = f"{timed.step.n} {timed.words}"
+        return AsItRuns(record.rank, timed, None, {}, recorded_us, None, words)
+    device, busy_us = worked
+    joined = match(by, full) if by is not full else None
+    idle = _idle(run, full, device, joined)
+    longer = busy_us > timed.step.median
+    busy_us = min(busy_us, timed.step.median)
+    causes, waited = _scaled(idle.causes, timed.step.median - busy_us, timed)
+    words = [
+        f"device time of the {'full' if joined is None else 'light'} pass "
+        f"({len(by.steps)} steps{_said(joined)}) over {timed.step.n} {timed.words}"
+    ]
+    if longer:
+        words.append("the device's work took longer than that step, so it is busy all of it")
+    elif causes:
+        words.append(f"idle time by cause scaled from {idle.words}")
+    if waited:
+        words.append(waited)
+    matched = None if joined is None else joined.share
+    return AsItRuns(record.rank, timed, busy_us, causes, recorded_us, matched, "; ".join(words))
+
+
+def _of(traces: tuple[Trace, ...], rank: int) -> Trace | None:
+    return next((trace for trace in traces if trace.rank == rank), None)
+
+
+def _said(joined: Match | None) -> str:
+    return "" if joined is None else f", {joined.share:.0%} of its kernels matched"
+
+
+def _busy(trace: Trace) -> tuple[int, float] | None:
+    """The device that did most of the steps' work, and how long it was busy with it, µs a step."""
+    launched = work(trace).filter(pl.col("step").is_not_null())
+    lengths = intervals.length(intervals.union(launched, ["device"]), ["device"]).sort("length_ns", "device")
+    if lengths.is_empty():
+        return None
+    device, length_ns = lengths.row(-1)
+    return device, length_ns / len(trace.steps) / 1000
+
+
+def _idle(run: Run, full: Trace, device: int, joined: Match | None) -> _Idle:
+    """A device's idle time: the light pass' with the full one's causes, or else the full one's."""
+    recorded = _gaps(run, full.rank, device)
+    if joined is None:
+        return _Idle(_sums(recorded), "the full pass")
+    if joined.share < MATCHED:
+        return _Idle(_sums(recorded), "the full pass, since the passes' kernels differ")
+    causes = laid_over(_gaps(light_run(run), full.rank, device), recorded, joined.rows)
+    if not causes:
+        return _Idle(_sums(recorded), "the full pass, since the device was never idle in the light one")
+    return _Idle(causes, "the light pass, its causes the full one's before the same kernels")
+
+
+def _gaps(run: Run, rank: int, device: int) -> pl.DataFrame:
+    """The pieces of a device's gaps: (next, cause, idle_ns)"""
+    return (
+        gaps(run)
+        .filter((pl.col("rank") == rank) & (pl.col("device") == device))
+        .select("next", pl.col("cause").cast(pl.String), idle_ns=pl.col("end_ns") - pl.col("start_ns"))
+    )
+
+
+def laid_over(light: pl.DataFrame, full: pl.DataFrame, rows: pl.DataFrame) -> dict[str, float]:
+    """Idle time of one pass by the causes that the other knows.
+
+    A gap takes the causes of the gap before the same kernel, in their proportions; where there is none, it
+    keeps its own.
+
+    Args:
+        light, full: pieces of gaps (``next``, ``cause``, ``idle_ns``).
+        rows: which row of the full pass each of the light one's is (``light``, ``full``).
+    """
+    known = full.filter(pl.col("idle_ns") > 0).join(rows, left_on="next", right_on="full")
+    share = pl.col("idle_ns") / pl.col("idle_ns").sum().over("light")
+    known = known.select(pl.col("light").alias("next"), "cause", share=share)
+    whole = light.filter(pl.col("next").is_not_null()).group_by("next").agg(pl.col("idle_ns").sum())
+    taken = whole.join(known, on="next").select("cause", idle_ns=pl.col("idle_ns") * pl.col("share"))
+    left = light.join(known.select("next").unique(), on="next", how="anti")
+    left = left.select("cause", pl.col("idle_ns").cast(pl.Float64))
+    return _sums(pl.concat([taken, left]))
+
+
+def _sums(pieces: pl.DataFrame) -> dict[str, float]:
+    sums = pieces.group_by("cause").agg(pl.col("idle_ns").sum().cast(pl.Float64)).sort("cause")
+    return {cause: idle_ns for cause, idle_ns in sums.iter_rows() if idle_ns > 0}
+
+
+def _scaled(recorded: dict[str, float], idle_us: float, timed: Unprofiled) -> tuple[dict[str, float], str]:
+    """Idle time by cause, longest first, so that it sums to ``idle_us``; what was measured instead.
+
+    Where the recorded steps waited for data as the unprofiled ones did not (batches had piled up meanwhile,
+    or the loader fell behind), the measured waiting stands, and the other causes share the rest.
+    """
+    if idle_us <= 0:
+        return {}, ""
+    words = ""
+    causes = dict(recorded) or {"unexplained": 1.0}
+    if _data_differs(timed) and timed.waiting is not None and timed.recorded_data_us is not None:
+        data_us = min(timed.waiting.data_us, idle_us)
+        others = {cause: ns for cause, ns in causes.items() if cause != DATA}
+        # Without another cause there is nobody to share the rest with.
+        others = others or ({"unexplained": 1.0} if data_us < idle_us else {})
+        found = {**_to(others, idle_us - data_us), DATA: data_us}
+        words = (
+            f"waiting for data as measured without the profiler, {timed.waiting.data_us:,.0f} µs, "
+            f"not as recorded, {timed.recorded_data_us:,.0f} µs"
+        )
+    else:
+        found = _to(causes, idle_us)
+    ordered = sorted(found.items(), key=lambda item: -item[1])
+    return {cause: us for cause, us in ordered if us > 0}, words
+
+
+def _data_differs(timed: Unprofiled) -> bool:
+    if timed.waiting is None or timed.recorded_data_us is None:
+        return False
+    real, recorded = timed.waiting.data_us, timed.recorded_data_us
+    return abs(real - recorded) > max(AGREES * max(real, recorded), MATTERS * timed.step.median)
+
+
+def _to(causes: dict[str, float], whole: float) -> dict[str, float]:
+    together = sum(causes.values())
+    return {cause: share / together * whole for cause, share in causes.items()}

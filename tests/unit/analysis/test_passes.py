@@ -1,0 +1,236 @@
+"""The passes of a recording, matched, and laid over the steps that nobody recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import traces
+from kinetoscope.analysis.passes.as_it_runs import as_it_runs, laid_over, slowest
+from kinetoscope.analysis.passes.match import match
+from kinetoscope.analysis.passes.unprofiled import rounds, spread, unprofiled
+from kinetoscope.analysis.run import Run
+from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings, TimedSteps
+from kinetoscope.trace.model import Trace
+
+STEP_US = 1000.0
+
+
+def made(steps: Sequence[Sequence[tuple[str, str]]], *, every: float = 100, length: float = 50) -> Trace:
+    """A trace of steps that launch kernels of these names and grids, one every so often."""
+    events, number = [], 0
+    for index, kernels in enumerate(steps):
+        begin = index * STEP_US
+        events.append(traces.step(index, begin, STEP_US))
+        for place, (name, grid) in enumerate(kernels):
+            number += 1
+            at = begin + 10 + place * every
+            events.append(traces.call("cudaLaunchKernel", at, 4, number))
+            events.append(
+                traces.kernel(name, at + 6, length, number, grid=[int(grid), 1, 1], block=[32, 1, 1])
+            )
+    return traces.trace(*events)
+
+
+def plain(names: str, grid: str = "1") -> list[tuple[str, str]]:
+    return [(name, grid) for name in names]
+
+
+def matched_names(light: Trace, full: Trace) -> list[tuple[str, str]]:
+    rows = match(light, full).rows
+    return [(light.device_events["name"][i], full.device_events["name"][j]) for i, j in rows.iter_rows()]
+
+
+def test_equal_steps_match_kernel_by_kernel() -> None:
+    light, full = made([plain("abc"), plain("abc")]), made([plain("abc")] * 3)
+    found = match(light, full)
+    assert found.rows.rows() == [(0, 0), (1, 1), (2, 2), (3, 0), (4, 1), (5, 2)]
+    assert (found.share, found.share_of_time) == (1.0, 1.0)
+
+
+def test_what_one_pass_has_more_is_left_out() -> None:
+    light, full = made([plain("abxcd")]), made([plain("abcyd")])
+    assert match(light, full).rows.rows() == [(0, 0), (1, 1), (3, 2), (4, 4)]
+    assert match(light, full).share == 0.8
+    assert all(one == other for one, other in matched_names(light, full))
+
+
+def test_another_shape_is_another_kernel() -> None:
+    light = made([[("a", "1"), ("b", "8"), ("c", "1")]])
+    full = made([[("a", "1"), ("b", "9"), ("c", "1")]])
+    assert match(light, full).rows.rows() == [(0, 0), (2, 2)]
+
+
+def test_each_step_takes_the_one_that_is_like_it_and_a_step_like_none_stays_out() -> None:
+    light, full = made([plain("xyz"), plain("abcd"), plain("pqr")]), made([plain("abcd"), plain("xyz")])
+    found = match(light, full)
+    assert found.rows.rows() == [(0, 4), (1, 5), (2, 6), (3, 0), (4, 1), (5, 2), (6, 3)]
+    assert found.share == 0.7
+
+
+def test_passes_without_device_work_match_nothing() -> None:
+    found = match(made([[]]), made([plain("a")]))
+    assert (len(found.rows), found.share) == (0, 0.0)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.text("abc", max_size=12), st.text("abc", max_size=12))
+def test_matches_are_alike_in_order_and_never_twice(ours: str, theirs: str) -> None:
+    light, full = made([plain(ours)], every=60, length=10), made([plain(theirs)], every=60, length=10)
+    rows = match(light, full).rows.rows()
+    assert all(one == other for one, other in matched_names(light, full))
+    assert all(first[0] < second[0] and first[1] < second[1] for first, second in pairwise(rows))
+    if ours == theirs:
+        assert len(rows) == len(ours)
+
+
+def pieces(*rows: tuple[int | None, str, int]) -> pl.DataFrame:
+    return pl.DataFrame(rows, {"next": pl.UInt32, "cause": pl.String, "idle_ns": pl.Int64}, orient="row")
+
+
+def test_a_gap_takes_the_causes_of_the_gap_before_the_same_kernel() -> None:
+    rows = pl.DataFrame({"light": [0, 1, 2], "full": [5, 6, 7]}, {"light": pl.UInt32, "full": pl.UInt32})
+    light = pieces(
+        (0, "unexplained", 60), (0, "launch-bound", 40), (1, "launch-bound", 10), (None, "start-or-end", 7)
+    )
+    full = pieces((5, "host-op", 300), (5, "data-loading", 100), (7, "allocator", 1000))
+    assert laid_over(light, full, rows) == {
+        "host-op": 75.0, "data-loading": 25.0, "launch-bound": 10.0, "start-or-end": 7.0
+    }  # fmt: skip
+
+
+def test_rounds_drop_nothing() -> None:
+    assert rounds([1, 2, 3, 4, 5], 2) == [1.5, 4.0]
+    assert rounds([1, 2, 3], 1) == [1, 2, 3]
+    assert rounds([1, 2], 4) == [1.5]
+    assert rounds([], 2) == []
+
+
+@pytest.mark.parametrize(("n", "low", "high"), [(1, 1, 1), (6, 1, 6), (20, 6, 15), (40, 14, 27)])
+def test_the_interval_of_a_median_is_between_order_statistics(n: int, low: int, high: int) -> None:
+    found = spread([value / 1e6 for value in range(n, 0, -1)])
+    assert (found.low, found.high, found.n) == (pytest.approx(low), pytest.approx(high), n)
+    assert found.median == pytest.approx((n + 1) / 2)
+
+
+def timed(*step_us: float, data_us: float = 0.0, clock: str = "device") -> TimedSteps:
+    seconds = tuple(us / 1e6 for us in step_us)
+    waited = (data_us / 1e6,) * len(seconds)
+    none = (0.0,) * len(seconds)
+    return TimedSteps(step_s=seconds, host_s=seconds, data_s=waited, sync_s=none, gc_s=none, clock=clock)  # type: ignore[arg-type]
+
+
+def test_steps_before_and_after_are_one_sample_and_a_drift_is_seen() -> None:
+    found = unprofiled(StepTimings(before=timed(*[100.0] * 20), after=timed(*[120.0] * 22)))
+    assert found is not None
+    assert found.step.median == pytest.approx(120)
+    assert (found.step.n, found.counts, found.drift) == (42, (20, 22), True)
+    assert found.around == (pytest.approx(100), pytest.approx(120))
+    few = unprofiled(StepTimings(before=timed(100, 101), after=timed(120, 121)))
+    assert few is not None
+    assert not few.drift
+
+
+def test_bursts_of_batches_are_taken_in_rounds_of_the_workers() -> None:
+    bursts = timed(*[10.0, 10.0, 10.0, 370.0] * 5)
+    bursts = TimedSteps(step_s=bursts.step_s, data_s=tuple(max(0.0, s - 10e-6) for s in bursts.step_s))
+    found = unprofiled(StepTimings(before=bursts, loader_workers=4))
+    assert found is not None
+    assert found.waiting is not None
+    assert (found.step.median, found.waiting.data_us) == (pytest.approx(100), pytest.approx(90))
+    assert "rounds of 4" in found.words
+
+
+def test_of_old_recordings_the_mean_counts() -> None:
+    found = unprofiled(StepTimings(unprofiled_s=(1e-6, 1e-6, 28e-6)))
+    assert found is not None
+    assert (found.step.median, found.waiting, found.around) == (pytest.approx(10), None, (None, None))
+    assert unprofiled(StepTimings()) is None
+
+
+def run(full: Trace, light: Trace | None, timings: StepTimings, rank: int = 0) -> Run:
+    manifest = Manifest(ranks=(RankRecord(rank=rank, steps=timings),))
+    return Run((full,), manifest, light=() if light is None else (light,))
+
+
+def test_a_bare_trace_knows_only_what_was_recorded() -> None:
+    bare = Run((made([plain("abc")]),))
+    assert as_it_runs(bare) == {}
+    assert slowest(bare) is None
+
+
+def test_busy_is_the_light_pass_device_time_over_the_unprofiled_step() -> None:
+    full = made([plain("abcd")] * 2, every=200, length=60)
+    light = made([plain("abcd")] * 3, every=120, length=50)
+    own = as_it_runs(run(full, light, StepTimings(before=timed(*[400.0] * 20))))[0]
+    assert (own.step_us, own.busy_us, own.busy_fraction) == (pytest.approx(400), pytest.approx(200), 0.5)
+    assert own.recorded_us == pytest.approx(1000, rel=0.1)
+    assert own.matched == 1.0
+    assert sum(own.idle.values()) == pytest.approx(200)
+    assert (
+        "light pass (3 steps, 100% of its kernels matched) over 20 steps timed by the device's clock"
+        in own.basis
+    )
+
+
+def test_without_a_light_pass_the_full_one_is_scaled() -> None:
+    own = as_it_runs(run(made([plain("abcd")] * 2), None, StepTimings(before=timed(*[400.0] * 20))))[0]
+    assert (own.busy_us, own.matched) == (pytest.approx(200), None)
+    assert "scaled from the full pass" in own.basis
+
+
+def test_passes_of_other_kernels_leave_the_causes_to_the_full_one() -> None:
+    full, light = made([plain("abcd")] * 2), made([plain("wxyz")] * 2)
+    own = as_it_runs(run(full, light, StepTimings(before=timed(*[400.0] * 20))))[0]
+    assert own.matched == 0.0
+    assert "since the passes' kernels differ" in own.basis
+
+
+def test_a_device_is_never_busier_than_its_step() -> None:
+    own = as_it_runs(run(made([plain("abcd")]), None, StepTimings(before=timed(*[150.0] * 20))))[0]
+    assert (own.busy_us, own.busy_fraction, own.idle) == (own.step_us, 1.0, {})
+    assert "busy all of it" in own.basis
+
+
+def test_waiting_for_data_is_what_was_measured_where_the_recording_differs() -> None:
+    timings = StepTimings(before=timed(*[400.0] * 20, data_us=150), recorded=timed(1000.0, 1000.0, data_us=0))
+    own = as_it_runs(run(made([plain("abcd")] * 2), None, timings))[0]
+    assert own.data_differs
+    assert own.idle["data-loading"] == pytest.approx(150)
+    assert sum(own.idle.values()) == pytest.approx(200)
+    assert "as measured without the profiler" in own.basis
+    alike = StepTimings(before=timed(*[400.0] * 20, data_us=150), recorded=timed(1000.0, data_us=155))
+    assert "data-loading" not in as_it_runs(run(made([plain("abcd")] * 2), None, alike))[0].idle
+
+
+def test_a_program_without_a_device_has_a_step_and_no_busy_time() -> None:
+    own = as_it_runs(run(made([[], []]), None, StepTimings(before=timed(*[400.0] * 20, clock="host"))))[0]
+    assert (own.step_us, own.busy_us, own.busy_fraction, own.idle) == (pytest.approx(400), None, None, {})
+    assert own.inflation == pytest.approx(2.5)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.text("abc", max_size=6), min_size=1, max_size=3),
+    st.lists(st.text("abc", max_size=6), max_size=3),
+    st.floats(1, 5000),
+    st.floats(0, 5000),
+    st.floats(0, 5000),
+)
+def test_busy_and_idle_sum_to_the_step(
+    full: list[str], light: list[str], step_us: float, data_us: float, recorded_us: float
+) -> None:
+    timings = StepTimings(
+        before=timed(*[step_us] * 5, data_us=data_us), recorded=timed(step_us, data_us=recorded_us)
+    )
+    other = made([plain(names) for names in light]) if light else None
+    own = as_it_runs(run(made([plain(names) for names in full]), other, timings))[0]
+    if own.busy_us is not None:
+        assert own.busy_us + sum(own.idle.values()) == pytest.approx(own.step_us)
+        assert 0 <= own.busy_us <= own.step_us
+        assert all(us > 0 for us in own.idle.values())
