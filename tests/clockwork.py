@@ -1,15 +1,15 @@
-"""Measurements on a clock that only the measured calls move."""
+"""MeasurementSet on a clock that only the measured calls move."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from kinetoscope.bench.measure.harness import measure
-from kinetoscope.bench.measure.results import Measurements
+from kinetoscope.bench.measure.results import MeasurementSet
 from kinetoscope.bench.measure.timers import HostTimer
 
 
-def measured(**medians_ns: float) -> Measurements:
+def measured(**medians_ns: float) -> MeasurementSet:
     """Calls that take exactly so long, the first the base; an underscore in a name is a space."""
     now = 0.0
 

@@ -13,7 +13,7 @@ from kinetoscope.bench.autotune import configurations as autotune
 from kinetoscope.bench.kernels import ncu, replay
 from kinetoscope.bench.measure import cuda_timers
 from kinetoscope.bench.measure.cuda_timers import Activity, TimingError
-from kinetoscope.bench.measure.results import Comparison, Measurements
+from kinetoscope.bench.measure.results import Comparison, MeasurementSet
 from kinetoscope.bench.measure.statistics import Verdict
 from kinetoscope.errors import UsageError
 
@@ -77,7 +77,7 @@ def tuned(name: str, verdict: Verdict) -> autotune.Tuned:
         noise_floor=0.001,
         verdict=verdict,
     )
-    final = Measurements(
+    final = MeasurementSet(
         subjects=(), comparisons=(comparison,), rounds=48, stopped="precise", seconds=1.0, seed=0
     )
     return autotune.Tuned(

@@ -172,10 +172,10 @@ def test_measurements_survive_the_disk_and_their_name_stays_in_the_folder(tmp_pa
     measured = measure({"a": lambda: 1e6}, timer=timer, now=timer.now, clocks=MadeUpClocks())
     path = results.save(tmp_path, "../../../etc/passwd <b>", measured)
     assert path.parent == tmp_path / "bench"
-    assert results.load(path, results.Measurements) == measured
+    assert results.load(path, results.MeasurementSet) == measured
     path.write_text("{}")
     with pytest.raises(InputError, match="not a measurement"):
-        results.load(path, results.Measurements)
+        results.load(path, results.MeasurementSet)
 
 
 class FakeNvml:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import pytest
+
 import traces
 from kinetoscope.analysis.run import Run
-from kinetoscope.findings.registry import find
+from kinetoscope.findings import registry
+from kinetoscope.findings.model import Finding, Saving
+from kinetoscope.findings.registry import Rule, find
+from kinetoscope.findings.scene import Scene
 from kinetoscope.trace.model import Trace
 
 
@@ -47,6 +54,29 @@ def test_ranks_that_show_the_same_become_one_finding() -> None:
     assert 340 <= found[0].saving.us <= 400
 
 
-def test_findings_are_remembered_per_profile() -> None:
+def test_the_registry_says_whose_a_finding_is_and_drops_what_saves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def made_up(scene: Scene) -> Iterable[Finding]:
+        for share in (0.2, 0.001):
+            saving = Saving(100 * share, "", True, share)
+            yield Finding(subject=f"{share}", title="", saving=saving, evidence=[], advice="")
+        saving = Saving(50, "", True, 0.5)
+        yield Finding(subject="capped", title="", saving=saving, evidence=[], advice="", at_most="low")
+        if scene.first:
+            saving = Saving(0, "", False, 0)
+            yield Finding(subject="told", title="", saving=saving, evidence=[], advice="", at_least="medium")
+
+    monkeypatch.setattr(registry, "rules", lambda: {"made-up": Rule("made-up", "", {}, made_up)})
+    found = find(Run((traces.nothing(), launch_bound(1, 20))))
+    assert {finding.rule for finding in found} == {"made-up"}
+    assert [(finding.subject, finding.severity, finding.ranks) for finding in found] == [
+        ("capped", "low", (0, 1)),
+        ("0.2", "high", (0, 1)),
+        ("told", "medium", ()),
+    ]
+
+
+def test_findings_are_remembered_per_run() -> None:
     run = Run((launch_bound(0, 20),))
     assert find(run) is find(run)

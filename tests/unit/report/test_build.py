@@ -12,6 +12,8 @@ import pytest
 
 from contract import CONTRACT
 from kinetoscope.analysis.run import Run, load
+from kinetoscope.recording import manifest
+from kinetoscope.report import document
 from kinetoscope.report.collect.report import build
 from traces import host, kernel, nothing, step, trace
 
@@ -61,7 +63,15 @@ def test_times_of_a_known_recording_are_what_its_file_says(recorded: Callable[[s
     assert matmul["ops"] == [{"name": "aten::mm", "launches": 3, "device_time_us": 5.76}]
 
 
-def test_a_compiled_graph_is_told(recorded: Callable[[str], Path]) -> None:
+def test_the_environment_leaves_nothing_of_the_manifests_out() -> None:
+    for recorded, shown in (
+        (manifest.Environment, document.Environment),
+        (manifest.DeviceInfo, document.DeviceInfo),
+    ):
+        assert set(recorded.__struct_fields__) <= set(shown.__struct_fields__)
+
+
+def test_a_compiled_graph_has_its_row(recorded: Callable[[str], Path]) -> None:
     report = as_json(load(recorded("h200/mm_4096_warm_compile_max-autotune.json.gz")))
     (graph,) = report["graphs"]
     assert (graph["compile_id"], graph["direction"], graph["calls"]) == ("0/0", "inference", 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.report.collect.rows import rows, rows_by, rows_within
@@ -47,6 +47,7 @@ def test_each_field_takes_its_column() -> None:
     ]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.none()))
 def test_microseconds_are_as_near_to_the_nanoseconds_as_a_float_can_be(times_ns: list[int | None]) -> None:
     """Also those since 1970, which a float of nanoseconds cannot tell apart."""

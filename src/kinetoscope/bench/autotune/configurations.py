@@ -14,7 +14,7 @@ from kinetoscope.bench.kernels.generated import Configuration
 from kinetoscope.bench.kernels.subjects import Subject, arguments, launches
 from kinetoscope.bench.measure.device import Bench
 from kinetoscope.bench.measure.harness import measure
-from kinetoscope.bench.measure.results import Comparison, Gain, Measurements
+from kinetoscope.bench.measure.results import Comparison, Gain, MeasurementSet
 from kinetoscope.bench.measure.timers import Call
 from kinetoscope.bench.torch_names import Tensor
 from kinetoscope.errors import InputError, UsageError
@@ -52,7 +52,7 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     winner: dict[str, int]
     lookup_key: str | None = None
     """Inductor's own key for this kernel (see `apply`)."""
-    final: Measurements | None = None
+    final: MeasurementSet | None = None
 
     @property
     def comparison(self) -> Comparison | None:
@@ -211,7 +211,7 @@ class Tuner:
         self.trials[key] = trial
         return key
 
-    def final(self, winner: Configuration, *, seconds: float) -> Measurements:
+    def final(self, winner: Configuration, *, seconds: float) -> MeasurementSet:
         """The winner against the default, interleaved, with a twin of the default for the noise floor."""
         return measure(
             {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,6 +16,7 @@ from kinetoscope.bench.kernels.generated import (
     ScalarArgument,
     TensorArgument,
 )
+from kinetoscope.bench.torch_names import Tensor
 from kinetoscope.errors import InputError
 from kinetoscope.recording.inputs import Inputs, Parameter, SavedTensor, UserKernel
 
@@ -26,7 +27,7 @@ class Values(NamedTuple):
     file: Path
     tensors: tuple[SavedTensor, ...]
 
-    def fill(self, made: list[Any]) -> None:
+    def fill(self, made: Sequence[Tensor]) -> None:
         """Copy the values into arguments of the same shape and type."""
         import torch
 
@@ -41,7 +42,7 @@ class Values(NamedTuple):
             target.copy_(flat.reshape(saved.shape))
 
 
-def fits(saved: SavedTensor, shape: Any, dtype: str) -> bool:
+def fits(saved: SavedTensor, shape: Sequence[int], dtype: str) -> bool:
     """Whether recorded values are those of an argument of this shape and type."""
     return saved.shape == tuple(shape) and saved.dtype == dtype
 

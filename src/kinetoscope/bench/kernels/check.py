@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from kinetoscope.bench.kernels.replica import Replica
 from kinetoscope.bench.kernels.subjects import Subject, arguments
 from kinetoscope.bench.reference import agreement
 from kinetoscope.bench.reference.agreement import Agreement
+from kinetoscope.bench.torch_names import Tensor
 
 
 def check(subject: Subject, built: Replica, device: str) -> Agreement:
     """Launch a kernel once, on its first set of buffers, and compare its outputs with its graph fragment."""
     import torch
 
-    def made() -> list[Any]:
+    def made() -> list[Tensor]:
         tensors = arguments(subject, device)
         if "atomic_add" in subject.kernel.source:  # adds to what an earlier kernel set to zero
             for name, tensor in zip(subject.facts.parameters, tensors, strict=False):

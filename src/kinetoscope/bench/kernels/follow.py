@@ -22,8 +22,10 @@ from kinetoscope.bench.kernels.generated import (
     ScalarArgument,
     TensorArgument,
 )
+from kinetoscope.bench.torch_names import Tensor
 from kinetoscope.errors import InputError
 
+Size: TypeAlias = Sequence[int]
 Scope: TypeAlias = dict[str, Any]
 """What a module defines at its top level: tensors, functions, whatever its code says."""
 
@@ -55,7 +57,7 @@ class _Recorder:
     def __init__(self, kernel: Kernel, recorded: list[KernelCall]) -> None:
         self._name, self._recorded = kernel.name, recorded
 
-    def run(self, *arguments: Any, **_: Any) -> None:
+    def run(self, *arguments: Tensor, **_: object) -> None:
         self._recorded.append(KernelCall(self._name, tuple(_describe(arguments))))
 
     __call__ = run
@@ -75,7 +77,7 @@ def entry(scope: Scope) -> Callable[[], object]:
     return torch_names.timed_by_harness(scope["benchmark_compiled_module"])
 
 
-def _describe(arguments: Sequence[Any]) -> Iterator[Argument]:
+def _describe(arguments: Sequence[Tensor]) -> Iterator[Argument]:
     import torch
 
     storages: dict[int, int] = {}
@@ -158,21 +160,21 @@ class _ExternKernels:
 def _replacements(torch: Any) -> Scope:
     """What stands in for functions that would bypass fake tensors. Names are those of generated modules."""
 
-    def empty_on(device: str) -> Callable[..., Any]:
-        def empty(size: Any, stride: Any, dtype: Any) -> Any:
+    def empty_on(device: str) -> Callable[..., Tensor]:
+        def empty(size: Size, stride: Size, dtype: object) -> Tensor:
             return torch.empty_strided(size, stride, dtype=dtype, device=device)
 
         return empty
 
-    def nothing(*_: Any) -> int:
+    def nothing(*_: object) -> int:
         return 0
 
-    def assert_size_stride(tensor: Any, size: Any, stride: Any, *_: Any) -> None:
+    def assert_size_stride(tensor: Tensor, size: Size, stride: Size, *_: object) -> None:
         # A fake convolution may choose another layout than the library did: the module asserts the true one.
         if tuple(tensor.stride()) != tuple(stride):
             tensor.as_strided_(size, stride)
 
-    def reinterpret(tensor: Any, size: Any, stride: Any, offset: int = 0) -> Any:
+    def reinterpret(tensor: Tensor, size: Size, stride: Size, offset: int = 0) -> Tensor:
         return torch.as_strided(tensor, size, stride, tensor.storage_offset() + offset)
 
     return {

@@ -14,7 +14,7 @@ from kinetoscope.bench.measure import cuda_timers
 from kinetoscope.bench.measure.cuda_timers import Activity
 from kinetoscope.bench.measure.device import Bench
 from kinetoscope.bench.measure.harness import measure
-from kinetoscope.bench.measure.results import Measurements
+from kinetoscope.bench.measure.results import MeasurementSet
 
 # Of measuring, at least: with and without exchanged kernels a graph differs little.
 LEAST_SECONDS = 5.0
@@ -35,7 +35,7 @@ class ModuleResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     module: str
     aot_id: str
-    wall: Measurements
+    wall: MeasurementSet
     busy_ns: float | None = None
     """Union of the device's intervals, for each run."""
     span_ns: float | None = None

@@ -21,6 +21,7 @@ from kinetoscope.bench.kernels.generated import (
     TensorArgument,
 )
 from kinetoscope.bench.measure.timers import Call
+from kinetoscope.bench.torch_names import Tensor
 
 # Buffers are rotated as long as all sets together stay below this. Where a set lies moves some kernels by
 # 2 %: a kernel's time is that of many sets.
@@ -64,7 +65,7 @@ class Replica:
         except Exception as error:
             raise ReplayError(f"{kernel.name} does not load here: {type(error).__name__}: {error}") from error
 
-    def bind(self, arguments: Sequence[Any]) -> Call:
+    def bind(self, arguments: Sequence[Tensor]) -> Call:
         """The launch of this kernel on these arguments, to be called without any."""
         function = self._function
         if self.kernel.kind == "cpp":
@@ -74,7 +75,7 @@ class Replica:
         device = next(a.device.index for a in arguments if hasattr(a, "device"))
         return lambda: function.run(*arguments, stream=torch_names.current_stream(device))
 
-    def _bind_user(self, launch: Launch, arguments: Sequence[Any]) -> Call:
+    def _bind_user(self, launch: Launch, arguments: Sequence[Tensor]) -> Call:
         named = dict(zip(self.kernel.signature, arguments, strict=True)) | launch.constants | launch.options
         for name in launch.dtypes:
             named[name] = torch_names.triton_dtype(str(launch.constants[name]))
@@ -85,7 +86,7 @@ class Replica:
 
         return call
 
-    def run(self, *arguments: Any, stream: int) -> None:
+    def run(self, *arguments: Tensor, stream: int) -> None:
         """Launch as generated code does, so that a replica can take a kernel's place in its module."""
         self._function.run(*arguments, stream=stream)
 
@@ -121,7 +122,7 @@ def arguments(
     seed: int = 0,
     index_bound: int | None = None,
     values: Values | None = None,
-) -> list[Any]:
+) -> list[Tensor]:
     """Tensors like the recorded ones: same sizes, strides, offsets and aliases, on ``device``.
 
     Floating point is filled from a normal distribution, booleans at random, integers at random below
@@ -131,12 +132,12 @@ def arguments(
     import torch
 
     random = torch.Generator(device).manual_seed(seed)
-    storages: dict[int, Any] = {}
+    storages: dict[int, Tensor] = {}
     reach: dict[int, int] = {}
     for argument in recorded:
         if isinstance(argument, TensorArgument):
             reach[argument.storage] = max(reach.get(argument.storage, 1), argument.reach)
-    made: list[Any] = []
+    made: list[Tensor] = []
     for argument in recorded:
         if isinstance(argument, ScalarArgument):
             made.append(argument.value)
@@ -151,7 +152,7 @@ def arguments(
     return made
 
 
-def _fill(torch: Any, elements: int, dtype: str, random: Any, index_bound: int) -> Any:
+def _fill(torch: Any, elements: int, dtype: str, random: Any, index_bound: int) -> Tensor:
     kind, device = getattr(torch, dtype), random.device
     if kind.is_floating_point or kind.is_complex:
         wide = torch.complex64 if kind.is_complex else torch.float32
@@ -194,7 +195,7 @@ def sets(bytes_each: int, device: str, most: int = MOST_SETS) -> int:
     return max(1, min(most, room // max(1, bytes_each)))
 
 
-def agree(found: Sequence[Any], expected: Sequence[Any]) -> bool:
+def agree(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
     """Whether two lists of arguments hold the same values, within their types' tolerance (NaN equals NaN)."""
     import torch
 
@@ -212,7 +213,7 @@ def agree(found: Sequence[Any], expected: Sequence[Any]) -> bool:
     return True
 
 
-def fresh(make: Callable[[], list[Any]], replica: Replica) -> list[Any]:
+def fresh(make: Callable[[], list[Tensor]], replica: Replica) -> list[Tensor]:
     """The arguments after one launch on a new set."""
     made = make()
     replica.bind(made)()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kinetoscope.bench.kernels import captured, follow, generated, replica
 from kinetoscope.bench.kernels.captured import Values
@@ -19,6 +19,7 @@ from kinetoscope.bench.kernels.generated import (
 )
 from kinetoscope.bench.kernels.source import Facts, facts, least_bytes, moved_bytes
 from kinetoscope.bench.measure.timers import Call
+from kinetoscope.bench.torch_names import Tensor
 from kinetoscope.errors import InputError
 
 
@@ -101,7 +102,7 @@ def _generated(module: Module, calls: Sequence[KernelCall], pattern: str) -> lis
     return found
 
 
-def arguments(subject: Subject, device: str, seed: int = 0) -> list[Any]:
+def arguments(subject: Subject, device: str, seed: int = 0) -> list[Tensor]:
     """One set of buffers for a kernel."""
     return replica.arguments(subject.arguments, device, seed, subject.facts.index_bound, subject.values)
 

@@ -12,7 +12,7 @@ from kinetoscope.bench.kernels.generated import Argument
 from kinetoscope.bench.kernels.subjects import Subject, launches
 from kinetoscope.bench.measure.device import Bench
 from kinetoscope.bench.measure.harness import measure
-from kinetoscope.bench.measure.results import Measurement, Measurements, Mode
+from kinetoscope.bench.measure.results import Measurement, MeasurementSet, Mode
 from kinetoscope.bench.reference.agreement import Agreement
 
 MODES: tuple[Mode, ...] = ("cold", "hot")
@@ -32,7 +32,7 @@ class KernelResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     registers: int | None = None
     spills: int | None = None
     shared_memory_bytes: int | None = None
-    measured: dict[Mode, Measurements] = msgspec.field(default={}, name="sessions")
+    measured: dict[Mode, MeasurementSet] = msgspec.field(default={}, name="sessions")
     reference: Agreement | None = None
     """Whether it computes what its graph says; a kernel that differs is timed, and never recommended."""
     notes: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from typing import Literal
 
 from kinetoscope.bench.measure import statistics
 from kinetoscope.bench.measure.clocks import Clocks
-from kinetoscope.bench.measure.results import ClockReading, Comparison, Measurements, Mode, summarize
+from kinetoscope.bench.measure.results import ClockReading, Comparison, MeasurementSet, Mode, summarize
 from kinetoscope.bench.measure.timers import Call, Timer
 
 # Fewer rounds than these are never called precise, whatever their spread.
@@ -35,7 +35,7 @@ def measure(
     warmup_seconds: float = 0.2,
     seed: int = 0,
     now: Callable[[], float] = time.monotonic,
-) -> Measurements:
+) -> MeasurementSet:
     """Time subjects against each other: interleaved in random order, until the result is precise or settled.
 
     Args:
@@ -106,7 +106,7 @@ def measure(
         notes.append(f"up to {max(len(calls) for calls in rotations.values())} sets of buffers, rotated")
     if slow_rounds:
         notes.append(f"{len(slow_rounds)} of {rounds} rounds ran below 75 % of the rated SM clock")
-    return Measurements(
+    return MeasurementSet(
         subjects=tuple(summarize(name, mode, timer.basis, samples[name]) for name in samples),
         comparisons=_compare(samples, base, seed),
         rounds=rounds,

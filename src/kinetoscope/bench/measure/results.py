@@ -75,7 +75,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Gain(base_ns * (1 - self.ratio), base_ns * (1 - self.high), base_ns * (1 - self.low))
 
 
-class Measurements(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MeasurementSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One call of `measure`: its subjects were interleaved in random order, round by round."""
 
     schema: str = SCHEMA

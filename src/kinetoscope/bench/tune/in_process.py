@@ -11,7 +11,7 @@ import msgspec
 from kinetoscope.bench.measure import statistics
 from kinetoscope.bench.measure.device import bench_for, import_torch
 from kinetoscope.bench.measure.harness import measure
-from kinetoscope.bench.measure.results import Measurements
+from kinetoscope.bench.measure.results import MeasurementSet
 from kinetoscope.bench.tune.inject import difference, tensors
 from kinetoscope.bench.tune.results import TOLERANCE, Row, Tuning, recommend
 from kinetoscope.bench.tune.settings import MODES, Setting, grid
@@ -30,7 +30,7 @@ def tune(
     precisions: Sequence[str] = (),
     tokens_per_sample: int | None = None,
     seconds: float = 10.0,
-    measurements: list[Measurements] | None = None,
+    measurements: list[MeasurementSet] | None = None,
 ) -> Tuning:
     """Compile ``model`` in each mode and time the results side by side, eager as base.
 
@@ -168,7 +168,7 @@ def _own_code(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _finish(row: Row, base: Setting, measured: Measurements) -> Row:
+def _finish(row: Row, base: Setting, measured: MeasurementSet) -> Row:
     """The row with its time; ratios are of a sample's time where batches are numbers."""
     if row.error is not None:
         return row

@@ -44,13 +44,12 @@ def find(scene: Scene) -> Iterable[Finding]:
     # cudaFree has emptied the queue: the launches behind a call come late as well.
     behind = calls.with_columns(pl.col("duration_ns") * 2 + BEHIND_NS)
     us = scene.us(scene.idle_during(behind))
+    longest = calls.sort("duration_ns", descending=True).head(8)
     yield Finding(
         title=f"{scene.per_step(len(calls)):.0f} driver allocations and frees a {scene.unit} leave the "
         f"device idle for {numbers.time(us)}",
         saving=savings.idle(scene, us, "the device's idle time during the calls"),
-        evidence=[
-            evidence.of(scene, "the longest calls", calls.sort("duration_ns", descending=True).head(8))
-        ],
+        evidence=[evidence.of(scene, "the longest calls", longest)],
         advice="Let the caching allocator keep its memory: no empty_cache() in the loop, few distinct "
         "shapes.",
         snippet="PYTORCH_ALLOC_CONF=expandable_segments:True",

@@ -35,9 +35,7 @@ from kinetoscope.findings import evidence
 from kinetoscope.findings.model import Evidence, Finding, Saving, Severity
 from kinetoscope.findings.scene import Scene
 
-FACTOR = (
-    1.5  # steps of one program differ by tens of per cent on the host; half as much again is another thing
-)
+FACTOR = 1.5  # steps of one program differ by tens of per cent on the host, not by half
 # A profiler that has just begun to record costs its first step some 100 µs (70 to 113 µs in the warm
 # recordings that this was written on).
 EXTRA_NS = 125_000

@@ -50,18 +50,13 @@ def find(scene: Scene) -> Iterable[Finding]:
         return
     # What each collective's exposed transfer is of its duration is not known one by one: the mean is taken.
     part = transfer / max(1, int(collectives["duration_ns"].sum()))
+    spared = pl.col("duration_ns") * part * GAIN
+    longest = collectives.sort("duration_ns", descending=True)
     yield Finding(
         title=f"{numbers.time(scene.us(transfer))} of communication a {scene.unit} is exposed, "
         f"{part:.0%} of all communication",
-        saving=savings.device(
-            scene,
-            collectives,
-            "half of the exposed transfer time",
-            saved=pl.col("duration_ns") * part * GAIN,
-        ),
-        evidence=[
-            evidence.of(scene, "the longest collectives", collectives.sort("duration_ns", descending=True))
-        ],
+        saving=savings.device(scene, collectives, "half of the exposed transfer time", saved=spared),
+        evidence=[evidence.of(scene, "the longest collectives", longest)],
         advice="Start communication earlier or need its result later, so that computing hides it.",
         snippet="DistributedDataParallel(model, bucket_cap_mb=25, gradient_as_bucket_view=True)",
         source=evidence.source(scene, collectives["op"]),

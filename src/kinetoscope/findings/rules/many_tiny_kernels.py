@@ -44,7 +44,7 @@ def find(scene: Scene) -> Iterable[Finding]:
         & ~matching(work, "category", "^optimizer$")
     )
     ops = (
-        eager.group_by("op_name", maintain_order=True)
+        eager.group_by("op_name")
         .agg(
             pl.len().alias("calls"),
             pl.col("duration_ns").median().alias("median_ns"),
@@ -52,7 +52,7 @@ def find(scene: Scene) -> Iterable[Finding]:
             pl.col("id"),
         )
         .filter((pl.col("calls") >= CALLS * scene.steps) & (pl.col("median_ns") < TINY_NS))
-        .sort("calls", descending=True, maintain_order=True)
+        .sort("calls", pl.col("op_name").cast(pl.String), descending=[True, False])
     )
     if ops.is_empty():
         return

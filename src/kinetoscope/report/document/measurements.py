@@ -1,6 +1,7 @@
 """What `bench` and `tune` show: kernels and graphs measured alone, configurations and settings side by side.
 
-Most of it is an excerpt of a result on disk: what has a result's name has its unit and meaning.
+Most of it is an excerpt of a result on disk: what has a result's name has its unit and meaning. So times are
+nanoseconds or seconds, as they were measured.
 """
 
 from __future__ import annotations
