@@ -70,8 +70,8 @@ def _measured(trace: Trace) -> tuple[pl.DataFrame, int]:
         starts, ends = [start for start, _ in host], [end for _, end in host]
     else:
         starts = _starts(steps["step"].to_list(), host, reach)
-        # How soon a step's first work follows its mark at the least. The first step begins as soon: what is later
-        # is time of its own, unless the device was still busy with what went before.
+        # How soon a step's first work follows its mark at the least. The first step begins as soon: what is
+        # later is time of its own, unless the device was still busy with what went before.
         lag = max(0, min(start - mark for start, (mark, _) in zip(starts, host, strict=True)))
         ran_before = work(trace).filter(
             pl.col("device") == launched["device"][0], pl.col("start_ns") < starts[0]

@@ -52,8 +52,8 @@ class Measured:
         if before_s is None or not self.recorded or near(recorded_s / len(self.recorded), before_s):
             return []
         return [
-            f"the recorded steps waited {1e3 * recorded_s / len(self.recorded):.1f} ms each for their "
-            f"loader, those before {1e3 * before_s:.1f} ms: recorded waiting is not the program's"
+            f"the recorded steps waited {1e3 * recorded_s / len(self.recorded):.1f} ms each for the loader, "
+            f"those before {1e3 * before_s:.1f} ms: recorded waiting is not the program's"
         ]
 
     def note(self, text: str) -> None:
