@@ -258,7 +258,8 @@ class Prepare(Recover):
 
 
 class Record(Phase):
-    """Record a few steps, after one that is not marked, since the profiler has only just been started."""
+    """Record a few steps; of the device alone after one that is not marked, since the profiler has only just
+    been started."""
 
     leader_stays = True
 
@@ -283,8 +284,8 @@ class Record(Phase):
             self.context.moment("before recording")
         self.context.device.synchronize()
         self.session.start()
-        if self.context.options.range is not None:  # nothing outside of it is to be recorded
-            self._step_begins()
+        if self.full or self.context.options.range is not None:
+            self._step_begins()  # tables count all that is recorded: it is the steps and nothing else
 
     def boundary(self, boundary: Boundary) -> Phase:
         if self.running and self.context.options.range is None:
