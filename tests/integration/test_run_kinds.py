@@ -9,7 +9,7 @@ import pytest
 
 from programs import Programs, Run
 
-# As transformers lays it out: the model's call is looked up once, and what was found is called for each token.
+# As transformers lays it out: the model's call is looked up once, and that is called for each token.
 GENERATION = """
     import torch
 
@@ -216,7 +216,7 @@ def test_gradients_may_be_accumulated_over_calls(programs: Programs):
     assert events["aten::mse_loss"] == 4 * (len(run.steps["profiled_s"]) + 1)
 
 
-# AcceleratedOptimizer is a torch.optim.Optimizer around the program's, whose step it calls, by a scaler or not;
+# AcceleratedOptimizer is a torch.optim.Optimizer around the program's, whose step it calls;
 # LightningOptimizer takes the class of the one that it wraps, and calls it with a closure.
 WRAPPED = {
     "accelerate": """
@@ -232,7 +232,8 @@ WRAPPED = {
     "lightning": """
         class LightningOptimizer:
             def __init__(self, optimizer):
-                self.__dict__ = {k: v for k, v in optimizer.__dict__.items() if k not in ("step", "zero_grad")}
+                own = ("step", "zero_grad")
+                self.__dict__ = {k: v for k, v in optimizer.__dict__.items() if k not in own}
                 self.__class__ = type("LightningSGD", (LightningOptimizer, type(optimizer)), {})
                 self._optimizer = optimizer
             def zero_grad(self):
