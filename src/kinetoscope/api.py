@@ -213,7 +213,7 @@ def load(*paths: str | Path, progress: runs.Progress | None = None) -> Run:
         raise UsageError("there is nothing to load", mend='kinetoscope.load("trace.json.gz")')
     run = runs.load(*paths, progress=progress)
     inputs = tuple(map(str, paths))
-    return Run(run.traces, run.manifest, run.compilation, run.folder, run.unread, inputs)
+    return Run(run.traces, run.manifest, run.compilation, run.folder, run.unread, run.light, inputs)
 
 
 def _frame(rows: Sequence[Struct], kind: type[Struct]) -> pl.DataFrame:

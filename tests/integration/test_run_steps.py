@@ -28,7 +28,7 @@ def test_steps_are_timed_before_and_after_with_what_they_wait_for(programs: Prog
 
         class Slow(Dataset):
             def __len__(self):
-                return 100
+                return 200
             def __getitem__(self, i):
                 time.sleep(0.004)
                 return torch.ones(4)

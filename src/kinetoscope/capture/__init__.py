@@ -3,8 +3,8 @@
     process/          `run` starts the program; in it a bootstrap waits for torch, then begins to record
     api.py            `kinetoscope.profile` records a block
     options.py        what the user asks of a recording
-    steps/            sources tick, the detector says which of them marks steps; what steps take and wait for
-    recorder/         from step to step: watch, settle, time, record host and device, then the device, time again
+    steps/            sources tick, the detector says which of them marks steps; what steps take
+    recorder/         from step to step: watch, settle, time, record in one pass or two, time again
     compiler/         what torch.compile and Triton made, beside the trace
     hooks/            noticing what the program imports and calls
     torch_private.py  every private name of torch's that this needs

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--stacks", action="store_true", help="record Python stacks")
     add("--memory", action="store_true", help="record allocations")
     add("--flops", action="store_true", help="record FLOPs of matmuls and convolutions (implies --shapes)")
-    add("--out", type=Path, metavar="DIR", help="the recording's folder (recordings/<script>-<time>)")
+    add("-o", "--out", type=Path, metavar="DIR", help="the recording's folder (recordings/<script>-<time>)")
     add("--no-compile-log", action="store_true", help="do not keep torch.compile's log and generated code")
     add("--no-provenance", action="store_true", help="compile as a plain run does, and find its caches warm")
     add(

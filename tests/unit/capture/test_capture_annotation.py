@@ -66,3 +66,55 @@ def test_what_is_no_trace_is_refused_and_nothing_written(tmp_path: Path) -> None
     with pytest.raises(ValueError, match="no events"):
         annotate(tmp_path / "other.json", STEPS, tmp_path / "out.json")
     assert not (tmp_path / "out.json").exists()
+
+
+def test_a_light_session_marks_by_the_wall_clock_and_exports_its_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    from kinetoscope.capture.recorder import profiler
+
+    class Kineto:
+        def __init__(self, activities: list[object], experimental_config: object) -> None:
+            assert activities == [torch.profiler.ProfilerActivity.CUDA]
+            self.calls: list[str] = []
+
+        def prepare_trace(self) -> None:
+            self.calls.append("prepare")
+
+        def start_trace(self) -> None:
+            self.calls.append("start")
+
+        def stop_trace(self) -> None:
+            self.calls.append("stop")
+
+        def export_chrome_trace(self, path: str) -> None:
+            assert Path(exported(tmp_path, EVENTS, True)) == Path(path)
+
+    times = iter((BASE + 1_000_000, BASE + 3_000_000, BASE + 4_500_000))
+    monkeypatch.setattr(torch.profiler, "profile", Kineto)
+    monkeypatch.setattr(profiler.time, "time_ns", lambda: next(times))
+    session = profiler.LightSession()
+    session.prepare()
+    session.start()
+    session.mark(41)
+    session.mark(42)
+    session.mark(None)
+    session.stop()
+    session.export(tmp_path / "rank0.device.json")
+    assert session.profile.calls == ["prepare", "start", "stop"]
+    assert [file.name for file in tmp_path.iterdir()] == ["rank0.device.json"]
+    steps = read(tmp_path / "rank0.device.json").steps
+    assert steps["name"].to_list() == ["ProfilerStep#41", "ProfilerStep#42"]
+    assert steps["duration_ns"].to_list() == [2_000_000, 1_500_000]
+
+
+def test_a_process_without_a_gpu_has_neither_a_device_s_clock_nor_a_light_pass() -> None:
+    torch = pytest.importorskip("torch")
+    from kinetoscope.capture.options import Options
+    from kinetoscope.capture.recorder.profiler import TorchDevice
+
+    if torch.cuda.is_initialized():
+        pytest.skip("this process uses a GPU")
+    device = TorchDevice(Options())
+    assert (device.has_clock(), device.mark(), device.has_light_pass()) == (False, None, False)

@@ -83,3 +83,6 @@ def test_less_than_four_steps_do_not_show_what_is_waited_for():
     assert not recovered(laps(0.1, 0.02, 0.02, 0.02), 0.02, Prefetch(1, 2))
     assert recovered(laps(0.1, 0.02, 0.02, 0.02, 0.02), 0.02, Prefetch(1, 2))
     assert recovered(laps(0.1, 0.0, 0.0), None, Prefetch(1, 2))
+    assert recovered(
+        laps(0.1, 0.0, 0.0), 0.02, Prefetch()
+    )  # nothing is loaded ahead that could have to drain

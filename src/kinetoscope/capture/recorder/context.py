@@ -13,6 +13,7 @@ from kinetoscope.capture.recorder.provisional import Provisional
 from kinetoscope.capture.steps.detector import StepDetector
 from kinetoscope.capture.steps.ledgers import Prefetch, WaitLedgers
 from kinetoscope.capture.steps.start import Start
+from kinetoscope.capture.steps.steady import near
 from kinetoscope.capture.steps.stopwatch import Lap, Stopwatch
 from kinetoscope.capture.steps.timing import TIMED, Timing, by_host
 from kinetoscope.recording.manifest import StepTimings
@@ -45,6 +46,16 @@ class Measured:
         """Seconds that a step waited for its loader before the recording; None where it did not."""
         return self.before.waited_s
 
+    def waiting_notes(self) -> list[str]:
+        """Says so where the recorded steps did not wait for the loader as those before."""
+        before_s, recorded_s = self.waited_before(), sum(lap.data_s for lap in self.recorded)
+        if before_s is None or not self.recorded or near(recorded_s / len(self.recorded), before_s):
+            return []
+        return [
+            f"the recorded steps waited {1e3 * recorded_s / len(self.recorded):.1f} ms each for their loader, "
+            f"those before {1e3 * before_s:.1f} ms: recorded waiting is not the program's"
+        ]
+
     def note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
@@ -68,7 +79,7 @@ class Measured:
             recorded=recorded,
             loader_workers=self.prefetch.workers if loads else None,
             loader_batches=self.prefetch.batches if loads else None,
-            notes=tuple(self.notes),
+            notes=(*self.notes, *self.waiting_notes()),
         )
 
 

@@ -62,16 +62,21 @@ def waited(data_s: float, step_s: float, steps: int) -> float | None:
     return data_s / steps if steps and data_s >= WAITS * step_s else None
 
 
+def near(waited_s: float, level_s: float) -> bool:
+    """Whether steps wait about as long as others do."""
+    return abs(waited_s - level_s) <= NEAR * level_s
+
+
 def recovered(laps: Sequence[Lap], waited_s: float | None, prefetch: Prefetch) -> bool:
     """Whether the steps since a pause are again as they were: their time has settled, and they wait for their
     loader as long as before (``waited_s`` a step; None: they did not).
 
-    Waiting longer is no sign of the pause, which can only have filled the loader's queue.
+    A pause can only fill the loader's queue, where it has one: waiting longer is none of its signs.
     """
     if not (calm(laps, prefetch) or len(laps) >= PATIENCE):
         return False
     latest = laps[-whole_rounds(4, prefetch) :]
-    return waited_s is None or (
+    return (waited_s is None or not prefetch.batches) or (
         len(latest) == whole_rounds(4, prefetch)
         and sum(lap.data_s for lap in latest) >= (1 - NEAR) * waited_s * len(latest)
     )
