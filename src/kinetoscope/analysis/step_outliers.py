@@ -55,7 +55,8 @@ class StepOutlier:
 def step_distribution(run: Run) -> pl.DataFrame:
     """One row per rank, of the phase that takes most time: ``steps``, and of their durations and of the time
     the device was busy in them ``mean``, ``median``, ``min``, ``max``, ``p10`` and ``p90``
-    (``duration_…_ns``, ``busy_…_ns``), and ``spread``: the difference of p90 and p10 over the median duration."""
+    (``duration_…_ns``, ``busy_…_ns``), and ``spread``: the difference of p90 and p10 over the median
+    duration."""
     figures = [
         expression.alias(f"{what}_{name}_ns")
         for what in ("duration", "busy")

@@ -19,7 +19,7 @@ from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
 from kinetoscope.analysis.time.periods import periods
-from kinetoscope.analysis.time.steps import steps, steps_of
+from kinetoscope.analysis.time.steps import steps_of
 from kinetoscope.trace.model import Trace
 
 TRAIN, FORWARD, EVALUATE, REQUEST = "train", "forward", "evaluate", "request"
@@ -66,15 +66,27 @@ def phases_of(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def leading(run: Run) -> pl.DataFrame:
-    """The steps (``rank``, ``step``) of each rank's phase that takes most time: what a median may be of."""
-    table = steps(run).join(phases(run), on=["rank", "step"], maintain_order="left")
+    """The steps (``rank``, ``step``) of each rank's phase that takes most time: what a median may be of.
+
+    Evaluation inside training is not it, however long: the program's own steps are timed without it.
+    """
+    return pl.concat([leading_of(trace) for trace in run.traces])
+
+
+@remembered
+def leading_of(trace: Trace) -> pl.DataFrame:
+    """``leading`` of one trace, with ``duration_ns``."""
+    table = steps_of(trace).join(phases_of(trace), on=["rank", "step"], maintain_order="left")
     most = (
-        table.group_by("rank", "phase", maintain_order=True)
+        table.group_by("phase", maintain_order=True)
         .agg(pl.col("duration_ns").sum())
-        .sort("duration_ns", descending=True, maintain_order=True)
-        .unique("rank", keep="first", maintain_order=True)
+        .with_columns(pl.col("phase").str.starts_with(EVALUATE).alias("evaluates"))
+        .sort("evaluates", "duration_ns", descending=[False, True], maintain_order=True)
+        .head(1)
     )
-    return table.join(most, on=["rank", "phase"], how="semi", maintain_order="left").select("rank", "step")
+    return table.join(most, on="phase", how="semi", maintain_order="left").select(
+        "rank", "step", "duration_ns"
+    )
 
 
 @remembered
@@ -252,11 +264,7 @@ def _kinds(trace: Trace) -> dict[int, str]:
         kind: set(_inside(trace, matching(events, "name", pattern))["step"])
         for kind, pattern in ((EVALUATE, EVALUATION), (REQUEST, PARTS), (TRAIN, BACKWARD))
     }
-    rest = (
-        FORWARD
-        if matching(events, "category", "^(cpu_op|user_annotation)$").sum() > len(trace.steps)
-        else STEP
-    )
+    rest = FORWARD if matching(events, "category", "^cpu_op$").any() else STEP
     return {
         step: next((kind for kind, found in marked.items() if step in found), rest)
         for step in periods(trace)["step"]
