@@ -48,7 +48,7 @@ def test_a_step_is_what_ran_in_it_and_what_it_is_marked_with() -> None:
     loop.step(100, "k", ops=BACKWARD)
     loop.step(100, "k")
     loop.events.append(event("user_annotation", "evaluate", loop.now + 1, 90))
-    loop.step(100, "k")
+    loop.step(100, "k", ops=("aten::mm", "Optimizer.zero_grad#SGD.zero_grad"))
     loop.events.append(event("user_annotation", "prefill", loop.now + 1, 90))
     loop.step(100, "k")
     loop.step(100, "k", ops=("aten::mm", "Optimizer.step#SGD.step"))

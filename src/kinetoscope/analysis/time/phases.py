@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, OPTIMIZER
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
 from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
@@ -27,7 +27,8 @@ TRAIN, FORWARD, EVALUATE, REQUEST = "train", "forward", "evaluate", "request"
 STEP = "step"
 PARTS = "^(encode|prefill|decode)$"
 EVALUATION = "^evaluate$"
-BACKWARD = f"{AUTOGRAD_NODE}|{OPTIMIZER}"
+# Gradients are set to zero wherever a program likes.
+BACKWARD = rf"{AUTOGRAD_NODE}|^Optimizer\.step#"
 
 # Steps are unlike when one takes so many times as long, or when they share less than this of their launches.
 TIMES_AS_LONG = 3.0
@@ -262,7 +263,7 @@ def _kinds(trace: Trace) -> dict[int, str]:
     events = trace.host_events
     marked = {
         kind: set(_inside(trace, matching(events, "name", pattern))["step"])
-        for kind, pattern in ((EVALUATE, EVALUATION), (REQUEST, PARTS), (TRAIN, BACKWARD))
+        for kind, pattern in ((TRAIN, BACKWARD), (EVALUATE, EVALUATION), (REQUEST, PARTS))
     }
     rest = FORWARD if matching(events, "category", "^cpu_op$").any() else STEP
     return {
