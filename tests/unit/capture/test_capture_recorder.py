@@ -206,7 +206,7 @@ def test_a_queue_that_does_not_drain_is_not_waited_for_for_ever_and_said_so():
     assert timings.notes == (
         "the loader's queue had not drained: recorded waiting is not the program's",
         "the loader's queue had not drained: the program was not timed again after the recording",
-        "the recorded steps waited 0.0 ms each for their loader, those before 30.0 ms: "
+        "the recorded steps waited 0.0 ms each for the loader, those before 30.0 ms: "
         "recorded waiting is not the program's",
     )
 

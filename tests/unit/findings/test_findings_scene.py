@@ -30,10 +30,10 @@ def test_a_scene_is_its_steps_and_what_they_launched() -> None:
     scene = Scene(Run((two_steps(),)), two_steps())
     assert (scene.steps, scene.unit) == (2, "step")
     assert scene.work["name"].to_list() == ["k", "k"]
-    # From where what ran before the steps has ended to where their last work has.
+    # Two steps by the device's clock, what it did last launched by them included.
     start, end = scene.bounds
-    assert end - start == scene.length_ns == 215_000
-    assert scene.step_us == 107.5
+    assert end - start == scene.length_ns == 200_000
+    assert scene.step_us == 100
     assert scene.busy_ns == 60_000
     assert scene.us_of(scene.work) == 30
 

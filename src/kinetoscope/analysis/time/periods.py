@@ -20,8 +20,9 @@ from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
 
-# Marks this near to each other (as a share of the step) leave nothing between them that is no step.
-CONTIGUOUS = 0.05
+# Marks this near to each other, as a share of the step or in time, leave nothing between them that is no
+# step: the profiler itself takes some microseconds to make a mark.
+CONTIGUOUS, CONTIGUOUS_NS = 0.05, 50_000
 
 PERIODS = {
     "step": pl.UInt32,
@@ -69,8 +70,15 @@ def _measured(trace: Trace) -> tuple[pl.DataFrame, int]:
         starts, ends = [start for start, _ in host], [end for _, end in host]
     else:
         starts = _starts(steps["step"].to_list(), host, reach)
+        # How soon a step's first work follows its mark at the least. The first step begins as soon: what is
+        # later is time of its own, unless the device was still busy with what went before.
+        lag = max(0, min(start - mark for start, (mark, _) in zip(starts, host, strict=True)))
+        ran_before = work(trace).filter(
+            pl.col("device") == launched["device"][0], pl.col("start_ns") < starts[0]
+        )
+        starts[0] = max(host[0][0] + lag, min(starts[0], whole(ran_before["end_ns"].max())))
         ends = [max(end, reach.get(step, (end, end))[1]) for step, (_, end) in enumerate(host)]
-        ends[-1], closing = _end(trace, launched, starts, host, reach[max(reach)][1])
+        ends[-1], closing = _end(trace, launched, starts[-1], host[-1], lag, reach[max(reach)][1])
     ends = _tiled(starts, ends, host)
     table = steps.with_columns(pl.Series("start_ns", starts), pl.Series("end_ns", ends))
     return table.select(pl.col(name).cast(dtype) for name, dtype in PERIODS.items()), closing
@@ -113,19 +121,23 @@ def _starts(steps: list[int], host: list[tuple[int, int]], reach: dict[int, tupl
 
 
 def _end(
-    trace: Trace, launched: pl.DataFrame, starts: list[int], host: list[tuple[int, int]], worked_ns: int
+    trace: Trace, launched: pl.DataFrame, start: int, host: tuple[int, int], lag: int, worked_ns: int
 ) -> tuple[int, int]:
-    """Where the last step ends on the device, and how much of that lies behind what was recorded."""
-    (mark, left), step_ns = host[-1], max(1, host[-1][1] - host[-1][0])
-    after = launched.filter((pl.col("launched_ns") >= left) & (pl.col("launched_ns") < left + step_ns // 2))
-    if len(after) and (following := whole(after["start_ns"].min())) > starts[-1]:
+    """Where the last step ends on the device, and how much of that lies behind what was recorded.
+
+    Args:
+        host: its marks.
+        lag: how soon a step's first work follows its mark at the least.
+        worked_ns: end of its work.
+    """
+    mark, left = host
+    after = launched.filter(pl.col("launched_ns").is_between(left, left + (left - mark) // 2))
+    if len(after) and (following := whole(after["start_ns"].min())) > start:
         return following, 0
     # A wait after its last launch is the recorder's own.
     waits = trace.host_events["start_ns"].gather(rows(trace.host_events, "name", SYNCHRONIZATION))
     wait = whole(waits.filter(waits.is_between(mark, left)).max())
     left = wait if wait >= whole(launched["launched_ns"].max()) else left
-    # How soon the first work follows a mark when nothing is queued before it.
-    lag = max(0, min(start - mark for start, (mark, _) in zip(starts, host, strict=True)))
     end = max(worked_ns, left + lag)
     return end, max(0, end - max(worked_ns, left))
 
@@ -133,7 +145,7 @@ def _end(
 def _tiled(starts: list[int], ends: list[int], host: list[tuple[int, int]]) -> list[int]:
     """Each step's end moved to the next one's start, where the host's marks follow each other."""
     for row, ((start, end), (following, _)) in enumerate(pairwise(host)):
-        if following - end <= CONTIGUOUS * (end - start):
+        if following - end <= max(CONTIGUOUS * (end - start), CONTIGUOUS_NS):
             ends[row] = starts[row + 1]
         ends[row] = max(starts[row], min(ends[row], starts[row + 1]))
     return [*ends[:-1], max(ends[-1], starts[-1])]

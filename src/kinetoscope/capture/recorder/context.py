@@ -52,7 +52,7 @@ class Measured:
         if before_s is None or not self.recorded or near(recorded_s / len(self.recorded), before_s):
             return []
         return [
-            f"the recorded steps waited {1e3 * recorded_s / len(self.recorded):.1f} ms each for their loader, "
+            f"the recorded steps waited {1e3 * recorded_s / len(self.recorded):.1f} ms each for the loader, "
             f"those before {1e3 * before_s:.1f} ms: recorded waiting is not the program's"
         ]
 
