@@ -24,6 +24,9 @@ class FakeSession:
     def mark(self, step: int | None) -> None:
         self.log.append(f"{self.name} mark {step}")
 
+    def part(self, name: str) -> None:
+        self.log.append(f"{self.name} part {name}")
+
     def stop(self) -> None:
         self.log.append(f"{self.name} stop")
 

@@ -58,7 +58,7 @@ def test_every_list_of_rows_in_the_report_is_a_table(run: kinetoscope.Run) -> No
 
 def test_kernels_are_summed_by_whatever_they_belong_to(run: kinetoscope.Run) -> None:
     total = run.kernels()["device_time_us"].sum()
-    for by in ("category", "op", "graph", "step", "stream", "annotation", "module"):
+    for by in ("category", "op", "graph", "step", "phase", "stream", "annotation", "module"):
         assert run.kernels(by)["device_time_us"].sum() == pytest.approx(total)
     matmuls = run.kernels(category="matmul")
     assert matmuls.columns == [field.name for field in structs.fields(KernelRow)]

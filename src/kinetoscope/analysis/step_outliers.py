@@ -11,6 +11,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.periods import periods
+from kinetoscope.analysis.time.phases import leading, phases
 from kinetoscope.analysis.time.steps import steps
 from kinetoscope.trace.model import Trace
 
@@ -52,9 +53,10 @@ class StepOutlier:
 
 @remembered
 def step_distribution(run: Run) -> pl.DataFrame:
-    """One row per rank: ``steps``, and of their durations and of the time the device was busy in them
-    ``mean``, ``median``, ``min``, ``max``, ``p10`` and ``p90`` (``duration_…_ns``, ``busy_…_ns``), and
-    ``spread``: the difference of p90 and p10 over the median duration."""
+    """One row per rank, of the phase that takes most time: ``steps``, and of their durations and of the time
+    the device was busy in them ``mean``, ``median``, ``min``, ``max``, ``p10`` and ``p90``
+    (``duration_…_ns``, ``busy_…_ns``), and ``spread``: the difference of p90 and p10 over the median
+    duration."""
     figures = [
         expression.alias(f"{what}_{name}_ns")
         for what in ("duration", "busy")
@@ -70,6 +72,7 @@ def step_distribution(run: Run) -> pl.DataFrame:
     spread = (pl.col("duration_p90_ns") - pl.col("duration_p10_ns")) / pl.col("duration_median_ns")
     return (
         steps(run)
+        .join(leading(run), on=["rank", "step"], how="semi", maintain_order="left")
         .group_by("rank", maintain_order=True)
         .agg(pl.len().alias("steps"), *figures)
         .with_columns(spread.alias("spread"))
@@ -78,13 +81,14 @@ def step_distribution(run: Run) -> pl.DataFrame:
 
 @remembered
 def step_outliers(run: Run) -> tuple[StepOutlier, ...]:
-    """The steps that took much longer than the others of their rank, with what took the extra time."""
-    table = steps(run)
-    median = pl.col("duration_ns").median().over("rank")
+    """The steps that took much longer than the others of their phase, with what took the extra time."""
+    table = steps(run).join(phases(run), on=["rank", "step"], maintain_order="left")
+    like = ["rank", "phase"]
+    median = pl.col("duration_ns").median().over(like)
     away = pl.col("duration_ns") - median
-    deviation = (away.abs().median().over("rank") * SCALE).alias("deviation")
+    deviation = (away.abs().median().over(like) * SCALE).alias("deviation")
     slow = table.with_columns(
-        median.alias("median_ns"), deviation, pl.len().over("rank").alias("steps")
+        median.alias("median_ns"), deviation, pl.len().over(like).alias("steps")
     ).filter(
         pl.col("steps") >= ENOUGH_STEPS,
         away > DEVIATIONS * deviation,
@@ -107,7 +111,9 @@ def step_outliers(run: Run) -> tuple[StepOutlier, ...]:
 def _differences(run: Run, trace: Trace, step: int) -> tuple[Difference, ...]:
     """What took longer in one step than in the median of the others (where it did not happen, it took 0)."""
     parts = _parts(run)[trace.rank]
-    others = trace.steps.filter(pl.col("id") != step)["id"]
+    kinds = phases(run).filter(pl.col("rank") == trace.rank)
+    kind = kinds.filter(pl.col("step") == step)["phase"].item()
+    others = kinds.filter(pl.col("phase") == kind, pl.col("step") != step)["step"]
     grid = parts.select("kind", "name").unique().join(others.to_frame("step"), how="cross")
     usual = (
         grid.join(parts, on=["kind", "name", "step"], how="left")

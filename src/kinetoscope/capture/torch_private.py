@@ -138,6 +138,11 @@ def module_call_codes() -> frozenset[CodeType]:
     return frozenset((Module._wrapped_call_impl.__code__, Module._call_impl.__code__))
 
 
+# Looked up on a module's class in every call of it: also through a bound `__call__` that was kept, or
+# compiled, where `__call__` itself is looked up once and never again.
+MODULE_CALL = "_call_impl"
+
+
 def dynamo_counters() -> dict[str, dict[str, int]]:
     """``torch._dynamo.utils.counters``, or nothing where nothing was compiled."""
     module = sys.modules.get("torch._dynamo.utils")

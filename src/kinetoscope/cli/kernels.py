@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from kinetoscope.analysis.run import Run
 
 ROWS, CHAINS = 30, 5
-BY = ("kernel", "category", "graph", "step", "stream", "op", "annotation", "module")
+BY = ("kernel", "category", "graph", "step", "phase", "stream", "op", "annotation", "module")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -84,7 +84,8 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     device waited for at both ends, so that only the mean is exact; of ``profiled_s`` this holds to this day.
     """
 
-    found_by: str = "whole"  # user | optimizer | module | compiled | range | whole | program (its profiler's)
+    found_by: str = "whole"
+    """user | optimizer | request | module | compiled | range | whole | program (its profiler's)"""
     step_name: str | None = None  # the module, function or range whose calls are the steps
     first_step: int | None = None  # the program's own number of the first recorded step, counted from 0
     warmup_steps: int = 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kinetoscope.analysis.time.phases import phases_of
 from kinetoscope.capture.recorder.annotation import MarkedStep, annotate
 from kinetoscope.trace.read import read
 from traces import call, kernel
@@ -118,3 +119,12 @@ def test_a_process_without_a_gpu_has_neither_a_device_s_clock_nor_a_light_pass()
         pytest.skip("this process uses a GPU")
     device = TorchDevice(Options())
     assert (device.has_clock(), device.mark(), device.has_light_pass()) == (False, None, False)
+
+
+def test_a_part_stands_inside_its_step(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.device.json"
+    part = MarkedStep(42, BASE + 3_100_000, BASE + 4_000_000, 7, 8, "evaluate")
+    annotate(exported(tmp_path, EVENTS, base_first=True), [*STEPS, part], path)
+    trace = read(path)
+    assert trace.steps["name"].to_list() == ["ProfilerStep#41", "ProfilerStep#42"]
+    assert phases_of(trace)["phase"].to_list() == ["step", "evaluate"]

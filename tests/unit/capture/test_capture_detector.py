@@ -82,3 +82,12 @@ def test_steps_that_nobody_needs_are_counted_all_the_same() -> None:
     assert [detector.passes("optimizer", 1) for _ in range(3)] == [True, True, False]
     assert ticked(detector, "optimizer") == ["step"]
     assert detector.index == 3
+
+
+def test_a_request_leads_before_its_calls_do_and_yields_to_an_optimizer() -> None:
+    detector = StepDetector()
+    assert ticked(detector, "request", "module", "request") == ["leads", None, "step"]
+    assert detector.leads_at_beginnings()
+    assert detector.leads_in(7)
+    assert not detector.leads_in(8)
+    assert ticked(detector, "optimizer", "request") == ["leads", None]

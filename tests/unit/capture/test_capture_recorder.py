@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -541,3 +542,47 @@ def test_ranks_stay_together_where_one_compiles_and_waits(tmp_path: Path):
     assert b.before is not None
     assert (len(a.before.step_s), len(b.before.step_s)) == (4, 3)  # the one that compiled does not count
     assert all(isinstance(rank.recorder.phase, Done) for rank in ranks)
+
+
+def test_parts_of_a_request_are_marked_where_steps_are_recorded():
+    program = Program()
+
+    def request() -> None:
+        program.step(0.1, kind="request")
+        for part in ("prefill", "decode"):
+            program.recorder.part(part)
+
+    for _ in range(80):
+        request()
+    log = program.device.log
+    parts = ["part prefill", "part decode"]
+    assert log[log.index("whole1 start") + 1 : log.index("whole1 stop") + 1] == [
+        f"whole1 {what}" for what in ("mark 0", *parts, "mark 1", *parts, "mark 2", "mark None", "stop")
+    ]
+    first = program.recorder.timings().first_step
+    assert first is not None
+    begin = log.index(f"full2 mark {first}")
+    assert log[begin : begin + 4] == [
+        f"full2 {what}" for what in (f"mark {first}", *parts, f"mark {first + 1}")
+    ]
+
+
+def test_parts_in_other_threads_are_not_the_step_s():
+    program = Program()
+    program.step(0.1, kind="request")
+    thread = threading.Thread(target=program.recorder.part, args=("decode",))
+    thread.start()
+    thread.join()
+    assert "whole1 part decode" not in program.device.log
+
+
+def test_one_request_is_a_step_and_a_long_one_has_a_budget():
+    program = Program()
+    program.step(0.1, kind="request")
+    program.recorder.part("prefill")
+    program.recorder.budget_spent("spent")
+    assert "whole1 stop" in program.device.log
+    program.recorder.end()
+    timings = program.recorder.timings()
+    assert timings.found_by == "request"
+    assert not any("no steps were found" in note for note in timings.notes)

@@ -10,6 +10,7 @@ from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.attribution import attribution
 from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time.phases import phase_of_work
 from kinetoscope.trace.model import Trace
 
 UNATTRIBUTED = "unattributed"
@@ -17,6 +18,7 @@ UNATTRIBUTED = "unattributed"
 OUTSIDE = {
     "op_name": "no op",
     "step_name": "no step",
+    "phase": "no phase",
     "graph": "eager",
     "annotation": "no annotation",
     "module": "no module",
@@ -29,6 +31,7 @@ def belonging(run: Run) -> pl.DataFrame:
 
     - ``op_name``: the innermost op (or annotation) around the launch;
     - ``step_name``;
+    - ``phase``: what its step is, or which part of a request (see ``phases``);
     - ``graph``: the compiled graph that launched it (see ``graphs``);
     - ``annotation``: the innermost ``record_function`` range around the launch;
     - ``module``: the innermost ``nn.Module`` whose forward or backward launched it, in recordings made with
@@ -45,6 +48,7 @@ def _belonging(trace: Trace) -> pl.DataFrame:
     names = {
         "op_name": host["name"].gather(device["op"]),
         "step_name": trace.steps["name"].cast(pl.Categorical).gather(device["step"]),
+        "phase": phase_of_work(trace),
         "graph": graph_of_work(trace),
         "annotation": origin["annotation_name"],
         "module": origin["module_name"],

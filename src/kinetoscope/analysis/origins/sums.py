@@ -16,6 +16,7 @@ BY = {
     "category": "category",
     "graph": "graph",
     "step": "step_name",
+    "phase": "phase",
     "stream": "stream",
     "op": "op_name",
     "annotation": "annotation",

@@ -18,7 +18,7 @@ from kinetoscope.analysis.passes.match import Match, match
 from kinetoscope.analysis.passes.unprofiled import Unprofiled, unprofiled
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
-from kinetoscope.analysis.time.window import window
+from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.recording.manifest import RankRecord
 from kinetoscope.trace.model import Trace
 
@@ -101,7 +101,8 @@ def _of_rank(run: Run, record: RankRecord, timed: Unprofiled) -> AsItRuns:
         profiled_s = record.steps.profiled_step_s
         recorded_us = None if profiled_s is None else 1e6 * profiled_s
         return AsItRuns(record.rank, timed, None, {}, recorded_us, None, f"{timed.step.n} {timed.words}")
-    recorded_us = window(full).length_ns / len(full.steps) / 1000
+    own = leading_of(full)["duration_ns"]
+    recorded_us = int(own.sum()) / len(own) / 1000
     worked = _busy(light) if light is not None else None
     by = light if worked is not None and light is not None else full
     worked = worked or _busy(full)
@@ -137,13 +138,15 @@ def _said(joined: Match | None) -> str:
 
 
 def _busy(trace: Trace) -> tuple[int, float] | None:
-    """The device that did most of the steps' work, and how long it was busy with it, µs a step."""
-    launched = work(trace).filter(pl.col("step").is_not_null())
+    """The device that did most of the steps' work, and how long it was busy with it, µs a step of the phase
+    that takes most time."""
+    own = leading_of(trace)["step"]
+    launched = work(trace).filter(pl.col("step").is_in(own.implode()))
     lengths = intervals.length(intervals.union(launched, ["device"]), ["device"]).sort("length_ns", "device")
     if lengths.is_empty():
         return None
     device, length_ns = lengths.row(-1)
-    return device, length_ns / len(trace.steps) / 1000
+    return device, length_ns / len(own) / 1000
 
 
 def _idle(run: Run, full: Trace, device: int, joined: Match | None) -> _Idle:

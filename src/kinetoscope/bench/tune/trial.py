@@ -185,7 +185,8 @@ def run(request: TrialRequest, words: list[str]) -> TrialResult:
     seen: set[Hashable] = set()
 
     def tick(signal: Signal, key: Hashable, name: str) -> None:
-        if signal in ("module", "training module") and next(sources.module.parameters(), None) is not None:
+        calls_module = signal in ("request", "module", "training module")
+        if calls_module and next(sources.module.parameters(), None) is not None:
             if name not in modules:
                 injection.watch_output(f"module {name}", sources.module)
             modules[name] += 1

@@ -75,7 +75,7 @@ class ProcessRecording:
             lockstep=world > 1,
         )
         self.tick = self.recorder.tick
-        self.sources = Sources(self.tick, self.imports)
+        self.sources = Sources(self.tick, self.imports, self.recorder.part, self.recorder.model_called)
         self.foreign = ForeignProfilers(
             self.recorder.foreign_began, self.recorder.foreign_ended, self.own_trace
         )

@@ -16,20 +16,22 @@ BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 
 
 class MarkedStep(NamedTuple):
-    """A step: its beginning and end on the wall clock in nanoseconds, and the thread that marked it."""
+    """A step, or the ``part`` of one: its beginning and end on the wall clock in nanoseconds, and the thread
+    that marked it."""
 
     number: int
     began_ns: int
     ended_ns: int
     pid: int
     tid: int
+    part: str | None = None
 
     def event(self, base_ns: int) -> dict[str, Any]:
         """The annotation as torch.profiler would have exported it, in microseconds after ``base_ns``."""
         return {
             "ph": "X",
             "cat": "user_annotation",
-            "name": f"ProfilerStep#{self.number}",
+            "name": self.part or f"ProfilerStep#{self.number}",
             "pid": self.pid,
             "tid": self.tid,
             "ts": (self.began_ns - base_ns) / 1000,

@@ -63,6 +63,13 @@ class Phase:
         self.context.stopwatch.end()
         return self
 
+    def part(self, name: str) -> None:
+        """A part of the step that is running begins."""
+
+    def evaluated(self) -> None:
+        """An evaluation ends, which took the place of a step: the next step begins here."""
+        self.context.stopwatch.restart()
+
     def cut_short(self, why: str) -> Phase:
         """No more can be recorded now: save what there is. Returns the phase for when the program goes on."""
         return Done(self.context) if self.context.measured.written else Settle(self.context)
@@ -86,6 +93,12 @@ class Watch(Phase):
     def boundary(self, boundary: Boundary) -> Phase:
         self.context.provisional.tick(boundary)
         return self if self.context.provisional.running else Settle(self.context)
+
+    def part(self, name: str) -> None:
+        self.context.provisional.part(name)
+
+    def evaluated(self) -> None:
+        self.context.provisional.evaluated()
 
     def cut_short(self, why: str) -> Phase:
         return self if self.context.detector.leader is None else Settle(self.context)
@@ -159,6 +172,9 @@ class Time(Phase):
     def following(self, step: Lap) -> Phase:
         """The phase after a step."""
         raise NotImplementedError
+
+    def evaluated(self) -> None:
+        self.context.stopwatch.restart(marking=True)
 
     def range_left(self) -> Phase:
         if self._complete(1):
@@ -305,6 +321,15 @@ class Record(Phase):
 
     def range_left(self) -> Phase:
         return self._step_ends(next_begins=False) if self.running else self
+
+    def part(self, name: str) -> None:
+        if self.running:
+            self.session.part(name)
+
+    def evaluated(self) -> None:
+        if self.running:
+            self.session.mark(self.context.detector.index)
+            self.context.stopwatch.restart()
 
     def _step_ends(self, *, next_begins: bool) -> Phase:
         if len(self.laps) + 1 >= self.wanted:

@@ -34,6 +34,7 @@ class ProfilerSession(Protocol):
     def prepare(self) -> None: ...
     def start(self) -> None: ...
     def mark(self, step: int | None) -> None: ...
+    def part(self, name: str) -> None: ...
     def stop(self) -> None: ...
     def export(self, path: Path) -> None: ...
 
@@ -92,6 +93,7 @@ class TorchProfilerSession:
         _OURS.add(self.profile)
         self.record_function: Callable[[str], Any] = torch.profiler.record_function
         self.step: Any = None
+        self.running_part: Any = None
 
     def prepare(self) -> None:
         _prepare(self.profile)
@@ -101,12 +103,25 @@ class TorchProfilerSession:
 
     def mark(self, step: int | None) -> None:
         """End the step that is running, and begin step number ``step`` (None: none)."""
+        self._part_ends()
         if self.step is not None:
             self.step.__exit__(None, None, None)
             self.step = None
         if step is not None:
             self.step = self.record_function(f"ProfilerStep#{step}")
             self.step.__enter__()
+
+    def part(self, name: str) -> None:
+        """End the part of the step that is running, and begin the next, which so ends with the step."""
+        self._part_ends()
+        if self.step is not None:
+            self.running_part = self.record_function(name)
+            self.running_part.__enter__()
+
+    def _part_ends(self) -> None:
+        if self.running_part is not None:
+            self.running_part.__exit__(None, None, None)
+            self.running_part = None
 
     def stop(self) -> None:
         self.profile.stop_trace()
@@ -133,6 +148,7 @@ class LightSession:
         _OURS.add(self.profile)
         self.steps: list[MarkedStep] = []
         self.running: tuple[int, int] | None = None
+        self.running_part: tuple[str, int] | None = None
 
     def prepare(self) -> None:
         _prepare(self.profile)
@@ -143,10 +159,28 @@ class LightSession:
     def mark(self, step: int | None) -> None:
         """End the step that is running, and begin step number ``step`` (None: none)."""
         now = time.time_ns()
+        self._part_ends(now)
         if self.running is not None:
             number, began = self.running
-            self.steps.append(MarkedStep(number, began, now, os.getpid(), threading.get_native_id()))
+            self._keep(number, began, now)
         self.running = None if step is None else (step, now)
+
+    def part(self, name: str) -> None:
+        """End the part of the step that is running, and begin the next."""
+        now = time.time_ns()
+        self._part_ends(now)
+        if self.running is not None:
+            self.running_part = (name, now)
+
+    def _part_ends(self, now: int) -> None:
+        if self.running_part is not None and self.running is not None:
+            name, began = self.running_part
+            self._keep(self.running[0], began, now, name)
+        self.running_part = None
+
+    def _keep(self, number: int, began: int, ended: int, part: str | None = None) -> None:
+        thread = threading.get_native_id()
+        self.steps.append(MarkedStep(number, began, ended, os.getpid(), thread, part))
 
     def stop(self) -> None:
         self.profile.stop_trace()

@@ -51,6 +51,17 @@ class Provisional:
             if boundary.ticks >= TICKS_RECORDED and not self.whole:
                 self.stop()
 
+    def part(self, name: str) -> None:
+        """Mark a part of the leader's step."""
+        if self.session is not None and self.running:
+            self.session.part(name)
+
+    def evaluated(self) -> None:
+        """An evaluation, which is a step of its own, has ended."""
+        if self.session is not None and self.running:
+            self.session.mark(self.steps)
+            self.steps += 1
+
     def drop(self) -> None:
         self.session = None
 

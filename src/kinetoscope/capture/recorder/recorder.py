@@ -14,6 +14,7 @@ from kinetoscope.capture.recorder.phases import Done, Phase, Watch
 from kinetoscope.capture.recorder.profiler import Device
 from kinetoscope.capture.recorder.provisional import Provisional, notes
 from kinetoscope.capture.steps.detector import Signal, Source, StepDetector
+from kinetoscope.capture.steps.evaluation import Evaluation
 from kinetoscope.capture.steps.ledgers import NoLedgers, WaitLedgers
 from kinetoscope.capture.steps.start import Start, at_once
 from kinetoscope.capture.steps.stopwatch import Stopwatch
@@ -54,6 +55,7 @@ class Recorder:
     ) -> None:
         self.options, self.following = options, following
         self.detector = StepDetector(may_lead=not options.whole)
+        self.evaluation = Evaluation()
         self.provisional = Provisional(device, whole=options.whole)
         ledgers = ledgers or NoLedgers()
         self.context = Context(
@@ -96,18 +98,46 @@ class Recorder:
     def budget_spent(self, why: str) -> None:
         """End the provisional recording; called from a thread of its own."""
         with self.lock:
-            if self.provisional.running and self.detector.leader is None:
+            # The first steps of a leader are soon over; a request may take minutes.
+            if self.provisional.running and (self.detector.leader or ("request",))[0] == "request":
                 self.provisional.stop()
                 self.measured.notes.append(why)
 
     def tick(self, signal: Signal, key: Hashable, name: str) -> None:
         """One of the sources of steps ticked."""
-        if self.inside or self.done or self.detector.passes(signal, key):
+        if not (self.inside or self.done or self.detector.passes(signal, key)):
+            self._guarded(lambda: self._tick(signal, key, name))
+
+    def part(self, name: str) -> None:
+        """A part of the leader's step begins."""
+        if self._listening():
+            self._guarded(lambda: self.phase.part(name))
+
+    def model_called(self, training: bool) -> None:
+        """The model whose optimizer leads is called, to be trained or not."""
+        if not self._listening():
             return
+        change = self.evaluation.called(training)
+        if change == "begins":
+            self._guarded(lambda: self.phase.part("evaluate"))
+        elif change == "ends":
+            self._guarded(self._evaluated)
+
+    def _evaluated(self) -> None:
+        self.detector.index += 1  # it had the number of a step
+        self.phase.evaluated()
+
+    def _listening(self) -> bool:
+        """Whether what the running step is made of matters, here in this thread."""
+        return not (self.inside or self.foreign or self.done) and self.detector.leads_in(
+            threading.get_ident()
+        )
+
+    def _guarded(self, act: Callable[[], None]) -> None:
         with self.lock:
             self.inside = True
             try:
-                self._tick(signal, key, name)
+                act()
             except (
                 Exception
             ) as error:  # whatever fails in here is ours to bear: the program goes on without us
@@ -127,6 +157,8 @@ class Recorder:
             self.measured.warmup_s.clear()
             self.following(boundary.source)
             self._go(self.phase.leads(boundary))
+        elif self.evaluation.stepped():
+            self._evaluated()  # nobody saw where training went on: no step of training alone ends here
         elif not self.foreign:
             ended = boundary.role == "end"
             self._go(self.phase.range_left() if ended else self.phase.boundary(boundary))
@@ -179,6 +211,7 @@ class Recorder:
         provisional.session.export(self.context.trace)
         source, measured = detector.leader or provisional.source, self.measured
         steps = detector.count(source) if source is not None else 0
+        steps += source is not None and source[0] == "request"  # one is a step, which the program's end ends
         measured.notes += notes(cold=cold, steps=steps, whole=self.options.whole)
         measured.written = True
         measured.first_step = 0 if source is not None else None

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from typing import Literal, NamedTuple, get_args
 
 # The kinds of sources, the surest sign of a step first.
-Kind = Literal["user", "optimizer", "module", "compiled", "range"]
+Kind = Literal["user", "optimizer", "request", "module", "compiled", "range"]
 # What a source calls its tick; a module in training is one whose optimizer may be about to step.
 Signal = Literal[Kind, "training module", "range end"]
 # A kind, and which of its kind: one optimizer, one module, one range's name.
@@ -36,6 +36,8 @@ class Meaning(NamedTuple):
 SIGNALS: dict[Signal, Meaning] = {
     "user": Meaning("user", 1, begins=False),
     "optimizer": Meaning("optimizer", 1, begins=False),
+    # Leads with the first, before the calls of modules inside it can: those are its parts.
+    "request": Meaning("request", 1, begins=True),
     "module": Meaning("module", 3, begins=True),
     # Waits for its optimizer, through as many calls as gradients are commonly accumulated over.
     "training module": Meaning("module", 17, begins=True),
@@ -122,6 +124,10 @@ class StepDetector:
         """The leader; until there is one, the surest source that ticked so often, the busiest of its kind."""
         ready = [source for source, count in self._counts.items() if count >= ticks]
         return self.leader or max(ready, key=lambda s: (SURENESS[s[0]], self._counts[s]), default=None)
+
+    def leads_in(self, thread: int) -> bool:
+        """Whether a source leads, and this is the thread that has its steps."""
+        return self.leader is not None and thread == self._thread
 
     def leads_at_beginnings(self) -> bool:
         """Whether a running step began at the leader's latest tick, and ends only with the next."""

@@ -6,18 +6,23 @@ which has done its work once the method it stands for has been looked up. While 
 gone, so that it sees, inlines and guards on nothing of ours.
 
     optimizer   the end of an optimizer's step()
+    request     the call of transformers' generate()
     module      the call of a module that no other module's call surrounds
     compiled    the call of what torch.compile returned
     range       the entry of a named record_function block
+
+Once one leads, what it is made of is seen as well: the parts of a request (encode, prefill, decode),
+and where a training loop evaluates its model.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Hashable
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.calls import CallWatch, ReturnWatch
@@ -26,6 +31,12 @@ from kinetoscope.capture.steps.detector import Signal, Source
 
 # Called with what ticks, which of its kind it is, and what the program calls it.
 OnTick = Callable[[Signal, Hashable, str], None]
+# Called with the name of what begins inside the step that is running.
+OnPart = Callable[[str], None]
+# Called where a model that is trained is called: whether to be trained.
+OnModel = Callable[[bool], None]
+
+GENERATION = "transformers.generation.utils"
 
 # Ranges that libraries open themselves: no step of the user's.
 LIBRARY_RANGES = (
@@ -41,17 +52,32 @@ LIBRARY_RANGES = (
 class Sources:
     """All sources of ticks in this process.
 
+    Args:
+        tick: called at every tick.
+        part: called where a part of the leader's step begins.
+        model_called: called where the model is, whose optimizer leads.
+
     Attributes:
         module: the module whose call ticked last.
+        trained: the last of them that was called to be trained.
     """
 
-    def __init__(self, tick: OnTick, imports: ImportWatch) -> None:
-        self.tick, self.imports = tick, imports
+    def __init__(
+        self,
+        tick: OnTick,
+        imports: ImportWatch,
+        part: OnPart = lambda name: None,
+        model_called: OnModel = lambda training: None,
+    ) -> None:
+        self.tick, self.imports, self.part, self.model_called = tick, imports, part, model_called
         self.watches: dict[str, CallWatch] = {}
         self.removers: dict[str, Callable[[], None]] = {}
         self.compiling = False
         self.calling: frozenset[Any] = frozenset()
         self.module: Any = None
+        self.trained: Any = None
+        self.encoder: Any = None
+        self.prefilled = False  # the running request has called its model
         self.step_ended: Any = None
         self.optimizer_hook: Any = None
         # Dynamo's module, our stand-in for a function of its own, and that function.
@@ -74,6 +100,7 @@ class Sources:
         self._bound("range", enter, "__enter__", self._range_entered)
         self._bound("module", torch.nn.Module, "__call__", self._module_called)
         self._watch_optimizers()
+        self.imports.when_imported(GENERATION, self._watch_requests)
         if compiled:
             self.imports.when_imported(torch_private.EVAL_FRAME, self._watch_compiled)
 
@@ -107,6 +134,10 @@ class Sources:
         """Watch only what may still matter once a source leads: that source, cheaply, and the optimizers."""
         kind, key = source
         self.remove(*{"module", "compiled", "range"} - {kind})
+        if kind == "optimizer" and self.trained is not None:
+            self._bound("model", type(self.trained), "__call__", self._trained_called)
+        if kind == "request" and self.module is not None and id(self.module) == key:
+            self._follow_requests(self.module)
         if kind == "module" and self.module is not None and id(self.module) == key:
             self.remove("module")
             self._bound("module", type(self.module), "__call__", self._leader_called)
@@ -165,11 +196,53 @@ class Sources:
             if module._callback_from_stance in (ours, original):
                 module._callback_from_stance = ours if on else original
 
+    def _watch_requests(self) -> None:
+        mixin = getattr(sys.modules[GENERATION], "GenerationMixin", None)
+        if hasattr(mixin, "generate"):
+            self._bound("request", cast(type, mixin), "generate", self._requested)
+
+    def _follow_requests(self, model: Any) -> None:
+        """Watch the model's own generate(), which may call others', and the parts of its requests."""
+        self.remove("request")
+        self._bound("request", type(model), "generate", self._leader_requested)
+        self._bound("model", type(model), torch_private.MODULE_CALL, self._generating)
+        if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+            with contextlib.suppress(Exception):  # the model's own code
+                self.encoder = model.get_encoder()
+                if type(self.encoder) is not type(model):
+                    self._bound("encoder", type(self.encoder), torch_private.MODULE_CALL, self._encoding)
+
+    def _requested(self, model: Any) -> None:
+        self.module, self.prefilled = model, False
+        self.tick("request", id(model), type(model).__name__)
+
+    def _leader_requested(self, model: Any) -> None:
+        if model is self.module:
+            self._requested(model)
+
+    def _generating(self, model: Any) -> None:
+        if model is self.module:
+            self.part("decode" if self.prefilled else "prefill")
+            self.prefilled = True
+
+    def _encoding(self, encoder: Any) -> None:
+        # A model that is given no encoder's output calls the encoder itself, as a part of its prefill.
+        if encoder is self.encoder and not self.prefilled:
+            self.part("encode")
+
     def _module_called(self, module: Any) -> None:
         if _surrounded(inspect.currentframe(), self.calling):
             return
-        self.module = module
-        self.tick("training module" if _trains(module) else "module", id(module), type(module).__name__)
+        self.module, training = module, _trains(module)
+        if training:
+            self.trained = module
+        self.tick("training module" if training else "module", id(module), type(module).__name__)
+
+    def _trained_called(self, module: Any) -> None:
+        if module is self.trained:
+            import torch
+
+            self.model_called(torch.is_grad_enabled() and module.training)
 
     def _leader_called(self, module: Any) -> None:
         if module is self.module:

@@ -8,11 +8,14 @@ from kinetoscope.analysis import step_outliers
 from kinetoscope.analysis.passes import as_it_runs as own
 from kinetoscope.analysis.passes.unprofiled import unprofiled_seconds
 from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time import phases as kinds
 from kinetoscope.analysis.time import steps as analysis
-from kinetoscope.report.collect.rows import rows
+from kinetoscope.report.collect.rows import rows, rows_within
 from kinetoscope.report.document import (
     AsItRuns,
     CauseRow,
+    PhaseKernel,
+    PhaseRow,
     StepDifference,
     StepOutlierRow,
     StepRow,
@@ -25,7 +28,14 @@ from kinetoscope.report.document import (
 
 def steps(run: Run) -> list[StepRow]:
     """One row a rank's step."""
-    return rows(analysis.steps(run), StepRow)
+    named = kinds.phases(run)
+    return rows(analysis.steps(run).join(named, on=["rank", "step"], maintain_order="left"), StepRow)
+
+
+def phases(run: Run) -> list[PhaseRow]:
+    """One row a phase of a rank, and one a part of its requests."""
+    table = kinds.phase_rows(run)
+    return rows(table, PhaseRow, kernels=rows_within(table["kernels"], PhaseKernel))
 
 
 def step_times(run: Run) -> list[StepTimesRow]:

@@ -14,7 +14,14 @@ from kinetoscope.report.document.kernels import CategoryRow, GraphRow, KernelRow
 from kinetoscope.report.document.launches import LaunchRow
 from kinetoscope.report.document.memory import AllocatorRow, MemoryRow
 from kinetoscope.report.document.sources import Environment, Health, SourceRow
-from kinetoscope.report.document.steps import AsItRuns, StepOutlierRow, StepRow, StepTimesRow, TimingRow
+from kinetoscope.report.document.steps import (
+    AsItRuns,
+    PhaseRow,
+    StepOutlierRow,
+    StepRow,
+    StepTimesRow,
+    TimingRow,
+)
 
 SCHEMA = "kinetoscope.report/1"
 
@@ -35,6 +42,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     as_it_runs: AsItRuns | None = None
     """Null where nothing was timed without the profiler, as of a bare trace."""
     timings: list[TimingRow] = []
+    phases: list[PhaseRow] = []
     step_times: list[StepTimesRow] = []
     step_outliers: list[StepOutlierRow] = []
     launching: list[LaunchRow] = []

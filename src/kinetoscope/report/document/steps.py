@@ -17,6 +17,38 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     launches: int
     device_time_us: float
     rank: int
+    phase: str = "step"
+    """What the step is: see ``PhaseRow``."""
+
+
+class PhaseKernel(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    device_time_us: float
+    launches: int
+
+
+class PhaseRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps that are alike (``of`` is ``step``), or the parts of requests that are (``request``).
+
+    ``phase`` is train, forward, evaluate, request, or step where no ops were recorded, with a letter where
+    there are several; of a request encode, prefill or decode. ``busy_us``, ``launches`` and
+    ``device_time_us`` are medians; ``per_step`` says how many a step or request has; ``kernels`` are those
+    with most device time, over the whole phase.
+    """
+
+    rank: int
+    phase: str
+    of: str
+    count: int
+    per_step: float
+    median_us: float
+    p10_us: float
+    p90_us: float
+    total_us: float
+    busy_us: float
+    launches: float
+    device_time_us: float
+    kernels: list[PhaseKernel]
 
 
 class StepSpread(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from kinetoscope import numbers
 from kinetoscope.report.document import Report
 from kinetoscope.report.pages import compiled_page
-from kinetoscope.report.words import bars, headline, names, pace_lines, palette
+from kinetoscope.report.words import bars, headline, names, pace_lines, palette, phase_lines
 from kinetoscope.report.words.next_commands import next_commands
 
 ROWS = 1000  # of a table: more than a reader scrolls through; the JSON has all
@@ -41,6 +41,8 @@ def render(report: Report, inputs: Sequence[str]) -> str:
         graph_labels=headline.graph_labels(report),
         idle_causes=headline.idle_causes(report),
         device_bars=bars.device_bars(report),
+        phases=phase_lines.lines(report),
+        phase_heads=phase_lines.HEADS,
         pace=[(what, numbers.together(text)) for what, text in pace_lines.lines(report)],
         step_bars=bars.step_bars(report),
         commands=next_commands(report, inputs),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from kinetoscope import numbers
 from kinetoscope.report.document import Report
-from kinetoscope.report.words import bars, headline, names, own_pace, pace_lines
+from kinetoscope.report.words import bars, headline, names, own_pace, pace_lines, phase_lines
 from kinetoscope.report.words.next_commands import next_commands
 
 KERNELS = 20
@@ -56,6 +56,7 @@ def _lines(report: Report, inputs: Sequence[str]) -> Iterable[str]:
             yield from ("", escape(line))
     yield from _findings(report)
     yield from _busy(report)
+    yield from _phases(report)
     yield from _pace(report)
     yield from _categories(report)
     yield from _graphs(report)
@@ -110,6 +111,15 @@ def _busy(report: Report) -> Iterable[str]:
         for cause in causes:
             time, share = numbers.time(cause.idle_us), _percent(cause.share_of_window)
             yield _row(escape(cause.cause), time, share, escape(names.shorten(cause.text or "", 200)))
+
+
+def _phases(report: Report) -> Iterable[str]:
+    if found := phase_lines.lines(report):
+        yield from ("", "## Phases: unlike steps apart", "")
+        yield from _head(*phase_lines.HEADS)
+        for line in found:
+            kernel = code(names.shorten(line.kernel, 80)) if line.kernel else ""
+            yield _row(*map(escape, line[:-1]), kernel)
 
 
 def _pace(report: Report) -> Iterable[str]:

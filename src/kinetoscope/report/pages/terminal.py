@@ -10,12 +10,13 @@ from rich.text import Text
 from kinetoscope import numbers
 from kinetoscope.report.document import Report
 from kinetoscope.report.pages.table import Name, Prose, columns, heading, heads, rest
-from kinetoscope.report.words import bars, headline, names, own_pace, pace_lines, palette
+from kinetoscope.report.words import bars, headline, names, own_pace, pace_lines, palette, phase_lines
 from kinetoscope.report.words.bars import Bar
 from kinetoscope.report.words.next_commands import next_commands
 
 NOTES = 4
 DEVICES = 8
+PHASES = 12
 STEPS = 6
 FINDINGS = 3
 CATEGORIES = 8
@@ -51,11 +52,13 @@ def _sections(report: Report, inputs: Sequence[str], *, ascii_only: bool) -> Ite
         yield from _findings(report)
     if report.devices:
         yield from _busy(report, ascii_only)
+        yield from _phases(report)
         yield from _pace(report)
         yield from _categories(report, ascii_only)
         yield from _graphs(report)
         yield from _kernels(report)
     else:
+        yield from _phases(report)
         yield from _ops(report)
     yield from _next(report, inputs)
 
@@ -142,6 +145,19 @@ def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
     for row in causes:
         if row.cause == "unexplained" and row.share_of_window >= WORTH_WORDS and row.text:
             yield Prose(f"unexplained: mostly, {names.shorten(row.text, 300)}", style="dim")
+
+
+def _phases(report: Report) -> Iterable[RenderableType]:
+    found = phase_lines.lines(report)
+    if not found:
+        return
+    yield from heading("Phases", "unlike steps apart; median, and busy share of it")
+    table = columns("left", *["right"] * 6, "left*")
+    heads(table, *phase_lines.HEADS)
+    for line in found[:PHASES]:
+        table.add_row(*map(Text, line[:-1]), Name(line.kernel))
+    yield table
+    yield from rest(len(found) - PHASES, "phase")
 
 
 def _pace(report: Report) -> Iterable[RenderableType]:

@@ -7,8 +7,9 @@ from statistics import median
 
 from kinetoscope import numbers
 from kinetoscope.report.document import FindingRow, HealthNote, IdleRow, OpRow, Report
-from kinetoscope.report.words import names, own_pace
+from kinetoscope.report.words import names, own_pace, phase_lines
 
+PHASES = 4
 HASH = 8  # characters that tell graphs apart
 VERDICTS = {
     "good": "The recording is good: nothing in it weakens the numbers below.",
@@ -197,14 +198,30 @@ def recorded_window(report: Report) -> str:
 
 
 def _steps(report: Report) -> str:
-    """``3 steps (18.3 ms each)``, or their median and range where they differ by more than a tenth."""
-    durations = [row.duration_us for row in report.steps]
+    """``3 steps (18.3 ms each)``, or their median and range where they differ by more than a tenth; the
+    steps of each phase where there are several."""
     ranks = len({row.rank for row in report.steps})
-    what = numbers.count(len(step_names(report)), "step") + (f" on {ranks} ranks" if ranks > 1 else "")
+    unit, parts = phase_lines.unit(report), phase_lines.parts(report, report.steps[0].rank)
+    what = numbers.count(len(step_names(report)), unit) + (f" on {ranks} ranks" if ranks > 1 else "")
+    by_phase: dict[str, list[float]] = {row.phase: [] for row in report.phases if row.of == "step"}
+    for row in report.steps:
+        by_phase.setdefault(row.phase, []).append(row.duration_us)
+    if len(by_phase) == 1:
+        (durations,) = by_phase.values()
+        return f"{what} ({_durations(durations)}{f': {parts}' if parts else ''})"
+    listed = [
+        f"{len(durations):,} {names.plain(phase)} ({_durations(durations)})"
+        for phase, durations in by_phase.items()
+        if durations
+    ]
+    return f"{what}: {_listing(listed[:PHASES])}"
+
+
+def _durations(durations: list[float]) -> str:
     middle, low, high = median(durations), min(durations), max(durations)
     if high - low > 0.1 * middle:
-        return f"{what} (median {numbers.time(middle)}, {numbers.span(low, high)})"
-    return f"{what} ({numbers.time(middle)}{' each' if len(durations) > 1 else ''})"
+        return f"median {numbers.time(middle)}, {numbers.span(low, high)}"
+    return f"{numbers.time(middle)}{' each' if len(durations) > 1 else ''}"
 
 
 def _sources(report: Report) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kinetoscope import numbers
 from kinetoscope.report.document import AsItRuns, Report
-from kinetoscope.report.words import names
+from kinetoscope.report.words import names, phase_lines
 
 # Of fewer steps nobody learns a range.
 FEW = 5
@@ -18,7 +18,8 @@ def step(report: Report) -> str | None:
     if own is None:
         return None
     rank = f" on the slowest rank ({own.rank})" if len(report.timings) > 1 else ""
-    sentence = f"As it runs, a step takes {numbers.time(own.step_us.median)}{rank} ({_of(own)})"
+    unit, time = phase_lines.unit(report), numbers.time(own.step_us.median)
+    sentence = f"As it runs, a {unit} takes {time}{rank} ({_of(own)})"
     if own.busy_fraction is None:
         return f"{sentence}."
     idle = 1 - own.busy_fraction

@@ -1,0 +1,342 @@
+"""What each recorded step is, so that unlike things are never averaged.
+
+A step is a request, an evaluation, a step of training or a forward pass, by what it is marked with and by
+what ran in it. Steps of one of these that took very different times or ran other kernels are taken apart, and
+get letters, the one with most time first. A request's own parts (encode, prefill, decode) are marked in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
+from kinetoscope.analysis.kernels.work import DEVICE, work
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time import intervals
+from kinetoscope.analysis.time.busy import busy_intervals
+from kinetoscope.analysis.time.periods import periods
+from kinetoscope.analysis.time.steps import steps_of
+from kinetoscope.trace.model import Trace
+
+TRAIN, FORWARD, EVALUATE, REQUEST = "train", "forward", "evaluate", "request"
+# Where the recording holds the device's work alone, nothing says what it was for.
+STEP = "step"
+PARTS = "^(encode|prefill|decode)$"
+EVALUATION = "^evaluate$"
+# Gradients are set to zero wherever a program likes.
+BACKWARD = rf"{AUTOGRAD_NODE}|^Optimizer\.step#"
+
+# Steps are unlike when one takes so many times as long, or when they share less than this of their launches.
+TIMES_AS_LONG = 3.0
+ALIKE = 0.5
+# One step with the others' kernels that took long is their outlier.
+ENOUGH = 2
+TOP = 5
+
+Launches = Mapping[str, int]
+
+
+@remembered
+def phases(run: Run) -> pl.DataFrame:
+    """``rank``, ``step`` and ``phase`` of every step."""
+    return pl.concat([phases_of(trace) for trace in run.traces])
+
+
+@remembered
+def phases_of(trace: Trace) -> pl.DataFrame:
+    """``phases`` of one trace."""
+    table = steps_of(trace).select("rank", "step", "duration_ns")
+    launches, kinds = _launches(trace), _kinds(trace)
+    named: dict[int, str] = {}
+    for kind in dict.fromkeys(kinds.values()):
+        lengths = {
+            step: length
+            for step, length in table.select("step", "duration_ns").iter_rows()
+            if kinds[step] == kind
+        }
+        groups = _groups(lengths, launches)
+        for number, group in enumerate(groups):
+            named |= dict.fromkeys(group, kind if len(groups) == 1 else f"{kind} {_letter(number)}")
+    phase = pl.Series("phase", [named[step] for step in table["step"]], pl.String)
+    return table.select("rank", "step", phase)
+
+
+@remembered
+def leading(run: Run) -> pl.DataFrame:
+    """The steps (``rank``, ``step``) of each rank's phase that takes most time: what a median may be of.
+
+    Evaluation inside training is not it, however long: the program's own steps are timed without it.
+    """
+    return pl.concat([leading_of(trace) for trace in run.traces])
+
+
+@remembered
+def leading_of(trace: Trace) -> pl.DataFrame:
+    """``leading`` of one trace, with ``duration_ns``."""
+    table = steps_of(trace).join(phases_of(trace), on=["rank", "step"], maintain_order="left")
+    most = (
+        table.group_by("phase", maintain_order=True)
+        .agg(pl.col("duration_ns").sum())
+        .with_columns(pl.col("phase").str.starts_with(EVALUATE).alias("evaluates"))
+        .sort("evaluates", "duration_ns", descending=[False, True], maintain_order=True)
+        .head(1)
+    )
+    return table.join(most, on="phase", how="semi", maintain_order="left").select(
+        "rank", "step", "duration_ns"
+    )
+
+
+@remembered
+def phase_rows(run: Run) -> pl.DataFrame:
+    """One row a phase and rank, the one with most time first, then the parts of requests in their order.
+
+    Returns:
+        ``rank``, ``phase``, ``of`` (``step``, or ``request`` of a request's parts), ``count``, ``per_step``
+        (how many a step or request has, at the mean), ``median_ns``, ``p10_ns`` and ``p90_ns`` of their time,
+        ``total_ns``, medians of ``busy_ns``, ``launches`` and ``device_time_ns``, and ``kernels``: those with
+        most device time (a list of ``name``, ``device_time_ns``, ``launches``, in all of the phase).
+    """
+    return pl.concat([_rows(trace, whole) for trace in run.traces for whole in (True, False)])
+
+
+def _rows(trace: Trace, whole: bool) -> pl.DataFrame:
+    if whole:
+        table = steps_of(trace).join(phases_of(trace), on=["rank", "step"], maintain_order="left")
+        table, of, key = table.with_columns(per=pl.col("step")), "step", "step"
+    else:
+        table, of, key = parts(trace).with_columns(per=pl.col("step")), "request", "part"
+    per = pl.len() / pl.col("per").n_unique()
+    rows = table.group_by("rank", "phase", maintain_order=True).agg(
+        pl.lit(of).alias("of"),
+        pl.len().cast(pl.Int64).alias("count"),
+        per.cast(pl.Float64).alias("per_step"),
+        pl.col("duration_ns").median().cast(pl.Float64).alias("median_ns"),
+        pl.col("duration_ns").quantile(0.1, "linear").alias("p10_ns"),
+        pl.col("duration_ns").quantile(0.9, "linear").alias("p90_ns"),
+        pl.col("duration_ns").sum().alias("total_ns"),
+        pl.col("busy_ns", "launches", "device_time_ns").median().cast(pl.Float64),
+    )
+    if whole:
+        rows = rows.sort("total_ns", descending=True, maintain_order=True)
+    kernels = _top(trace, table.select(key, "phase"), key)
+    return rows.join(kernels, on="phase", how="left", maintain_order="left").with_columns(
+        pl.col("kernels").fill_null([])
+    )
+
+
+def _top(trace: Trace, phase_of: pl.DataFrame, key: str) -> pl.DataFrame:
+    """(phase, kernels): those with most device time."""
+    launched = work(trace) if key == "step" else _in_parts(trace)
+    return (
+        launched.select(key, pl.col("name").cast(pl.String), "duration_ns")
+        .join(phase_of, on=key)
+        .group_by("phase", "name")
+        .agg(pl.col("duration_ns").sum().alias("device_time_ns"), pl.len().cast(pl.Int64).alias("launches"))
+        .sort(["device_time_ns", "name"], descending=[True, False])
+        .group_by("phase", maintain_order=True)
+        .agg(pl.struct("name", "device_time_ns", "launches").head(TOP).alias("kernels"))
+    )
+
+
+# The parts of requests
+
+
+@remembered
+def parts(trace: Trace) -> pl.DataFrame:
+    """One row a marked part of a request, in order, by the device's clock.
+
+    From its first work to the next part's, and the last part of a step to the end of its own work; a part
+    without device work has the host's times.
+
+    Returns:
+        ``rank``, ``part`` (its number), ``step``, ``phase`` (``encode``, ``prefill``, ``decode``),
+        ``start_ns``, ``duration_ns``, ``busy_ns``, ``launches``, ``device_time_ns``.
+    """
+    reach = (
+        _in_parts(trace)
+        .group_by("part")
+        .agg(
+            pl.col("start_ns").min().alias("first_ns"),
+            pl.col("end_ns").max().alias("last_ns"),
+            pl.len().cast(pl.Int64).alias("launches"),
+            pl.col("duration_ns").sum().alias("device_time_ns"),
+        )
+    )
+    following = pl.col("start_ns").shift(-1).over("step")
+    table = (
+        _marked(trace)
+        .join(reach, on="part", how="left", maintain_order="left")
+        .with_columns(
+            pl.coalesce("first_ns", "start_ns").alias("start_ns"),
+            pl.coalesce("last_ns", "end_ns").alias("end_ns"),
+        )
+        .with_columns(pl.coalesce(following, "end_ns").alias("end_ns"))
+        .with_columns(
+            pl.lit(trace.rank, pl.Int32).alias("rank"),
+            (pl.col("end_ns") - pl.col("start_ns")).clip(0).alias("duration_ns"),
+            pl.col("launches", "device_time_ns").fill_null(0),
+        )
+    )
+    return table.with_columns(_busy(trace, table)).select(
+        "rank", "part", "step", "phase", "start_ns", "duration_ns", "busy_ns", "launches", "device_time_ns"
+    )
+
+
+@remembered
+def _marked(trace: Trace) -> pl.DataFrame:
+    """(part, step, phase, start_ns, end_ns) by the host's clock, in order."""
+    marked = _inside(trace, matching(trace.host_events, "name", PARTS))
+    return (
+        marked.sort("start_ns")
+        .with_row_index("part")
+        .select(
+            "part",
+            "step",
+            pl.col("name").cast(pl.String).alias("phase"),
+            "start_ns",
+            (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
+        )
+    )
+
+
+@remembered
+def _in_parts(trace: Trace) -> pl.DataFrame:
+    """Device work that was launched within a part, with the number of the ``part``."""
+    table = work(trace).filter(pl.col("launch").is_not_null())
+    table = table.select("launch", "name", "start_ns", "end_ns", "duration_ns")
+    launched = trace.host_events["start_ns"].gather(table["launch"]).alias("launched_ns")
+    bounds = _marked(trace).select("part", begin_ns="start_ns", left_ns="end_ns")
+    return (
+        table.with_columns(launched)
+        .sort("launched_ns")
+        .join_asof(bounds, left_on="launched_ns", right_on="begin_ns", check_sortedness=False)
+        .filter(pl.col("launched_ns") < pl.col("left_ns"))
+    )
+
+
+@remembered
+def phase_of_work(trace: Trace) -> pl.Series:
+    """The part of a request that each device event was launched in, or the phase of its step, or null."""
+    events = trace.device_events
+    launched = trace.host_events["start_ns"].gather(events["launch"])
+    bounds = _marked(trace).select(pl.col("phase").alias("part"), begin_ns="start_ns", left_ns="end_ns")
+    within = (
+        events.select("step")
+        .with_columns(launched.alias("at"))
+        .with_row_index("row")
+        .join(phases_of(trace).select("step", "phase"), on="step", how="left", maintain_order="left")
+        .sort("at")
+        .join_asof(bounds, left_on="at", right_on="begin_ns", check_sortedness=False)
+        .sort("row")
+    )
+    part = pl.when(pl.col("at") < pl.col("left_ns")).then("part")
+    return within.select(pl.coalesce(part, "phase").cast(pl.Categorical).alias("phase")).to_series()
+
+
+def _busy(trace: Trace, table: pl.DataFrame) -> pl.Series:
+    """What of each row's time devices were busy, added up."""
+    busy = busy_intervals(trace)
+    bounds = table.select(pl.int_range(pl.len()).alias("row"), "start_ns", "end_ns")
+    bounds = bounds.join(busy.select(DEVICE).unique(), how="cross")
+    until = [
+        intervals.covered_until(busy, bounds.rename({bound: "at"}), DEVICE)
+        for bound in ("start_ns", "end_ns")
+    ]
+    sums = (
+        bounds.with_columns((until[1] - until[0]).clip(0).alias("busy_ns"))
+        .group_by("row")
+        .agg(pl.col("busy_ns").sum())
+    )
+    found = dict(sums.iter_rows())
+    return pl.Series("busy_ns", [int(found.get(row, 0)) for row in range(len(table))], pl.Int64)
+
+
+# What a step is
+
+
+def _kinds(trace: Trace) -> dict[int, str]:
+    """The kind of every step, by its row."""
+    events = trace.host_events
+    marked = {
+        kind: set(_inside(trace, matching(events, "name", pattern))["step"])
+        for kind, pattern in ((TRAIN, BACKWARD), (EVALUATE, EVALUATION), (REQUEST, PARTS))
+    }
+    rest = FORWARD if matching(events, "category", "^cpu_op$").any() else STEP
+    return {
+        step: next((kind for kind, found in marked.items() if step in found), rest)
+        for step in periods(trace)["step"]
+    }
+
+
+def _inside(trace: Trace, wanted: pl.Series) -> pl.DataFrame:
+    """Host events that start in a step, with its ``step``."""
+    bounds = periods(trace).select("step", "host_start_ns", "host_end_ns").sort("host_start_ns")
+    return (
+        trace.host_events.filter(wanted)
+        .select("name", "start_ns", "duration_ns")
+        .sort("start_ns")
+        .join_asof(bounds, left_on="start_ns", right_on="host_start_ns", check_sortedness=False)
+        .filter(pl.col("start_ns") < pl.col("host_end_ns"))
+    )
+
+
+def _launches(trace: Trace) -> Mapping[int, Launches]:
+    """How often each kernel was launched in each step."""
+    table = work(trace).filter(pl.col("step").is_not_null()).group_by("step", "name").agg(pl.len())
+    found: dict[int, dict[str, int]] = {}
+    for step, name, launches in table.with_columns(pl.col("name").cast(pl.String)).iter_rows():
+        found.setdefault(step, {})[name] = launches
+    return found
+
+
+def _groups(lengths: Mapping[int, int], launches: Mapping[int, Launches]) -> list[list[int]]:
+    """Steps that are alike, those that take most time together first."""
+    groups = [part for alike in _by_kernels(list(lengths), launches) for part in _by_length(alike, lengths)]
+    return sorted(groups, key=lambda group: -sum(lengths[step] for step in group))
+
+
+def _by_kernels(steps: list[int], launches: Mapping[int, Launches]) -> list[list[int]]:
+    groups: list[list[int]] = []
+    for step in steps:
+        kernels = launches.get(step, {})
+        alike = (g for g in groups if similarity(launches.get(g[0], {}), kernels) >= ALIKE)
+        group = next(alike, None)
+        if group is None:
+            groups.append([step])
+        else:
+            group.append(step)
+    return groups
+
+
+def _by_length(steps: list[int], lengths: Mapping[int, int]) -> list[list[int]]:
+    """Cut where the steps, from the shortest on, have become so many times as long."""
+    groups: list[list[int]] = []
+    for step in sorted(steps, key=lambda step: lengths[step]):
+        if groups and lengths[step] <= TIMES_AS_LONG * lengths[groups[-1][0]]:
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    enough = [group for group in groups if len(group) >= ENOUGH]
+    if len(enough) < 2:
+        return [sorted(steps)]
+    odd = [step for group in groups if len(group) < ENOUGH for step in group]
+    for step in odd:
+        min(enough, key=lambda group: abs(lengths[group[0]] - lengths[step])).append(step)
+    return [sorted(group) for group in enough]
+
+
+def similarity(one: Launches, other: Launches) -> float:
+    """Jaccard's, of launches: what both have of all that either has. Nothing is like nothing."""
+    names = one.keys() | other.keys()
+    every = sum(max(one.get(name, 0), other.get(name, 0)) for name in names)
+    both = sum(min(one.get(name, 0), other.get(name, 0)) for name in names)
+    return both / every if every else 1.0
+
+
+def _letter(number: int) -> str:
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    return alphabet[number] if number < len(alphabet) else str(number + 1)
