@@ -125,11 +125,11 @@ def timed(*step_us: float, data_us: float = 0.0, clock: str = "device") -> Timed
     return TimedSteps(step_s=seconds, host_s=seconds, data_s=waited, sync_s=none, gc_s=none, clock=clock)  # type: ignore[arg-type]
 
 
-def test_steps_before_and_after_are_one_sample_and_a_drift_is_seen() -> None:
+def test_the_steps_before_the_recording_count_and_a_drift_is_seen() -> None:
     found = unprofiled(StepTimings(before=timed(*[100.0] * 20), after=timed(*[120.0] * 22)))
     assert found is not None
-    assert found.step.median == pytest.approx(120)
-    assert (found.step.n, found.counts, found.drift) == (42, (20, 22), True)
+    assert found.step.median == pytest.approx(100)  # what follows runs with the profiler's hooks
+    assert (found.step.n, found.counts, found.drift) == (20, (20, 22), True)
     assert found.around == (pytest.approx(100), pytest.approx(120))
     few = unprofiled(StepTimings(before=timed(100, 101), after=timed(120, 121)))
     assert few is not None

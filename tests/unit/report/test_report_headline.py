@@ -142,7 +142,7 @@ def test_what_takes_many_times_as_long_is_no_percentage():
 
     assert inflation(111.5) == "its step takes 111.5 times as long"
     assert inflation(2.27) == "its step takes 2.3 times as long"
-    assert inflation(2.0) == "its step takes 100.0 % longer"
+    assert inflation(2.0) == "its step takes 100 % longer"
     assert inflation(0.9) == "its step takes 10.0 % less"
     assert own_pace.inflation(report(as_it_runs=as_it_runs(inflation=None))) == ""
 

@@ -87,7 +87,9 @@ def test_a_real_run_against_its_raw_events(shared_data: Path) -> None:
     assert row.allocations == sum(args["Bytes"] > 0 for args in memory)
     (times,) = made.step_times
     steps = [e["dur"] for e in events if e.get("cat") == "user_annotation" and "ProfilerStep" in e["name"]]
-    assert times.duration_median_us == pytest.approx(median(steps))
+    assert [step.host_duration_us for step in made.steps] == pytest.approx(steps)
+    # The device is busy: its steps are its own, and as long as the host's but for what it lags behind.
+    assert times.duration_median_us == pytest.approx(median(steps), rel=0.01)
     (launches,) = made.launching
     calls = {
         e["args"]["correlation"]: e["ts"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from statistics import mean
 
 from kinetoscope.bench.measure.statistics import median, quantile
@@ -40,7 +39,10 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Unprofiled:
-    """Steps without the profiler, those before the recording and those after it together.
+    """Steps without the profiler: those before the recording, where there are any.
+
+    Those after it run with what the profiler leaves in the process (on a GPU CUPTI's hooks in every call: a
+    step that its host sets the pace of took 1.4 times as long), and say only whether the pace drifts.
 
     ``around`` are the medians of either (µs; None where there is none), ``drift`` says that their intervals
     do not overlap. ``waiting`` is None where it was not measured, ``recorded_data_us`` is the waiting for
@@ -61,15 +63,15 @@ def unprofiled(timings: StepTimings) -> Unprofiled | None:
     both = [
         steps if steps is not None and steps.step_s else None for steps in (timings.before, timings.after)
     ]
-    timed = [steps for steps in both if steps is not None]
-    if not timed:
+    timed = _timed(timings)
+    if timed is None:
         return _by_the_mean(timings.unprofiled_s)
     size = _round(timings, timed)
     apart = [None if steps is None else spread(steps.step_s, size) for steps in both]
-    pooled = spread(unprofiled_seconds(timings), size)
+    alone = spread(timed.step_s, size)
     before, after = apart
     return Unprofiled(
-        pooled,
+        alone,
         (before.n if before else 0, after.n if after else 0),
         (before.median if before else None, after.median if after else None),
         before is not None and after is not None and _apart(before, after),
@@ -81,8 +83,13 @@ def unprofiled(timings: StepTimings) -> Unprofiled | None:
 
 def unprofiled_seconds(timings: StepTimings) -> tuple[float, ...]:
     """Each step timed without the profiler, in order."""
-    timed = [steps.step_s for steps in (timings.before, timings.after) if steps is not None]
-    return tuple(chain.from_iterable(timed)) or timings.unprofiled_s
+    timed = _timed(timings)
+    return timings.unprofiled_s if timed is None else timed.step_s
+
+
+def _timed(timings: StepTimings) -> TimedSteps | None:
+    """The steps that stand for the program: those before the recording, else those after it."""
+    return next((steps for steps in (timings.before, timings.after) if steps and steps.step_s), None)
 
 
 def spread(seconds: Sequence[float], size: int = 1) -> Spread:
@@ -125,14 +132,10 @@ def _by_the_mean(seconds: Sequence[float]) -> Unprofiled | None:
     return Unprofiled(step, (len(values), 0), (None, None), False, None, None, words)
 
 
-def _round(timings: StepTimings, timed: Sequence[TimedSteps]) -> int:
+def _round(timings: StepTimings, timed: TimedSteps) -> int:
     """How many steps are one round: those that the loader's workers make batches for in one go."""
-    workers = timings.loader_workers or 1
-    data, step = (
-        sum(sum(values) for values in found)
-        for found in ([t.data_s for t in timed], [t.step_s for t in timed])
-    )
-    return workers if data >= WAITS_FOR_DATA * step else 1
+    waits = sum(timed.data_s) >= WAITS_FOR_DATA * sum(timed.step_s)
+    return timings.loader_workers or 1 if waits else 1
 
 
 def _apart(before: Spread, after: Spread) -> bool:
@@ -140,15 +143,8 @@ def _apart(before: Spread, after: Spread) -> bool:
     return enough and (before.high < after.low or after.high < before.low)
 
 
-def _waiting(timed: Sequence[TimedSteps], size: int) -> Waiting | None:
-    found = [
-        _of_rounds(tuple(chain.from_iterable(ledgers)), size)
-        for ledgers in (
-            [steps.data_s for steps in timed],
-            [steps.sync_s for steps in timed],
-            [steps.gc_s for steps in timed],
-        )
-    ]
+def _waiting(timed: TimedSteps, size: int) -> Waiting | None:
+    found = [_of_rounds(seconds, size) for seconds in (timed.data_s, timed.sync_s, timed.gc_s)]
     if all(value is None for value in found):
         return None
     data, sync, gc = (value or 0.0 for value in found)
@@ -159,7 +155,6 @@ def _of_rounds(seconds: Sequence[float], size: int) -> float | None:
     return 1e6 * median(rounds(seconds, size)) if seconds else None
 
 
-def _words(timed: Sequence[TimedSteps], size: int) -> str:
-    clocks = " and ".join(sorted({steps.clock for steps in timed}))
+def _words(timed: TimedSteps, size: int) -> str:
     each = f", in rounds of {size} (the loader's workers)" if size > 1 else ""
-    return f"steps timed by the {clocks}'s clock{each}"
+    return f"steps timed by the {timed.clock}'s clock{each}"
