@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -16,7 +16,7 @@ from kinetoscope.analysis.ranks import distinct
 from kinetoscope.errors import InputError, NotATraceError
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest
-from kinetoscope.trace.model import Source, Trace
+from kinetoscope.trace.model import Damage, Source, Trace
 
 if TYPE_CHECKING:
     from kinetoscope.compilation.model import Compilation
@@ -71,7 +71,7 @@ def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
     for item in chain.from_iterable(map(_recordings_in, map(Path, inputs))):
         if manifests.is_recording(item):
             manifest = recordings[item] = manifests.read(item)
-            recorded += [read(item / r.trace, rank=r.rank) for r in manifest.ranks if r.trace]
+            recorded += [read(path, rank=rank) for rank, path in _listed(item, manifest)]
             for rank in manifest.ranks:
                 if rank.trace and rank.device_trace:
                     found, why = _light(partial(read, item / rank.device_trace, rank.rank))
@@ -89,8 +89,8 @@ def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
         else:
             traces.append(read(item))
     compilation = sources.load(*logs) if logs else None
-    if compilation is not None and not traces and not recorded:
-        recorded.append(_no_events(compilation))
+    if not traces and not recorded:
+        recorded.append(_no_events(inputs, compilation, recordings))
     return Run(
         distinct([*recorded, *traces], recorded),
         _of_all_hosts(list(recordings.values())),
@@ -146,10 +146,38 @@ def _recordings_in(item: Path) -> list[Path]:
     return [inside for inside in sorted(item.iterdir()) if manifests.is_recording(inside)] or [item]
 
 
-def _no_events(compilation: Compilation) -> Trace:
-    """What stands for the trace where there are compile logs only."""
+def _listed(folder: Path, manifest: Manifest) -> list[tuple[int, Path]]:
+    """A recording's traces by rank: those of its manifest; of a run that was killed, those that lie there."""
+    listed = [(rank.rank, folder / rank.trace) for rank in manifest.ranks if rank.trace]
+    if listed:
+        return listed
+    left = {rank: folder / "trace" / f"rank{rank}.json" for rank in range(len(manifest.ranks) or 1)}
+    return [(rank, path) for rank, path in left.items() if path.is_file()]
+
+
+def _no_events(
+    inputs: Sequence[str | Path], compilation: Compilation | None, recordings: Mapping[Path, Manifest]
+) -> Trace:
+    """What stands for the trace where there are compile logs only, or a program that left nothing else.
+
+    Raises:
+        InputError: there is nothing at all.
+    """
     from kinetoscope.trace import schema
 
-    first = compilation.sources[0]
+    if compilation is not None:
+        first = compilation.sources[0]
+        source = Source(first.path, first.bytes, 0, first.rank)
+    elif recordings:
+        folder, manifest = next(iter(recordings.items()))
+        ended = f" (it ended with {manifest.exit})" if manifest.exit else ""
+        lost = Damage("truncated", f"the program left no trace{ended}", 1)
+        source = Source(str(folder), 0, 0, 0, complete=False, damages=(lost,))
+    else:
+        raise InputError(
+            "there is no trace, recording or compile log in it",
+            where=", ".join(map(str, inputs)),
+            mend="name a trace, or a folder that holds traces itself",
+        )
     tables = {name: schema.empty(columns) for name, columns in schema.TABLES.items()}
-    return Trace(Source(first.path, first.bytes, 0, first.rank), devices=(), metadata={}, **tables)
+    return Trace(source, devices=(), metadata={}, **tables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from kinetoscope.analysis.run import load
 from kinetoscope.errors import InputError, NotATraceError
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord, StepTimings
+from kinetoscope.report.collect.report import build
 
 SMALL = Path(__file__).resolve().parents[2] / "fixtures" / "h200" / "mm_64_warm_eager.json.gz"
 
@@ -64,3 +66,15 @@ def test_recordings_of_two_runs_are_refused(tmp_path: Path) -> None:
     one, two = recording(tmp_path / "one", 0, "alpha"), recording(tmp_path / "two", 0, "alpha")
     with pytest.raises(InputError, match="two traces are of rank 0"):
         load(one, two)
+
+
+def test_a_recording_that_lists_no_trace_opens_with_what_lies_in_it(tmp_path: Path) -> None:
+    (tmp_path / "trace").mkdir()
+    manifests.write(tmp_path, Manifest(ranks=(RankRecord(rank=0),), exit="signal: SIGKILL"))
+    report = build(load(tmp_path))
+    assert report.health.verdict != "good"
+    assert "left no trace" in report.sources[0].notes[0]
+    assert "SIGKILL" in report.sources[0].notes[0]
+    with gzip.open(SMALL) as packed:
+        (tmp_path / "trace" / "rank0.json").write_bytes(packed.read())
+    assert len(build(load(tmp_path)).kernels) == 2
