@@ -27,7 +27,9 @@ def test_the_terminal_answers_where_the_time_went(document):
     assert done.returncode == 0
     assert not complaints(done)
     (device,) = document.devices
-    assert f"The GPU was busy {100 * device.busy_fraction:.1f} % of 2 steps" in done.stdout
+    words = " ".join(done.stdout.split())
+    busy = f"the GPU was busy {100 * device.busy_fraction:.1f} % of 2 steps"
+    assert f"As recorded, under the profiler, {busy}" in words
     top = document.categories[0]
     assert f"{100 * top.share_of_device_time:.1f} % {top.category}" in done.stdout
     assert [

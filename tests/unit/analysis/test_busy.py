@@ -50,11 +50,14 @@ def test_the_definitions_hold_on_any_recording(
 ) -> None:
     work, step_count = drawn
     run = Run((trace(*events(work, step_count)),))
-    if step_count:
-        window = set(range(10, 10 + 20 * step_count))
-    else:
-        window = set(range(min(5, *(w[3] for w in work)), max(75, *(w[3] + w[4] for w in work))))
     rows = busy(run).to_dicts()
+    start, length = rows[0]["window_start_ns"] // 1000, rows[0]["window_ns"] // 1000
+    window = set(range(start, start + length))
+    if step_count:  # where a step begins and ends is `periods`' matter: they tile the window
+        assert steps(run)["duration_ns"].sum() == 1000 * length
+    else:
+        recorded = set(range(min(5, *(w[3] for w in work)), max(75, *(w[3] + w[4] for w in work))))
+        assert window == recorded
     assert [row["device"] for row in rows] == sorted({w[1] for w in work})
     for row in rows:
         parts = {part: covered(work, row["device"], part) for part in ("compute", "copy", "communication")}
@@ -71,7 +74,7 @@ def test_the_definitions_hold_on_any_recording(
         assert row["kernels"] == sum(w[1] == row["device"] and w[0] != "copy" for w in work)
     assert kernels(run, "category")["device_time_ns"].sum() == sum(row["device_time_ns"] for row in rows)
     for row in steps(run).iter_rows(named=True):
-        inside = set(range(10 + 20 * row["step"], 30 + 20 * row["step"]))
+        inside = set(range(row["start_ns"] // 1000, (row["start_ns"] + row["duration_ns"]) // 1000))
         expected = sum(len(covered(work, d, "compute", "copy", "communication") & inside) for d in (0, 1))
         assert row["busy_ns"] == 1000 * expected
 
