@@ -68,3 +68,12 @@ def test_the_headline_is_about_the_program(report: Report) -> None:
     text = headline.headline(report)
     assert text.startswith("As it runs, a step takes 15.6")
     assert "15.0" in text
+
+
+def test_the_recorded_step_is_one_figure_wherever_it_stands(report: Report) -> None:
+    own = report.as_it_runs
+    assert own is not None
+    assert own.recorded_step_us == pytest.approx(median(step.duration_us for step in report.steps))
+    assert own.recorded_step_us == pytest.approx(report.step_times[0].duration_median_us)
+    (note,) = [note for note in report.health.notes if note.code == "profiling-inflation"]
+    assert f"{own.recorded_step_us / 1e3:,.2f} ms" in note.text

@@ -19,6 +19,7 @@ from kinetoscope.analysis.passes.unprofiled import Unprofiled, unprofiled
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.phases import leading_of
+from kinetoscope.bench.measure.statistics import median
 from kinetoscope.recording.manifest import RankRecord
 from kinetoscope.trace.model import Trace
 
@@ -33,8 +34,8 @@ class AsItRuns:
     """One rank's step without the profiler; times in µs a step.
 
     ``busy_us`` (None without recorded device work) and ``idle`` by cause sum to ``timed.step.median``.
-    ``recorded_us`` is the step as recorded (its mean, None where no steps were); ``matched`` the share of the
-    light pass' kernels that were found in the full one (None without a light pass); ``basis`` says in words
+    ``recorded_us`` is the step as recorded (its median, None where no steps were); ``matched`` the share of
+    the light pass' kernels found in the full one (None without a light pass); ``basis`` says in words
     what all this rests on.
     """
 
@@ -102,7 +103,7 @@ def _of_rank(run: Run, record: RankRecord, timed: Unprofiled) -> AsItRuns:
         recorded_us = None if profiled_s is None else 1e6 * profiled_s
         return AsItRuns(record.rank, timed, None, {}, recorded_us, None, f"{timed.step.n} {timed.words}")
     own = leading_of(full)["duration_ns"]
-    recorded_us = int(own.sum()) / len(own) / 1000
+    recorded_us = median(own.to_list()) / 1000
     worked = _busy(light) if light is not None else None
     by = light if worked is not None and light is not None else full
     worked = worked or _busy(full)
