@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--eager", action="store_true", help="do not compile")
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--length", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
 

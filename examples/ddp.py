@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--straggler", type=int, default=-1, help="the rank that sleeps 20 ms a step")
     options = parser.parse_args()
 

@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=1000)
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--length", type=int, default=32)
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
