@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-import polars as pl
-
-from kinetoscope.analysis.idle import timeline
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.replay.change import NOTHING, Change
+from kinetoscope.analysis.replay.engine import NEVER, Numbers, growth, matrix, once
+from kinetoscope.analysis.replay.graph import Graph, Part, build
+from kinetoscope.analysis.replay.numbers import Recorded, changed, recorded
+from kinetoscope.analysis.replay.spans import Spans, spans
 from kinetoscope.analysis.run import Run
-from kinetoscope.analysis.time.phases import leading_of
-from kinetoscope.analysis.time.window import window
-from kinetoscope.bench.measure.statistics import median
 from kinetoscope.trace.model import Trace
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of the critical path: what took ``us`` of the step, and the events (``host`` or ``device``, with
-    their rows) that it is made of."""
+    """A part of the critical path: what took ``us`` of the step, and the events (rows of ``table``,
+    ``host_events`` or ``device_events``) that it is made of."""
 
     text: str
     us: float
@@ -36,19 +35,33 @@ class Replay:
     known cause.
     """
 
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
-        lengths = leading_of(trace)["duration_ns"].to_list() if len(trace.steps) else []
-        self.recorded_us = (median(lengths) if lengths else window(trace).length_ns) / 1000
-        self.step_us = self.recorded_us
-        self.error = 0.0
-        self.unexplained = 0.0
-        self._steps = max(1, len(lengths))
+    def __init__(self, rank: int, graph: Graph, within: Spans) -> None:
+        self.rank = rank
+        self.graph = graph
+        self.steps = within.steps
+        self.recorded_us = within.recorded_us
+        self._base = recorded(graph)
+        self.step_us = self._us(self._base.numbers)
+        self.error = self.step_us / self.recorded_us - 1 if self.recorded_us else 0.0
+        whole = self.step_us * max(1, self.steps)
+        self.unexplained = min(1.0, graph.lost_ns / 1000 / whole) if whole else 0.0
 
-    def after(self, change: Change = NOTHING) -> float:
-        """The step's time once ``change`` is made, in µs: never below 0 nor above ``step_us``."""
-        saved = timeline.sooner(self._trace, change.device) / 1000 / self._steps
-        return min(self.step_us, max(0.0, self.step_us - saved))
+    def after(self, change: Change = NOTHING, others: Mapping[int, Change] | None = None) -> float:
+        """The step's time once ``change`` is made, in µs: never below 0 nor above ``step_us``.
+
+        Args:
+            others: what changes on the other ranks.
+        """
+        changes = {**(others or {}), self.rank: change}
+        return min(self.step_us, max(0.0, self._us(changed(self._base, changes))))
+
+    def _us(self, numbers: Numbers) -> float:
+        """A step's time; without steps that of all there is."""
+        if self.steps:
+            return growth(matrix(self.graph, numbers)) / 1000 / self.steps
+        strands = len(self.graph.first)
+        clocks = once(self.graph, numbers, [0.0] * strands + [NEVER] * self.graph.streams)
+        return max(clocks, default=0.0) / 1000
 
     def critical_path(self) -> list[Segment]:
         """What the step's time consists of, longest first; sums to ``step_us``."""
@@ -56,6 +69,13 @@ class Replay:
 
 
 @remembered
+def replay(trace: Trace) -> Replay:
+    """One rank by itself: its collectives take as long as they were recorded."""
+    within = spans(trace)
+    return Replay(trace.rank, build([Part(trace, within)]), within)
+
+
+@remembered
 def replays(run: Run) -> dict[int, Replay]:
     """Each rank's replay."""
-    return {trace.rank: Replay(trace) for trace in run.traces}
+    return {trace.rank: replay(trace) for trace in run.traces}
