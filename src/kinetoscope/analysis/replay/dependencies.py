@@ -12,7 +12,7 @@ from kinetoscope.trace.model import Trace
 
 STREAM_WAIT = r"^(cuda|cu|hip)StreamWaitEvent"
 # An end this near before a start may be what the start waited for.
-RIGHT_BEFORE_NS = 5_000
+RIGHT_BEFORE_NS = 10_000
 
 DEPENDENCIES = {"row": pl.UInt32, "source": pl.UInt32}
 

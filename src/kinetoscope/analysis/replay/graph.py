@@ -242,11 +242,14 @@ def _blocks(part: Part, stretches: pl.DataFrame, met: pl.Series | None) -> pl.Da
 
 
 def _inside(spans: Spans) -> pl.Expr:
-    """Whether work was launched inside the spans; what has no launch, whether it began there."""
+    """Whether work was launched inside the spans; what lost its launch, whether it began there. What its
+    stream still had to do when the recording began is the work of steps before."""
     if not spans.steps:
         return pl.lit(True)
     at = pl.coalesce("point_ns", "start_ns")
-    return pl.any_horizontal(at.is_between(start, end, "left") for start, end in spans.bounds)
+    known = pl.col("point_ns").is_not_null()
+    left_over = ~known.cum_max().over("stream") & known.any()
+    return pl.any_horizontal(at.is_between(start, end, "left") for start, end in spans.bounds) & ~left_over
 
 
 def _launching(table: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:

@@ -41,6 +41,8 @@ class Replay:
         self.steps = within.steps
         self.recorded_us = within.recorded_us
         self._base = recorded(graph)
+        # The steps that are replayed take their mean; the step is the median.
+        self._typical = within.recorded_us / within.mean_us if within.mean_us else 1.0
         self.step_us = self._us(self._base.numbers)
         self.error = self.step_us / self.recorded_us - 1 if self.recorded_us else 0.0
         whole = self.step_us * max(1, self.steps)
@@ -58,7 +60,7 @@ class Replay:
     def _us(self, numbers: Numbers) -> float:
         """A step's time; without steps that of all there is."""
         if self.steps:
-            return growth(matrix(self.graph, numbers)) / 1000 / self.steps
+            return growth(matrix(self.graph, numbers)) / 1000 / self.steps * self._typical
         strands = len(self.graph.first)
         clocks = once(self.graph, numbers, [0.0] * strands + [NEVER] * self.graph.streams)
         return max(clocks, default=0.0) / 1000

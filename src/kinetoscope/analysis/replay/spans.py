@@ -30,12 +30,15 @@ class Spans:
     Args:
         bounds: (start_ns, end_ns) of each. Steps whose marks follow each other are one stretch.
         steps: how many steps they are; 0: none were marked, and it is the whole recording, once.
-        recorded_us: the step as recorded, by the device's clock (the whole recording without steps).
+        recorded_us: the step as recorded, by the device's clock: the median (the whole recording without
+            steps).
+        mean_us: the same of the steps that are replayed, at the mean: a replay goes through all of them.
     """
 
     bounds: tuple[tuple[int, int], ...]
     steps: int
     recorded_us: float
+    mean_us: float
 
 
 @remembered
@@ -44,14 +47,18 @@ def spans(trace: Trace) -> Spans:
     leading = leading_of(trace) if len(trace.steps) else pl.DataFrame()
     if leading.is_empty():
         within = window(trace)
-        return Spans(((within.start_ns, within.end_ns),), 0, within.length_ns / 1000)
-    usual = median(leading["duration_ns"].to_list())
-    return _of_steps(trace, _like(trace, leading, usual), usual / 1000)
+        length_us = within.length_ns / 1000
+        return Spans(((within.start_ns, within.end_ns),), 0, length_us, length_us)
+    return of_steps(trace, chosen(trace))
 
 
 def of_steps(trace: Trace, steps: Sequence[int]) -> Spans:
-    """The same steps of another rank."""
-    return _of_steps(trace, steps, spans(trace).recorded_us)
+    """These steps of a trace."""
+    leading = leading_of(trace)
+    lengths = leading["duration_ns"].filter(leading["step"].is_in(steps))
+    recorded_us = median(leading["duration_ns"].to_list()) / 1000
+    mean_us = sum(lengths) / max(1, len(lengths)) / 1000
+    return Spans(tuple(_bounds(trace, steps)), len(steps), recorded_us, mean_us or recorded_us)
 
 
 @remembered
@@ -71,7 +78,7 @@ def _like(trace: Trace, leading: pl.DataFrame, usual: float) -> list[int]:
     return (kept if len(kept) else leading.head(1))["step"].sort().to_list()
 
 
-def _of_steps(trace: Trace, steps: Sequence[int], recorded_us: float) -> Spans:
+def _bounds(trace: Trace, steps: Sequence[int]) -> list[tuple[int, int]]:
     table = trace.steps.select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
     marks = list(table.iter_rows())
     bounds: list[tuple[int, int]] = []
@@ -87,7 +94,7 @@ def _of_steps(trace: Trace, steps: Sequence[int], recorded_us: float) -> Spans:
             bounds[-1] = bounds[-1][0], end
         else:
             bounds.append((start, end))
-    return Spans(tuple(bounds), len(steps), recorded_us)
+    return bounds
 
 
 def _without_the_recorders_wait(trace: Trace, start: int, end: int, steps: int) -> int:
