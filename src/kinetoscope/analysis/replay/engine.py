@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from kinetoscope.analysis.replay.graph import Block, Graph, Joint
 
 NEVER = float("-inf")
+Weights = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,26 @@ class Numbers:
     free: frozenset[tuple[int, int]] = frozenset()
 
 
-def once(graph: Graph, numbers: Numbers, clocks: Sequence[float]) -> list[float]:
-    """The clocks (strands, then streams) after one round."""
+@dataclass(frozen=True)
+class Round:
+    """One round: when each stretch began and each block ended, when the blocks of collectives could have
+    begun had no rank been waited for, and the clocks (strands, then streams) at the end."""
+
+    begun: list[float]
+    ended: list[float]
+    arrived: dict[int, float]
+    clocks: list[float]
+
+
+def once(graph: Graph, numbers: Numbers, clocks: Sequence[float]) -> Round:
+    """One round from these clocks."""
     strands = len(graph.first)
     begun = [NEVER] * len(graph.stretches)
     for strand, stretch in enumerate(graph.first):
         begun[stretch] = clocks[strand]
     stream = list(clocks[strands:])
     ended = [NEVER] * len(numbers.block)
+    arrived: dict[int, float] = {}
     work, ends, host = numbers.block, numbers.ends, numbers.host
     transfers = iter(numbers.transfer)
     for instruction in graph.program:
@@ -67,21 +80,25 @@ def once(graph: Graph, numbers: Numbers, clocks: Sequence[float]) -> list[float]
             transfer = next(transfers)
             together = max(ended[block] for block in instruction.blocks) + transfer
             for block, at in zip(instruction.blocks, instruction.streams, strict=True):
+                arrived[block] = ended[block]
                 stream[at] = ended[block] = together
-    return [begun[stretch] for stretch in graph.last] + stream
+    return Round(begun, ended, arrived, [begun[stretch] for stretch in graph.last] + stream)
 
 
-def matrix(graph: Graph, numbers: Numbers) -> list[list[float]]:
+def from_one(graph: Graph, numbers: Numbers, clock: int) -> Round:
+    """One round that began with this clock alone: nothing else holds it up."""
+    size = len(graph.first) + graph.streams
+    return once(graph, numbers, [0.0 if other == clock else NEVER for other in range(size)])
+
+
+def matrix(graph: Graph, numbers: Numbers) -> Weights:
     """``matrix[i][j]``: how much later clock i ends than clock j began."""
     size = len(graph.first) + graph.streams
-    columns = [
-        once(graph, numbers, [0.0 if clock == started else NEVER for clock in range(size)])
-        for started in range(size)
-    ]
+    columns = [from_one(graph, numbers, clock).clocks for clock in range(size)]
     return [[column[row] for column in columns] for row in range(size)]
 
 
-def growth(weights: Sequence[Sequence[float]]) -> float:
+def growth(weights: Weights) -> float:
     """The largest mean weight of a circle (Karp); 0 where there is none."""
     size = len(weights)
     walks = [[0.0] * size]
@@ -93,3 +110,23 @@ def growth(weights: Sequence[Sequence[float]]) -> float:
         if walks[size][node] > NEVER
     ]
     return max(means, default=0.0)
+
+
+def circle(weights: Weights) -> list[int]:
+    """The clocks of a circle whose mean weight is ``growth``, each after the one that it waits for."""
+    size, mean = len(weights), growth(weights)
+    # Longest walks between any two clocks (Floyd, Warshall), with the clock that each walk begins with.
+    best = [[weight - mean for weight in row] for row in weights]
+    via = [list(range(size)) for _ in range(size)]
+    for middle in range(size):
+        for to in range(size):
+            for start in range(size):
+                longer = best[to][middle] + best[middle][start]
+                if longer > best[to][start] + 1e-6:
+                    best[to][start] = longer
+                    via[to][start] = via[to][middle]
+    start = max(range(size), key=lambda clock: best[clock][clock], default=0)
+    found = [start]
+    while size and (before := via[found[-1]][start]) != start and len(found) <= size:
+        found.append(before)
+    return found[::-1]

@@ -67,7 +67,9 @@ class Graph:
         stretches: ``rank``, ``strand`` (of the rank), ``start_ns``, ``end_ns``; the row is its number.
         lanes: ``rank``, ``lane``, ``strand``.
         first, last: the first and the last stretch of each strand.
-        streams: how many there are.
+        origin: when each strand's first stretch began, ns after the first of all.
+        ranks: whose each clock is, the strands' and then the streams'.
+        streams: how many streams there are.
         program: in an order that follows all edges.
     """
 
@@ -76,6 +78,8 @@ class Graph:
     lanes: pl.DataFrame
     first: tuple[int, ...]
     last: tuple[int, ...]
+    origin: tuple[float, ...]
+    ranks: tuple[int, ...]
     streams: int
     program: tuple[Instruction, ...]
     lost_ns: int
@@ -102,6 +106,9 @@ def build(parts: Sequence[Part], meetings: pl.DataFrame | None = None) -> Graph:
     timed: list[tuple[float, int, Instruction]] = []
     first: list[int] = []
     last: list[int] = []
+    began: list[int] = []
+    strand_ranks: list[int] = []
+    stream_ranks: list[int] = []
     lost = streams = blocks = 0
     for part in parts:
         rank = part.trace.rank
@@ -125,6 +132,9 @@ def build(parts: Sequence[Part], meetings: pl.DataFrame | None = None) -> Graph:
             own = Block(block + blocks, stream + streams, -1 if at is None else at + offset, before)
             timed.append((key - part.clock_ns, 0, own))
         first += [start + offset for start, _ in ends]
+        strand_ranks += [rank] * len(ends)
+        stream_ranks += [rank] * _distinct(work["stream"])
+        began += [part.spans.bounds[0][0] - part.clock_ns] * len(ends)
         last += [end + offset for _, end in ends]
         tables.append(
             work.with_columns(
@@ -148,6 +158,8 @@ def build(parts: Sequence[Part], meetings: pl.DataFrame | None = None) -> Graph:
         pl.concat(lanes),
         tuple(first),
         tuple(last),
+        tuple(float(start - min(began)) for start in began),
+        (*strand_ranks, *stream_ranks),
         streams,
         tuple(instruction for _, _, instruction in timed),
         lost,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kinetoscope.analysis.memo import remembered
@@ -10,6 +10,7 @@ from kinetoscope.analysis.replay.change import NOTHING, Change
 from kinetoscope.analysis.replay.engine import NEVER, Numbers, growth, matrix, once
 from kinetoscope.analysis.replay.graph import Graph, Part, build
 from kinetoscope.analysis.replay.numbers import Recorded, changed, recorded
+from kinetoscope.analysis.replay.ranks import together
 from kinetoscope.analysis.replay.spans import Spans, spans
 from kinetoscope.analysis.run import Run
 from kinetoscope.trace.model import Trace
@@ -41,6 +42,8 @@ class Replay:
         self.steps = within.steps
         self.recorded_us = within.recorded_us
         self._base = recorded(graph)
+        # One step of several ranks begins when each rank's recording did: that is not how they would go on.
+        self._repeats = within.steps > 1 or (within.steps == 1 and len(set(graph.ranks)) == 1)
         # The steps that are replayed take their mean; the step is the median.
         self._typical = within.recorded_us / within.mean_us if within.mean_us else 1.0
         self.step_us = self._us(self._base.numbers)
@@ -59,11 +62,15 @@ class Replay:
 
     def _us(self, numbers: Numbers) -> float:
         """A step's time; without steps that of all there is."""
-        if self.steps:
+        if self._repeats:
             return growth(matrix(self.graph, numbers)) / 1000 / self.steps * self._typical
-        strands = len(self.graph.first)
-        clocks = once(self.graph, numbers, [0.0] * strands + [NEVER] * self.graph.streams)
-        return max(clocks, default=0.0) / 1000
+        clocks = once(self.graph, numbers, [*self.graph.origin, *([NEVER] * self.graph.streams)]).clocks
+        began = min(self._own(self.graph.origin), default=0.0)
+        return max(0.0, max(self._own(clocks), default=0.0) - began) / 1000 * self._typical
+
+    def _own(self, clocks: Sequence[float]) -> list[float]:
+        """Of all ranks' clocks this one's."""
+        return [clock for clock, rank in zip(clocks, self.graph.ranks, strict=False) if rank == self.rank]
 
     def critical_path(self) -> list[Segment]:
         """What the step's time consists of, longest first; sums to ``step_us``."""
@@ -79,5 +86,9 @@ def replay(trace: Trace) -> Replay:
 
 @remembered
 def replays(run: Run) -> dict[int, Replay]:
-    """Each rank's replay."""
-    return {trace.rank: replay(trace) for trace in run.traces}
+    """Each rank's replay; of ranks that meet in collectives, with the others'."""
+    joined = together(run)
+    if joined is None:
+        return {trace.rank: replay(trace) for trace in run.traces}
+    graph, within = joined
+    return {rank: Replay(rank, graph, spans) for rank, spans in within.items()}
