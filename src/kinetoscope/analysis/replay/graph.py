@@ -116,7 +116,7 @@ def build(parts: Sequence[Part], meetings: pl.DataFrame | None = None) -> Graph:
         stretch, joints, ends = _stretches(part)
         offset = sum(map(len, stretches))
         work = _blocks(part, stretch, met)
-        of_row = dict(work.select("row", "block").iter_rows())
+        of_row = dict(work.filter(pl.col("row").is_in(_named(part.trace).implode())).select("row", "block").iter_rows())
         sources = _sources(part.trace, of_row)
         for key, joint in joints:
             targets = tuple({of_row[row] + blocks for row in joint.targets if row in of_row})
@@ -220,10 +220,8 @@ def _blocks(part: Part, stretches: pl.DataFrame, met: pl.Series | None) -> pl.Da
     that block's place in the program is (``key``)."""
     table = delays(part.trace).drop("name").join(strands(part.trace), on="lane", how="left", maintain_order="left")
     table = _launching(table.filter(_inside(part.spans)), stretches)
-    linked = dependencies(part.trace)
-    cut_before = pl.col("row").is_in(linked["row"].unique().implode())
-    ends = pl.concat([linked["source"], waits(part.trace)["row"]]).unique()
-    cut_after = pl.col("row").is_in(ends.implode())
+    cut_before = pl.col("row").is_in(dependencies(part.trace)["row"].unique().implode())
+    cut_after = pl.col("row").is_in(_waited_for(part.trace).implode())
     meets = pl.col("id").is_in([] if met is None else met.implode())
     return (
         table.with_columns(meets.alias("meets"))
@@ -251,6 +249,15 @@ def _blocks(part: Part, stretches: pl.DataFrame, met: pl.Series | None) -> pl.Da
             pl.when(pl.col("before_ns").is_null()).then(0).otherwise("pause_ns").alias("pause_ns"),
         )
     )
+
+
+def _waited_for(trace: Trace) -> pl.Series:
+    """Rows of ``launched`` that the host or other streams waited for."""
+    return pl.concat([dependencies(trace)["source"], waits(trace)["row"]]).unique()
+
+
+def _named(trace: Trace) -> pl.Series:
+    return pl.concat([_waited_for(trace), dependencies(trace)["row"]]).unique()
 
 
 def _inside(spans: Spans) -> pl.Expr:

@@ -13,26 +13,26 @@ from kinetoscope.analysis.replay.graph import Graph, Meeting
 
 
 @dataclass(frozen=True, eq=False)
-class Recorded:
-    """A graph with host time scaled by ``pace``, and its numbers as recorded."""
+class State:
+    """A graph with host time scaled by ``pace``, as recorded or changed.
+
+    ``work`` is one row a device event in the graph's order: ``work_ns``, ``pause_ns`` before it, and when it
+    is ``ready``, counted from the start of its stretch (null where no launch holds it up).
+    """
 
     graph: Graph
     pace: float
     work: pl.DataFrame
-    host: tuple[float, ...]
     numbers: Numbers
 
 
-def recorded(graph: Graph, pace: float = 1.0) -> Recorded:
-    """Args:
-    pace: what host time is multiplied by.
-    """
+def recorded(graph: Graph, pace: float = 1.0) -> State:
+    """As it was recorded, but for host time, which is multiplied by ``pace``."""
     opened = graph.stretches["start_ns"].gather(graph.work["stretch"])
     work = graph.work.select(
         "rank",
         "id",
         "block",
-        "meets",
         "duration_ns",
         "pause_ns",
         work_ns=pl.when("meets").then(0).otherwise("work_ns").cast(pl.Float64),
@@ -40,16 +40,13 @@ def recorded(graph: Graph, pace: float = 1.0) -> Recorded:
         ready=(pl.col("point_ns") - opened) * pace + pl.col("latency_ns"),
     )
     lengths = graph.stretches.select((pl.col("end_ns") - pl.col("start_ns")) * pace).to_series()
-    host = tuple(lengths.cast(pl.Float64).to_list())
     transfers = [one.transfer_ns for one in graph.program if isinstance(one, Meeting)]
-    block, ends = _of_blocks(work)
-    return Recorded(graph, pace, work, host, Numbers(block, ends, host, transfers))
+    numbers = Numbers(*_of_blocks(work), lengths.cast(pl.Float64).to_list(), transfers)
+    return State(graph, pace, work, numbers)
 
 
-def changed(base: Recorded, changes: Mapping[int, Change]) -> Numbers:
-    """Args:
-    changes: by rank.
-    """
+def changed(base: State, changes: Mapping[int, Change]) -> State:
+    """With these changes, by rank."""
     work, numbers = base.work, base.numbers
     device = [_of_rank(change.device, rank) for rank, change in changes.items() if len(change.device)]
     if device:
@@ -63,7 +60,7 @@ def changed(base: Recorded, changes: Mapping[int, Change]) -> Numbers:
         block, ends = _of_blocks(work)
         numbers = replace(numbers, block=block, ends=ends)
     free = {(rank, call) for rank, change in changes.items() for call in change.waits}
-    return replace(numbers, free=frozenset(free))
+    return State(base.graph, base.pace, work, replace(numbers, free=frozenset(free)))
 
 
 def _of_rank(table: pl.DataFrame, rank: int) -> pl.DataFrame:
@@ -86,7 +83,7 @@ def _shortened(work: pl.DataFrame, saved: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _transfers(base: Recorded, work: pl.DataFrame) -> list[float]:
+def _transfers(base: State, work: pl.DataFrame) -> list[float]:
     """A collective moves its data as fast as the rank that gains most from the change: all make the same."""
     left = work["left"]
     return [
@@ -97,7 +94,7 @@ def _transfers(base: Recorded, work: pl.DataFrame) -> list[float]:
 
 
 def _spared(
-    base: Recorded, work: pl.DataFrame, spared: Sequence[tuple[int, pl.DataFrame]]
+    base: State, work: pl.DataFrame, spared: Sequence[tuple[int, pl.DataFrame]]
 ) -> tuple[pl.DataFrame, list[float]]:
     """Launches and stretches of host time, sooner and shorter by what went away before them."""
     graph = base.graph
@@ -117,7 +114,7 @@ def _spared(
             at_start = _where(of_stretches, _until(these, stretches["start_ns"]), at_start)
             at_end = _where(of_stretches, _until(these, stretches["end_ns"]), at_end)
     less = (at_launch - at_start.gather(points["stretch"])) * base.pace
-    host = pl.Series(base.host) - (at_end - at_start) * base.pace
+    host = pl.Series(base.numbers.host) - (at_end - at_start) * base.pace
     return work.with_columns((pl.col("ready") - less).alias("ready")), host.to_list()
 
 
