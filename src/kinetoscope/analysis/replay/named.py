@@ -11,12 +11,14 @@ from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.replay.graph import Graph
 from kinetoscope.analysis.replay.numbers import State
-from kinetoscope.analysis.replay.path import ARRIVING, HOST, RETURN, TRANSFER, WORK, Piece
+from kinetoscope.analysis.replay.path import ARRIVING, HOST, RETURN, STARTING, TRANSFER, WORK, Piece
 from kinetoscope.analysis.replay.threads import OPS, strands
 from kinetoscope.trace.model import Trace
 
+NODE = "autograd::engine::evaluate_function: "
 BETWEEN = "host: between ops"
 PAUSES = "device: pauses between kernels"
+OTHER = "before another rank began to be recorded"
 LAUNCHES = "launches on their way to the device"
 
 PARTS = {"text": pl.String, "ns": pl.Float64, "table": pl.String, "id": pl.UInt32}
@@ -45,8 +47,9 @@ def segments(state: State, pieces: Sequence[Piece], traces: Mapping[int, Trace],
         for rank, trace in traces.items()
         for part in (_device(state, pieces, trace), _host(state.graph, pieces, trace))
     ]
-    if not parts:
-        return []
+    other = [(OTHER, p.ns, "host_events", None) for p in pieces if p.sort == STARTING]
+    own = pl.lit(next(iter(traces)), pl.Int32).alias("rank")
+    parts.append(pl.DataFrame(other, schema=PARTS, orient="row").with_columns(own))
     merged = (
         pl.concat(parts)
         .group_by("text", "rank", "table")
@@ -142,7 +145,7 @@ def _outermost(trace: Trace) -> dict[int, pl.DataFrame]:
     host = trace.host_events
     own = host.filter(matching(host, "category", f"(?i){OPS}")).join(strands(trace), on="lane")
     own = own.select(
-        "id", "strand", pl.col("name").cast(pl.String), "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")
+        "id", "strand", pl.col("name").cast(pl.String).str.strip_prefix(NODE), "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")
     ).sort("strand", "start_ns", -pl.col("end_ns"))
     inside = pl.col("end_ns").cum_max().shift(1).over("strand") > pl.col("start_ns")
     outer = own.filter(~inside.fill_null(False))

@@ -13,7 +13,9 @@ from kinetoscope.analysis.replay.numbers import State
 # Sums of some thousand doubles of nanoseconds agree to this.
 EQUAL_NS = 0.5
 
-HOST, ARRIVING, WORK, RETURN, TRANSFER = "host", "arriving", "work", "return", "transfer"
+HOST, ARRIVING, WORK, RETURN, TRANSFER, STARTING = (
+    "host", "arriving", "work", "return", "transfer", "starting",
+)  # fmt: skip
 
 
 class Piece(NamedTuple):
@@ -56,10 +58,15 @@ def repeated(state: State) -> tuple[list[Piece], int]:
 def single(state: State, rank: int) -> list[Piece]:
     """The path of one round: to the last of a rank's clocks."""
     graph = state.graph
-    start = [*graph.origin, *([NEVER] * graph.streams)]
-    walk = _walk(state, once(graph, state.numbers, start))
+    walk = _walk(state, once(graph, state.numbers, graph.origin))
     own = [clock for clock, owner in enumerate(graph.ranks) if owner == rank]
-    return list(_back(walk, max(own, key=lambda clock: walk.round.clocks[clock]))) if own else []
+    if not own:
+        return []
+    last = max(own, key=lambda clock: walk.round.clocks[clock])
+    pieces = list(_back(walk, last))
+    # A path that leads to another rank begins where that one's recording does.
+    apart = walk.round.clocks[last] - graph.origin[last] - sum(piece.ns for piece in pieces)
+    return [*pieces, Piece(STARTING, apart)]
 
 
 def _walk(state: State, done: Round) -> _Walk:

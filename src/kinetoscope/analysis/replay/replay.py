@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.as_it_runs import as_it_runs
 from kinetoscope.analysis.replay.change import NOTHING, Change
-from kinetoscope.analysis.replay.engine import NEVER, Numbers, growth, matrix, once
+from kinetoscope.analysis.replay.engine import Numbers, growth, matrix, once
 from kinetoscope.analysis.replay.graph import Graph, Part, build
 from kinetoscope.analysis.replay.named import Segment, segments
 from kinetoscope.analysis.replay.numbers import State, changed, recorded
@@ -83,13 +83,13 @@ class Replay:
         """A step's time; without steps that of all there is."""
         if self._repeats:
             return growth(matrix(self._graph, numbers)) / 1000 / self.steps * self._typical
-        clocks = once(self._graph, numbers, [*self._graph.origin, *([NEVER] * self._graph.streams)]).clocks
+        clocks = once(self._graph, numbers, self._graph.origin).clocks
         began = min(self._own(self._graph.origin), default=0.0)
         return max(0.0, max(self._own(clocks), default=0.0) - began) / 1000 * self._typical
 
     def _own(self, clocks: Sequence[float]) -> list[float]:
         """Of all ranks' clocks this one's."""
-        return [clock for clock, rank in zip(clocks, self._graph.ranks, strict=False) if rank == self.rank]
+        return [clock for clock, rank in zip(clocks, self._graph.ranks, strict=True) if rank == self.rank]
 
     def _run_as(self, runs_us: float) -> None:
         """Take the greatest pace of the host at which the step is not longer than timed; what is left (the

@@ -20,8 +20,12 @@ OVERLAP = 0.02
 
 @remembered
 def strands(trace: Trace) -> pl.DataFrame:
-    """``lane`` and ``strand`` (dense, the one with most launches first) of the threads that launch work."""
-    lanes = trace.host_events["lane"].gather(trace.device_events["launch"].drop_nulls())
+    """``lane`` and ``strand`` (dense, the one with most launches first) of the threads that launch work; where
+    none does, of the one that runs most ops."""
+    host = trace.host_events
+    lanes = host["lane"].gather(trace.device_events["launch"].drop_nulls())
+    if lanes.is_empty():
+        lanes = host["lane"].filter(matching(host, "category", f"(?i){OPS}")).mode().sort().head(1)
     by_launches = lanes.value_counts(sort=True).sort("count", "lane", descending=[True, False])["lane"]
     groups: list[list[int]] = []
     if len(by_launches) == 1:

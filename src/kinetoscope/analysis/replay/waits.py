@@ -25,6 +25,7 @@ WAITS = {
     "strand": pl.UInt32,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
+    "stream": pl.UInt32,
     "row": pl.UInt32,
     "done_ns": pl.Int64,
 }
@@ -34,8 +35,9 @@ WAITS = {
 def waits(trace: Trace) -> pl.DataFrame:
     """One row a waiting call and piece of work that it waited for.
 
-    ``call`` (row of ``host_events``), ``strand``, ``start_ns`` and ``end_ns`` of the call, ``row`` (of
-    ``launched``) of the work and ``done_ns``, when that was done. Which stream or event a call names is not
+    ``call`` (row of ``host_events``), ``strand``, ``start_ns`` and ``end_ns`` of the call, ``stream``, ``row``
+    (of ``launched``) of the work and ``done_ns``, when that was done; both null where the recording begins with
+    the call: it waits for what the step before gave the stream. Which stream or event a call names is not
     recorded. A stream is taken to be the one that the strand launched on last, an event that which happened
     latest before the call returned; a device is all its streams. Work that ended after the call had returned
     was not waited for. Calls of one strand do not overlap: of nested ones the outermost counts.
@@ -44,8 +46,10 @@ def waits(trace: Trace) -> pl.DataFrame:
     calls = _calls(trace)
     if calls.is_empty() or work.is_empty():
         return pl.DataFrame(schema=WAITS)
+    # What has no launch was launched with the work before it, or before the recording.
+    work = work.with_columns(pl.col("point_ns").forward_fill().over("stream").fill_null(0))
     found = pl.concat([_own(calls, work), _queued(calls, work), _latest(calls, work)])
-    return found.unique(["call", "row"]).sort("start_ns", "call", "row").select(
+    return found.unique(["call", "stream", "row"]).sort("start_ns", "call", "row").select(
         pl.col(name).cast(dtype) for name, dtype in WAITS.items()
     )  # fmt: skip
 
@@ -83,33 +87,32 @@ def _calls(trace: Trace) -> pl.DataFrame:
 
 def _own(calls: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Blocking copies: what they copied."""
-    copies = work.filter(pl.col("launch").is_not_null()).select("row", call="launch", done_ns="end_ns")
+    copies = work.filter(pl.col("launch").is_not_null()).select("row", "stream", call="launch", done_ns="end_ns")
     return _returned(calls.filter(pl.col("of") == "itself").join(copies, on="call"))
 
 
 def _queued(calls: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Waits for streams: what each had been given last. Freeing memory waits only where it did."""
-    known = work.drop_nulls("point_ns").sort("point_ns")
-    last = known.select("stream", "row", "lane", done_ns="end_ns", at="point_ns")
+    last = work.sort("point_ns").select("stream", "row", done_ns="end_ns", at="point_ns")
     streams = work.select("stream").unique()
     found = (
         calls.filter(pl.col("of").is_in(["device", "stream", "free"]))
         .join(streams, how="cross")
         .sort("start_ns")
         .join_asof(last, left_on="start_ns", right_on="at", by="stream", check_sortedness=False)
-        .drop_nulls("row")
     )
-    newest = pl.col("at") == pl.col("at").max().over("call")
+    # The only stream is the one, even if nothing was recorded on it before.
+    newest = (pl.col("at") == pl.col("at").max().over("call")) | (pl.lit(len(streams)) == 1)
     waited = pl.col("done_ns") > pl.col("start_ns")
     wanted = {"device": True, "stream": newest, "free": waited}
-    return _returned(found.filter(pl.any_horizontal((pl.col("of") == of) & rows for of, rows in wanted.items())))
+    meant = pl.any_horizontal((pl.col("of") == of) & rows for of, rows in wanted.items())
+    return _returned(found.filter(meant))
 
 
 def _latest(calls: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Waits for an event, or for room in the queue: the work that was done last when the call returned."""
-    known = work.drop_nulls("point_ns").sort("end_ns")
-    ends = known.select("row", "point_ns", done_ns="end_ns")
-    made, ended = known["point_ns"].sort(), known["end_ns"]
+    ends = work.sort("end_ns").select("row", "stream", "point_ns", done_ns="end_ns")
+    made, ended = ends["point_ns"].sort(), ends["done_ns"]
     found = calls.filter(pl.col("of").is_in(["event", "room"])).sort("end_ns")
     ahead = made.search_sorted(found["start_ns"], side="right").cast(pl.Int64) - ended.search_sorted(
         found["start_ns"], side="right"
@@ -124,4 +127,5 @@ def _latest(calls: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 
 def _returned(found: pl.DataFrame) -> pl.DataFrame:
     """Those that were done when the call returned."""
-    return found.filter(pl.col("done_ns") <= pl.col("end_ns") + CLOCKS_NS).select(list(WAITS))
+    done = (pl.col("done_ns") <= pl.col("end_ns") + CLOCKS_NS).fill_null(True)
+    return found.filter(done).select(list(WAITS))
