@@ -88,7 +88,7 @@ BY_NAME = {
     "void moe::dev::finalize::finalizeKernelVecLoad<int>(int)": "expert routing",
     "void moe::dev::activation::activationDeepSeekKernel<int>(int)": "elementwise",
     "void vllm::moe::moe_align_block_size_kernel<int>(int const*)": "expert routing",
-    "void tensorrt_llm::kernels::quantize_with_block_size<(T)2, __nv_bfloat16, 32, true>(int)": "quantization",
+    "void tensorrt_llm::kernels::quantize_with_block_size<(T)2, __half, 32, true>(int)": "quantization",
     "void vllm::scaled_fp8_quant_kernel<c10::BFloat16>(int)": "quantization",
     "void per_token_group_quant_8bit_kernel<c10::BFloat16>(int)": "quantization",
     "void transformer_engine::detail::cast_transpose_fused_kernel_notalign<int>(int)": "quantization",

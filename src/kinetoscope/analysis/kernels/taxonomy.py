@@ -2,8 +2,8 @@
 
 To teach kinetoscope a kernel, add one line. ``kernel`` is a regular expression on the kernel's name, ``op``
 on the name of the innermost op that launched it, ``under`` on any op or annotation around it, ``call`` on the
-call of the runtime or driver that launched it; all that are given must fit. ``(?i)`` is implied. ``why`` says what the names are, for the reader and for ``kinetoscope
-explain``.
+call of the runtime or driver that launched it; all that are given must fit. ``(?i)`` is implied. ``why`` says
+what the names are, for the reader and for ``kinetoscope explain``.
 
 The order is: what a name settles beyond doubt (Triton's prefixes, collectives), then what the launching op
 settles (one and the same cutlass kernel is a convolution under ``aten::convolution`` and a matmul under
