@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kinetoscope.analysis.events.torch_names import OPTIMIZER
+from kinetoscope.analysis.events.torch_names import DMA, OPTIMIZER
 
 OTHER = "other"  # unknown family: no rule knows the name, and no advice is given on it
 COMMUNICATION = "communication"
@@ -184,7 +184,7 @@ RULES: tuple[Rule, ...] = (
         COPY,
         "kernels that only move or cast bytes: copy_, to, cat, split, stack, transpose",
         r"copy|CatArray|chunk_cat|transpose|permute_|pad_kernel|constant_pad|reflection_pad|split_with_sizes"
-        r"|flip_|roll_cuda|swizzle|(^|\W)dma_",  # MTIA: dma_request
+        rf"|flip_|roll_cuda|swizzle|{DMA}",
     ),
     Rule(
         "foreach",
