@@ -26,6 +26,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
+from kinetoscope.analysis.idle.gaps import TIMES
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
@@ -42,9 +43,10 @@ def find(scene: Scene) -> Iterable[Finding]:
     saving = savings.idle(scene, waiting, "the idle time that ends with a late launch, all of it")
     if scene.busy_share < BUSY or saving.share < MEDIUM:
         return
+    times = int(late.group_by("device").agg(TIMES)["next"].sum())
     longest = late.sort("idle_ns", descending=True).head(4)
     yield Finding(
-        title=f"The device runs dry {scene.per_step(len(late)):.0f} times a {scene.unit} for want of a "
+        title=f"The device runs dry {scene.per_step(times):.0f} times a {scene.unit} for want of a "
         f"launch: {numbers.time(saving.us)}, {saving.share:.0%} of the {scene.unit}",
         saving=saving,
         evidence=evidence.of_gaps(scene, longest),
