@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import polars as pl
 
@@ -56,7 +57,11 @@ def changed(base: State, changes: Mapping[int, Change]) -> State:
     if spared:
         work, host = _spared(base, work, spared)
         numbers = replace(numbers, host=host)
-    if device or spared:
+    pauses = {rank: change.pause_ns for rank, change in changes.items() if change.pause_ns < inf}
+    for rank, longest in pauses.items():
+        shorter = pl.when(pl.col("rank") == rank).then(pl.col("pause_ns").clip(upper_bound=longest))
+        work = work.with_columns(shorter.otherwise("pause_ns").alias("pause_ns"))
+    if device or spared or pauses:
         block, ends = _of_blocks(work)
         numbers = replace(numbers, block=block, ends=ends)
     free = {(rank, call) for rank, change in changes.items() for call in change.waits}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kinetoscope.analysis.replay.engine import NEVER, Round, circle, from_one, matrix, once
-from kinetoscope.analysis.replay.graph import Block, Graph, Joint, Meeting
+from kinetoscope.analysis.replay.graph import Block, Joint, Meeting
 from kinetoscope.analysis.replay.numbers import State
 
 # Sums of some thousand doubles of nanoseconds agree to this.

@@ -125,6 +125,13 @@ def replays(run: Run) -> dict[int, Replay]:
         return {
             rank: Replay(rank, graph, own, run.traces, timed.get(rank)) for rank, own in within.items()
         }
+    return alone(run)
+
+
+@remembered
+def alone(run: Run) -> dict[int, Replay]:
+    """Each rank's by itself, as the program runs: collectives take as long as they did, waiting and all."""
+    timed = {rank: runs.step_us for rank, runs in as_it_runs(run).items()}
     return {trace.rank: _alone(trace, timed.get(trace.rank)) for trace in run.traces}
 
 

@@ -46,8 +46,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     spared, basis = pl.col("duration_ns") * GAIN, "60 % of the optimizer's device time"
     freed = savings.device(scene, kernels, basis, saved=spared)
     calls = scene.host(r"^Optimizer\.step#")
-    idle = scene.us(scene.idle_during(calls))
-    waited = savings.idle(scene, idle, "the device's idle time during Optimizer.step")
+    waited = savings.idle(scene, scene.idle_during(calls), "the device's idle time during Optimizer.step")
     yield Finding(
         title=f"The optimizer launches {scene.per_step(len(kernels)):.0f} kernels a {scene.unit}: it is not "
         "fused",
