@@ -59,10 +59,13 @@ class Changes:
     free: Set[int] = frozenset()
 
 
+NONE = Changes()
+
+
 class Machine:
     """Runs programs; ``events`` is what a profiler would have recorded, ``end_ns`` when all was done."""
 
-    def __init__(self, changes: Changes = Changes()) -> None:
+    def __init__(self, changes: Changes = NONE) -> None:
         self.events: list[Event] = []
         self.calls: list[int] = []  # the instruction behind each host event
         self.now = 0.0

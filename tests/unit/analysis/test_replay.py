@@ -13,6 +13,7 @@ from kinetoscope.analysis.replay.replay import Replay, replay
 from kinetoscope.trace.model import Trace
 from replayed import Changes, Copy, Instruction, Launch, Machine, Program, Run, Sync
 
+NONE = Changes()
 EXAMPLES = settings(deadline=None, max_examples=50)
 HOST_NS = st.integers(2_000, 60_000)
 DEVICE_NS = st.integers(1_000, 80_000)
@@ -55,7 +56,7 @@ def as_change(trace: Trace, program: Program, changes: Changes) -> Change:
     return change | no_wait(calls["id"].filter(pl.Series(free, dtype=pl.Boolean)))
 
 
-def run(program: Program, change: Changes = Changes()) -> float:
+def run(program: Program, change: Changes = NONE) -> float:
     machine = Machine(change)
     machine.run(program)
     return machine.end_ns / 1000
@@ -93,7 +94,7 @@ def test_steps_take_what_the_machine_needs_a_round_in_the_long_run(data: st.Data
     assert ratio == pytest.approx(in_the_long_run(program, change) / in_the_long_run(program), rel=1e-6)
 
 
-def in_the_long_run(program: Program, change: Changes = Changes(), rounds: int = 600) -> float:
+def in_the_long_run(program: Program, change: Changes = NONE, rounds: int = 600) -> float:
     """What a round takes once the program is steady: of the second half of many."""
     machine = Machine(change)
     for _ in range(rounds):
@@ -125,4 +126,6 @@ def test_the_critical_path_sums_to_the_step(data: st.DataObject) -> None:
     found: Replay = replay(trace)
     change = as_change(trace, program, data.draw(changes(program)))
     for done in (Change(), change):
-        assert sum(part.us for part in found.critical_path(done)) == pytest.approx(found.after(done), abs=1e-3)
+        assert sum(part.us for part in found.critical_path(done)) == pytest.approx(
+            found.after(done), abs=1e-3
+        )

@@ -50,9 +50,9 @@ def waiting(run: Run) -> pl.DataFrame:
         ``collective`` (its recorded name, else the kernel's), ``transfer_ns``, ``waiting_ns`` (both null
         where nothing is known), ``exposed_waiting_ns`` (the part of the waiting during which the device did
         nothing else), ``last_rank`` (the rank that was waited for) and ``meeting`` (one number for the same
-        collective on every rank), both null without the other ranks, and ``basis``: ``ranks`` (compared with the same collective on every other rank), ``trace`` (with the
-            shortest of its kind in this
-        trace: an estimate) or null.
+        collective on every rank), both null without the other ranks, and ``basis``: ``ranks`` (compared with
+        the same collective on every other rank), ``trace`` (with the shortest of its kind in this trace: an
+        estimate) or null.
     """
     found = [_collectives(trace) for trace in run.traces]
     table = pl.concat(found) if found else pl.DataFrame(schema=SCHEMA)

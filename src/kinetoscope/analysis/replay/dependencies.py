@@ -19,8 +19,8 @@ DEPENDENCIES = {"row": pl.UInt32, "stream": pl.UInt32, "source": pl.UInt32}
 
 @remembered
 def dependencies(trace: Trace) -> pl.DataFrame:
-    """``row`` waited for ``source`` (rows of ``launched``), which is on ``stream``, another of its device; null
-    where that was given nothing before in the recording.
+    """``row`` waited for ``source`` (rows of ``launched``), which is on ``stream``, another of its device;
+    null where that was given nothing before in the recording.
 
     A trace tells that a stream was made to wait (``cudaStreamWaitEvent``), not which one nor for what. The
     work launched next on that thread is taken to wait for what every other stream had been given last, unless
@@ -31,7 +31,9 @@ def dependencies(trace: Trace) -> pl.DataFrame:
     if table["stream"].n_unique() < 2:
         return pl.DataFrame(schema=DEPENDENCIES)
     found = pl.concat([_announced(trace, table), _evident(trace, table)]).unique()
-    return found.select(pl.col(name).cast(dtype) for name, dtype in DEPENDENCIES.items()).sort("row", "stream")
+    return found.select(pl.col(name).cast(dtype) for name, dtype in DEPENDENCIES.items()).sort(
+        "row", "stream"
+    )
 
 
 def _announced(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:

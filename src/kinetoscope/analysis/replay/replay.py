@@ -122,9 +122,7 @@ def replays(run: Run) -> dict[int, Replay]:
     timed = {rank: runs.step_us for rank, runs in as_it_runs(run).items()}
     if joined is not None:
         graph, within = joined
-        return {
-            rank: Replay(rank, graph, own, run.traces, timed.get(rank)) for rank, own in within.items()
-        }
+        return {rank: Replay(rank, graph, own, run.traces, timed.get(rank)) for rank, own in within.items()}
     return {trace.rank: _alone(trace, timed.get(trace.rank)) for trace in run.traces}
 
 

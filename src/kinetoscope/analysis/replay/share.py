@@ -93,7 +93,9 @@ def _opened(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
 
 def _launching(table: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
     """Adds ``stretch``. A launch inside a call that waited came when the call returned."""
-    begun = stretches.with_row_index("stretch").select("stretch", "strand", opened="start_ns", closed="end_ns")
+    begun = stretches.with_row_index("stretch").select(
+        "stretch", "strand", opened="start_ns", closed="end_ns"
+    )
     # A launch at the instant of a joint came before it, as a copy's that the joint waits for.
     begun = begun.unique(["strand", "opened"], keep="first", maintain_order=True)
     found = (
