@@ -66,6 +66,11 @@ def beside(scene: Scene, us: float, basis: str) -> Saving:
     return Saving(us, basis, us > 0, us / scene.own_step_us, beside_us=us)
 
 
+def once(scene: Scene, us: float, basis: str) -> Saving:
+    """What a recording paid once: the program's own steps, where they were timed, do not."""
+    return beside(scene, us, basis) if scene.unprofiled_us is None else nothing(basis)
+
+
 def device(scene: Scene, events: pl.DataFrame, basis: str, saved: str | pl.Expr = "saved_ns") -> Saving:
     """What is saved if device events (``id``) are shortened, each by ``saved`` nanoseconds."""
     shorter = events.select("id", saved_ns=saved)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
@@ -14,7 +15,7 @@ DEVICE = {"id": pl.UInt32, "saved_ns": pl.Float64}
 HOST = {"lane": pl.UInt32, "start_ns": pl.Int64, "end_ns": pl.Int64, "share": pl.Float64}
 
 
-def _none_of(schema: dict[str, type[pl.DataType]]) -> pl.DataFrame:
+def _none_of(schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
     return pl.DataFrame(schema=schema)
 
 
@@ -26,8 +27,7 @@ class Change:
         device: ``id`` (row of ``device_events``), once each, and ``saved_ns``: the event is shortened by so
             much; by its whole duration: it is gone, its launch with it.
         host: stretches of host threads (``lane``, ``start_ns``, ``end_ns``) of which ``share`` goes away.
-        waits: rows of ``host_events``: synchronising calls that no longer wait. They still cost their own
-            time.
+        waits: rows of ``host_events``: synchronising calls that no longer wait; their own time they cost.
         pause_ns: a device pauses no longer than this between what is ready to run.
     """
 
@@ -102,7 +102,9 @@ def merge_launches(trace: Trace, groups: pl.DataFrame) -> Change:
         trace.device_events.select("id", "duration_ns", "start_ns", "launch", "op"), on="id"
     ).sort("group", "start_ns")
     first = pl.int_range(pl.len()).over("group") == 0
-    spared = pl.col("duration_ns") - pl.when(first).then(pl.col("duration_ns").max().over("group")).otherwise(0)
+    spared = pl.col("duration_ns") - pl.when(first).then(pl.col("duration_ns").max().over("group")).otherwise(
+        0
+    )
     events = events.with_columns(saved_ns=spared.clip(lower_bound=0).cast(pl.Float64), first=first)
     others = events.filter(~pl.col("first")).select(pl.coalesce("op", "launch")).to_series().drop_nulls()
     return shorten(events["id"], events["saved_ns"]) | without_host(trace.host_events[others.unique().sort()])

@@ -33,7 +33,7 @@ def delays(trace: Trace) -> pl.DataFrame:
     - ``lost_ns``: how much of the delay that it began with is beyond what is usual.
     """
     work = launched(trace)
-    sources = dependencies(trace)
+    sources = dependencies(trace).drop_nulls("source")
     ends = work["end_ns"].gather(sources["source"]).alias("source_ns")
     latest = sources.select("row", ends).group_by("row").agg(pl.col("source_ns").max())
     arrival = arrival_ns(trace)

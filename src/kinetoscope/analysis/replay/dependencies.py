@@ -14,12 +14,13 @@ STREAM_WAIT = r"^(cuda|cu|hip)StreamWaitEvent"
 # An end this near before a start may be what the start waited for.
 RIGHT_BEFORE_NS = 10_000
 
-DEPENDENCIES = {"row": pl.UInt32, "source": pl.UInt32}
+DEPENDENCIES = {"row": pl.UInt32, "stream": pl.UInt32, "source": pl.UInt32}
 
 
 @remembered
 def dependencies(trace: Trace) -> pl.DataFrame:
-    """``row`` waited for ``source`` (rows of ``launched``), which is on another stream of its device.
+    """``row`` waited for ``source`` (rows of ``launched``), which is on ``stream``, another of its device;
+    null where that was given nothing before in the recording.
 
     A trace tells that a stream was made to wait (``cudaStreamWaitEvent``), not which one nor for what. The
     work launched next on that thread is taken to wait for what every other stream had been given last, unless
@@ -30,7 +31,9 @@ def dependencies(trace: Trace) -> pl.DataFrame:
     if table["stream"].n_unique() < 2:
         return pl.DataFrame(schema=DEPENDENCIES)
     found = pl.concat([_announced(trace, table), _evident(trace, table)]).unique()
-    return found.select(list(DEPENDENCIES)).sort("row", "source")
+    return found.select(pl.col(name).cast(dtype) for name, dtype in DEPENDENCIES.items()).sort(
+        "row", "stream"
+    )
 
 
 def _announced(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
@@ -46,8 +49,8 @@ def _announced(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
         _with_other_streams(waiting, table)
         .sort("at")
         .join_asof(given, left_on="at", right_on="given_at", by="other", check_sortedness=False)
-        .filter(pl.col("end_ns") <= pl.col("start_ns"))
-        .select("row", "source")
+        .filter((pl.col("end_ns") <= pl.col("start_ns")).fill_null(True))
+        .select("row", "source", stream="other")
     )
 
 
@@ -68,7 +71,7 @@ def _evident(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
             check_sortedness=False,
         )
         .filter(pl.col("source").is_not_null() & (pl.col("given_at") < pl.col("point_ns")).fill_null(True))
-        .select("row", "source")
+        .select("row", "source", stream="other")
     )
 
 

@@ -2,7 +2,8 @@
 
 All that a program does to its clocks is adding and taking the latest: it is a linear map over (max, +). The
 time that one round takes once it repeats is the map's eigenvalue, the largest mean weight of a circle of
-clocks (Baccelli, Cohen, Olsder, Quadrat: Synchronization and Linearity, 1992); Karp (1978) says how to find it.
+clocks (Baccelli, Cohen, Olsder, Quadrat: Synchronization and Linearity, 1992); Karp (1978) says how it is
+found.
 """
 
 from __future__ import annotations

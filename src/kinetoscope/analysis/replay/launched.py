@@ -42,7 +42,9 @@ def launched(trace: Trace) -> pl.DataFrame:
         )
         .with_columns(reach.alias("reach_ns"))
         .with_columns(
-            (pl.col("end_ns") - pl.max_horizontal("start_ns", "reach_ns")).clip(lower_bound=0).alias("work_ns"),
+            (pl.col("end_ns") - pl.max_horizontal("start_ns", "reach_ns"))
+            .clip(lower_bound=0)
+            .alias("work_ns"),
             pl.when(pl.col("point_ns").is_not_null())
             .then(pl.min_horizontal("point_ns", "start_ns"))
             .alias("point_ns"),

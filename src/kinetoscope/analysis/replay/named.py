@@ -36,7 +36,9 @@ class Segment:
     ids: tuple[int, ...]
 
 
-def segments(state: State, pieces: Sequence[Piece], traces: Mapping[int, Trace], scale: float) -> list[Segment]:
+def segments(
+    state: State, pieces: Sequence[Piece], traces: Mapping[int, Trace], scale: float
+) -> list[Segment]:
     """Pieces merged by their text, longest first.
 
     Args:
@@ -144,9 +146,10 @@ def _outermost(trace: Trace) -> dict[int, pl.DataFrame]:
     """By strand, its ops and calls that are inside no other."""
     host = trace.host_events
     own = host.filter(matching(host, "category", f"(?i){OPS}")).join(strands(trace), on="lane")
-    own = own.select(
-        "id", "strand", pl.col("name").cast(pl.String).str.strip_prefix(NODE), "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")
-    ).sort("strand", "start_ns", -pl.col("end_ns"))
+    name = pl.col("name").cast(pl.String).str.strip_prefix(NODE)
+    end = pl.col("start_ns") + pl.col("duration_ns")
+    own = own.select("id", "strand", name, "start_ns", end_ns=end)
+    own = own.sort("strand", "start_ns", -pl.col("end_ns"))
     inside = pl.col("end_ns").cum_max().shift(1).over("strand") > pl.col("start_ns")
     outer = own.filter(~inside.fill_null(False))
     return {int(key[0]): table for key, table in outer.partition_by("strand", as_dict=True).items()}

@@ -87,7 +87,8 @@ def _walk(state: State, done: Round) -> _Walk:
     counts = work.group_by("block", maintain_order=True).len()
     after = counts["len"].cum_sum()
     rows = {
-        block: (end - count, end) for block, count, end in zip(counts["block"], counts["len"], after, strict=True)
+        block: (end - count, end)
+        for block, count, end in zip(counts["block"], counts["len"], after, strict=True)
     }
     columns = (work[name].to_list() for name in ("ready", "work_ns", "pause_ns"))
     return _Walk(state, done, blocks, joints, meetings, rows, *columns)

@@ -61,7 +61,7 @@ def blocks(trace: Trace, within: Spans, stretches: pl.DataFrame, met: pl.Series)
         pl.col("id").is_in(met.implode()).fill_null(False).alias("meets")
     )
     before = pl.col("row").is_in(dependencies(trace)["row"].implode())
-    ends = pl.concat([dependencies(trace)["source"], waits(trace)["row"].drop_nulls()]).unique()
+    ends = pl.concat([dependencies(trace)["source"], waits(trace)["row"]]).drop_nulls().unique()
     after = pl.col("row").is_in(ends.implode()) | (pl.col("row") == BEFORE) | pl.col("meets")
     changes = (pl.col(name).ne_missing(pl.col(name).shift(1)) for name in ("stream", "stretch"))
     cut = pl.any_horizontal(*changes, before, pl.col("meets"), after.shift(1, fill_value=True))
@@ -93,7 +93,9 @@ def _opened(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
 
 def _launching(table: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
     """Adds ``stretch``. A launch inside a call that waited came when the call returned."""
-    begun = stretches.with_row_index("stretch").select("stretch", "strand", opened="start_ns", closed="end_ns")
+    begun = stretches.with_row_index("stretch").select(
+        "stretch", "strand", opened="start_ns", closed="end_ns"
+    )
     # A launch at the instant of a joint came before it, as a copy's that the joint waits for.
     begun = begun.unique(["strand", "opened"], keep="first", maintain_order=True)
     found = (
@@ -127,9 +129,8 @@ def ends_with(work: pl.DataFrame, targets: pl.DataFrame) -> pl.Series:
 
 def sources(trace: Trace, work: pl.DataFrame) -> dict[int, list[int]]:
     """By block, the blocks of other streams that end before it begins."""
-    linked = dependencies(trace).select(pl.col("row").cast(pl.Int64), "source")
+    linked = dependencies(trace).with_columns(pl.col("row").cast(pl.Int64))
     linked = linked.join(work.select("row", "block"), on="row")
-    streams = delays(trace)["stream"].gather(linked["source"]).alias("stream")
-    ends = ends_with(work, linked.select(streams, row="source")).alias("source")
-    pairs = linked.select("block", ends).group_by("block").agg("source")
-    return dict(pairs.iter_rows())
+    before = pl.col("source").cast(pl.Int64).fill_null(BEFORE)
+    ends = ends_with(work, linked.select("stream", row=before)).alias("source")
+    return dict(linked.select("block", ends).group_by("block").agg("source").iter_rows())

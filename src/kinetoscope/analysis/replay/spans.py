@@ -1,4 +1,4 @@
-"""What of a recording is replayed: steps of the kind that takes most time, that took what they mostly take."""
+"""What of a recording is replayed: the steps of the kind that takes most time, without outliers."""
 
 from __future__ import annotations
 

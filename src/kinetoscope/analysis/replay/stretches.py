@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import polars as pl
@@ -62,15 +63,36 @@ def stretches(trace: Trace, within: Spans) -> Stretches:
     rows: list[tuple[int, int, int, int, int]] = []
     joints: list[Passed] = []
     ends: list[tuple[int, int]] = []
-    for strand in range(strands(trace)["strand"].n_unique()):
+    for strand, until in _until(trace).iter_rows():
         own = calls.filter(pl.col("strand") == strand).drop("strand")
         first = len(rows)
-        for passed, start, end in _of_strand([_Call(*row) for row in own.iter_rows()], within, first, joints):
+        pending = [_Call(*row) for row in own.iter_rows()]
+        for passed, start, end in _of_strand(pending, _within(within, until), first, joints):
             rows.append((trace.rank, strand, start, end, passed))
         end = rows[-1][3]
         rows.append((trace.rank, strand, end, end, end))
         ends.append((first, len(rows) - 1))
     return Stretches(pl.DataFrame(rows, schema=STRETCHES, orient="row"), joints, ends)
+
+
+def _until(trace: Trace) -> pl.DataFrame:
+    """``strand``, and when its threads' last event ended."""
+    end = (pl.col("start_ns") + pl.col("duration_ns")).max()
+    return (
+        trace.host_events.lazy()
+        .join(strands(trace).lazy(), on="lane")
+        .group_by("strand")
+        .agg(end)
+        .sort("strand")
+        .collect()
+    )
+
+
+def _within(within: Spans, until: int) -> Spans:
+    """Without steps a strand ends with its last event, not with the recording."""
+    if within.steps:
+        return within
+    return replace(within, bounds=tuple((start, max(start, min(end, until))) for start, end in within.bounds))
 
 
 def _of_strand(

@@ -1,7 +1,8 @@
 """Host threads as the program's strands of work: those that hand over to one another are one strand.
 
 Autograd runs a backward in a thread of its own while the thread that called it waits: no two of their ops
-overlap, and what delays the one delays the other. Threads whose ops do overlap (a prefetcher) run on their own.
+overlap, and what delays the one delays the other. Threads whose ops do overlap (a prefetcher) run on their
+own.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ OVERLAP = 0.02
 
 @remembered
 def strands(trace: Trace) -> pl.DataFrame:
-    """``lane`` and ``strand`` (dense, the one with most launches first) of the threads that launch work; where
-    none does, of the one that runs most ops."""
+    """``lane`` and ``strand`` (dense, the one with most launches first) of the threads that launch work;
+    where none does, of the one that runs most ops."""
     host = trace.host_events
     lanes = host["lane"].gather(trace.device_events["launch"].drop_nulls())
     if lanes.is_empty():
@@ -49,9 +50,7 @@ def strands(trace: Trace) -> pl.DataFrame:
 def _busy(trace: Trace, lanes: pl.Series) -> pl.DataFrame:
     host = trace.host_events
     own = matching(host, "category", f"(?i){OPS}") & host["lane"].is_in(lanes.implode())
-    spans = host.filter(own).select(
-        "lane", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")
-    )
+    spans = host.filter(own).select("lane", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
     return intervals.union(spans, ["lane"])
 
 

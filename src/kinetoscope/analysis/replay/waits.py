@@ -35,12 +35,14 @@ WAITS = {
 def waits(trace: Trace) -> pl.DataFrame:
     """One row a waiting call and piece of work that it waited for.
 
-    ``call`` (row of ``host_events``), ``strand``, ``start_ns`` and ``end_ns`` of the call, ``stream``, ``row``
-    (of ``launched``) of the work and ``done_ns``, when that was done; both null where the recording begins with
-    the call: it waits for what the step before gave the stream. Which stream or event a call names is not
-    recorded. A stream is taken to be the one that the strand launched on last, an event that which happened
-    latest before the call returned; a device is all its streams. Work that ended after the call had returned
-    was not waited for. Calls of one strand do not overlap: of nested ones the outermost counts.
+    ``call`` (row of ``host_events``), ``strand``, ``start_ns`` and ``end_ns`` of the call, ``stream``,
+    ``row`` (of ``launched``) of the work and ``done_ns``, when that was done; both null where the recording
+    begins with the call: it waits for what the step before gave the stream.
+
+    Which stream or event a call names is not recorded. A stream is taken to be the one that was launched on
+    last, an event that which happened latest before the call returned; a device is all its streams. Work that
+    ended after the call had returned was not waited for. Calls of one strand do not overlap: of nested ones
+    the outermost counts.
     """
     work = launched(trace)
     calls = _calls(trace)
@@ -87,7 +89,9 @@ def _calls(trace: Trace) -> pl.DataFrame:
 
 def _own(calls: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Blocking copies: what they copied."""
-    copies = work.filter(pl.col("launch").is_not_null()).select("row", "stream", call="launch", done_ns="end_ns")
+    copies = work.filter(pl.col("launch").is_not_null()).select(
+        "row", "stream", call="launch", done_ns="end_ns"
+    )
     return _returned(calls.filter(pl.col("of") == "itself").join(copies, on="call"))
 
 

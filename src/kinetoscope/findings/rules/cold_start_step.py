@@ -95,7 +95,7 @@ def _finding(scene: Scene, extra_ns: float, *, title: str, basis: str, shown: li
     level: Severity = "medium" if extra_ns > MUCH * scene.length_ns else "low"
     return Finding(
         title=title,
-        saving=savings.beside(scene, us, basis),
+        saving=savings.once(scene, us, basis),
         at_least=level,
         at_most=level,
         evidence=shown,

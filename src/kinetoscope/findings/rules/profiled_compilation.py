@@ -56,7 +56,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     yield Finding(
         title=f"Compiling takes {time / 1e6:.0f} ms of the recording ({share:.0%}): this is not the steady "
         "state",
-        saving=savings.beside(scene, us, "time inside Dynamo, AOTAutograd and Inductor; paid once"),
+        saving=savings.once(scene, us, "time inside Dynamo, AOTAutograd and Inductor; paid once"),
         at_least="medium",
         evidence=[
             evidence.of(scene, f"{len(events)} compiler phases", longest),

@@ -56,7 +56,7 @@ def find(scene: Scene) -> Iterable[Finding]:
             subject=place,
             title=f"{last.function or 'A function'} was recompiled {times} times, {cost:.1f} s together: "
             f"{guard}",
-            saving=savings.beside(scene, us, basis),
+            saving=savings.once(scene, us, basis),
             at_least=level,
             at_most=level,
             evidence=[

@@ -1,0 +1,131 @@
+"""Replays against machines that run the same program event by event."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import traces
+from kinetoscope.analysis.replay.change import Change, no_wait, shorten, without_host
+from kinetoscope.analysis.replay.replay import Replay, replay
+from kinetoscope.trace.model import Trace
+from replayed import Changes, Copy, Instruction, Launch, Machine, Program, Run, Sync
+
+NONE = Changes()
+EXAMPLES = settings(deadline=None, max_examples=50)
+HOST_NS = st.integers(2_000, 60_000)
+DEVICE_NS = st.integers(1_000, 80_000)
+INSTRUCTIONS: st.SearchStrategy[Instruction] = st.one_of(
+    st.builds(Run, st.sampled_from([1, 2]), HOST_NS),
+    st.builds(Launch, st.sampled_from([0, 1]), DEVICE_NS, st.booleans()),
+    st.builds(Launch, st.just(0), DEVICE_NS),
+    st.builds(Copy, DEVICE_NS),
+    st.builds(Sync, st.booleans()),
+)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    """Both threads launch, so that both count; the first launch finds an idle device."""
+    body = draw(st.lists(INSTRUCTIONS, max_size=14))
+    return [Run(2, 5_000), Launch(0, 2_000), Run(1, draw(HOST_NS)), Launch(0, draw(DEVICE_NS)), *body]
+
+
+@st.composite
+def changes(draw: st.DrawFn, program: Program) -> Changes:
+    share = st.sampled_from([0.0, 0.0, 0.25, 0.5, 1.0])
+    work = {n: draw(share) * one.ns for n, one in enumerate(program) if isinstance(one, Launch | Copy)}
+    host = {n: draw(share) for n, one in enumerate(program) if isinstance(one, Run)}
+    waits = {n for n, one in enumerate(program) if isinstance(one, Sync | Copy) and draw(st.booleans())}
+    return Changes(work, host, frozenset(waits))
+
+
+def as_change(trace: Trace, program: Program, changes: Changes) -> Change:
+    """The same changes in a trace's terms."""
+    host, device = trace.host_events, trace.device_events
+    names = device["name"].cast(pl.String).str.split(" ").list.last().cast(pl.Int64)
+    saved = pl.Series([changes.saved.get(place, 0.0) for place in names], dtype=pl.Float64)
+    change = shorten(device["id"], saved)
+    for place, share in changes.shares.items():
+        change |= without_host(host.filter(pl.col("name").cast(pl.String) == f"op {place}"), share)
+    calls = host.filter(pl.col("name").cast(pl.String).str.contains("Synchronize|Memcpy")).sort("start_ns")
+    places = [place for place, one in enumerate(program) if isinstance(one, Sync | Copy)]
+    free = [n % len(places) in [places.index(place) for place in changes.free] for n in range(len(calls))]
+    return change | no_wait(calls["id"].filter(pl.Series(free, dtype=pl.Boolean)))
+
+
+def run(program: Program, change: Changes = NONE) -> float:
+    machine = Machine(change)
+    machine.run(program)
+    return machine.end_ns / 1000
+
+
+def recorded(program: Program) -> Trace:
+    machine = Machine()
+    machine.run(program)
+    return traces.trace(*machine.events)
+
+
+@EXAMPLES
+@given(st.data())
+def test_a_recording_replays_as_the_machine_ran_and_would_run_changed(data: st.DataObject) -> None:
+    program = data.draw(programs())
+    change = data.draw(changes(program))
+    trace = recorded(program)
+    found = replay(trace)
+    assert found.step_us == pytest.approx(run(program), abs=1e-3)
+    assert found.after(as_change(trace, program, change)) == pytest.approx(run(program, change), abs=1e-3)
+    assert found.unexplained == 0
+
+
+@EXAMPLES
+@given(st.data())
+def test_steps_take_what_the_machine_needs_a_round_in_the_long_run(data: st.DataObject) -> None:
+    program = data.draw(programs())
+    change = data.draw(changes(program))
+    machine = Machine()
+    for step in range(3):
+        machine.run(program, step)
+    trace = traces.trace(*machine.events)
+    found = replay(trace)
+    ratio = found.after(as_change(trace, program, change)) / found.step_us
+    assert ratio == pytest.approx(in_the_long_run(program, change) / in_the_long_run(program), rel=1e-6)
+
+
+def in_the_long_run(program: Program, change: Changes = NONE, rounds: int = 600) -> float:
+    """What a round takes once the program is steady: of the second half of many."""
+    machine = Machine(change)
+    for _ in range(rounds):
+        machine.run(program)
+    half = machine.end_ns
+    for _ in range(rounds):
+        machine.run(program)
+    return (machine.end_ns - half) / rounds
+
+
+@EXAMPLES
+@given(st.data())
+def test_more_saved_is_never_slower_and_both_are_no_slower_than_either(data: st.DataObject) -> None:
+    program = data.draw(programs())
+    trace = recorded(program)
+    found = replay(trace)
+    one, other = (as_change(trace, program, data.draw(changes(program))) for _ in range(2))
+    both = found.after(one | other)
+    assert 0 <= both <= min(found.after(one), found.after(other)) + 1e-6
+    assert max(found.after(one), found.after(other)) <= found.step_us
+    assert found.after(Change()) == found.step_us
+
+
+@EXAMPLES
+@given(st.data())
+def test_the_critical_path_sums_to_the_step(data: st.DataObject) -> None:
+    program = data.draw(programs())
+    trace = recorded(program)
+    found: Replay = replay(trace)
+    change = as_change(trace, program, data.draw(changes(program)))
+    for done in (Change(), change):
+        assert sum(part.us for part in found.critical_path(done)) == pytest.approx(
+            found.after(done), abs=1e-3
+        )
