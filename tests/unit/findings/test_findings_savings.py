@@ -77,12 +77,15 @@ def test_shorter_kernels_save_little_where_the_host_does() -> None:
     assert saving.us == pytest.approx(0)  # a step that is followed by the next has no end to move
     assert saving.freed_share == pytest.approx(0.5)
     assert not saving.on_critical_path
-    assert saving.basis == "half; 50.0 µs of device time per step, 0 ns of it on the critical path"
+    assert saving.basis == "half; 50.0 µs of device time per step, 0 µs of it on the critical path"
 
 
 def test_without_the_profiler_the_device_may_set_the_pace() -> None:
-    late = scene(every_us=20, kernel_us=10, unprofiled_us=101)
-    assert savings.device(late, late.work, "", saved=pl.col("duration_ns") / 2).us == pytest.approx(50)
+    # Recorded, the host takes 12 µs a launch; without the profiler it keeps up, by how much is not known:
+    # 0.6 of that is usual, and what kernels of 5 µs would leave the step with.
+    late = scene(every_us=12, kernel_us=10, unprofiled_us=101)
+    saving = savings.device(late, late.work, "", saved=pl.col("duration_ns") / 2)
+    assert saving.us == pytest.approx(101 - 0.6 * 120 * 1.01, abs=0.5)
 
 
 def test_what_is_next_to_nothing_is_nothing() -> None:
@@ -117,7 +120,7 @@ def test_two_savings_are_at_most_the_step() -> None:
     freed = savings.device(late, late.work, "a", saved="duration_ns")
     together = savings.both(late, freed, waited)
     assert waited.us == pytest.approx(40)
-    assert waited.us < together.us <= late.own_step_us
+    assert together.us == pytest.approx(waited.us)  # the rest of the step is the host's
     assert together.freed_share == pytest.approx(1)
     assert together.basis.endswith("and b (40.0 µs)")
 
