@@ -32,6 +32,7 @@ from kinetoscope.analysis.compiled.regions import regions
 from kinetoscope.analysis.kernels.chains import elementwise_chains
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.in_force import blocked
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.proof import commands
 from kinetoscope.findings.scene import Scene
@@ -49,6 +50,7 @@ def find(scene: Scene) -> Iterable[Finding]:
         pl.col("op_name").cast(pl.String).str.strip_prefix("aten::"),
     )
     longest = per_chain.sort("duration_ns", descending=True, maintain_order=True).row(0, named=True)
+    gave_up = blocked(scene)
     shown = chains.filter(pl.col("chain") == longest["chain"])
     yield Finding(
         title=f"{scene.per_step(len(per_chain)):.0f} eager elementwise chains a {scene.unit} "
@@ -56,8 +58,10 @@ def find(scene: Scene) -> Iterable[Finding]:
         "fused",
         saving=savings.device(scene, chains, "each chain in the time of its longest kernel"),
         evidence=[evidence.of(scene, "the longest chain: " + " → ".join(longest["op_name"][:10]), shown)],
-        advice="Compile the function that holds the chain: one kernel then reads once and writes once.",
-        snippet="@torch.compile\ndef activation(x): …",
+        advice=f"torch.compile gave up on {gave_up[0].function}: remove what blocks it."
+        if gave_up
+        else "Compile the function that holds the chain: one kernel then reads once and writes once.",
+        snippet=None if gave_up else "@torch.compile\ndef activation(x): …",
         source=evidence.source(scene, shown["op"]),
-        proof=commands.tune(scene, Setting(mode="default")),
+        proof=None if gave_up else commands.tune(scene, Setting(mode="default")),
     )
