@@ -48,8 +48,17 @@ def blocked(scene: Scene) -> tuple[Failure, ...]:
     """The functions that torch.compile gave up, so that they run eagerly; beyond its limit of recompilations
     is another matter."""
     compilation = scene.run.compilation
-    failures = compilation.failures if compilation else ()
-    return tuple(f for f in failures if "runs eagerly" in f.effect and not f.effect.startswith("recompile"))
+    if compilation is None:
+        return ()
+    done = {(f.function, f.file) for f in compilation.frames if f.status == "ok" and f.dynamo_ops}
+    place = {f.index: (f.function, f.file) for f in compilation.frames}
+    return tuple(
+        failure
+        for failure in compilation.failures
+        if "runs eagerly" in failure.effect
+        and not failure.effect.startswith("recompile limit")
+        and place.get(failure.frame) not in done
+    )
 
 
 def fewer_launches(scene: Scene) -> Remedy:
