@@ -11,8 +11,8 @@ Why it is slow
 
 How it decides
     Device work inside the backward of select, slice, as_strided or index, at least four a step: fills and
-    memsets, and the additions that autograd makes of the results. Their time counts as saved; the copies of
-    the parts themselves remain.
+    memsets, and the additions that autograd makes of the results. Their time counts as saved, on the device
+    and, where the host sets the pace, there; the copies of the parts themselves remain.
 
 What to do
     Take all parts at once: ``for w in weight.unbind(0)`` (its backward is one stack), or no loop at all: one
@@ -49,12 +49,15 @@ def find(scene: Scene) -> Iterable[Finding]:
     additions = int(matching(wasted, "op_name", r"^aten::add_?$").sum())
     us = scene.us_of(wasted)
     longest = wasted.sort("duration_ns", descending=True)
+    freed = savings.device(scene, wasted, "the fills and additions, all of them", saved="duration_ns")
+    calls = scene.trace.host_events[wasted["node"].unique().sort()]
+    spared = calls.select(at=pl.col("start_ns") + pl.col("duration_ns"), saved_ns="duration_ns").sort("at")
     forward = attribution(scene.trace)["forward_op"].gather(longest["id"])
     yield Finding(
         title=f"The backward of {scene.per_step(nodes):.0f} selections a {scene.unit} fills and adds "
         f"{scene.per_step(len(wasted)):.0f} whole tensors ({scene.per_step(additions):.0f} additions): "
         f"{numbers.time(us)}, {us / max(scene.busy_us, 1e-9):.0%} of busy time",
-        saving=savings.device(scene, wasted, "the fills and additions, all of them", saved="duration_ns"),
+        saving=savings.both(scene, freed, savings.host(scene, spared, "host time of autograd's nodes")),
         evidence=[evidence.of(scene, "the longest fills and additions", longest)],
         advice="Take all parts at once: unbind the tensor before the loop, or use one product for all parts.",
         snippet="for expert, w in zip(experts, weight.unbind(0)): …  # instead of weight[i]",

@@ -10,8 +10,8 @@ Why it is slow
 
 How it decides
     Consecutive kernels of a stream, category elementwise, copy or random, launched by aten ops, in a program
-    that has no compiled region (with one it is ``eager-remainder``), at least 5 µs each on average. A fused
-    kernel is taken to need as long as the chain's longest.
+    that has no compiled region and gave none up (with one it is ``eager-remainder``), at least 5 µs each on
+    average. A fused kernel is taken to need as long as the chain's longest.
 
 What to do
     ``torch.compile`` the function around it. Or a fused op that exists: ``torch.nn.functional.gelu``,
@@ -39,7 +39,7 @@ from kinetoscope.findings.scene import Scene
 
 
 def find(scene: Scene) -> Iterable[Finding]:
-    if len(regions(scene.trace)):
+    if len(regions(scene.trace)) or blocked(scene):
         return
     chains = elementwise_chains(scene.work, scene.work)
     if chains.is_empty():
@@ -50,7 +50,6 @@ def find(scene: Scene) -> Iterable[Finding]:
         pl.col("op_name").cast(pl.String).str.strip_prefix("aten::"),
     )
     longest = per_chain.sort("duration_ns", descending=True, maintain_order=True).row(0, named=True)
-    gave_up = blocked(scene)
     shown = chains.filter(pl.col("chain") == longest["chain"])
     yield Finding(
         title=f"{scene.per_step(len(per_chain)):.0f} eager elementwise chains a {scene.unit} "
@@ -58,10 +57,8 @@ def find(scene: Scene) -> Iterable[Finding]:
         "fused",
         saving=savings.device(scene, chains, "each chain in the time of its longest kernel"),
         evidence=[evidence.of(scene, "the longest chain: " + " → ".join(longest["op_name"][:10]), shown)],
-        advice=f"torch.compile gave up on {gave_up[0].function}: remove what blocks it."
-        if gave_up
-        else "Compile the function that holds the chain: one kernel then reads once and writes once.",
-        snippet=None if gave_up else "@torch.compile\ndef activation(x): …",
+        advice="Compile the function that holds the chain: one kernel then reads once and writes once.",
+        snippet="@torch.compile\ndef activation(x): …",
         source=evidence.source(scene, shown["op"]),
-        proof=None if gave_up else commands.tune(scene, Setting(mode="default")),
+        proof=commands.tune(scene, Setting(mode="default")),
     )
