@@ -15,8 +15,8 @@ How it decides
     and, where the host sets the pace, there; the copies of the parts themselves remain.
 
 What to do
-    Take all parts at once: ``for w in weight.unbind(0)`` (its backward is one stack), or no loop at all: one
-    batched or grouped product over all experts.
+    Take all parts at once (``unbind``, ``split``, ``chunk``): ``for w in weight.unbind(0)`` (its backward is
+    one stack), or no loop at all: one batched or grouped product over all experts.
 
 Source
     PyTorch's derivatives.yaml: ``select_backward`` and ``slice_backward`` start from ``zeros``.
@@ -51,15 +51,19 @@ def find(scene: Scene) -> Iterable[Finding]:
     longest = wasted.sort("duration_ns", descending=True)
     freed = savings.device(scene, wasted, "the fills and additions, all of them", saved="duration_ns")
     calls = scene.trace.host_events[wasted["node"].unique().sort()]
-    spared = calls.select(at=pl.col("start_ns") + pl.col("duration_ns"), saved_ns="duration_ns").sort("at")
+    ends, saved = pl.col("start_ns") + pl.col("duration_ns"), pl.col("duration_ns") * additions / nodes
+    spared = calls.select(at=ends, saved_ns=saved).sort("at")  # of n parts of one tensor, n - 1 are added
     forward = attribution(scene.trace)["forward_op"].gather(longest["id"])
     yield Finding(
         title=f"The backward of {scene.per_step(nodes):.0f} selections a {scene.unit} fills and adds "
         f"{scene.per_step(len(wasted)):.0f} whole tensors ({scene.per_step(additions):.0f} additions): "
         f"{numbers.time(us)}, {us / max(scene.busy_us, 1e-9):.0%} of busy time",
-        saving=savings.both(scene, freed, savings.host(scene, spared, "host time of autograd's nodes")),
+        saving=savings.both(
+            scene, freed, savings.host(scene, spared, "host time of the nodes but one a tensor")
+        ),
         evidence=[evidence.of(scene, "the longest fills and additions", longest)],
-        advice="Take all parts at once: unbind the tensor before the loop, or use one product for all parts.",
+        advice="Take all parts at once: unbind, split or chunk the tensor before the loop, or compute them in "
+        "one product.",
         snippet="for expert, w in zip(experts, weight.unbind(0)): …  # instead of weight[i]",
         source=evidence.source(scene, forward),
     )
