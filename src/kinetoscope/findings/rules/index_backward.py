@@ -62,8 +62,8 @@ def find(scene: Scene) -> Iterable[Finding]:
             scene, freed, savings.host(scene, spared, "host time of the nodes but one a tensor")
         ),
         evidence=[evidence.of(scene, "the longest fills and additions", longest)],
-        advice="Take all parts at once: unbind, split or chunk the tensor before the loop, or compute them in "
-        "one product.",
+        advice="Take all parts at once: unbind, split or chunk the tensor before the loop, or compute them "
+        "in one product.",
         snippet="for expert, w in zip(experts, weight.unbind(0)): …  # instead of weight[i]",
         source=evidence.source(scene, forward),
     )
