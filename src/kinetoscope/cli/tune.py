@@ -96,9 +96,8 @@ def main(arguments: argparse.Namespace) -> int:
 
         print(msgspec.json.format(msgspec.json.encode(tuning), indent=2).decode())
         return 0
-    from kinetoscope.report.collect.measurements import tuned
     from kinetoscope.report.pages.console import standard_output
     from kinetoscope.report.verbs.tune import print_tuning
 
-    print_tuning(tuned(tuning), standard_output(widest=None))
+    print_tuning(tuning, standard_output(widest=None))
     return 0

@@ -25,7 +25,7 @@ from kinetoscope.bench.request import Result
 from kinetoscope.bench.tune.results import Row, Tuning
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.bench.worker import generated_kernels
-from kinetoscope.report.collect.measurements import autotuned, benched, replayed, tuned
+from kinetoscope.report.collect.measurements import autotuned, benched, replayed
 from kinetoscope.report.document.measurements import InModel
 from kinetoscope.report.verbs.autotune import print_autotuned
 from kinetoscope.report.verbs.bench import print_kernels, print_replays
@@ -195,7 +195,7 @@ def test_settings_are_shown_with_their_samples_and_what_fails_is_said() -> None:
         tokens_per_sample=4,
         rows=(eager, Row(setting=failed, label=failed.label, error="no compiler")),
     )
-    text = printed(lambda c: print_tuning(tuned(found), c))
+    text = printed(lambda c: print_tuning(found, c))
     (line,) = [line for line in text.splitlines() if line.startswith("eager")]
     assert line.split() == ["eager", "8", "10.0", "ms", "800", "3,200", "as", "written"]
     assert "default batch=8: no compiler" in text
@@ -228,7 +228,7 @@ def test_settings_that_say_much_lose_columns_but_no_digits(width: int, there: st
     found = Tuning(
         command=("train.py",), steps_by="optimizer", step_name="SGD", tokens_per_sample=8, rows=tuple(rows)
     )
-    text = printed(lambda c: print_tuning(tuned(found), c), width)
+    text = printed(lambda c: print_tuning(found, c), width)
     lines = text.splitlines()
     (head,) = [line for line in lines if line.startswith("setting")]
     assert not set(there.split()) - set(head.split())
@@ -259,7 +259,7 @@ def test_names_do_not_run_in_the_terminal() -> None:
     text = (
         printed(lambda c: print_kernels(benched(result, {}), c))
         + printed(lambda c: print_autotuned(autotuned(result, {}), c))
-        + printed(lambda c: print_tuning(tuned(tuning), c))
+        + printed(lambda c: print_tuning(tuning, c))
     )
     assert "\x1b" not in text
     assert "[red]x[/red]" in text

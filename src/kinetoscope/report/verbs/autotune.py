@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.report.document.measurements import AutotuneListing, AutotuneRow, Gain
+from kinetoscope.report.document.measurements import AutotuneListing, AutotuneRow, Gain, Tuned
 from kinetoscope.report.pages.table import Name, columns, heads
 from kinetoscope.report.verbs.bench import configuration, print_problems
 from kinetoscope.report.words import names, palette
@@ -59,14 +59,15 @@ def _print_worth(shown: AutotuneListing, console: Console) -> None:
 
 
 def _print_configurations(row: AutotuneRow, console: Console) -> None:
-    timed = f"  {numbers.count(row.timed, 'configuration')} timed cold, side by side; {row.unusable} unusable"
-    console.print(Text.assemble((names.plain(row.name), "bold"), (timed, "dim")), soft_wrap=True)
+    unusable = len(row.kernel.trials) - row.timed
+    timed = f"  {numbers.count(row.timed, 'configuration')} timed cold, side by side; {unusable} unusable"
+    console.print(Text.assemble((names.plain(row.kernel.name), "bold"), (timed, "dim")), soft_wrap=True)
     table = columns("left*", *["right"] * 3, "left")
     heads(table, "configuration", "median", "registers", "spills", "from")
     for tried in row.fastest:
         table.add_row(
             Text(configuration(tried.configuration)),
-            Text(numbers.time(tried.median_ns / 1e3)),
+            Text(numbers.time((tried.median_ns or 0.0) / 1e3)),
             Text(str(tried.registers)),
             Text(str(tried.spills)),
             Text(tried.origin, style="dim"),
@@ -77,7 +78,7 @@ def _print_configurations(row: AutotuneRow, console: Console) -> None:
 
 
 def _winner(row: AutotuneRow) -> str:
-    against = row.comparison
+    against = row.kernel.comparison
     if against is None:
         return "The default is the fastest."
     text = (
@@ -96,7 +97,7 @@ def _print_promises(shown: AutotuneListing, console: Console) -> None:
     console.print(Text.assemble(("Promised and measured", "bold"), (f"  {basis}", "dim")))
     table = columns("left*", "right", "left*", "right", "right")
     heads(table, "kernel", "launches", "default → winner", "ratio", "promised")
-    for kernel in shown.rows:
+    for kernel in (row.kernel for row in shown.rows):
         against = kernel.comparison
         table.add_row(
             Name(names.plain(kernel.name)),
@@ -106,8 +107,9 @@ def _print_promises(shown: AutotuneListing, console: Console) -> None:
             Text(_gain(kernel.gain)),
         )
     console.print(table)
-    for made in shown.promises:
-        before, after = numbers.time(made.before_ns / 1e3), numbers.time(made.after_ns / 1e3)
+    for row in shown.promises:
+        made = row.promise
+        before, after = numbers.time(row.before_ns / 1e3), numbers.time(row.after_ns / 1e3)
         console.print(
             Text.assemble(
                 f"{names.plain(made.aot_id)}: promised {_gain(made.promised)}; ",
@@ -119,7 +121,7 @@ def _print_promises(shown: AutotuneListing, console: Console) -> None:
     console.print()
 
 
-def _changes(kernel: AutotuneRow) -> str:
+def _changes(kernel: Tuned) -> str:
     """What the winner changes of the default: ``XBLOCK 8→4, warps 16→32``."""
     default, winner = kernel.default, kernel.winner
     changed = [

@@ -11,10 +11,10 @@ from kinetoscope import numbers
 from kinetoscope.report.document.measurements import (
     BenchListing,
     BenchRow,
-    ReplayedGraph,
+    ModuleResult,
     ReplayListing,
     WorkRow,
-    WorthRow,
+    Worth,
 )
 from kinetoscope.report.pages.table import Name, columns, heads
 from kinetoscope.report.words import names, palette
@@ -32,10 +32,11 @@ def print_kernels(shown: BenchListing, console: Console) -> None:
             (f"  median; cold: caches flushed, hot: not; in the model: from the trace; {bandwidth}", "dim"),
         )
     )
-    for kernel in shown.rows:
+    for row in shown.rows:
+        kernel = row.kernel
         category = f"  {kernel.category}"
-        if kernel.in_model is not None:
-            category += f", {numbers.percent(kernel.in_model.share_of_device_time)} of GPU time"
+        if row.in_model is not None:
+            category += f", {numbers.percent(row.in_model.share_of_device_time)} of GPU time"
         console.print()
         console.print(
             Text.assemble((names.plain(kernel.name), "bold"), (category, palette.category(kernel.category))),
@@ -44,29 +45,29 @@ def print_kernels(shown: BenchListing, console: Console) -> None:
         if kernel.error is not None:
             console.print(Text("  " + names.plain(kernel.error)[:300], style="red"))
             continue
-        for line in _figures(kernel, peak):
+        for line in _figures(row, peak):
             console.print(Text("  " + line))
         if kernel.reference is not None:
             style = REFERENCE_STYLES.get(kernel.reference.status, "dim")
             console.print(Text("  " + names.plain(kernel.reference.text), style=style))
-        if kernel.worth is not None:
-            console.print(Text("  " + _could_win(kernel.worth)))
+        if row.worth is not None:
+            console.print(Text("  " + _could_win(row.worth)))
     console.print()
     _print_notes(shown.notes, console)
     print_problems(shown.problems, console)
 
 
-def _figures(kernel: BenchRow, peak: float | None) -> Iterator[str]:
+def _figures(row: BenchRow, peak: float | None) -> Iterator[str]:
     """The figures of one kernel: times, then traffic, then resources."""
-    counters = kernel.counters
+    kernel, counters = row.kernel, row.counters
     times: list[str] = []
     if kernel.cold is not None:
         spread = numbers.span(kernel.cold.p10_ns / 1e3, kernel.cold.p90_ns / 1e3)
         times.append(f"cold {_time(kernel.cold.median_ns)} (p10–p90 {spread}, n={kernel.cold.n})")
     if kernel.hot is not None:
         times.append(f"hot {_time(kernel.hot.median_ns)}")
-    if kernel.in_model is not None:
-        times.append(f"in the model {_time(kernel.in_model.median_ns)}")
+    if row.in_model is not None:
+        times.append(f"in the model {_time(row.in_model.median_ns)}")
     if counters is not None:
         times.append(f"ncu {_time(counters.duration_ns)}")
     yield " · ".join(times)
@@ -87,7 +88,7 @@ def _figures(kernel: BenchRow, peak: float | None) -> Iterator[str]:
         yield f"{resources} · {configuration(kernel.configuration or {})}"
 
 
-def _could_win(worth: WorthRow) -> str:
+def _could_win(worth: Worth) -> str:
     least = f"a copy of as many bytes takes {_time(worth.least_ns)}"
     if worth.is_near:
         return f"could win nothing: {least}"
@@ -110,20 +111,18 @@ def configuration(values: Mapping[str, int]) -> str:
 def print_replays(shown: ReplayListing, console: Console) -> None:
     """Graphs replayed: wall, busy, their work by category and by kernel, with Nsight Compute's numbers."""
     for graph in shown.graphs:
-        console.print(
-            Text.assemble(
-                (names.plain(f"{graph.aot_id} {graph.module}"), "bold"), ("  " + _replayed(graph), "dim")
-            )
-        )
+        title = names.plain(f"{graph.module.aot_id} {graph.module.module}")
+        console.print(Text.assemble((title, "bold"), ("  " + _replayed(graph.module), "dim")))
         if graph.kernels:
             _print_categories(graph.categories, console)
             _print_work(graph.kernels, shown.has_counters, console)
-        _print_notes(graph.notes, console)
+        _print_notes(graph.module.notes, console)
     print_problems(shown.problems, console)
 
 
-def _replayed(graph: ReplayedGraph) -> str:
-    parts = [f"wall {_time(graph.wall.median_ns)} (n={graph.wall.n})"]
+def _replayed(graph: ModuleResult) -> str:
+    wall = graph.wall["as recorded"]
+    parts = [f"wall {_time(wall.median_ns)} (n={wall.n})"]
     if graph.busy_ns is not None and graph.span_ns:
         share = numbers.percent(graph.busy_ns / graph.span_ns)
         parts.append(f"busy {_time(graph.busy_ns)}, {share} of its span")

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.report.document.measurements import SettingRow, TuneListing
+from kinetoscope.report.document.measurements import SettingRow, Tuning
 from kinetoscope.report.pages.table import columns, heads
 from kinetoscope.report.words import names, palette
 
@@ -14,7 +14,7 @@ GAP = 2  # columns between two of the table's
 GIVES_WAY = ("samples/s", "breaks", "memory", "pays after", "compile", "tokens/s")
 
 
-def print_tuning(shown: TuneListing, console: Console) -> None:
+def print_tuning(shown: Tuning, console: Console) -> None:
     """The settings side by side, and what to do."""
     rates = any(row.samples_per_s for row in shown.rows)
     head = f"{' '.join(shown.command) or shown.step_name} on {shown.device}"
@@ -57,7 +57,7 @@ def _fitting(cells: list[dict[str, Text]], columns: list[str], width: int) -> li
     return shown
 
 
-def _base(shown: TuneListing) -> str:
+def _base(shown: Tuning) -> str:
     """What the speed-ups are over: the one row without a ratio, or eager with each batch."""
     bases = [row.label for row in shown.rows if row.error is None and row.ratio is None]
     return names.plain(bases[0]) if len(bases) == 1 else "eager with the same batch"
