@@ -46,16 +46,8 @@ class Event(Known, frozen=True):
     args: Arguments | None = None
 
 
-class InternedName(Known, frozen=True):
-    value: tuple[str, int] = msgspec.field(name="str")
-
-
 class Started(Known, frozen=True):
     stack: list[Stack] = []
-
-
-class DynamoStart(Known, frozen=True):
-    dynamo_start: Started = Started()
 
 
 class Metrics(Known, frozen=True):
@@ -89,20 +81,9 @@ class Metrics(Known, frozen=True):
     pytorch_version: str | None = None
 
 
-class FrameMetrics(Known, frozen=True):
-    compilation_metrics: Metrics | None = None
-    bwd_compilation_metrics: Metrics | None = None
-    compilation_metrics_runtime: Metrics | None = None
-    bwd_compilation_metrics_runtime: Metrics | None = None
-
-
 class OutputCode(Known, frozen=True):
     filename: str | None = None
     file_path: str | None = None
-
-
-class InductorOutput(Known, frozen=True):
-    inductor_output_code: OutputCode = OutputCode()
 
 
 class Symbol(Known, frozen=True):
@@ -113,34 +94,35 @@ class Symbol(Known, frozen=True):
     user_stack: list[Stack] = []
 
 
-class CreateSymbol(Known, frozen=True):
-    create_symbol: Symbol = Symbol()
-
-
 class Added(Known, frozen=True):
     expr: str = ""
     user_stack: list[Stack] = []
 
 
-class GuardAdded(Known, frozen=True):
-    guard_added_fast: Added = Added()
-
-
 class Specialized(Known, frozen=True):
     symbol: str = ""
-    sources: list[str] = []
     value: str = ""
     reason: str = ""
     user_stack: list[Stack] | None = None
 
 
-class Specialization(Known, frozen=True):
-    symbolic_shape_specialization: Specialized = Specialized()
+class Header(Known, frozen=True):
+    """What a record's header may hold: one of these, named by the record's kind."""
+
+    interned: tuple[str, int] | None = msgspec.field(name="str", default=None)
+    dynamo_start: Started | None = None
+    compilation_metrics: Metrics | None = None
+    bwd_compilation_metrics: Metrics | None = None
+    compilation_metrics_runtime: Metrics | None = None
+    bwd_compilation_metrics_runtime: Metrics | None = None
+    inductor_output_code: OutputCode | None = None
+    create_symbol: Symbol | None = None
+    guard_added_fast: Added | None = None
+    symbolic_shape_specialization: Specialized | None = None
 
 
 class CacheEvent(Known, frozen=True):
     key: str | None = None
-    cache_status_detailed: str | None = None
 
 
 class CacheComponents(Known, frozen=True):
@@ -169,7 +151,6 @@ class KernelInfo(Known, frozen=True):
     best_config: list[tuple[str, object]] | None = None
     num_configs: int | None = None
     compile_time_us: int | None = None
-    coordesc_tuning: bool | None = None
 
 
 class NodeMappings(Known, frozen=True):
@@ -187,14 +168,8 @@ class AutotuneStats(Known, frozen=True):
     best_triton_kernel_desc: str | None = None
 
 
-interned = msgspec.json.Decoder(InternedName)
+header = msgspec.json.Decoder(Header)
 event = msgspec.json.Decoder(Event)
-dynamo_start = msgspec.json.Decoder(DynamoStart)
-frame_metrics = msgspec.json.Decoder(FrameMetrics)
-inductor_output = msgspec.json.Decoder(InductorOutput)
-create_symbol = msgspec.json.Decoder(CreateSymbol)
-guard_added = msgspec.json.Decoder(GuardAdded)
-specialization = msgspec.json.Decoder(Specialization)
 cache_event = msgspec.json.Decoder(CacheEvent)
 cache_components = msgspec.json.Decoder(CacheComponents)
 torch_version = msgspec.json.Decoder(TorchVersion)
