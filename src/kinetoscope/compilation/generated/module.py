@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from kinetoscope.bench.kernels.source import CATEGORIES
 from kinetoscope.compilation.generated.buffers import Buffers
 from kinetoscope.compilation.model import CallCost, Row
 
@@ -38,17 +39,6 @@ PEAKS = {
 
 LIBRARIES = ("extern_kernels.", "torch.ops.", "aten.", "prims.")
 
-CATEGORY = {
-    "pointwise": "pointwise",
-    "reduction": "reduction",
-    "persistent_reduction": "persistent reduction",
-    "cooperative_reduction": "reduction",
-    "split_scan": "scan",
-    "scan": "scan",
-    "template": "template",
-    "foreach": "foreach",
-    "user_autotune": "user Triton",
-}
 # For kernels whose source names no heuristic: Inductor's own prefixes.
 PREFIX = {
     "triton_poi": "pointwise",
@@ -168,7 +158,7 @@ def _definition(match: re.Match[str], header: str, body: str, end: int) -> Defin
     hints = SIZE_HINTS.search(body)
     signature = SIGNATURE.search(body)
     gigabytes, flop = KERNEL_GB.search(body), KERNEL_FLOP.search(body)
-    category = CATEGORY.get(heuristic[1]) if heuristic else None
+    category = CATEGORIES.get(heuristic[1]) if heuristic else None
     if category is None and name.startswith("cpp_"):
         category = "reduction" if "tmp_acc" in body else "pointwise"
     elif category is None:
