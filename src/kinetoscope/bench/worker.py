@@ -70,8 +70,9 @@ def answer(request: Request) -> Result:
 
 def _replayed(request: Request, benches: Benches) -> Result:
     replayed = [
-        replay.time_module(module, benches(_device(module.source)), seconds=request.seconds)
+        replay.time_module(module, benches(device), seconds=request.seconds)
         for module in generated.find(Path(request.input), request.graph)
+        for device in ["cuda" if "empty_strided_cuda(" in module.source else "cpu"]
     ]
     if not replayed:
         raise KinetoscopeError(
@@ -158,10 +159,6 @@ def _ordered(subjects: list[Subject], request: Request) -> list[Subject]:
     rank = {name: place for place, name in enumerate(request.order)}
     ordered = sorted(subjects, key=lambda s: (rank.get(s.kernel.name, len(rank)), -s.bytes * s.launches))
     return ordered[: request.limit or None]
-
-
-def _device(source: str) -> str:
-    return "cuda" if "empty_strided_cuda(" in source else "cpu"
 
 
 class Benches:

@@ -119,7 +119,7 @@ class Cutter:
 
 
 def _decoded(data: bytes) -> dict[str, object] | None:
-    for _, repair in (("as it is", bytes), *REPAIRS):
+    for repair in (bytes, *REPAIRS.values()):
         data = repair(data)
         try:
             document = msgspec.json.decode(data)

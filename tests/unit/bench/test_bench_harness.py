@@ -119,7 +119,7 @@ class MadeUpClocks:
     def __init__(self) -> None:
         self.readings = 0
 
-    def read(self, moment, round: int) -> ClockReading:
+    def __call__(self, moment, round: int) -> ClockReading:
         self.readings += 1
         return ClockReading(
             moment=moment,

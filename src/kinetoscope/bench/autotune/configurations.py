@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -107,15 +107,13 @@ def max_autotune_source(source: str) -> str:
     return re.sub(r"'(max_autotune|max_autotune_pointwise)': False", r"'\1': True", source)
 
 
-def neighbours(
-    configuration: Configuration, limits: Mapping[str, tuple[int, int]] = LIMITS
-) -> list[dict[str, int]]:
+def neighbours(configuration: Configuration) -> list[dict[str, int]]:
     """The configurations one halving or doubling away (``num_stages``: one less or more)."""
     found: list[dict[str, int]] = []
     for name, value in configuration.items():
         if not tunable(name):
             continue
-        low, high = limits.get(name, (1, LARGEST_BLOCK))
+        low, high = LIMITS.get(name, (1, LARGEST_BLOCK))
         steps = (value - 1, value + 1) if name == "num_stages" else (value // 2, value * 2)
         found += [{**configuration, name: step} for step in steps if low <= step <= high]
     return found

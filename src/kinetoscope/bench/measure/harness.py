@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from kinetoscope.bench.measure import statistics
-from kinetoscope.bench.measure.clocks import Clocks
+from kinetoscope.bench.measure.clocks import Clocks, Moment
 from kinetoscope.bench.measure.results import ClockReading, Comparison, MeasurementSet, Mode, summarize
 from kinetoscope.bench.measure.timers import Call, Timer
 
@@ -63,9 +63,9 @@ def measure(
     readings: list[ClockReading] = []
     slow_rounds: list[int] = []
 
-    def read(moment: Literal["before", "during", "after"]) -> None:
+    def read(moment: Moment) -> None:
         if clocks is not None:
-            readings.append(clocks.read(moment, len(next(iter(samples.values())))))
+            readings.append(clocks(moment, len(next(iter(samples.values())))))
 
     def run(rounds: int, first: int, during: Callable[[], None]) -> list[tuple[str, float]]:
         schedule: list[tuple[str, Call]] = []

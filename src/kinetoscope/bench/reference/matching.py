@@ -31,9 +31,10 @@ def orders(
         if not (names if each == "name" else tensors):
             yield {}
             return
-        options = [(n, t) for n in range(len(names)) for t in range(len(tensors))]
-        first = [(n, t) for n, t in options if (n if each == "name" else t) == 0]
-        fits = [(_misfit(outside[names[n]], tensors[t]), n, t) for n, t in first]
+        options = (
+            ((0, t) for t in range(len(tensors))) if each == "name" else ((n, 0) for n in range(len(names)))
+        )
+        fits = [(_misfit(outside[names[n]], tensors[t]), n, t) for n, t in options]
         for _, n, t in sorted(fit for fit in fits if fit[0] < 2):
             others = [*names[:n], *names[n + 1 :]], [*tensors[:t], *tensors[t + 1 :]]
             for rest in pairs(*others, each=each):

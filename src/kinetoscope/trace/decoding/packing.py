@@ -15,8 +15,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kinetoscope.trace.decoding.decode import double_ns, exact_ns
-from kinetoscope.trace.decoding.events import ABSENT, NO_NUMBER, Args, Event, ExactEvent, Label, table_of
-from kinetoscope.trace.decoding.layouts import COLLECTIVE, LAYOUTS, RENAMED, TABLES, Layout
+from kinetoscope.trace.decoding.events import (
+    ABSENT,
+    COLLECTIVE,
+    NO_NUMBER,
+    Args,
+    Event,
+    ExactEvent,
+    Label,
+    table_of,
+)
+from kinetoscope.trace.decoding.layouts import LAYOUTS, RENAMED, TABLES, Layout
 from kinetoscope.trace.decoding.usual import TABLE_OF
 
 NOWHERE = len(TABLES)  # stands for the table of an event that none holds
@@ -159,7 +168,7 @@ class Packer:
                     columns.arrays[name] = array("q", map(double_ns, columns.arrays[name]))
 
     def _tables_of(self, events: Sequence[Any]) -> bytes:
-        if isinstance(events[0], Event | ExactEvent):
+        if isinstance(events[0], Event):
             return bytes(map(self._table_of.__getitem__, map(_KIND, events)))
         return bytes(map(_PLACE_OF_USUAL.__getitem__, map(type, events)))
 

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kinetoscope.trace.decoding.events import Event, ExactEvent
+from kinetoscope.trace.decoding.events import Event
 from kinetoscope.trace.decoding.frame import BOUNDARY
 
-AnyEvent = Event | ExactEvent
 # What msgspec raises on bytes that are no events: malformed, ill-typed, nested past the stack.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -29,17 +28,14 @@ _NAME = re.compile(rb'("name"\s*:\s*")(.*?)("\s*,\s*"(?:pid|ph|cat|ts|tid|args|i
 _BARE_QUOTE = re.compile(rb'(?<!\\)"')
 
 Repair = Callable[[bytes], bytes]
-REPAIRS: tuple[tuple[str, Repair], ...] = (
-    ("invalid-utf8", lambda data: data.decode("utf-8", "replace").encode()),
-    ("control-character", lambda data: data.translate(_CONTROL)),
-    ("not-a-number", lambda data: _NOT_A_NUMBER.sub(rb"\1null", data)),
-    ("lone-backslash", lambda data: _LONE_BACKSLASH.sub(lambda m: m[1] or b"\\\\", data)),
-    ("stray-comma", lambda data: _STRAY_COMMA.sub(b"", data)),
-    (
-        "unescaped-quote",
-        lambda data: _NAME.sub(lambda m: m[1] + _BARE_QUOTE.sub(b'\\\\"', m[2]) + m[3], data),
-    ),
-)
+REPAIRS: dict[str, Repair] = {
+    "invalid-utf8": lambda data: data.decode("utf-8", "replace").encode(),
+    "control-character": lambda data: data.translate(_CONTROL),
+    "not-a-number": lambda data: _NOT_A_NUMBER.sub(rb"\1null", data),
+    "lone-backslash": lambda data: _LONE_BACKSLASH.sub(lambda m: m[1] or b"\\\\", data),
+    "stray-comma": lambda data: _STRAY_COMMA.sub(b"", data),
+    "unescaped-quote": lambda data: _NAME.sub(lambda m: m[1] + _BARE_QUOTE.sub(b'\\\\"', m[2]) + m[3], data),
+}
 
 
 class Salvaged(NamedTuple):
@@ -51,17 +47,17 @@ class Salvaged(NamedTuple):
         rest: bytes at the end that may be the beginning of an event that goes on after the slice.
     """
 
-    events: list[AnyEvent | None]
+    events: list[Event | None]
     damages: dict[str, int]
     rest: bytes
 
 
-def salvage(data: bytes, kind: type[AnyEvent], *, last: bool) -> Salvaged:
+def salvage(data: bytes, kind: type[Event], *, last: bool) -> Salvaged:
     """The events of a slice that did not decode as a whole; ``last`` if nothing follows it."""
     one, many = msgspec.json.Decoder(kind), msgspec.json.Decoder(list[kind])
     starts = [0, *(match.end() for match in BOUNDARY.finditer(data))]
     ends = [*(match.start() + 1 for match in BOUNDARY.finditer(data)), len(data)]
-    events: list[AnyEvent | None] = []
+    events: list[Event | None] = []
     damages: dict[str, int] = {}
     at = 0
     while at < len(starts):
@@ -90,9 +86,9 @@ def _one(
     starts: list[int],
     ends: list[int],
     at: int,
-    decoder: msgspec.json.Decoder[AnyEvent],
+    decoder: msgspec.json.Decoder[Event],
     damages: dict[str, int],
-) -> tuple[AnyEvent | None, int]:
+) -> tuple[Event | None, int]:
     """One event and how many pieces it took."""
     piece = data[starts[at] : ends[at]]
     try:
@@ -111,12 +107,10 @@ def _one(
     return None, 1
 
 
-def _mended(
-    piece: bytes, decoder: msgspec.json.Decoder[AnyEvent], damages: dict[str, int]
-) -> AnyEvent | None:
+def _mended(piece: bytes, decoder: msgspec.json.Decoder[Event], damages: dict[str, int]) -> Event | None:
     applied: list[str] = []
-    event: AnyEvent | None = None
-    for code, repair in REPAIRS:
+    event: Event | None = None
+    for code, repair in REPAIRS.items():
         mended = repair(piece)
         if mended == piece:
             continue
@@ -135,7 +129,7 @@ def _mended(
     return event
 
 
-def _with_fields_dropped(piece: bytes, decoder: msgspec.json.Decoder[AnyEvent]) -> AnyEvent | None:
+def _with_fields_dropped(piece: bytes, decoder: msgspec.json.Decoder[Event]) -> Event | None:
     """The event without those of its fields that have a wrong type."""
     try:
         fields: Any = msgspec.json.decode(piece)
