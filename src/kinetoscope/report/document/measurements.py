@@ -15,11 +15,11 @@ from kinetoscope.bench.autotune.worth import Worth
 from kinetoscope.bench.kernels.ncu import NcuRow
 from kinetoscope.bench.kernels.replay import ModuleResult
 from kinetoscope.bench.kernels.timing import KernelResult
-from kinetoscope.bench.measure.results import Gain
+from kinetoscope.bench.measure.results import Comparison, Gain
 from kinetoscope.bench.tune.results import Row as SettingRow
 from kinetoscope.bench.tune.results import Tuning
 
-__all__ = ["Gain", "ModuleResult", "SettingRow", "Tuned", "Tuning", "Worth"]
+__all__ = ["Comparison", "Gain", "ModuleResult", "SettingRow", "Tuned", "Tuning", "Worth"]
 
 
 class InModel(msgspec.Struct, frozen=True):

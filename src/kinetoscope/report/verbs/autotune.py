@@ -6,9 +6,17 @@ from rich.console import Console
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.report.document.measurements import AutotuneListing, AutotuneRow, Gain, Tuned
-from kinetoscope.report.pages.table import Name, columns, heads
+from kinetoscope.report.document.measurements import (
+    AutotuneListing,
+    AutotuneRow,
+    Comparison,
+    Gain,
+    Tuned,
+    Worth,
+)
+from kinetoscope.report.pages.table import Name
 from kinetoscope.report.verbs.bench import configuration, print_problems
+from kinetoscope.report.verbs.listing import grid
 from kinetoscope.report.words import names, palette
 
 WHY = {
@@ -38,18 +46,15 @@ def print_autotuned(shown: AutotuneListing, console: Console) -> None:
 def _print_worth(shown: AutotuneListing, console: Console) -> None:
     basis = "cold; the least is a copy of as many bytes, or the arithmetic at peak; in one run of its graph"
     console.print(Text.assemble(("Worth tuning", "bold"), (f"  {basis}", "dim")))
-    table = columns("left*", *["right"] * 5, "left")
-    heads(table, "kernel", "launches", "time", "least", "of a copy's speed", "could win", "")
-    for kernel in shown.worth:
-        table.add_row(
-            Name(names.plain(kernel.name)),
-            Text(numbers.count(kernel.launches_per_run)),
-            Text(numbers.time(kernel.cold_ns / 1e3)),
-            Text(numbers.time(kernel.least_ns / 1e3)),
-            Text(numbers.percent(min(1.0, kernel.speed))),
-            Text(numbers.time(kernel.could_win_ns / 1e3)),
-            Text(f"skipped: {WHY[kernel.skipped]}" if kernel.skipped else "", style="dim"),
-        )
+    table = grid(
+        ("kernel", "left*", [Name(names.plain(kernel.name)) for kernel in shown.worth]),
+        ("launches", "right", [numbers.count(kernel.launches_per_run) for kernel in shown.worth]),
+        ("time", "right", [numbers.time(kernel.cold_ns / 1e3) for kernel in shown.worth]),
+        ("least", "right", [numbers.time(kernel.least_ns / 1e3) for kernel in shown.worth]),
+        ("of a copy's speed", "right", [numbers.percent(min(1.0, kernel.speed)) for kernel in shown.worth]),
+        ("could win", "right", [numbers.time(kernel.could_win_ns / 1e3) for kernel in shown.worth]),
+        ("", "left", [Text(_skipped(kernel), style="dim") for kernel in shown.worth]),
+    )
     console.print(table)
     for left in shown.skipped:
         together = f"{numbers.count(left.count, 'kernel')}, which together could win"
@@ -58,20 +63,21 @@ def _print_worth(shown: AutotuneListing, console: Console) -> None:
     console.print()
 
 
+def _skipped(kernel: Worth) -> str:
+    return f"skipped: {WHY[kernel.skipped]}" if kernel.skipped else ""
+
+
 def _print_configurations(row: AutotuneRow, console: Console) -> None:
     unusable = len(row.kernel.trials) - row.timed
     timed = f"  {numbers.count(row.timed, 'configuration')} timed cold, side by side; {unusable} unusable"
     console.print(Text.assemble((names.plain(row.kernel.name), "bold"), (timed, "dim")), soft_wrap=True)
-    table = columns("left*", *["right"] * 3, "left")
-    heads(table, "configuration", "median", "registers", "spills", "from")
-    for tried in row.fastest:
-        table.add_row(
-            Text(configuration(tried.configuration)),
-            Text(numbers.time((tried.median_ns or 0.0) / 1e3)),
-            Text(str(tried.registers)),
-            Text(str(tried.spills)),
-            Text(tried.origin, style="dim"),
-        )
+    table = grid(
+        ("configuration", "left*", [configuration(tried.configuration) for tried in row.fastest]),
+        ("median", "right", [numbers.time((tried.median_ns or 0.0) / 1e3) for tried in row.fastest]),
+        ("registers", "right", [str(tried.registers) for tried in row.fastest]),
+        ("spills", "right", [str(tried.spills) for tried in row.fastest]),
+        ("from", "left", [Text(tried.origin, style="dim") for tried in row.fastest]),
+    )
     console.print(table)
     console.print(Text(_winner(row)))
     console.print()
@@ -95,17 +101,14 @@ def _print_promises(shown: AutotuneListing, console: Console) -> None:
     """What each winner promises of a run of its graph; all together, and what the graph's replay keeps."""
     basis = "of one run of the graph: default's cold median × (1 − ratio) × launches; 95 % intervals"
     console.print(Text.assemble(("Promised and measured", "bold"), (f"  {basis}", "dim")))
-    table = columns("left*", "right", "left*", "right", "right")
-    heads(table, "kernel", "launches", "default → winner", "ratio", "promised")
-    for kernel in (row.kernel for row in shown.rows):
-        against = kernel.comparison
-        table.add_row(
-            Name(names.plain(kernel.name)),
-            Text(numbers.count(kernel.launches_per_run)),
-            Text(_changes(kernel)),
-            Text(f"{against.ratio:.3f} ({against.low:.3f}–{against.high:.3f})" if against else "–"),
-            Text(_gain(kernel.gain)),
-        )
+    kernels = [row.kernel for row in shown.rows]
+    table = grid(
+        ("kernel", "left*", [Name(names.plain(kernel.name)) for kernel in kernels]),
+        ("launches", "right", [numbers.count(kernel.launches_per_run) for kernel in kernels]),
+        ("default → winner", "left*", [_changes(kernel) for kernel in kernels]),
+        ("ratio", "right", [_ratio(kernel.comparison) for kernel in kernels]),
+        ("promised", "right", [_gain(kernel.gain) for kernel in kernels]),
+    )
     console.print(table)
     for row in shown.promises:
         made = row.promise
@@ -128,6 +131,10 @@ def _changes(kernel: Tuned) -> str:
         f"{n.removeprefix('num_')} {default.get(n, 0)}→{v}" for n, v in winner.items() if default.get(n) != v
     ]
     return ", ".join(changed) or "(the default)"
+
+
+def _ratio(against: Comparison | None) -> str:
+    return f"{against.ratio:.3f} ({against.low:.3f}–{against.high:.3f})" if against else "–"
 
 
 def _gain(gain: Gain) -> str:

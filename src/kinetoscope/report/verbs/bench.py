@@ -16,7 +16,8 @@ from kinetoscope.report.document.measurements import (
     WorkRow,
     Worth,
 )
-from kinetoscope.report.pages.table import Name, columns, heads
+from kinetoscope.report.pages.table import Name
+from kinetoscope.report.verbs.listing import grid
 from kinetoscope.report.words import names, palette
 
 REFERENCE_STYLES = {"differs": "bold red", "agrees": "green"}
@@ -132,39 +133,34 @@ def _replayed(graph: ModuleResult) -> str:
 
 
 def _print_categories(rows: Sequence[WorkRow], console: Console) -> None:
-    table = columns("left*", *["right"] * 3)
-    heads(table, "category", "share of device time", "time a run", "launches")
-    for row in rows:
-        table.add_row(
-            Text(row.category, style=palette.category(row.category)),
-            Text(numbers.percent(row.share)),
-            Text(_time(row.device_time_ns)),
-            Text(f"{row.launches:g}"),
-        )
+    table = grid(
+        ("category", "left*", [_category(row) for row in rows]),
+        ("share of device time", "right", [numbers.percent(row.share) for row in rows]),
+        ("time a run", "right", [_time(row.device_time_ns) for row in rows]),
+        ("launches", "right", [f"{row.launches:g}" for row in rows]),
+    )
     console.print(table)
 
 
+def _category(row: WorkRow) -> Text:
+    return Text(row.category, style=palette.category(row.category))
+
+
 def _print_work(rows: Sequence[WorkRow], has_counters: bool, console: Console) -> None:
-    table = columns("left*", "left", *["right"] * (7 if has_counters else 4))
-    heads(
-        table,
-        *("kernel", "category", "share", "time a run", "launches", "mean"),
-        *(("ncu", "memory", "compute") if has_counters else ()),
+    counters = [row.counters for row in rows]
+    table = grid(
+        ("kernel", "left*", [Name(names.plain(row.name)) for row in rows]),
+        ("category", "left", [_category(row) for row in rows]),
+        ("share", "right", [numbers.percent(row.share) for row in rows]),
+        ("time a run", "right", [_time(row.device_time_ns) for row in rows]),
+        ("launches", "right", [f"{row.launches:g}" for row in rows]),
+        ("mean", "right", [_time(row.device_time_ns / row.launches) for row in rows]),
+        ("ncu", "right", [_time(of.duration_ns) if of else "" for of in counters]) if has_counters else None,
+        ("memory", "right", [_speed(of and of.memory_percent) for of in counters]) if has_counters else None,
+        ("compute", "right", [_speed(of and of.compute_percent) for of in counters])
+        if has_counters
+        else None,
     )
-    for row in rows:
-        counted: list[str] = []
-        if row.counters is not None:
-            percents = row.counters.memory_percent, row.counters.compute_percent
-            counted = [_time(row.counters.duration_ns), *map(_speed, percents)]
-        table.add_row(
-            Name(names.plain(row.name)),
-            Text(row.category, style=palette.category(row.category)),
-            Text(numbers.percent(row.share)),
-            Text(_time(row.device_time_ns)),
-            Text(f"{row.launches:g}"),
-            Text(_time(row.device_time_ns / row.launches)),
-            *map(Text, counted),
-        )
     console.print(table)
     if has_counters:
         basis = "ncu: median duration of a launch; memory and compute: share of the device's speed of light"

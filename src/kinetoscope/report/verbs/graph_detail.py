@@ -24,7 +24,8 @@ from kinetoscope.report.document.compilation import (
     KernelDetail,
     SourceLine,
 )
-from kinetoscope.report.pages.table import Name, aside, columns, heading, heads
+from kinetoscope.report.pages.table import Name, aside, heading
+from kinetoscope.report.verbs.listing import grid
 from kinetoscope.report.words import names
 from kinetoscope.report.words.compiled import frame_name, place
 
@@ -65,16 +66,13 @@ def _frame(detail: FrameDetail) -> Iterable[RenderableType]:
             yield Text(f"  {place(line.file, line.line, line.function)}  {names.plain(line.code or '')}")
     if frame.dimensions:
         yield from heading("Symbols", "sizes and numbers that may vary, and those that were pinned again")
-        rows = columns("left", "left", "left", "left*")
-        heads(rows, "what", "symbol", "state", "why")
-        for dimension in frame.dimensions:
-            rows.add_row(
-                Text(names.plain(dimension.source)),
-                Text(names.plain(f"{dimension.symbol} in {dimension.range}")),
-                Text(dimension.state, style="yellow" if dimension.state == "specialized" else "green"),
-                Text(names.plain(dimension.why)),
-            )
-        yield rows
+        pinned = {"specialized": "yellow"}
+        yield grid(
+            ("what", "left", [names.plain(row.source) for row in frame.dimensions]),
+            ("symbol", "left", [names.plain(f"{row.symbol} in {row.range}") for row in frame.dimensions]),
+            ("state", "left", [Text(r.state, style=pinned.get(r.state, "green")) for r in frame.dimensions]),
+            ("why", "left*", [names.plain(row.why) for row in frame.dimensions]),
+        )
     if detail.text_names:
         yield Text()
         yield Text(f"texts for --graph: {', '.join(detail.text_names)}", style="dim")
@@ -95,11 +93,9 @@ def _frame_facts(frame: Frame) -> dict[str, str]:
 
 
 def _facts(facts: dict[str, str]) -> Iterable[RenderableType]:
-    table = columns("left", "left*")
-    for name, value in facts.items():
-        if value:
-            table.add_row(Text(name, style="dim"), Text(names.plain(value), overflow="fold"))
-    yield table
+    known = {name: value for name, value in facts.items() if value}
+    values = [Text(names.plain(value), overflow="fold") for value in known.values()]
+    yield grid(("", "left", [Text(name, style="dim") for name in known]), ("", "left*", values))
 
 
 def _guards(tree: GuardTree | None) -> Iterable[RenderableType]:
@@ -133,25 +129,25 @@ def _bytecode(code: Bytecode | None) -> Iterable[RenderableType]:
             style="yellow",
         )
         return
-    table = columns("right", "left", "left*", "right", "left", "left*")
-    heads(table, "line", "opcode", "operand", "line", "opcode", "operand")
-    for old, new in zip_longest(code.before, code.after):
-        table.add_row(*_instruction(old), *_instruction(new))
-    yield table
+    lines = list(zip_longest(code.before, code.after))
+    yield grid(*_instructions([old for old, _ in lines]), *_instructions([new for _, new in lines]))
     used = {i.opcode: i.meaning for i in (*code.before, *code.after) if i.meaning}
     yield from heading("Opcodes")
-    meanings = columns("left", "left*")
-    for opcode in sorted(used):
-        meanings.add_row(Text(opcode, style="dim"), Text(used[opcode]))
-    yield meanings
+    opcodes = sorted(used)
+    yield grid(
+        ("", "left", [Text(opcode, style="dim") for opcode in opcodes]),
+        ("", "left*", [used[opcode] for opcode in opcodes]),
+    )
 
 
-def _instruction(instruction: Instruction | None) -> Iterable[Text | Name]:
-    if instruction is None:
-        return Text(), Text(), Text()
-    line = "" if instruction.line is None else str(instruction.line)
-    operand = instruction.operand if instruction.operand is not None else instruction.argument or ""
-    return Text(line, style="dim"), Text(instruction.opcode), Name(operand)
+def _instructions(code: list[Instruction | None]) -> Iterable[tuple[str, str, list[RenderableType]]]:
+    yield "line", "right", [Text(str(i.line or "") if i else "", style="dim") for i in code]
+    yield "opcode", "left", [i.opcode if i else "" for i in code]
+    yield (
+        "operand",
+        "left*",
+        [Name((i.operand if i.operand is not None else i.argument) or "") if i else "" for i in code],
+    )
 
 
 def _graph(graph: Graph, meanings: dict[str, str]) -> Iterable[RenderableType]:
@@ -161,10 +157,12 @@ def _graph(graph: Graph, meanings: dict[str, str]) -> Iterable[RenderableType]:
         of = "" if part > 0.99 else f" in {numbers.percent(part)} of that time"
         cost += f", {numbers.percent(graph.speed_of_light)} of the device's peak{of}"
     yield from heading(f"{graph.direction} graph", f"{numbers.count(graph.ops, 'op')}{cost}")
-    table = columns("right", "left", "left*")
-    for op, count in list(graph.op_counts.items())[:OPS]:
-        table.add_row(Text(f"{count} ×"), Text(op), Text(meanings.get(op, ""), style="dim"))
-    yield table
+    ops = list(graph.op_counts)[:OPS]
+    yield grid(
+        ("", "right", [f"{graph.op_counts[op]} ×" for op in ops]),
+        ("", "left", ops),
+        ("", "left*", [Text(meanings.get(op, ""), style="dim") for op in ops]),
+    )
     if graph.saved:
         size = numbers.size(graph.saved_bytes) if graph.saved_bytes else "a size that depends on the input"
         yield Text(f"saved for backward: {numbers.count(len(graph.saved), 'tensor')}, {size}")

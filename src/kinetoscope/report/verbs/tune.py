@@ -7,7 +7,7 @@ from rich.text import Text
 
 from kinetoscope import numbers
 from kinetoscope.report.document.measurements import SettingRow, Tuning
-from kinetoscope.report.pages.table import columns, heads
+from kinetoscope.report.verbs.listing import grid
 from kinetoscope.report.words import names, palette
 
 GAP = 2  # columns between two of the table's
@@ -28,11 +28,8 @@ def print_tuning(shown: Tuning, console: Console) -> None:
     # Columns that no row fills take no room.
     filled = [name for name in cells[0] if any(line[name].plain for line in cells)] if cells else []
     fitting = _fitting(cells, filled, console.width)
-    table = columns(*("left" if name in ("setting", "verdict") else "right" for name in fitting))
-    heads(table, *fitting)
-    for line in cells:
-        table.add_row(*(line[name] for name in fitting))
-    console.print(table)
+    sides = {"setting": "left", "verdict": "left"}
+    console.print(grid(*((n, sides.get(n, "right"), [line[n] for line in cells]) for n in fitting)))
     if left_out := [name for name in filled if name not in fitting]:
         console.print(Text(f"no room here for {', '.join(left_out)}: a wider terminal has it", style="dim"))
     for row in shown.rows:
