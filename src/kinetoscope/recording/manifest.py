@@ -102,13 +102,8 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     notes: tuple[str, ...] = ()
 
     @property
-    def unprofiled_step_s(self) -> float | None:
-        """Seconds of a step without the profiler: the mean, which holds by either clock."""
-        return sum(self.unprofiled_s) / len(self.unprofiled_s) if self.unprofiled_s else None
-
-    @property
     def profiled_step_s(self) -> float | None:
-        """Seconds of a step with the profiler, likewise."""
+        """Seconds of a step with the profiler: the mean, which holds by either clock."""
         return sum(self.profiled_s) / len(self.profiled_s) if self.profiled_s else None
 
 

@@ -15,8 +15,14 @@ from kinetoscope.recording import folder as folders
 PATIENCE_S = 60.0
 
 
-def meet(name: str, out: Path | None, rank: int) -> tuple[Path, bool]:
-    """The recording's folder, and whether this process is the one that begins its manifest."""
+def meet(name: str, out: Path | None, rank: int | None) -> tuple[Path, bool]:
+    """The recording's folder, and whether this process is the one that begins its manifest.
+
+    Args:
+        rank: None for the one process of a run that no launcher started.
+    """
+    if rank is None:
+        return folders.create(name, out), True
     meeting = _place(name, out)
     meeting.parent.mkdir(parents=True, exist_ok=True)
     if rank == 0:

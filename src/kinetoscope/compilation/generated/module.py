@@ -13,7 +13,7 @@ KERNEL = re.compile(r"^(?P<name>\w+) = async_compile\.(?P<language>\w+)\((?:'(?P
 COMMENTS = re.compile(r"(?:^#.*\n)+\Z", re.M)
 KERNEL_PATH = re.compile(r"^# kernel path: (.*)$", re.M)
 ORIGINAL_ATEN = re.compile(r"Source Nodes: \[(?P<source>.*?)\], Original ATen: \[(?P<aten>.*?)\]")
-FRAGMENT = re.compile(r"^#   %(?P<name>\w+) : .*?call_function\[target=(?P<target>[\w.]+)\]", re.M)
+FRAGMENT = re.compile(r"^#   %(?P<name>\w+) : .*?call_function\[target=[\w.]+\]", re.M)
 HANDLES = re.compile(r"# \[Provenance debug handles\] (.*)$")
 CALL = re.compile(
     r"^\s+(?:\w+ = )?"
@@ -27,7 +27,6 @@ KERNEL_GB = re.compile(r"'kernel_num_gb': ([\d.e+-]+)")
 KERNEL_FLOP = re.compile(r"'kernel_flop': (\d+)")
 HINT = re.compile(r"'?(\w+)'?: (\d+)")
 CODE_START = re.compile(r"\n(?:async_compile\.wait\(|def partition_\d+\()")
-PARTITIONS = re.compile(r"^runner = Runner\(partitions=\[(.*?)\]\)", re.M)
 
 TF32 = "ALLOW_TF32 : tl.constexpr = True"
 # Triton's dtypes, by the unit that multiplies them.
@@ -60,7 +59,6 @@ class Definition(Row, frozen=True, kw_only=True):
     path: str | None
     aten_ops: tuple[str, ...]
     nodes: tuple[str, ...]
-    targets: tuple[str, ...]
     size_hints: dict[str, int] | None
     pointers: tuple[tuple[str, str], ...]
     dtype: str | None
@@ -108,7 +106,6 @@ class Module(Row, frozen=True, kw_only=True):
     kernels: tuple[Definition, ...]
     calls: tuple[Call, ...]
     handles: frozenset[str]
-    partitions: int
 
 
 def parse(text: str) -> Module:
@@ -119,13 +116,11 @@ def parse(text: str) -> Module:
     definitions_end = code.start() if code else max(text.find("\ndef call("), 0)
     kernels = tuple(_definitions(text, definitions_end))
     calls = _calls(text[definitions_end:], {k.name: k for k in kernels})
-    partitions = PARTITIONS.search(text, definitions_end)
     return Module(
         aot_id=aot_id[1] if aot_id else None,
         kernels=kernels,
         calls=calls,
         handles=frozenset(handle for call in calls for handle in call.handles),
-        partitions=len([p for p in partitions[1].split(",") if p.strip()]) if partitions else 0,
     )
 
 
@@ -154,7 +149,6 @@ def _definition(match: re.Match[str], header: str, body: str, end: int) -> Defin
     heuristic = HEURISTIC.search(body)
     path = KERNEL_PATH.search(header)
     original = ORIGINAL_ATEN.search(header)
-    fragment = FRAGMENT.findall(header)
     hints = SIZE_HINTS.search(body)
     signature = SIGNATURE.search(body)
     gigabytes, flop = KERNEL_GB.search(body), KERNEL_FLOP.search(body)
@@ -170,8 +164,7 @@ def _definition(match: re.Match[str], header: str, body: str, end: int) -> Defin
         category=category,
         path=path[1].strip() if path else None,
         aten_ops=_names(original["aten"]) if original else (),
-        nodes=tuple(dict.fromkeys(node for node, _ in fragment)),
-        targets=tuple(dict.fromkeys(target for _, target in fragment)),
+        nodes=tuple(dict.fromkeys(FRAGMENT.findall(header))),
         size_hints={k: int(v) for k, v in HINT.findall(hints[1])} if hints else None,
         pointers=tuple(POINTER.findall(signature[1])) if signature else (),
         dtype=_dtype(signature[1] if signature else "", body),

@@ -23,8 +23,6 @@ class Stack(Known, frozen=True):
 class Arguments(Known, frozen=True):
     """The arguments of torch's regions that are read anywhere."""
 
-    compile_id: str | None = None
-    kernel_name: str | None = None
     # *_template_autotuning
     autotune_choices_stats: str | None = None
     autotune_shape: str | None = None
@@ -60,7 +58,6 @@ class Metrics(Known, frozen=True):
     guard_count: int | None = None
     graph_op_count: int | None = None
     entire_frame_compile_time_s: float | None = None
-    duration_us: int | None = None
     dynamo_cumulative_compile_time_us: int | None = None
     aot_autograd_cumulative_compile_time_us: int | None = None
     inductor_cumulative_compile_time_us: int | None = None
