@@ -6,14 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.report.document.measurements import (
-    AutotuneListing,
-    AutotuneRow,
-    Comparison,
-    Gain,
-    Tuned,
-    Worth,
-)
+from kinetoscope.report.document import measurements as document
 from kinetoscope.report.pages.table import Name
 from kinetoscope.report.verbs.bench import configuration, print_problems
 from kinetoscope.report.verbs.listing import grid
@@ -26,7 +19,7 @@ WHY = {
 }
 
 
-def print_autotuned(shown: AutotuneListing, console: Console) -> None:
+def print_autotuned(shown: document.AutotuneListing, console: Console) -> None:
     """Which kernels were worth it, the best configurations of each, what they promise and replays keep."""
     if shown.worth:
         _print_worth(shown, console)
@@ -43,7 +36,7 @@ def print_autotuned(shown: AutotuneListing, console: Console) -> None:
     print_problems(shown.problems, console)
 
 
-def _print_worth(shown: AutotuneListing, console: Console) -> None:
+def _print_worth(shown: document.AutotuneListing, console: Console) -> None:
     basis = "cold; the least is a copy of as many bytes, or the arithmetic at peak; in one run of its graph"
     console.print(Text.assemble(("Worth tuning", "bold"), (f"  {basis}", "dim")))
     table = grid(
@@ -63,11 +56,11 @@ def _print_worth(shown: AutotuneListing, console: Console) -> None:
     console.print()
 
 
-def _skipped(kernel: Worth) -> str:
+def _skipped(kernel: document.Worth) -> str:
     return f"skipped: {WHY[kernel.skipped]}" if kernel.skipped else ""
 
 
-def _print_configurations(row: AutotuneRow, console: Console) -> None:
+def _print_configurations(row: document.AutotuneRow, console: Console) -> None:
     unusable = len(row.kernel.trials) - row.timed
     timed = f"  {numbers.count(row.timed, 'configuration')} timed cold, side by side; {unusable} unusable"
     console.print(Text.assemble((names.plain(row.kernel.name), "bold"), (timed, "dim")), soft_wrap=True)
@@ -83,7 +76,7 @@ def _print_configurations(row: AutotuneRow, console: Console) -> None:
     console.print()
 
 
-def _winner(row: AutotuneRow) -> str:
+def _winner(row: document.AutotuneRow) -> str:
     against = row.kernel.comparison
     if against is None:
         return "The default is the fastest."
@@ -97,7 +90,7 @@ def _winner(row: AutotuneRow) -> str:
     return text
 
 
-def _print_promises(shown: AutotuneListing, console: Console) -> None:
+def _print_promises(shown: document.AutotuneListing, console: Console) -> None:
     """What each winner promises of a run of its graph; all together, and what the graph's replay keeps."""
     basis = "of one run of the graph: default's cold median × (1 − ratio) × launches; 95 % intervals"
     console.print(Text.assemble(("Promised and measured", "bold"), (f"  {basis}", "dim")))
@@ -124,7 +117,7 @@ def _print_promises(shown: AutotuneListing, console: Console) -> None:
     console.print()
 
 
-def _changes(kernel: Tuned) -> str:
+def _changes(kernel: document.Tuned) -> str:
     """What the winner changes of the default: ``XBLOCK 8→4, warps 16→32``."""
     default, winner = kernel.default, kernel.winner
     changed = [
@@ -133,11 +126,11 @@ def _changes(kernel: Tuned) -> str:
     return ", ".join(changed) or "(the default)"
 
 
-def _ratio(against: Comparison | None) -> str:
+def _ratio(against: document.Comparison | None) -> str:
     return f"{against.ratio:.3f} ({against.low:.3f}–{against.high:.3f})" if against else "–"
 
 
-def _gain(gain: Gain) -> str:
+def _gain(gain: document.Gain) -> str:
     """With its interval."""
     if not gain.ns:
         return "0"

@@ -8,14 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.report.document.measurements import (
-    BenchListing,
-    BenchRow,
-    ModuleResult,
-    ReplayListing,
-    WorkRow,
-    Worth,
-)
+from kinetoscope.report.document import measurements as document
 from kinetoscope.report.pages.table import Name
 from kinetoscope.report.verbs.listing import grid
 from kinetoscope.report.words import names, palette
@@ -23,7 +16,7 @@ from kinetoscope.report.words import names, palette
 REFERENCE_STYLES = {"differs": "bold red", "agrees": "green"}
 
 
-def print_kernels(shown: BenchListing, console: Console) -> None:
+def print_kernels(shown: document.BenchListing, console: Console) -> None:
     """Each kernel's time alone, cold and hot, beside its time in the model, bandwidth and resources."""
     peak = shown.peak_bandwidth
     bandwidth = f"of {numbers.size(peak)}/s peak" if peak else "peak unknown"
@@ -58,7 +51,7 @@ def print_kernels(shown: BenchListing, console: Console) -> None:
     print_problems(shown.problems, console)
 
 
-def _figures(row: BenchRow, peak: float | None) -> Iterator[str]:
+def _figures(row: document.BenchRow, peak: float | None) -> Iterator[str]:
     """The figures of one kernel: times, then traffic, then resources."""
     kernel, counters = row.kernel, row.counters
     times: list[str] = []
@@ -89,7 +82,7 @@ def _figures(row: BenchRow, peak: float | None) -> Iterator[str]:
         yield f"{resources} · {configuration(kernel.configuration or {})}"
 
 
-def _could_win(worth: Worth) -> str:
+def _could_win(worth: document.Worth) -> str:
     least = f"a copy of as many bytes takes {_time(worth.least_ns)}"
     if worth.is_near:
         return f"could win nothing: {least}"
@@ -109,7 +102,7 @@ def configuration(values: Mapping[str, int]) -> str:
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 
-def print_replays(shown: ReplayListing, console: Console) -> None:
+def print_replays(shown: document.ReplayListing, console: Console) -> None:
     """Graphs replayed: wall, busy, their work by category and by kernel, with Nsight Compute's numbers."""
     for graph in shown.graphs:
         title = names.plain(f"{graph.module.aot_id} {graph.module.module}")
@@ -121,7 +114,7 @@ def print_replays(shown: ReplayListing, console: Console) -> None:
     print_problems(shown.problems, console)
 
 
-def _replayed(graph: ModuleResult) -> str:
+def _replayed(graph: document.ModuleResult) -> str:
     wall = graph.wall["as recorded"]
     parts = [f"wall {_time(wall.median_ns)} (n={wall.n})"]
     if graph.busy_ns is not None and graph.span_ns:
@@ -132,7 +125,7 @@ def _replayed(graph: ModuleResult) -> str:
     return "; ".join(parts)
 
 
-def _print_categories(rows: Sequence[WorkRow], console: Console) -> None:
+def _print_categories(rows: Sequence[document.WorkRow], console: Console) -> None:
     table = grid(
         ("category", "left*", [_category(row) for row in rows]),
         ("share of device time", "right", [numbers.percent(row.share) for row in rows]),
@@ -142,11 +135,11 @@ def _print_categories(rows: Sequence[WorkRow], console: Console) -> None:
     console.print(table)
 
 
-def _category(row: WorkRow) -> Text:
+def _category(row: document.WorkRow) -> Text:
     return Text(row.category, style=palette.category(row.category))
 
 
-def _print_work(rows: Sequence[WorkRow], has_counters: bool, console: Console) -> None:
+def _print_work(rows: Sequence[document.WorkRow], has_counters: bool, console: Console) -> None:
     counters = [row.counters for row in rows]
     table = grid(
         ("kernel", "left*", [Name(names.plain(row.name)) for row in rows]),

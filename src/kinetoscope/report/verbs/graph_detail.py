@@ -12,18 +12,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.report.document.compilation import (
-    Bytecode,
-    Frame,
-    FrameDetail,
-    Graph,
-    Guard,
-    GuardTree,
-    Instruction,
-    Kernel,
-    KernelDetail,
-    SourceLine,
-)
+from kinetoscope.report.document import compilation as document
 from kinetoscope.report.pages.table import Name, aside, heading
 from kinetoscope.report.verbs.listing import grid
 from kinetoscope.report.words import names
@@ -35,7 +24,7 @@ SAVED = 5
 PHASES = ("dynamo", "aot", "inductor", "codegen", "triton", "autotune", "cudagraphs", "backward")
 
 
-def print_frame(detail: FrameDetail, console: Console, *, fusion: bool) -> None:
+def print_frame(detail: document.FrameDetail, console: Console, *, fusion: bool) -> None:
     """Print one frame and what was asked for of it; ``fusion``: what was fused in its graphs, too."""
     console.print(Group(*_frame(detail)), markup=False)
     if detail.guards is not UNSET:
@@ -50,12 +39,12 @@ def print_frame(detail: FrameDetail, console: Console, *, fusion: bool) -> None:
         console.print(Group(*_texts(detail.text.name, detail.text.texts, detail.text_names)), markup=False)
 
 
-def print_kernel(detail: KernelDetail, console: Console) -> None:
+def print_kernel(detail: document.KernelDetail, console: Console) -> None:
     """Print where a kernel comes from, what it costs, and its generated source."""
     console.print(Group(*_kernel(detail)), markup=False)
 
 
-def _frame(detail: FrameDetail) -> Iterable[RenderableType]:
+def _frame(detail: document.FrameDetail) -> Iterable[RenderableType]:
     frame = detail.frame
     title = f"{frame_name(frame)}  {place(frame.file, frame.line, frame.function)}  {frame.status}"
     yield Text(title, style="bold")
@@ -78,7 +67,7 @@ def _frame(detail: FrameDetail) -> Iterable[RenderableType]:
         yield Text(f"texts for --graph: {', '.join(detail.text_names)}", style="dim")
 
 
-def _frame_facts(frame: Frame) -> dict[str, str]:
+def _frame_facts(frame: document.Frame) -> dict[str, str]:
     phases = ", ".join(f"{phase} {time:.3f}" for phase in PHASES if (time := getattr(frame, f"{phase}_s")))
     restarts = f", restarted by: {'; '.join(frame.restarts)}" if frame.restarts else ""
     latency = f", checked in {frame.guard_latency_us} µs" if frame.guard_latency_us else ""
@@ -98,7 +87,7 @@ def _facts(facts: dict[str, str]) -> Iterable[RenderableType]:
     yield grid(("", "left", [Text(name, style="dim") for name in known]), ("", "left*", values))
 
 
-def _guards(tree: GuardTree | None) -> Iterable[RenderableType]:
+def _guards(tree: document.GuardTree | None) -> Iterable[RenderableType]:
     yield from heading("Guards", "what the compiled code relies on, checked before every call")
     if tree is None:
         yield Text("The log has no guards of this compilation.", style="yellow")
@@ -109,7 +98,7 @@ def _guards(tree: GuardTree | None) -> Iterable[RenderableType]:
         yield Text(f"{tree.checks} checks, {tree.latency_us:g} µs a call", style="dim")
 
 
-def _guard(guard: Guard) -> Iterable[RenderableType]:
+def _guard(guard: document.Guard) -> Iterable[RenderableType]:
     indent = (0, 0, 0, 2 * guard.depth)
     if guard.is_check:
         line = Text(f"✓ {names.plain(guard.words)}")
@@ -121,7 +110,7 @@ def _guard(guard: Guard) -> Iterable[RenderableType]:
         yield from _guard(child)
 
 
-def _bytecode(code: Bytecode | None) -> Iterable[RenderableType]:
+def _bytecode(code: document.Bytecode | None) -> Iterable[RenderableType]:
     yield from heading("Bytecode", "before Dynamo | after")
     if code is None:
         yield Text(
@@ -140,7 +129,7 @@ def _bytecode(code: Bytecode | None) -> Iterable[RenderableType]:
     )
 
 
-def _instructions(code: list[Instruction | None]) -> Iterable[tuple[str, str, list[RenderableType]]]:
+def _instructions(code: list[document.Instruction | None]) -> Iterable[tuple[str, str, list[RenderableType]]]:
     yield "line", "right", [Text(str(i.line or "") if i else "", style="dim") for i in code]
     yield "opcode", "left", [i.opcode if i else "" for i in code]
     yield (
@@ -150,7 +139,7 @@ def _instructions(code: list[Instruction | None]) -> Iterable[tuple[str, str, li
     )
 
 
-def _graph(graph: Graph, meanings: dict[str, str]) -> Iterable[RenderableType]:
+def _graph(graph: document.Graph, meanings: dict[str, str]) -> Iterable[RenderableType]:
     cost = f", {numbers.time(graph.device_time_us)} on the device" if graph.device_time_us else ""
     if graph.speed_of_light is not None and graph.costed_us and graph.device_time_us:
         part = graph.costed_us / graph.device_time_us
@@ -175,7 +164,7 @@ def _graph(graph: Graph, meanings: dict[str, str]) -> Iterable[RenderableType]:
         yield Text(f"{call.calls} × {names.plain(call.name)}{time}  {lines}", style="dim")
 
 
-def _fusion(graph: Graph) -> Iterable[RenderableType]:
+def _fusion(graph: document.Graph) -> Iterable[RenderableType]:
     if graph.fusion is None:
         yield Text(
             "fusion: not recorded (`kinetoscope run` records it, or TORCH_LOGS=fusion)", style="yellow"
@@ -204,7 +193,7 @@ def _code(text: str) -> Syntax:
     return Syntax(names.printable(text), "python", background_color="default", word_wrap=True)
 
 
-def _kernel(detail: KernelDetail) -> Iterable[RenderableType]:
+def _kernel(detail: document.KernelDetail) -> Iterable[RenderableType]:
     kernel = detail.kernel
     yield Text(kernel.name, style="bold")
     yield from _facts(_kernel_facts(kernel, detail.meanings))
@@ -213,7 +202,7 @@ def _kernel(detail: KernelDetail) -> Iterable[RenderableType]:
     yield _code(detail.code)
 
 
-def _kernel_facts(kernel: Kernel, meanings: dict[str, str]) -> dict[str, str]:
+def _kernel_facts(kernel: document.Kernel, meanings: dict[str, str]) -> dict[str, str]:
     calls = numbers.count(kernel.calls, "call")
     ops = (f"{op} ({meanings[op]})" if op in meanings else op for op in kernel.aten_ops)
     moved, shared = kernel.bytes, kernel.shared_memory_bytes
@@ -234,7 +223,7 @@ def _kernel_facts(kernel: Kernel, meanings: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _times(kernel: Kernel) -> str:
+def _times(kernel: document.Kernel) -> str:
     if not kernel.launches:
         return ""
     time = kernel.device_time_us or 0.0
@@ -246,7 +235,7 @@ def _times(kernel: Kernel) -> str:
     )
 
 
-def _speed(kernel: Kernel) -> str:
+def _speed(kernel: document.Kernel) -> str:
     """At the median launch: bytes and FLOPs a second, and the share of the device's peak that bounds it."""
     rates = [f"{kernel.bytes_per_s / 1e9:,.0f} GB/s"] if kernel.bytes_per_s else []
     rates += [f"{kernel.flops_per_s / 1e12:,.1f} TFLOP/s"] if kernel.flops_per_s else []
@@ -260,7 +249,7 @@ def _speed(kernel: Kernel) -> str:
     return f"{speed}: {numbers.percent(kernel.speed_of_light)} of the device's {kernel.bound} peak"
 
 
-def _spills(kernel: Kernel) -> str:
+def _spills(kernel: document.Kernel) -> str:
     if kernel.spills is None:
         return ""
     kept = "none"
@@ -270,7 +259,7 @@ def _spills(kernel: Kernel) -> str:
     return kept + (tried if kernel.configs_that_spill and (kernel.configs or 0) > 1 else "")
 
 
-def _source(lines: tuple[SourceLine, ...], basis: str | None) -> Iterable[RenderableType]:
+def _source(lines: tuple[document.SourceLine, ...], basis: str | None) -> Iterable[RenderableType]:
     yield from heading("Source lines", f"by {basis}" if basis else "")
     for line in lines:
         yield Text(f"  {names.plain(line.file)}:{line.line}  {names.plain(line.code)}")

@@ -10,14 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.report.document.compilation import (
-    Compilation,
-    Frame,
-    Graph,
-    Kernel,
-    LineTime,
-    Matched,
-)
+from kinetoscope.report.document import compilation as document
 from kinetoscope.report.pages.table import Name, heading, rest
 from kinetoscope.report.verbs.graph_troubles import breaks, failures, limits, recompilations
 from kinetoscope.report.verbs.listing import grid
@@ -36,12 +29,12 @@ _STATUS = {"ok": "green", "failed": "bold red", "skipped": "yellow", "unfinished
 _PHASES = ("dynamo", "aot", "inductor", "codegen", "triton", "autotune", "backward")
 
 
-def print_overview(compilation: Compilation, inputs: Sequence[str], console: Console) -> None:
+def print_overview(compilation: document.Compilation, inputs: Sequence[str], console: Console) -> None:
     """Print what happened, the loudest first, and the command worth typing next."""
     console.print(Group(*_sections(compilation, inputs)), markup=False, crop=False)
 
 
-def _sections(compilation: Compilation, inputs: Sequence[str]) -> Iterable[RenderableType]:
+def _sections(compilation: document.Compilation, inputs: Sequence[str]) -> Iterable[RenderableType]:
     yield Text(_title(compilation), style="bold")
     for note in compilation.notes:
         yield Text(f"⚠ {names.plain(note)}", style="yellow")
@@ -60,7 +53,7 @@ def _sections(compilation: Compilation, inputs: Sequence[str]) -> Iterable[Rende
     yield from _next(compilation, inputs)
 
 
-def _title(compilation: Compilation) -> str:
+def _title(compilation: document.Compilation) -> str:
     facts = [
         f"torch.compile · torch {compilation.torch}" if compilation.torch else "torch.compile",
         numbers.count(len(compilation.frames), "compilation"),
@@ -74,7 +67,7 @@ def _title(compilation: Compilation) -> str:
     return " · ".join(facts)
 
 
-def _coverage(compilation: Compilation, matched: Matched) -> Iterable[RenderableType]:
+def _coverage(compilation: document.Compilation, matched: document.Matched) -> Iterable[RenderableType]:
     share = compilation.coverage.compiled_share_of_device_time
     if share is None:
         yield Text(
@@ -98,7 +91,7 @@ def _coverage(compilation: Compilation, matched: Matched) -> Iterable[Renderable
         yield Text(f"⚠ graph {row.hash[:12]}… ran {time} and is not in the compile log", style="yellow")
 
 
-def _frames(compilation: Compilation) -> Iterable[RenderableType]:
+def _frames(compilation: document.Compilation) -> Iterable[RenderableType]:
     if not compilation.frames:
         return
     used = [p for p in _PHASES if any(getattr(f, f"{p}_s") >= 0.0005 for f in compilation.frames)]
@@ -122,7 +115,7 @@ def _frames(compilation: Compilation) -> Iterable[RenderableType]:
         yield Text(f"graph cache: {cache.hit} hit, {cache.miss} missed, {cache.bypass} bypassed", style="dim")
 
 
-def _backends(frames: Sequence[Frame]) -> Iterable[RenderableType]:
+def _backends(frames: Sequence[document.Frame]) -> Iterable[RenderableType]:
     """Who compiled, and in which mode; with the ids where it was not always the same."""
     ids: dict[str, list[str]] = {}
     for frame in sorted(frames, key=lambda f: f.index):
@@ -136,13 +129,13 @@ def _seconds(value: float) -> str:
     return f"{value:.2f}" if value >= 0.005 else "·"
 
 
-def _how(frame: Frame) -> str:
+def _how(frame: document.Frame) -> str:
     graphs = f", CUDA graphs {frame.cudagraphs}" if frame.backend == "inductor" else ""
     mode = f" ({frame.mode})" if frame.mode not in ("none", "unknown") else ""
     return names.plain(f"backend {frame.backend}{mode}{graphs}")
 
 
-def _graphs(compilation: Compilation) -> Iterable[RenderableType]:
+def _graphs(compilation: document.Compilation) -> Iterable[RenderableType]:
     if not compilation.graphs:
         return
     timed = any(graph.launches for graph in compilation.graphs)
@@ -167,12 +160,12 @@ def _graphs(compilation: Compilation) -> Iterable[RenderableType]:
     yield from rest(len(order) - GRAPHS, "graph")
 
 
-def _fused(graph: Graph) -> str:
+def _fused(graph: document.Graph) -> str:
     nodes = [n for r in graph.fusion.rounds for n in (r.before, r.after)] if graph.fusion else []
     return f"{nodes[0]} → {nodes[-1]}" if nodes else "–"
 
 
-def _kernels(compilation: Compilation) -> Iterable[RenderableType]:
+def _kernels(compilation: document.Compilation) -> Iterable[RenderableType]:
     if not compilation.kernels:
         return
     timed = any(kernel.launches for kernel in compilation.kernels)
@@ -209,7 +202,7 @@ def _percent(share: float | None) -> str:
     return "–" if share is None else numbers.percent(share)
 
 
-def _of_peak(row: Graph | LineTime) -> str:
+def _of_peak(row: document.Graph | document.LineTime) -> str:
     """The share of the device's peak; ``~`` where a tenth or more of its device time has no known cost."""
     if row.speed_of_light is None or not row.costed_us:
         return "–"
@@ -217,7 +210,7 @@ def _of_peak(row: Graph | LineTime) -> str:
     return f"{part}{numbers.percent(row.speed_of_light)}"
 
 
-def _source(kernel: Kernel) -> str:
+def _source(kernel: document.Kernel) -> str:
     """The first line it computes, and how many more."""
     if not kernel.source:
         return "–"
@@ -225,7 +218,7 @@ def _source(kernel: Kernel) -> str:
     return place(first.file, first.line) + (f" +{len(others)}" if others else "")
 
 
-def _lines(lines: Sequence[LineTime]) -> Iterable[RenderableType]:
+def _lines(lines: Sequence[document.LineTime]) -> Iterable[RenderableType]:
     if not lines:
         return
     yield from heading(
@@ -244,7 +237,7 @@ def _lines(lines: Sequence[LineTime]) -> Iterable[RenderableType]:
     yield from rest(len(lines) - LINES, "line")
 
 
-def _autotune(compilation: Compilation) -> Iterable[RenderableType]:
+def _autotune(compilation: document.Compilation) -> Iterable[RenderableType]:
     if not compilation.autotune:
         return
     yield from heading("Autotuned choices")
@@ -265,7 +258,7 @@ def _milliseconds(value: float | None) -> str:
     return "–" if value is None else numbers.time(value * 1000)
 
 
-def _next(compilation: Compilation, inputs: Sequence[str]) -> Iterable[RenderableType]:
+def _next(compilation: document.Compilation, inputs: Sequence[str]) -> Iterable[RenderableType]:
     quoted = " ".join(shlex.quote(item) for item in inputs)
     commands: list[tuple[str, str]] = []
     if compilation.kernels:
