@@ -35,7 +35,6 @@ LAUNCHES_UNDER_NCU = 12
 
 
 def answer(request: Request) -> Result:
-    """Measure what is asked for, in this process."""
     benches = Benches(request.timer)
     if request.task == "replay":
         for module in generated.find(Path(request.input), request.graph):

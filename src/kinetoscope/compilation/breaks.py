@@ -24,8 +24,6 @@ RECOMPILE_LIMIT = re.compile(r"(?:recompile_limit|cache_size_limit|[Rr]ecompile 
 
 
 class Explained(Row, frozen=True, kw_only=True):
-    """Torch's explanation of something it does not support."""
-
     reason: str
     explanation: str
     hints: tuple[str, ...]

@@ -32,8 +32,6 @@ FILE = "manifest.json"
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One device as the run saw it."""
-
     index: int
     name: str
     kind: str = "cuda"

@@ -28,7 +28,6 @@ class Cutter:
         self.opening = self._open()
 
     def spans(self) -> Iterator[Span]:
-        """All spans, in order."""
         if self.opening is None:
             return
         supply, at = self._supply, self.opening.start

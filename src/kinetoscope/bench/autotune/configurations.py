@@ -29,8 +29,6 @@ STEP_GAIN = 0.005
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One configuration, tried."""
-
     configuration: dict[str, int]
     origin: str  # default | max-autotune | given | coordinate descent
     median_ns: float | None = None

@@ -190,7 +190,6 @@ def _fits(argument: Argument, position: int, values: Values | None) -> bool:
 
 
 def sets(bytes_each: int, device: str, most: int = MOST_SETS) -> int:
-    """How many sets of buffers to rotate."""
     room = ROTATION_BYTES["cpu" if device == "cpu" else "cuda"]
     return max(1, min(most, room // max(1, bytes_each)))
 

@@ -17,8 +17,6 @@ TIMERS = ("activity", "events", "graph", "host")
 
 
 class Bench(NamedTuple):
-    """Where kernels run and what times them."""
-
     device: str
     name: str
     timer: Timer

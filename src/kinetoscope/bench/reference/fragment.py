@@ -39,8 +39,6 @@ class Type(NamedTuple):
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """Another node's value."""
-
     name: str
 
 
@@ -60,8 +58,6 @@ Value = Ref | Torch | Word | int | float | bool | None | list["Value"] | tuple["
 
 
 class Node(NamedTuple):
-    """One operation."""
-
     name: str
     target: str
     """``torch.ops.aten.exp.default``, ``operator.getitem``."""
@@ -72,14 +68,11 @@ class Node(NamedTuple):
     """Of its value in the whole graph: of a result in parts, how many parts are used."""
 
     def inputs(self) -> Iterator[str]:
-        """The names of the nodes it reads."""
         yield from _references(self.args)
         yield from _references(tuple(self.kwargs.values()))
 
 
 class Fragment(NamedTuple):
-    """What a kernel reads, computes and writes."""
-
     placeholders: dict[str, Type | None]
     nodes: dict[str, Node]
     returns: tuple[str, ...]

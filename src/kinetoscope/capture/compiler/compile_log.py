@@ -86,8 +86,6 @@ class Tap(logging.Filter):
 
 
 class CompileLog:
-    """The compile log of one process."""
-
     def __init__(self, folder: Path, rank: int, imports: ImportWatch) -> None:
         self.folder, self.rank = folder, rank
         self.home = folder / "compile"

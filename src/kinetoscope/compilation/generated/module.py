@@ -109,7 +109,6 @@ class Module(Row, frozen=True, kw_only=True):
 
 
 def parse(text: str) -> Module:
-    """Take one generated module apart."""
     aot_id = AOT_ID.search(text, 0, 400)
     # With benchmark_kernel every kernel's source has a `def call(` of its own: that name marks nothing.
     code = CODE_START.search(text)

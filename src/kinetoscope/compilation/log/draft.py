@@ -81,8 +81,6 @@ class FrameDraft:
 
 @dataclass(eq=False)
 class LogDraft:
-    """One log taken apart."""
-
     log: Log
     rank: int
     frames: list[FrameDraft] = field(default_factory=list[FrameDraft])

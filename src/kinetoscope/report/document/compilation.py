@@ -118,8 +118,6 @@ class Compilation(Row, frozen=True, kw_only=True):
 
 
 class Bytecode(Row, frozen=True, kw_only=True):
-    """A frame's instructions, and what Dynamo made of them."""
-
     before: tuple[Instruction, ...]
     after: tuple[Instruction, ...]
 

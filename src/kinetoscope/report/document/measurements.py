@@ -23,8 +23,6 @@ __all__ = ["Comparison", "Gain", "ModuleResult", "SettingRow", "Tuned", "Tuning"
 
 
 class InModel(msgspec.Struct, frozen=True):
-    """A kernel in the recorded program."""
-
     median_ns: float
     share_of_device_time: float
 

@@ -131,7 +131,6 @@ def _ratio(against: document.Comparison | None) -> str:
 
 
 def _gain(gain: document.Gain) -> str:
-    """With its interval."""
     if not gain.ns:
         return "0"
     middle, low, high = (numbers.time(ns / 1e3) for ns in (gain.ns, gain.low_ns, gain.high_ns))

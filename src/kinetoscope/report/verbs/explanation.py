@@ -16,7 +16,6 @@ INDENT = (0, 0, 0, 2)
 
 
 def print_glossary(glossary: Glossary, console: Console) -> None:
-    """List what can be explained."""
     slugs = [Text(slug, style="cyan") for slug in glossary.rules]
     table = grid(("", "left", slugs), ("", "left*", map(Name, glossary.rules.values())))
     console.print(Text("Rules", style="bold"), table, Text())
@@ -26,7 +25,6 @@ def print_glossary(glossary: Glossary, console: Console) -> None:
 
 
 def print_explanation(page: Explanation, console: Console) -> None:
-    """Print one page."""
     word = names.shorten(page.word, LONGEST) if page.parts else names.plain(page.word)
     origin = f"  {page.origin}" if page.origin else ""
     summary = f"  {page.summary}" if page.summary else ""

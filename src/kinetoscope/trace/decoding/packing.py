@@ -74,8 +74,6 @@ class Batch(NamedTuple):
 
 
 class _Columns:
-    """The growing columns of one packed table."""
-
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.arrays: dict[str, array[Any]] = {}
