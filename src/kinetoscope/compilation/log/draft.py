@@ -95,7 +95,8 @@ def gather(log: Log, rank: int | None) -> LogDraft:
     current: dict[str, FrameDraft] = {}
     for record in log.records:
         if record.kind == "str":
-            _intern(record, draft)
+            if found := _header(record).interned:
+                draft.names[found[1]] = found[0]
         elif record.compile_id is not None:
             frame = _frame(record, draft, current)
             if frame is not None:
@@ -124,12 +125,6 @@ def _header(record: Record) -> records.Header:
         return records.header.decode(record.header)
     except msgspec.MsgspecError:
         return records.Header()
-
-
-def _intern(record: Record, draft: LogDraft) -> None:
-    if found := _header(record).interned:
-        name, number = found
-        draft.names[number] = name
 
 
 def _frame(record: Record, draft: LogDraft, current: dict[str, FrameDraft]) -> FrameDraft | None:
