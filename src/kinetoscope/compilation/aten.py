@@ -46,8 +46,7 @@ def in_short(op: str) -> str | None:
 
 
 def _name(op: str) -> str:
-    parts = op.split(".")
-    return parts[1] if len(parts) > 1 else parts[0]
+    return op.split(".")[:2][-1]
 
 
 def ops_in_name(kernel: str, known: Iterable[str]) -> tuple[str, ...]:

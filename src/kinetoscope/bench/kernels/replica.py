@@ -73,7 +73,7 @@ class Replica:
         if self.kernel.launch is not None:
             return self._bind_user(self.kernel.launch, arguments)
         device = next(a.device.index for a in arguments if hasattr(a, "device"))
-        return lambda: function.run(*arguments, stream=torch_names.current_stream(device))
+        return lambda: function.run(*arguments, stream=torch_names.raw_stream()(device))
 
     def _bind_user(self, launch: Launch, arguments: Sequence[Tensor]) -> Call:
         named = dict(zip(self.kernel.signature, arguments, strict=True)) | launch.constants | launch.options

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
 from kinetoscope.bench.measure import statistics
-from kinetoscope.errors import InputError
 
 SCHEMA = "kinetoscope.bench/1"
 
@@ -125,18 +124,3 @@ def save(folder: Path, name: str, document: object) -> Path:
     temporary.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
     temporary.replace(path)
     return path
-
-
-T = TypeVar("T")
-
-
-def load(path: Path, kind: type[T]) -> T:
-    """Read a document that `save` wrote.
-
-    Raises:
-        InputError: it cannot be read or is something else.
-    """
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise InputError(f"not a measurement of kinetoscope: {error}", where=str(path)) from error
