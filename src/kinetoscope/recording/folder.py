@@ -76,11 +76,8 @@ def claim(folder: Path, rank: int) -> bool:
 
 
 def write_rank(folder: Path, report: RankReport) -> None:
-    """Write one process's report, whole or not at all."""
     path = folder / RANKS / f"rank{report.record.rank}.json"
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(msgspec.json.encode(report))
-    temporary.replace(path)
+    manifests.write_whole(path, msgspec.json.encode(report))
 
 
 def read_ranks(folder: Path) -> list[RankReport]:

@@ -20,6 +20,7 @@ A recording is a folder:
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -193,7 +194,11 @@ def read(folder: Path) -> Manifest:
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest, whole or not at all (a crash leaves the old one)."""
-    temporary = folder / f".{FILE}.tmp"
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
-    temporary.replace(folder / FILE)
+    write_whole(folder / FILE, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that others may read at any time: they see all of it, or what was there before."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(content)
+    temporary.replace(path)

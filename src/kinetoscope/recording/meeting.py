@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from kinetoscope.recording import folder as folders
+from kinetoscope.recording.manifest import write_whole
 
 PATIENCE_S = 60.0
 
@@ -27,9 +28,7 @@ def meet(name: str, out: Path | None, rank: int | None) -> tuple[Path, bool]:
     meeting.parent.mkdir(parents=True, exist_ok=True)
     if rank == 0:
         folder = folders.create(name, out)
-        temporary = meeting.with_name(meeting.name + ".tmp")
-        temporary.write_text(str(folder))
-        temporary.replace(meeting)
+        write_whole(meeting, str(folder).encode())
         return folder, True
     deadline = time.monotonic() + PATIENCE_S
     while not meeting.exists():

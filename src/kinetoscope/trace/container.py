@@ -11,7 +11,7 @@ from typing import BinaryIO, Protocol
 
 from kinetoscope.errors import InputError, MissingDependencyError, NotATraceError, TooLargeError
 from kinetoscope.trace.recognise import COMPRESSED, refuse_content, refuse_name
-from kinetoscope.trace.supply import FileSupply, StreamSupply
+from kinetoscope.trace.supply import FileSupply, StreamSupply, Supply
 
 Moved = Callable[[int], None]
 
@@ -30,7 +30,7 @@ _RATIO = 100  # Kineto's traces pack 10 to 40 times; a bomb packs 1000 times
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-def open_supply(path: Path, moved: Moved | None = None) -> FileSupply | StreamSupply:
+def open_supply(path: Path, moved: Moved | None = None) -> Supply:
     """The bytes of a plain, gzip or zstd file.
 
     Args:

@@ -22,6 +22,7 @@ from kinetoscope.bench.kernels.generated import (
 )
 from kinetoscope.bench.measure.timers import Call
 from kinetoscope.bench.torch_names import Tensor
+from kinetoscope.recording.manifest import write_whole
 
 # Buffers are rotated as long as all sets together stay below this. Where a set lies moves some kernels by
 # 2 %: a kernel's time is that of many sets.
@@ -105,9 +106,7 @@ def load_source(source: str) -> Any:
     path = cache_folder() / "kernels" / f"{hashlib.sha256(source.encode()).hexdigest()[:32]}.py"
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(source)
-        temporary.replace(path)
+        write_whole(path, source.encode())
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

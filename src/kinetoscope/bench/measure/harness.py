@@ -143,7 +143,7 @@ def _compare(samples: dict[str, list[float]], base: str | None, seed: int) -> tu
         return statistics.compare(samples[base], samples[name], seed=seed)
 
     twins = against_base(base + TWIN)
-    floor = statistics.noise_floor(twins)
+    floor = abs(twins.ratio - 1)
     rows: list[Comparison] = []
     for name in samples:
         if name == base:

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from kinetoscope.bench.measure import statistics
+from kinetoscope.recording.manifest import write_whole
 
 SCHEMA = "kinetoscope.bench/1"
 
@@ -120,7 +121,5 @@ def save(folder: Path, name: str, document: object) -> Path:
     home = folder / "bench"
     home.mkdir(parents=True, exist_ok=True)
     path = home / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name).strip('.-')[:150] or 'bench'}.json"
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
-    temporary.replace(path)
+    write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=1))
     return path

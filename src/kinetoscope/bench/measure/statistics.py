@@ -207,11 +207,6 @@ def verdict(interval: Ratio, *, noise_floor: float = 0.0) -> Verdict:
     return "cannot tell"
 
 
-def noise_floor(twins: Ratio) -> float:
-    """How far apart an A/A pair came out, as a fraction."""
-    return abs(twins.ratio - 1)
-
-
 @functools.cache
 def student_t(probability: float, freedom: int) -> float:
     """The quantile of Student's t (``student_t(0.975, 2)`` is 4.303), by Simpson's rule and bisection."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -48,7 +49,7 @@ class Salvaged(NamedTuple):
     """
 
     events: list[Event | None]
-    damages: dict[str, int]
+    damages: Counter[str]
     rest: bytes
 
 
@@ -58,7 +59,7 @@ def salvage(data: bytes, kind: type[Event], *, last: bool) -> Salvaged:
     starts = [0, *(match.end() for match in BOUNDARY.finditer(data))]
     ends = [*(match.start() + 1 for match in BOUNDARY.finditer(data)), len(data)]
     events: list[Event | None] = []
-    damages: dict[str, int] = {}
+    damages: Counter[str] = Counter()
     at = 0
     while at < len(starts):
         stop = min(at + _GROUP, len(starts))
@@ -75,7 +76,7 @@ def salvage(data: bytes, kind: type[Event], *, last: bool) -> Salvaged:
             if event is None:
                 piece = data[starts[at] : ends[at + used - 1]]
                 code = "several-traces" if b'"traceEvents"' in piece else "bad-event"
-                damages[code] = damages.get(code, 0) + 1
+                damages[code] += 1
             events.append(event)
             at += used
     return Salvaged(events, damages, b"")
@@ -87,7 +88,7 @@ def _one(
     ends: list[int],
     at: int,
     decoder: msgspec.json.Decoder[Event],
-    damages: dict[str, int],
+    damages: Counter[str],
 ) -> tuple[Event | None, int]:
     """One event and how many pieces it took."""
     piece = data[starts[at] : ends[at]]
@@ -107,7 +108,7 @@ def _one(
     return None, 1
 
 
-def _mended(piece: bytes, decoder: msgspec.json.Decoder[Event], damages: dict[str, int]) -> Event | None:
+def _mended(piece: bytes, decoder: msgspec.json.Decoder[Event], damages: Counter[str]) -> Event | None:
     applied: list[str] = []
     event: Event | None = None
     for code, repair in REPAIRS.items():
@@ -124,8 +125,7 @@ def _mended(piece: bytes, decoder: msgspec.json.Decoder[Event], damages: dict[st
     if event is None and (event := _with_fields_dropped(piece, decoder)) is not None:
         applied.append("bad-field")
     if event is not None:
-        for code in applied:
-            damages[code] = damages.get(code, 0) + 1
+        damages.update(applied)
     return event
 
 
