@@ -11,7 +11,7 @@ from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import phases as kinds
 from kinetoscope.analysis.time import steps as analysis
 from kinetoscope.report import document
-from kinetoscope.report.collect.rows import rows, rows_within
+from kinetoscope.report.collect.rows import row, rows, rows_within
 
 
 def steps(run: Run) -> list[document.StepRow]:
@@ -34,21 +34,10 @@ def step_times(run: Run) -> list[document.StepTimesRow]:
 def outliers(run: Run) -> list[document.StepOutlierRow]:
     """The steps that took much longer than the others of their rank."""
     return [
-        document.StepOutlierRow(
-            rank=step.rank,
-            name=step.name,
-            duration_us=step.duration_ns / 1000,
-            median_us=step.median_ns / 1000,
-            differences=[
-                document.StepDifference(
-                    kind=part.kind,
-                    name=part.name,
-                    extra_us=part.extra_ns / 1000,
-                    count=part.count,
-                    usual_count=part.usual_count,
-                )
-                for part in step.differences
-            ],
+        row(
+            document.StepOutlierRow,
+            step,
+            differences=[row(document.StepDifference, part) for part in step.differences],
         )
         for step in step_outliers.step_outliers(run)
     ]
@@ -60,21 +49,18 @@ def as_it_runs(run: Run) -> document.AsItRuns | None:
     if found is None:
         return None
     timed, waiting = found.timed, found.timed.waiting
-    return document.AsItRuns(
-        rank=found.rank,
+    return row(
+        document.AsItRuns,
+        found,
         step_us=document.StepSpread(**asdict(timed.step)),
-        busy_fraction=found.busy_fraction,
         idle=[document.CauseRow(cause=cause, idle_us=us) for cause, us in found.idle.items()],
         waiting=None if waiting is None else document.WaitingRow(**asdict(waiting)),
-        basis=found.basis,
-        busy_us=found.busy_us,
         n_before=timed.counts[0],
         n_after=timed.counts[1],
         before_us=timed.around[0],
         after_us=timed.around[1],
         drift=timed.drift,
         recorded_step_us=found.recorded_us,
-        inflation=found.inflation,
         matched_fraction=found.matched,
     )
 
