@@ -13,7 +13,7 @@ from rich.console import Console
 
 from clockwork import measured
 from kinetoscope import cli
-from kinetoscope.bench.autotune.configurations import Trial, Tuned
+from kinetoscope.bench.autotune.configurations import TriedConfiguration, Tuned
 from kinetoscope.bench.autotune.promise import promise
 from kinetoscope.bench.autotune.worth import Skipped, Worth
 from kinetoscope.bench.kernels.ncu import NcuRow
@@ -128,7 +128,9 @@ def test_the_table_of_promises_has_its_kernels_and_what_became_of_them() -> None
         name="triton_red_0",
         module="m",
         launches_per_run=2,
-        trials=(Trial(configuration={"XBLOCK": 1, "num_warps": 4}, origin="default", median_ns=1e5),),
+        trials=(
+            TriedConfiguration(configuration={"XBLOCK": 1, "num_warps": 4}, origin="default", median_ns=1e5),
+        ),
         default={"XBLOCK": 1, "num_warps": 4},
         winner={"XBLOCK": 8, "num_warps": 4},
         final=final,
@@ -244,7 +246,7 @@ def test_names_do_not_run_in_the_terminal() -> None:
         name=HOSTILE,
         module="m",
         launches_per_run=2,
-        trials=(Trial(configuration={"XBLOCK": 1}, origin="default", median_ns=1.0),),
+        trials=(TriedConfiguration(configuration={"XBLOCK": 1}, origin="default", median_ns=1.0),),
         default={"XBLOCK": 1},
         winner={"XBLOCK": 1},
     )

@@ -28,7 +28,7 @@ SETS = 4
 STEP_GAIN = 0.005
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TriedConfiguration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     configuration: dict[str, int]
     origin: str  # default | max-autotune | given | coordinate descent
     median_ns: float | None = None
@@ -45,7 +45,7 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     module: str
     launches_per_run: int
-    trials: tuple[Trial, ...]
+    trials: tuple[TriedConfiguration, ...]
     default: dict[str, int]
     winner: dict[str, int]
     lookup_key: str | None = None
@@ -153,7 +153,7 @@ class Tuner:
         assert launcher is not None, "only Triton kernels are tuned"
         self.default = launcher.configuration
         self._calls: dict[str, list[Call] | None] = {}
-        self.trials: dict[str, Trial] = {}
+        self.trials: dict[str, TriedConfiguration] = {}
 
     def _arguments(self) -> list[Tensor]:
         return arguments(self._subject, self._bench.device)
@@ -188,7 +188,7 @@ class Tuner:
         key = ", ".join(f"{name}={value}" for name, value in configuration.items())
         if key in self.trials:
             return key
-        trial = Trial(configuration=dict(configuration), origin=origin)
+        trial = TriedConfiguration(configuration=dict(configuration), origin=origin)
         self._calls[key] = None
         try:
             built = replica.Replica(self._subject.kernel, configuration)

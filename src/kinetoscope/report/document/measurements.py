@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from kinetoscope.bench.autotune.apply import Applied
-from kinetoscope.bench.autotune.configurations import Trial, Tuned
+from kinetoscope.bench.autotune.configurations import TriedConfiguration, Tuned
 from kinetoscope.bench.autotune.promise import Promise
 from kinetoscope.bench.autotune.worth import Worth
 from kinetoscope.bench.kernels.ncu import NcuRow
@@ -72,7 +72,7 @@ class AutotuneRow(msgspec.Struct, frozen=True):
     """A kernel's configurations: the fastest, and the default."""
 
     kernel: Tuned
-    fastest: list[Trial]
+    fastest: list[TriedConfiguration]
     timed: int
     saves_in_model_ns: float | None
 
