@@ -26,6 +26,7 @@ LARGEST_BLOCK = 8192
 SETS = 4
 # A neighbour must be this much faster in its trial for the descent to move there; a final A/B decides.
 STEP_GAIN = 0.005
+MOST_MOVES = 20
 
 
 class TriedConfiguration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -122,17 +123,14 @@ def tunable(name: str) -> bool:
     return name.endswith("BLOCK") or name in LIMITS
 
 
-def descend(
-    start: dict[str, int], cost: Callable[[list[dict[str, int]]], Sequence[float]], *, most: int = 20
-) -> dict[str, int]:
+def descend(start: dict[str, int], cost: Callable[[list[dict[str, int]]], Sequence[float]]) -> dict[str, int]:
     """Coordinate descent: move to the best neighbour as long as one is faster.
 
     Args:
         cost: times configurations side by side; infinity for one that cannot run.
-        most: moves at most.
     """
     here = start
-    for _ in range(most):
+    for _ in range(MOST_MOVES):
         around = neighbours(here)
         first, *others = cost([here, *around])
         best = min(range(len(others)), key=others.__getitem__)

@@ -9,7 +9,7 @@ from kinetoscope import numbers
 from kinetoscope.report.document import measurements as document
 from kinetoscope.report.pages.table import Name
 from kinetoscope.report.verbs.bench import configuration, print_problems
-from kinetoscope.report.verbs.listing import grid
+from kinetoscope.report.verbs.listing import grid, titled
 from kinetoscope.report.words import names, palette
 
 WHY = {
@@ -38,7 +38,7 @@ def print_autotuned(shown: document.AutotuneListing, console: Console) -> None:
 
 def _print_worth(shown: document.AutotuneListing, console: Console) -> None:
     basis = "cold; the least is a copy of as many bytes, or the arithmetic at peak; in one run of its graph"
-    console.print(Text.assemble(("Worth tuning", "bold"), (f"  {basis}", "dim")))
+    console.print(titled("Worth tuning", basis))
     table = grid(
         ("kernel", "left*", [Name(names.plain(kernel.name)) for kernel in shown.worth]),
         ("launches", "right", [numbers.count(kernel.launches_per_run) for kernel in shown.worth]),
@@ -93,7 +93,7 @@ def _winner(row: document.AutotuneRow) -> str:
 def _print_promises(shown: document.AutotuneListing, console: Console) -> None:
     """What each winner promises of a run of its graph; all together, and what the graph's replay keeps."""
     basis = "of one run of the graph: default's cold median × (1 − ratio) × launches; 95 % intervals"
-    console.print(Text.assemble(("Promised and measured", "bold"), (f"  {basis}", "dim")))
+    console.print(titled("Promised and measured", basis))
     kernels = [row.kernel for row in shown.rows]
     table = grid(
         ("kernel", "left*", [Name(names.plain(kernel.name)) for kernel in kernels]),

@@ -10,7 +10,7 @@ from rich.text import Text
 from kinetoscope import numbers
 from kinetoscope.report.document import measurements as document
 from kinetoscope.report.pages.table import Name
-from kinetoscope.report.verbs.listing import grid
+from kinetoscope.report.verbs.listing import grid, titled
 from kinetoscope.report.words import names, palette
 
 REFERENCE_STYLES = {"differs": "bold red", "agrees": "green"}
@@ -20,12 +20,8 @@ def print_kernels(shown: document.BenchListing, console: Console) -> None:
     """Each kernel's time alone, cold and hot, beside its time in the model, bandwidth and resources."""
     peak = shown.peak_bandwidth
     bandwidth = f"of {numbers.size(peak)}/s peak" if peak else "peak unknown"
-    console.print(
-        Text.assemble(
-            (f"Kernels alone on {names.plain(shown.device)}", "bold"),
-            (f"  median; cold: caches flushed, hot: not; in the model: from the trace; {bandwidth}", "dim"),
-        )
-    )
+    basis = f"median; cold: caches flushed, hot: not; in the model: from the trace; {bandwidth}"
+    console.print(titled(f"Kernels alone on {names.plain(shown.device)}", basis))
     for row in shown.rows:
         kernel = row.kernel
         category = f"  {kernel.category}"
@@ -106,7 +102,7 @@ def print_replays(shown: document.ReplayListing, console: Console) -> None:
     """Graphs replayed: wall, busy, their work by category and by kernel, with Nsight Compute's numbers."""
     for graph in shown.graphs:
         title = names.plain(f"{graph.module.aot_id} {graph.module.module}")
-        console.print(Text.assemble((title, "bold"), ("  " + _replayed(graph.module), "dim")))
+        console.print(titled(title, _replayed(graph.module)))
         if graph.kernels:
             _print_categories(graph.categories, console)
             _print_work(graph.kernels, shown.has_counters, console)

@@ -14,7 +14,7 @@ from kinetoscope import numbers
 from kinetoscope.report.document import Chain, ChainListing, Link, Quantiles
 from kinetoscope.report.pages.json import indented
 from kinetoscope.report.pages.table import Prose, rest
-from kinetoscope.report.verbs.listing import grid
+from kinetoscope.report.verbs.listing import grid, titled
 from kinetoscope.report.words import names
 
 KINDS = {
@@ -56,12 +56,8 @@ def print_chains(listing: ChainListing, console: Console, limit: int) -> None:
     shown = listing.chains[:limit] if limit else listing.chains
     time = numbers.time(listing.device_time_us)
     share = numbers.percent(sum(chain.share_of_device_time for chain in listing.chains))
-    console.print(
-        Text.assemble(
-            (f"{numbers.count(listing.launches, 'launch')} of {names.shorten(listing.name, 60)}", "bold"),
-            (f"  {time}, {share} of all device time", "dim"),
-        )
-    )
+    title = f"{numbers.count(listing.launches, 'launch')} of {names.shorten(listing.name, 60)}"
+    console.print(titled(title, f"{time}, {share} of all device time"))
     for chain in shown:
         console.print()
         _print_chain(chain, console)

@@ -11,7 +11,7 @@ from kinetoscope import numbers
 from kinetoscope.report.document import KernelListing, ListingRow
 from kinetoscope.report.pages.json import indented
 from kinetoscope.report.pages.table import Name, rest
-from kinetoscope.report.verbs.listing import grid
+from kinetoscope.report.verbs.listing import grid, titled
 from kinetoscope.report.words import names, palette
 
 
@@ -34,9 +34,9 @@ def print_listing(shown: KernelListing, console: Console, limit: int) -> None:
     time = sum(row.device_time_us for row in shown.rows)
     of_all = f", {numbers.percent(time / shown.device_time_us)} of all" if shown.category else ""
     console.print(
-        Text.assemble(
-            (f"{what.capitalize()} by {shown.by}", "bold"),
-            (f"  {numbers.time(time)}{of_all}; share of all device time; times of one launch", "dim"),
+        titled(
+            f"{what.capitalize()} by {shown.by}",
+            f"{numbers.time(time)}{of_all}; share of all device time; times of one launch",
         )
     )
     table = grid(

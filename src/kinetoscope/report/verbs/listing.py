@@ -25,6 +25,11 @@ def grid(*wanted: tuple[str, str, Iterable[RenderableType]] | None) -> Table:
     return table
 
 
+def titled(title: str, basis: str) -> Text:
+    """A title, and what its numbers are of."""
+    return Text.assemble((title, "bold"), (f"  {basis}", "dim"))
+
+
 def print_rows(
     console: Console, headers: Sequence[str], numeric: Sequence[bool], rows: Sequence[Sequence[object]]
 ) -> None:
