@@ -65,11 +65,8 @@ def main(target: str) -> None:
     schemas = torch._C._jit_get_all_schemas()
     names = {schema.name.partition("::")[2] for schema in schemas if schema.name.startswith("aten::")}
     own = {op: words[0] for op, words in json.loads(Path(target).read_text())["ops"].items() if words[0]}
-    docs = {
-        op: sentence
-        for op in names
-        if not op.startswith("__") and (sentence := described(op.removesuffix("_") or op))
-    }
+    plain = {op.removesuffix("_") or op for op in names if not op.startswith("__")}  # in place it is the same
+    docs = {op: sentence for op in plain if (sentence := described(op))}
     head = {
         "source": "our own words, and the first sentences of the docstrings of "
         f"PyTorch {torch.__version__.split('+')[0]}, markup removed",

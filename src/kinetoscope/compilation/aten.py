@@ -35,18 +35,19 @@ def glossary() -> dict[str, Words]:
 def meaning(op: str) -> str | None:
     """What ``aten.mul``, ``aten.mul.Tensor`` or ``prims.fma`` does: the first sentence of torch's docstring,
     our own words for what torch does not describe; None for an op that neither knows."""
-    words = glossary().get(_name(op), Words())
+    words = _words(op)
     return words.docs or words.short
 
 
 def in_short(op: str) -> str | None:
     """The same in a few words."""
-    words = glossary().get(_name(op), Words())
+    words = _words(op)
     return words.short or words.docs
 
 
-def _name(op: str) -> str:
-    return op.split(".")[:2][-1]
+def _words(op: str) -> Words:
+    name = op.split(".")[:2][-1]
+    return glossary().get(name) or glossary().get(name.removesuffix("_"), Words())  # mul_ is mul, in place
 
 
 def ops_in_name(kernel: str, known: Iterable[str]) -> tuple[str, ...]:
