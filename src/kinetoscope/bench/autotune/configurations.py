@@ -186,23 +186,23 @@ class Tuner:
         key = ", ".join(f"{name}={value}" for name, value in configuration.items())
         if key in self.trials:
             return key
-        trial = TriedConfiguration(configuration=dict(configuration), origin=origin)
-        self._calls[key] = None
+        self._calls[key], error = None, None
+        resources: dict[str, int | None] = {}
         try:
             built = replica.Replica(self._subject.kernel, configuration)
             found = replica.fresh(self._arguments, built)
             launcher = built.launcher()
             assert launcher is not None
-            trial = msgspec.structs.replace(
-                trial, **{**launcher._asdict(), "configuration": trial.configuration}
-            )
+            resources = {name: getattr(launcher, name) for name in launcher._fields[1:]}
             if replica.agree(found, self._expected):
                 self._calls[key] = launches(self._subject, built, self._bench.device, SETS)
             else:
-                trial = msgspec.structs.replace(trial, error="its results differ from the default's")
-        except Exception as error:  # too many resources, a compiler's refusal: this configuration is out
-            trial = msgspec.structs.replace(trial, error=f"{type(error).__name__}: {error}"[:300])
-        self.trials[key] = trial
+                error = "its results differ from the default's"
+        except Exception as failure:  # too many resources, a compiler's refusal: this configuration is out
+            error = f"{type(failure).__name__}: {failure}"[:300]
+        self.trials[key] = TriedConfiguration(
+            configuration=dict(configuration), origin=origin, error=error, **resources
+        )
         return key
 
     def final(self, winner: Configuration, *, seconds: float) -> MeasurementSet:

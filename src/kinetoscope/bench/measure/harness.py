@@ -148,18 +148,16 @@ def _compare(samples: dict[str, list[float]], base: str | None, seed: int) -> tu
     for name in samples:
         if name == base:
             continue
-        twin = name == base + TWIN
-        interval = twins if twin else against_base(name)
+        interval = twins if name == base + TWIN else against_base(name)
+        beyond = 0.0 if interval is twins else floor
         rows.append(
             Comparison(
                 name=name,
                 base=base,
-                ratio=interval.ratio,
-                low=interval.low,
-                high=interval.high,
+                **interval._asdict(),
                 confidence=statistics.CONFIDENCE,
                 noise_floor=floor,
-                verdict=statistics.verdict(interval, noise_floor=0.0 if twin else floor),
+                verdict=statistics.verdict(interval, noise_floor=beyond),
             )
         )
     return tuple(rows)

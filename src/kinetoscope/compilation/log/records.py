@@ -9,18 +9,14 @@ import msgspec
 RUNNABLE_VERSION = re.compile(rb"# torch version: (\S+)")
 
 
-class Known(msgspec.Struct, frozen=True):
-    pass
-
-
-class Stack(Known, frozen=True):
+class Stack(msgspec.Struct, frozen=True):
     line: int = 0
     name: str = ""
     filename: int = -1
     loc: str | None = None
 
 
-class Arguments(Known, frozen=True):
+class Arguments(msgspec.Struct, frozen=True):
     """The arguments of torch's regions that are read anywhere."""
 
     # *_template_autotuning
@@ -35,7 +31,7 @@ class Arguments(Known, frozen=True):
     new: str | None = None
 
 
-class Event(Known, frozen=True):
+class Event(msgspec.Struct, frozen=True):
     """One chromium event of the log; ``ts`` in microseconds, ``ph`` B(egin), E(nd) or i(nstant)."""
 
     name: str
@@ -44,11 +40,11 @@ class Event(Known, frozen=True):
     args: Arguments | None = None
 
 
-class Started(Known, frozen=True):
+class Started(msgspec.Struct, frozen=True):
     stack: list[Stack] = []
 
 
-class Metrics(Known, frozen=True):
+class Metrics(msgspec.Struct, frozen=True):
     """``compilation_metrics`` and its three siblings (backward, and what happened at run time)."""
 
     compile_id: str | None = None
@@ -78,12 +74,12 @@ class Metrics(Known, frozen=True):
     pytorch_version: str | None = None
 
 
-class OutputCode(Known, frozen=True):
+class OutputCode(msgspec.Struct, frozen=True):
     filename: str | None = None
     file_path: str | None = None
 
 
-class Symbol(Known, frozen=True):
+class Symbol(msgspec.Struct, frozen=True):
     symbol: str = ""
     val: str = ""
     vr: str = ""
@@ -91,19 +87,19 @@ class Symbol(Known, frozen=True):
     user_stack: list[Stack] = []
 
 
-class Added(Known, frozen=True):
+class Added(msgspec.Struct, frozen=True):
     expr: str = ""
     user_stack: list[Stack] = []
 
 
-class Specialized(Known, frozen=True):
+class Specialized(msgspec.Struct, frozen=True):
     symbol: str = ""
     value: str = ""
     reason: str = ""
     user_stack: list[Stack] | None = None
 
 
-class Header(Known, frozen=True):
+class Header(msgspec.Struct, frozen=True):
     """What a record's header may hold: one of these, named by the record's kind."""
 
     interned: tuple[str, int] | None = msgspec.field(name="str", default=None)
@@ -118,20 +114,20 @@ class Header(Known, frozen=True):
     symbolic_shape_specialization: Specialized | None = None
 
 
-class CacheEvent(Known, frozen=True):
+class CacheEvent(msgspec.Struct, frozen=True):
     key: str | None = None
 
 
-class CacheComponents(Known, frozen=True):
+class CacheComponents(msgspec.Struct, frozen=True):
     key: str | None = None
     components: list[str] | None = None
 
 
-class TorchVersion(Known, frozen=True):
+class TorchVersion(msgspec.Struct, frozen=True):
     pytorch_version: str | None = None
 
 
-class Backend(Known, frozen=True):
+class Backend(msgspec.Struct, frozen=True):
     """Our own record of who compiles a frame: ``capture.torch_private.backend_of``."""
 
     backend: str = ""
@@ -140,7 +136,7 @@ class Backend(Known, frozen=True):
     options: dict[str, bool | str] = {}
 
 
-class KernelInfo(Known, frozen=True):
+class KernelInfo(msgspec.Struct, frozen=True):
     """One kernel of ``triton_kernel_info``; configs are lists of (name, value)."""
 
     autotune_cache_state: str | None = None
@@ -150,13 +146,13 @@ class KernelInfo(Known, frozen=True):
     compile_time_us: int | None = None
 
 
-class NodeMappings(Known, frozen=True):
+class NodeMappings(msgspec.Struct, frozen=True):
     """Inductor's provenance: handles of calls in the generated code → nodes of the post-grad graph."""
 
     handle_nodes: dict[str, list[str]] | None = msgspec.field(name="cppCodeToPost", default=None)
 
 
-class AutotuneStats(Known, frozen=True):
+class AutotuneStats(msgspec.Struct, frozen=True):
     num_choices: int | None = None
     best_kernel: str | None = None
     best_time: float | None = None
