@@ -18,7 +18,7 @@ from kinetoscope.report.document.kernels import (
 from kinetoscope.report.document.launches import LaunchRow, QueuePoint
 from kinetoscope.report.document.memory import AllocatorRow, MemoryPoint, MemoryRow
 from kinetoscope.report.document.report import Report
-from kinetoscope.report.document.sources import DeviceInfo, Environment, Health, HealthNote, SourceRow
+from kinetoscope.report.document.sources import Environment, Health, HealthNote, SourceRow
 from kinetoscope.report.document.steps import (
     AsItRuns,
     CauseRow,
@@ -35,7 +35,7 @@ from kinetoscope.report.document.steps import (
 
 __all__ = [
     "After", "AllocatorRow", "AsItRuns", "CategoryRow", "CauseRow", "Chain", "ChainListing", "Compilation",
-    "DeviceInfo", "DeviceRow", "Environment", "EvidenceRow", "Explanation", "FindingRow", "FindingsListing",
+    "DeviceRow", "Environment", "EvidenceRow", "Explanation", "FindingRow", "FindingsListing",
     "Glossary", "GraphCategory", "GraphRow", "Health", "HealthNote", "IdleRow", "KernelListing", "KernelOp",
     "KernelRow", "LaunchRow", "Link", "ListingRow", "MemoryPoint", "MemoryRow", "OpRow", "PhaseKernel",
     "PhaseRow", "Quantiles", "QueuePoint", "Report", "SourceRow", "StepDifference", "StepOutlierRow",
