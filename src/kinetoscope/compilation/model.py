@@ -153,6 +153,8 @@ class Recompilation(Row, frozen=True, kw_only=True):
     advice: str
     limit_hit: bool
     count: int = 1
+    limit: int = 8
+    """Compilations of one code object that the configuration allows; torch's default where it is silent."""
 
 
 class Failure(Row, frozen=True, kw_only=True):

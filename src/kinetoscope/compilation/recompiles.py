@@ -27,6 +27,15 @@ SOURCE = re.compile(r"\s+# (?P<code>.*?)\s+# (?P<file>\S.*?):(?P<line>\d+) in (?
 # ``L['x']`` is the user's ``x``.
 LOCAL = re.compile(r"[LG]\['([^']+)'\]")
 
+CONFIGURED_LIMIT = re.compile(r'"(?:recompile_limit|cache_size_limit)": (\d+)')
+DEFAULT_LIMIT = 8
+
+
+def limit(dynamo_config: str | None) -> int:
+    """How often one code object may be compiled, from Dynamo's configuration as a log holds it (JSON)."""
+    found = CONFIGURED_LIMIT.search(dynamo_config or "")
+    return int(found[1]) if found else DEFAULT_LIMIT
+
 
 def parse(text: str) -> Reason:
     """One reason as torch writes it: ``0/1: guard  # code  # file:line in function``."""

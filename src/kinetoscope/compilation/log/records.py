@@ -67,6 +67,7 @@ class Metrics(msgspec.Struct, frozen=True):
     restart_reasons: list[str] | None = None
     has_guarded_code: bool | None = None
     config_suppress_errors: bool | None = None
+    dynamo_config: str | None = None
     cudagraph_skip_reason: str | None = None
     runtime_cudagraphify_time_us: int | None = None
     guard_latency_us: int | None = None

@@ -132,5 +132,5 @@ def _categories(names: Sequence[str]) -> dict[str, str]:
     unknown = pl.Series([None] * len(names), dtype=pl.String)
     never = pl.Series([False] * len(names), dtype=pl.Boolean)
     under = {rule.under: never for rule in taxonomy.RULES if rule.under is not None}
-    categories = classify(pl.Series(kinds, dtype=pl.String), series, never, unknown, under)
+    categories = classify(pl.Series(kinds, dtype=pl.String), series, never, unknown, unknown, under)
     return dict(zip(names, categories.cast(pl.String), strict=True))
