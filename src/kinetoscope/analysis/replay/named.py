@@ -21,7 +21,7 @@ PAUSES = "device: pauses between kernels"
 OTHER = "before another rank began to be recorded"
 LAUNCHES = "launches on their way to the device"
 
-PARTS = {"text": pl.String, "ns": pl.Float64, "table": pl.String, "id": pl.UInt32}
+PARTS = {"text": pl.Categorical, "ns": pl.Float64, "table": pl.String, "id": pl.UInt32}
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def segments(
         .group_by("text", "rank", "table")
         .agg(pl.col("ns").sum(), pl.col("id").drop_nulls().unique().sort())
         .filter(pl.col("ns") > 0)
-        .sort("ns", "text", descending=[True, False])
+        .sort("ns", pl.col("text").cast(pl.String), descending=[True, False])
     )
     return [
         Segment(text, ns * scale, rank, table, tuple(ids))
@@ -84,14 +84,19 @@ def _device(state: State, pieces: Sequence[Piece], trace: Trace) -> pl.DataFrame
     worked = rows.filter(pl.col("sort") == WORK)
     pauses = worked.group_by("piece").agg(pl.col("ns").first() - pl.col("work_ns").sum())
     whole = rows.filter(pl.col("sort") != WORK).with_columns(
-        pl.when(pl.col("sort") == ARRIVING).then(pl.lit(LAUNCHES)).otherwise("text").alias("text")
+        pl.when(pl.col("sort") == ARRIVING)
+        .then(pl.lit(LAUNCHES, pl.Categorical))
+        .otherwise("text")
+        .alias("text")
     )
     of = pl.lit("device_events").alias("table")
     return pl.concat(
         [
             worked.select("text", pl.col("work_ns").alias("ns"), of, "id"),
             whole.select("text", "ns", of, "id"),
-            pauses.select(pl.lit(PAUSES).alias("text"), "ns", of, pl.lit(None, pl.UInt32).alias("id")),
+            pauses.select(
+                pl.lit(PAUSES, pl.Categorical).alias("text"), "ns", of, pl.lit(None, pl.UInt32).alias("id")
+            ),
         ]
     ).select(pl.col(column).cast(dtype) for column, dtype in PARTS.items())
 
@@ -99,12 +104,13 @@ def _device(state: State, pieces: Sequence[Piece], trace: Trace) -> pl.DataFrame
 @remembered
 def _names(trace: Trace) -> pl.Series:
     """By device event, what it is called in a path: its op's kernels, or its own name."""
-    op = trace.host_events["name"].cast(pl.String).gather(trace.device_events["op"])
-    kind = trace.device_events["kind"].cast(pl.String)
-    own = trace.device_events["name"].cast(pl.String)
-    return pl.select(
-        pl.when(kind != "kernel").then(own).otherwise(pl.coalesce(op + " kernels", own))
-    ).to_series()
+    op = trace.host_events["name"].gather(trace.device_events["op"]).alias("op")
+    named = trace.device_events.select("kind", op, "name")
+    # Events are many, and what they are called few.
+    own, kernels = pl.col("name").cast(pl.String), pl.col("op").cast(pl.String) + " kernels"
+    text = pl.when(pl.col("kind") == "kernel").then(pl.coalesce(kernels, own)).otherwise(own)
+    texts = named.unique().with_columns(text.cast(pl.Categorical).alias("text"))
+    return named.join(texts, on=named.columns, how="left", nulls_equal=True, maintain_order="left")["text"]
 
 
 def _host(graph: Graph, pieces: Sequence[Piece], trace: Trace) -> pl.DataFrame:
@@ -137,7 +143,7 @@ def _spent(ops: pl.DataFrame, start: int, until: int, ns: float) -> list[tuple[s
     for name, op, opened, closed in inside.select("name", "id", "start_ns", "end_ns").iter_rows():
         took = (min(closed, until) - max(opened, start)) * share
         left -= took
-        found.append((f"host: {name}", took, "host_events", op))
+        found.append((f"host: {name.removeprefix(NODE)}", took, "host_events", op))
     return [*found, (BETWEEN, max(0.0, left), "host_events", None)]
 
 
@@ -146,9 +152,8 @@ def _outermost(trace: Trace) -> dict[int, pl.DataFrame]:
     """By strand, its ops and calls that are inside no other."""
     host = trace.host_events
     own = host.filter(matching(host, "category", f"(?i){OPS}")).join(strands(trace), on="lane")
-    name = pl.col("name").cast(pl.String).str.strip_prefix(NODE)
     end = pl.col("start_ns") + pl.col("duration_ns")
-    own = own.select("id", "strand", name, "start_ns", end_ns=end)
+    own = own.select("id", "strand", "name", "start_ns", end_ns=end)
     own = own.sort("strand", "start_ns", -pl.col("end_ns"))
     inside = pl.col("end_ns").cum_max().shift(1).over("strand") > pl.col("start_ns")
     outer = own.filter(~inside.fill_null(False))
