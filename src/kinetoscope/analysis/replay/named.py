@@ -22,6 +22,10 @@ OTHER = "before another rank began to be recorded"
 LAUNCHES = "launches on their way to the device"
 
 PARTS = {"text": pl.Categorical, "ns": pl.Float64, "table": pl.String, "id": pl.UInt32}
+CAST = [pl.col(name).cast(dtype) for name, dtype in PARTS.items()]
+NO_OPS = pl.DataFrame(
+    schema={"id": pl.UInt32, "name": pl.Categorical, "start_ns": pl.Int64, "end_ns": pl.Int64}
+)
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ def _device(state: State, pieces: Sequence[Piece], trace: Trace) -> pl.DataFrame
                 pl.lit(PAUSES, pl.Categorical).alias("text"), "ns", of, pl.lit(None, pl.UInt32).alias("id")
             ),
         ]
-    ).select(pl.col(column).cast(dtype) for column, dtype in PARTS.items())
+    ).select(CAST)
 
 
 @remembered
@@ -115,36 +119,52 @@ def _names(trace: Trace) -> pl.Series:
 
 def _host(graph: Graph, pieces: Sequence[Piece], trace: Trace) -> pl.DataFrame:
     """What the host did: outermost ops and calls, what lies between them, and returning from waits."""
-    ops = _outermost(trace)
-    found: list[tuple[str, float, str, int | None]] = []
     names = trace.host_events["name"]
-    for piece in pieces:
-        if piece.sort == RETURN and piece.call and piece.call[0] == trace.rank:
-            found.append((f"host: {names[piece.call[1]]}", piece.ns, "host_events", piece.call[1]))
+    returns = [
+        (f"host: {names[p.call[1]]}", p.ns, "host_events", p.call[1])
+        for p in pieces
+        if p.sort == RETURN and p.call and p.call[0] == trace.rank
+    ]
     spans = [(p.stretch, p.ns, p.until) for p in pieces if p.sort == HOST and p.ns > 0]
     stretches = graph.stretches.with_row_index("stretch").filter(pl.col("rank") == trace.rank)
     hosts = pl.DataFrame(
         spans, schema={"stretch": pl.UInt32, "ns": pl.Float64, "until": pl.Int64}, orient="row"
     ).join(stretches.select("stretch", "strand", "start_ns"), on="stretch")
-    for _, ns, until, strand, start in hosts.iter_rows():
-        own = ops.get(strand)
-        found += _spent(own, start, until, ns) if own is not None else [(BETWEEN, ns, "host_events", None)]
-    return pl.DataFrame(found, schema=PARTS, orient="row")
+    ops = _outermost(trace)
+    spent = [
+        _spent(hosts.filter(pl.col("strand") == strand), ops.get(strand, NO_OPS))
+        for strand in hosts["strand"].unique()
+    ]
+    return pl.concat([pl.DataFrame(returns, schema=PARTS, orient="row"), *spent])
 
 
-def _spent(ops: pl.DataFrame, start: int, until: int, ns: float) -> list[tuple[str, float, str, int | None]]:
-    """``ns`` of host time shared out among the ops that ran between two instants, and what lay between."""
-    first = int(ops["end_ns"].search_sorted(start, side="right"))
-    after = int(ops["start_ns"].search_sorted(until, side="left"))
-    inside = ops[first : max(first, after)]
-    share = ns / max(1, until - start)
-    left = ns
-    found: list[tuple[str, float, str, int | None]] = []
-    for name, op, opened, closed in inside.select("name", "id", "start_ns", "end_ns").iter_rows():
-        took = (min(closed, until) - max(opened, start)) * share
-        left -= took
-        found.append((f"host: {name.removeprefix(NODE)}", took, "host_events", op))
-    return [*found, (BETWEEN, max(0.0, left), "host_events", None)]
+def _spent(hosts: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """Stretches of one strand (``start_ns``, ``until``), ``ns`` long by now, shared out among the ops that
+    ran in them and what lay between those."""
+    first = ops["end_ns"].search_sorted(hosts["start_ns"], side="right")
+    after = ops["start_ns"].search_sorted(hosts["until"], side="left")
+    pieces = hosts.with_row_index("piece").with_columns(first.alias("first"), after.alias("after"))
+    inside = pieces.filter(pl.col("after") > pl.col("first")).select(
+        "piece", "ns", "start_ns", "until", pl.int_ranges("first", "after").alias("row")
+    )
+    inside = inside.explode("row")
+    ran = ops.select("name", "id", opened="start_ns", closed="end_ns")[inside["row"]]
+    overlap = pl.min_horizontal("closed", "until") - pl.max_horizontal("opened", "start_ns")
+    length = (pl.col("until") - pl.col("start_ns")).clip(lower_bound=1)
+    inside = pl.concat([inside, ran], how="horizontal").with_columns(took=overlap * pl.col("ns") / length)
+    by_name = inside.group_by("name").agg(pl.col("took").sum(), "id")
+    text = pl.lit("host: ") + pl.col("name").cast(pl.String).str.strip_prefix(NODE)
+    named = by_name.select(
+        text.cast(pl.Categorical).alias("text"),
+        pl.col("took").alias("ns") / pl.col("id").list.len(),
+        pl.lit("host_events").alias("table"),
+        "id",
+    ).explode("id")
+    left = hosts.select(pl.col("ns").sum() - pl.lit(inside["took"]).sum()).to_series().clip(lower_bound=0)
+    between = pl.DataFrame({"ns": left}).select(
+        pl.lit(BETWEEN).alias("text"), "ns", pl.lit("host_events").alias("table"), pl.lit(None).alias("id")
+    )
+    return pl.concat([table.select(CAST) for table in (named, between)])
 
 
 @remembered
