@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.replay.graph import Graph
 from kinetoscope.analysis.replay.numbers import State
 from kinetoscope.analysis.replay.path import ARRIVING, HOST, RETURN, STARTING, TRANSFER, WORK, Piece
-from kinetoscope.analysis.replay.threads import OPS, strands
+from kinetoscope.analysis.replay.threads import is_op, strands
 from kinetoscope.trace.model import Trace
 
 NODE = "autograd::engine::evaluate_function: "
@@ -171,7 +170,7 @@ def _spent(hosts: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
 def _outermost(trace: Trace) -> dict[int, pl.DataFrame]:
     """By strand, its ops and calls that are inside no other."""
     host = trace.host_events
-    own = host.filter(matching(host, "category", f"(?i){OPS}")).join(strands(trace), on="lane")
+    own = host.filter(is_op(trace)).join(strands(trace), on="lane")
     end = pl.col("start_ns") + pl.col("duration_ns")
     own = own.select("id", "strand", "name", "start_ns", end_ns=end)
     own = own.sort("strand", "start_ns", -pl.col("end_ns"))
