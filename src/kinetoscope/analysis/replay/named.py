@@ -40,21 +40,22 @@ class Segment:
 
 
 def segments(
-    state: State, pieces: Sequence[Piece], traces: Mapping[int, Trace], scale: float
+    state: State, pieces: Sequence[Piece], traces: Mapping[int, Trace], rank: int, scale: float
 ) -> list[Segment]:
     """Pieces merged by their text, longest first.
 
     Args:
+        rank: whose step it is.
         scale: µs of the step per ns of the path.
     """
     parts = [
-        part.with_columns(rank=pl.lit(rank, pl.Int32))
-        for rank, trace in traces.items()
+        part.with_columns(rank=pl.lit(other, pl.Int32))
+        for other, trace in traces.items()
         for part in (_device(state, pieces, trace), _host(state.graph, pieces, trace))
     ]
-    other = [(OTHER, p.ns, "host_events", None) for p in pieces if p.sort == STARTING]
-    own = pl.lit(next(iter(traces)), pl.Int32).alias("rank")
-    parts.append(pl.DataFrame(other, schema=PARTS, orient="row").with_columns(own))
+    before = [(OTHER, p.ns, "host_events", None) for p in pieces if p.sort == STARTING]
+    own = pl.lit(rank, pl.Int32).alias("rank")
+    parts.append(pl.DataFrame(before, schema=PARTS, orient="row").with_columns(own))
     merged = (
         pl.concat(parts)
         .group_by("text", "rank", "table")
@@ -63,8 +64,8 @@ def segments(
         .sort("ns", pl.col("text").cast(pl.String), descending=[True, False])
     )
     return [
-        Segment(text, ns * scale, rank, table, tuple(ids))
-        for text, rank, table, ns, ids in merged.select("text", "rank", "table", "ns", "id").iter_rows()
+        Segment(text, ns * scale, owner, table, tuple(ids))
+        for text, owner, table, ns, ids in merged.select("text", "rank", "table", "ns", "id").iter_rows()
     ]
 
 

@@ -79,7 +79,7 @@ class Replay:
         state = changed(self._base, {**(others or {}), self.rank: change})
         pieces, rounds = repeated(state) if self._repeats else (single(state, self.rank), 1)
         scale = self._typical / 1000 / rounds / max(1, self.steps)
-        return segments(state, pieces, dict(self._traces), scale)
+        return segments(state, pieces, dict(self._traces), self.rank, scale)
 
     def _us(self, numbers: Numbers) -> float:
         """A step's time; without steps that of all there is."""

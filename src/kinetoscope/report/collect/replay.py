@@ -71,6 +71,7 @@ def _replay(run: Run, found: Replay, joint_saving_us: float | None) -> document.
         recorded_us=found.recorded_us,
         error=found.error,
         unexplained=found.unexplained,
+        pace=found.pace,
         critical_path=_rows(run, found, found.critical_path()),
         joint_saving_us=joint_saving_us,
     )
