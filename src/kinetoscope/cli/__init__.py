@@ -21,6 +21,7 @@ VERBS: dict[str, str] = {
     "report": "show where the time went: terminal, .html, .json, .md, .txt",
     "kernels": "the device kernels, by category, op, graph, step or stream",
     "findings": "what is slow, why, and what to change, ranked by time saved",
+    "whatif": "what a step would take if something changed, and its critical path",
     "graphs": "what torch.compile did: frames, breaks, recompilations, guards, fusion, code",
     "bench": "time generated kernels and modules alone, honestly",
     "tune": "which compile mode or setting wins here, measured side by side",

@@ -36,6 +36,7 @@ SCHEMA = {
     "waiting_ns": pl.Int64,
     "exposed_waiting_ns": pl.Int64,
     "last_rank": pl.Int32,
+    "meeting": pl.UInt32,
     "basis": pl.String,
 }
 
@@ -48,9 +49,10 @@ def waiting(run: Run) -> pl.DataFrame:
         ``rank``, ``device``, ``id`` (row of that rank's ``device_events``), ``start_ns``, ``duration_ns``,
         ``collective`` (its recorded name, else the kernel's), ``transfer_ns``, ``waiting_ns`` (both null
         where nothing is known), ``exposed_waiting_ns`` (the part of the waiting during which the device did
-        nothing else, each instant of a device counted once), ``last_rank`` (the rank that was waited for;
-        null without the other ranks) and ``basis``: ``ranks`` (compared with the same collective on every
-        other rank), ``trace`` (with the shortest of its kind in this trace: an estimate) or null.
+        nothing else, each instant of a device counted once), ``last_rank`` (the rank that was waited for)
+        and ``meeting`` (one number for the same collective on every rank), both null without the other ranks,
+        and ``basis``: ``ranks`` (compared with the same collective on every other rank), ``trace`` (with the
+        shortest of its kind in this trace: an estimate) or null.
     """
     found = [_collectives(trace) for trace in run.traces]
     table = pl.concat(found) if found else pl.DataFrame(schema=SCHEMA)
@@ -80,6 +82,7 @@ def waiting(run: Run) -> pl.DataFrame:
         .then(shortest.over("rank", "signature"))
         .alias("transfer_ns"),
         pl.when("paired").then(pl.col("rank").sort_by("duration_ns").first().over(alike)).alias("last_rank"),
+        pl.when("paired").then(pl.struct(alike).rank("dense")).cast(pl.UInt32).alias("meeting"),
         pl.when("paired").then(pl.lit("ranks")).when(known).then(pl.lit("trace")).alias("basis"),
     ).with_columns((pl.col("duration_ns") - pl.col("transfer_ns")).alias("waiting_ns"))
     exposed = [_exposed(trace, table.filter(pl.col("rank") == trace.rank)) for trace in run.traces]
