@@ -312,6 +312,25 @@ class Kernel(Row, frozen=True, kw_only=True):
     refused: bool = False
 
 
+class LineTime(Row, frozen=True, kw_only=True):
+    """Device time of the kernels, generated ones and libraries', that compute (part of) one line.
+
+    A fused kernel counts for each of its lines, so the column adds up to more than the total; ``own_us`` is
+    the time of kernels that compute this line alone. ``kernels`` counts distinct ones.
+    """
+
+    file: str
+    line: int
+    code: str
+    device_time_us: float
+    own_us: float
+    kernels: int
+    share_of_device_time: float
+    share_of_window: float
+    speed_of_light: float | None = None  # of the part that costed_us of its device time is
+    costed_us: float | None = None
+
+
 class Autotune(Row, frozen=True, kw_only=True):
     """A choice among implementations of one matmul or convolution, with times in ms."""
 

@@ -69,9 +69,7 @@ def fewer_launches(scene: Scene) -> Remedy:
     if maker(scene.trace) not in WITH_GRAPHS:
         return Remedy(f"Put more work behind each launch ({larger}torch.compile).")
     if captures(scene):
-        return Remedy(
-            f"Graphs are replayed already; what is launched one by one is {_outside_graphs(scene)}."
-        )
+        return Remedy(f"Graphs are replayed already; launched one by one: {_outside_graphs(scene)}.")
     graph = Setting(mode="reduce-overhead")
     snippet = 'model = torch.compile(model, mode="reduce-overhead")'
     if why := _skipped_graphs(scene):

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traces
-from kinetoscope.analysis.replay.change import Change, no_wait, shorten, without_host
-from kinetoscope.analysis.replay.replay import Replay, replay
+from kinetoscope.analysis.replay.change import Change, merge_launches, no_wait, removed, shorten, without_host
+from kinetoscope.analysis.replay.replay import Replay, replay, replays
+from kinetoscope.analysis.replay.threads import strands
+from kinetoscope.analysis.run import Run as Recording
 from kinetoscope.trace.model import Trace
 from replayed import Changes, Copy, Instruction, Launch, Machine, Program, Run, Sync
 
@@ -129,3 +131,149 @@ def test_the_critical_path_sums_to_the_step(data: st.DataObject) -> None:
         assert sum(part.us for part in found.critical_path(done)) == pytest.approx(
             found.after(done), abs=1e-3
         )
+
+
+def collectives(late_us: float) -> tuple[Trace, Trace]:
+    """Two steps of two ranks that meet in one collective of 10 µs each; rank 1 comes ``late_us`` later."""
+
+    def rank(number: int, own_us: float) -> Trace:
+        events: list[traces.Event] = []
+        for step in range(2):
+            begun = step * (100 + late_us)
+            called = begun + own_us
+            end = begun + 100 + late_us
+            device = {"device": number, "stream": 7}
+            events += [
+                traces.step(step, begun, 100 + late_us),
+                traces.host("forward", begun, own_us),
+                traces.call("cudaLaunchKernel", called, 1, 10 + step),
+                traces.kernel(
+                    "ncclDevKernel_AllReduce", called + 2, end - 5 - called - 2, 10 + step, **device
+                ),
+                traces.call("cudaDeviceSynchronize", called + 1, end - called - 1, 0),
+            ]
+        return traces.trace(*events, rank=number)
+
+    return rank(0, 83), rank(1, 83 + late_us)
+
+
+def test_a_straggler_that_is_sped_up_is_no_longer_waited_for() -> None:
+    run = Recording(collectives(late_us=40))
+    found = replays(run)
+    assert found[0].step_us == pytest.approx(140)
+    forward = run.traces[1].host_events.filter(pl.col("name").cast(pl.String) == "forward")
+    sooner = without_host(forward, 40 / 123)
+    assert found[1].after(sooner) == pytest.approx(100)
+    assert found[0].after(others={1: sooner}) == pytest.approx(100)
+    # The one that waits gains nothing by itself: it only waits longer.
+    own = run.traces[0].host_events.filter(pl.col("name").cast(pl.String) == "forward")
+    assert found[0].after(without_host(own)) == pytest.approx(140)
+
+
+def test_one_rank_alone_takes_its_collectives_as_they_were() -> None:
+    alone = replays(Recording(collectives(late_us=40)[:1]))[0]
+    assert alone.step_us == pytest.approx(140)
+
+
+def test_merged_kernels_keep_the_longest_and_spare_the_others_ops() -> None:
+    events = [traces.step(0, 0, 90)]
+    for number, length in enumerate((10, 20, 5)):
+        events += [
+            traces.host("aten::mul", 1 + 20 * number, 18),
+            traces.call("cudaLaunchKernel", 5 + 20 * number, 2, 1 + number),
+            traces.kernel("k", 10 + 20 * number, length, 1 + number),
+        ]
+    trace = traces.trace(*events)
+    merged = merge_launches(trace, pl.DataFrame({"id": [0, 1, 2], "group": [0, 0, 0]}).cast(pl.UInt32))
+    assert dict(merged.device.iter_rows()) == {1: 20_000, 2: 5_000}
+    assert merged.host.select("start_ns", "end_ns").rows() == [(21_000, 39_000), (41_000, 59_000)]
+
+
+def test_overlapping_stretches_go_once_with_the_larger_share() -> None:
+    stretches = pl.DataFrame(
+        {"start_ns": [0, 5, 5, 40], "end_ns": [20, 10, 30, 50], "share": [0.5, 1.0, 0.25, 1.0]}
+    )
+    assert removed(stretches).rows() == [
+        (0, 5, 0.5),
+        (5, 10, 1.0),
+        (10, 20, 0.5),
+        (20, 30, 0.25),
+        (40, 50, 1.0),
+    ]
+
+
+def test_threads_that_hand_over_are_one_strand_and_those_that_overlap_are_not() -> None:
+    # A step's mark, an op in the 2021 schema, is around all that the other thread does.
+    mark = traces.host("ProfilerStep#0", 0, 100)
+    forward = [
+        traces.host("aten::mm", 1, 20),
+        traces.call("cudaLaunchKernel", 2, 2, 1),
+        traces.kernel("k", 5, 3, 1),
+    ]
+
+    def backward(begun: float) -> list[traces.Event]:
+        return [
+            traces.host("MmBackward0", begun, 20, tid=2),
+            traces.call("cudaLaunchKernel", begun + 1, 2, 2, tid=2),
+            traces.kernel("k", begun + 5, 3, 2),
+        ]
+
+    assert strands(traces.trace(mark, *forward, *backward(30)))["strand"].to_list() == [0, 0]
+    assert strands(traces.trace(mark, *forward, *backward(10)))["strand"].to_list() == [0, 1]
+
+
+HELD = 1_000.0  # host time behind the waits below, so that the host is what the recording takes
+
+
+def held(name: str, begun: float, ended: float, correlation: int = 0) -> list[traces.Event]:
+    return [traces.call(name, begun, ended - begun, correlation), traces.host("aten::later", ended, HELD)]
+
+
+@pytest.mark.parametrize(
+    ("call", "kernel", "saved_us"),
+    [
+        # A copy from pageable memory holds the host although its call says it does not.
+        (held("cudaMemcpyAsync", 1, 50, 1), traces.kernel("Memcpy HtoD (Pageable -> Device)", 10, 38, 1), 19),
+        # One from pinned memory does not, however long the call took.
+        (held("cudaMemcpyAsync", 1, 50, 1), traces.kernel("Memcpy HtoD (Pinned -> Device)", 10, 38, 1), 0),
+        # An event had happened when the call returned: the latest before is taken for it.
+        (held("cudaEventSynchronize", 5, 50), traces.kernel("k", 10, 38, 1), 19),
+        # It had happened long before: nothing was waited for.
+        (held("cudaEventSynchronize", 30, 50), traces.kernel("k", 10, 10, 1), 0),
+        # Freeing memory waits for the device, where it does.
+        (held("cudaFree", 20, 50), traces.kernel("k", 10, 38, 1), 19),
+        (held("cudaFree", 30, 50), traces.kernel("k", 10, 10, 1), 0),
+        # Work that went on when the call returned was not waited for.
+        (held("cudaStreamSynchronize", 20, 50), traces.kernel("k", 10, 100, 1), 0),
+    ],
+)
+def test_what_the_host_waits_for(call: list[traces.Event], kernel: traces.Event, saved_us: float) -> None:
+    launch = [] if call[0]["args"]["correlation"] else [traces.call("cudaLaunchKernel", 1, 2, 1)]
+    trace = traces.trace(*launch, *call, kernel)
+    found = replay(trace)
+    device = trace.device_events
+    assert found.step_us - found.after(shorten(device["id"], device["duration_ns"] * 0.5)) == saved_us
+
+
+def test_a_launch_into_a_full_queue_waits_for_room() -> None:
+    ahead, length = 600, 100.0
+    events = [traces.call("cudaLaunchKernel", float(n), 0.9, n + 1) for n in range(ahead)]
+    events += [traces.kernel("k", 5 + n * length, length, n + 1) for n in range(ahead + 1)]
+    full = 5 + 20 * length + 1  # twenty kernels are done
+    events += held("cudaLaunchKernel", float(ahead), full, ahead + 1)
+    later = traces.host("aten::much_later", full + HELD, ahead * length)
+    trace = traces.trace(*events, later)
+    device = trace.device_events
+    found = replay(trace)
+    saved = found.step_us - found.after(shorten(device["id"], device["duration_ns"] * 0.5))
+    assert saved == pytest.approx(20 * length / 2, abs=1)
+
+
+def test_kernels_of_a_graph_follow_its_one_launch() -> None:
+    events = [traces.call("cudaGraphLaunch", 0, 10, 1), traces.call("cudaDeviceSynchronize", 12, 100, 0)]
+    events += [traces.kernel("k", 10 + 11 * n, 10, 1) for n in range(9)]
+    trace = traces.trace(*events)
+    found = replay(trace)
+    assert found.step_us == pytest.approx(112)
+    halves = shorten(trace.device_events["id"], trace.device_events["duration_ns"] * 0.5)
+    assert found.after(halves) == pytest.approx(112 - 45)

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from clockwork import measured
 from kinetoscope import cli
-from kinetoscope.bench.autotune.configurations import Trial, Tuned
+from kinetoscope.bench.autotune.configurations import TriedConfiguration, Tuned
 from kinetoscope.bench.autotune.promise import promise
 from kinetoscope.bench.autotune.worth import Skipped, Worth
 from kinetoscope.bench.kernels.ncu import NcuRow
@@ -25,7 +25,7 @@ from kinetoscope.bench.request import Result
 from kinetoscope.bench.tune.results import Row, Tuning
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.bench.worker import generated_kernels
-from kinetoscope.report.collect.measurements import autotuned, benched, replayed, tuned
+from kinetoscope.report.collect.measurements import autotuned, benched, replayed
 from kinetoscope.report.document.measurements import InModel
 from kinetoscope.report.verbs.autotune import print_autotuned
 from kinetoscope.report.verbs.bench import print_kernels, print_replays
@@ -128,7 +128,9 @@ def test_the_table_of_promises_has_its_kernels_and_what_became_of_them() -> None
         name="triton_red_0",
         module="m",
         launches_per_run=2,
-        trials=(Trial(configuration={"XBLOCK": 1, "num_warps": 4}, origin="default", median_ns=1e5),),
+        trials=(
+            TriedConfiguration(configuration={"XBLOCK": 1, "num_warps": 4}, origin="default", median_ns=1e5),
+        ),
         default={"XBLOCK": 1, "num_warps": 4},
         winner={"XBLOCK": 8, "num_warps": 4},
         final=final,
@@ -195,7 +197,7 @@ def test_settings_are_shown_with_their_samples_and_what_fails_is_said() -> None:
         tokens_per_sample=4,
         rows=(eager, Row(setting=failed, label=failed.label, error="no compiler")),
     )
-    text = printed(lambda c: print_tuning(tuned(found), c))
+    text = printed(lambda c: print_tuning(found, c))
     (line,) = [line for line in text.splitlines() if line.startswith("eager")]
     assert line.split() == ["eager", "8", "10.0", "ms", "800", "3,200", "as", "written"]
     assert "default batch=8: no compiler" in text
@@ -228,7 +230,7 @@ def test_settings_that_say_much_lose_columns_but_no_digits(width: int, there: st
     found = Tuning(
         command=("train.py",), steps_by="optimizer", step_name="SGD", tokens_per_sample=8, rows=tuple(rows)
     )
-    text = printed(lambda c: print_tuning(tuned(found), c), width)
+    text = printed(lambda c: print_tuning(found, c), width)
     lines = text.splitlines()
     (head,) = [line for line in lines if line.startswith("setting")]
     assert not set(there.split()) - set(head.split())
@@ -244,7 +246,7 @@ def test_names_do_not_run_in_the_terminal() -> None:
         name=HOSTILE,
         module="m",
         launches_per_run=2,
-        trials=(Trial(configuration={"XBLOCK": 1}, origin="default", median_ns=1.0),),
+        trials=(TriedConfiguration(configuration={"XBLOCK": 1}, origin="default", median_ns=1.0),),
         default={"XBLOCK": 1},
         winner={"XBLOCK": 1},
     )
@@ -259,7 +261,7 @@ def test_names_do_not_run_in_the_terminal() -> None:
     text = (
         printed(lambda c: print_kernels(benched(result, {}), c))
         + printed(lambda c: print_autotuned(autotuned(result, {}), c))
-        + printed(lambda c: print_tuning(tuned(tuning), c))
+        + printed(lambda c: print_tuning(tuning, c))
     )
     assert "\x1b" not in text
     assert "[red]x[/red]" in text

@@ -8,6 +8,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.kernels.work import work
 from kinetoscope.trace.model import Trace
 
 # Kernels for one channel a group, or few: what the libraries have for them is another code.
@@ -18,8 +19,6 @@ ARGUMENTS = ["name", "input_dims", "input_strides"]
 def convolutions(trace: Trace) -> pl.DataFrame:
     """One row an op that launched device work of category convolution: ``op`` (row of ``host_events``),
     ``is_grouped`` and ``is_channels_last`` (of its input; false where no shapes were recorded)."""
-    from kinetoscope.analysis.kernels.work import work
-
     done = work(trace).drop_nulls("op")
     done = done.filter(matching(done, "category", "^convolution$"))
     by_name = done.select("op", named=matching(done, "name", GROUPED)).group_by("op").agg(pl.any("named"))

@@ -12,10 +12,9 @@ import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH
-from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.replay.dependencies import dependencies
-from kinetoscope.analysis.replay.launched import launched
+from kinetoscope.analysis.replay.launched import launched, shortest_arrival_ns
 from kinetoscope.trace.model import Trace
 
 # Back to back, a device pauses 0.5 to 3 µs between kernels; at a dependency between streams up to 8. A launch
@@ -36,7 +35,7 @@ def delays(trace: Trace) -> pl.DataFrame:
     sources = dependencies(trace).drop_nulls("source")
     ends = work["end_ns"].gather(sources["source"]).alias("source_ns")
     latest = sources.select("row", ends).group_by("row").agg(pl.col("source_ns").max())
-    arrival = arrival_ns(trace)
+    arrival = shortest_arrival_ns(trace)
     graph = matching(trace.host_events, "name", GRAPH_LAUNCH).gather(work["launch"]).fill_null(False)
     table = (
         work.join(latest, on="row", how="left", maintain_order="left")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.events.rows import rows
-from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.replay.launched import launched
+from kinetoscope.analysis.replay.launched import launched, shortest_arrival_ns
 from kinetoscope.trace.model import Trace
 
 STREAM_WAIT = r"^(cuda|cu|hip)StreamWaitEvent"
@@ -55,7 +54,7 @@ def _announced(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _evident(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
-    arrived = pl.col("point_ns") + arrival_ns(trace) + RIGHT_BEFORE_NS
+    arrived = pl.col("point_ns") + shortest_arrival_ns(trace) + RIGHT_BEFORE_NS
     ready = pl.max_horizontal(arrived, pl.col("reach_ns") + RIGHT_BEFORE_NS)
     idle = table.filter(pl.col("point_ns").is_not_null() & (pl.col("start_ns") > ready))
     ends = table.select("end_ns", other="stream", source="row", given_at="point_ns").sort("end_ns")

@@ -66,7 +66,7 @@ def single(state: State, rank: int) -> list[Piece]:
     pieces = list(_back(walk, last))
     # A path that leads to another rank begins where that one's recording does.
     apart = walk.round.clocks[last] - graph.origin[last] - sum(piece.ns for piece in pieces)
-    return [*pieces, Piece(STARTING, apart)]
+    return [*pieces, Piece(STARTING, apart)] if apart > EQUAL_NS else pieces
 
 
 def _walk(state: State, done: Round) -> _Walk:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from weakref import WeakValueDictionary
 
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.as_it_runs import as_it_runs
@@ -47,7 +48,8 @@ class Replay:
         self.steps = within.steps
         self.recorded_us = within.recorded_us
         self._graph = graph
-        self._traces = {trace.rank: trace for trace in traces}
+        # Weak: what is remembered of a trace must not keep it.
+        self._traces = WeakValueDictionary({trace.rank: trace for trace in traces})
         # One step of several ranks begins when each rank's recording did: that is not how they would go on.
         self._repeats = within.steps > 1 or (within.steps == 1 and len(traces) == 1)
         # The steps that are replayed take their mean; the step is the median.
@@ -80,7 +82,7 @@ class Replay:
         state = changed(self._base, {**(others or {}), self.rank: change})
         pieces, rounds = repeated(state) if self._repeats else (single(state, self.rank), 1)
         scale = self._typical / 1000 / rounds / max(1, self.steps)
-        return segments(state, pieces, self._traces, scale)
+        return segments(state, pieces, dict(self._traces), self.rank, scale)
 
     def _us(self, numbers: Numbers) -> float:
         """A step's time; without steps that of all there is."""

@@ -19,7 +19,7 @@ from kinetoscope.bench.measure.statistics import median
 from kinetoscope.trace.model import Trace
 
 # A step that took so much more or less than the median is an outlier: it is not what the step costs.
-LIKE = 0.5
+LIKE = 0.25
 # Device work in as many steps as it takes to be representative: more costs time and tells nothing new.
 ENOUGH_WORK = 30_000
 

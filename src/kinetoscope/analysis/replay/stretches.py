@@ -76,8 +76,10 @@ def stretches(trace: Trace, within: Spans) -> Stretches:
 
 
 def _until(trace: Trace) -> pl.DataFrame:
-    """``strand``, and when its threads' last event ended."""
+    """``strand``, and when its threads' last event ended; where nothing was launched, the last of any."""
     end = (pl.col("start_ns") + pl.col("duration_ns")).max()
+    if trace.device_events.is_empty():
+        return strands(trace).select("strand").join(trace.host_events.select(end), how="cross")
     return (
         trace.host_events.lazy()
         .join(strands(trace).lazy(), on="lane")

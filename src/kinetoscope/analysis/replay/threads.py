@@ -14,7 +14,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
 from kinetoscope.trace.model import Trace
 
-OPS = r"^(cpu_op|operator|cuda_runtime|cuda_driver|runtime)$"
+OPS = r"(?i)^(cpu_op|operator|runtime|[a-z0-9]+_(runtime|driver))$"
 # Of the smaller thread's ops, that run while the other's do: marks of a hand-over overlap a little.
 OVERLAP = 0.02
 
@@ -26,7 +26,7 @@ def strands(trace: Trace) -> pl.DataFrame:
     host = trace.host_events
     lanes = host["lane"].gather(trace.device_events["launch"].drop_nulls())
     if lanes.is_empty():
-        lanes = host["lane"].filter(matching(host, "category", f"(?i){OPS}")).mode().sort().head(1)
+        lanes = host["lane"].filter(is_op(trace)).mode().sort().head(1)
     by_launches = lanes.value_counts(sort=True).sort("count", "lane", descending=[True, False])["lane"]
     groups: list[list[int]] = []
     if len(by_launches) == 1:
@@ -47,9 +47,15 @@ def strands(trace: Trace) -> pl.DataFrame:
     return pl.DataFrame(pairs, schema={"lane": pl.UInt32, "strand": pl.UInt32}, orient="row")
 
 
+def is_op(trace: Trace) -> pl.Series:
+    """Which host events are ops or calls; older versions record the marks of steps as ops."""
+    host = trace.host_events
+    return matching(host, "category", OPS) & ~host["id"].is_in(trace.steps["host_event"].implode())
+
+
 def _busy(trace: Trace, lanes: pl.Series) -> pl.DataFrame:
     host = trace.host_events
-    own = matching(host, "category", f"(?i){OPS}") & host["lane"].is_in(lanes.implode())
+    own = is_op(trace) & host["lane"].is_in(lanes.implode())
     spans = host.filter(own).select("lane", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
     return intervals.union(spans, ["lane"])
 

@@ -56,7 +56,7 @@ def what_if_listing(run: Run, asked: Asked) -> document.WhatIf | None:
         ],
         after_us=after_us,
         saving_us=found.step_us - after_us,
-        after=_rows(run, found.critical_path(own, joined)),
+        after=_rows(run, found, found.critical_path(own, joined)),
     )
 
 
@@ -71,17 +71,18 @@ def _replay(run: Run, found: Replay, joint_saving_us: float | None) -> document.
         recorded_us=found.recorded_us,
         error=found.error,
         unexplained=found.unexplained,
-        critical_path=_rows(run, found.critical_path()),
+        pace=found.pace,
+        critical_path=_rows(run, found, found.critical_path()),
         joint_saving_us=joint_saving_us,
     )
 
 
-def _rows(run: Run, path: Sequence[Segment]) -> list[document.PathRow]:
+def _rows(run: Run, found: Replay, path: Sequence[Segment]) -> list[document.PathRow]:
     events = {trace.rank: trace.table for trace in run.traces}
-    several = len({part.rank for part in path}) > 1
+    elsewhere = any(part.rank != found.rank for part in path)
     return [
         document.PathRow(
-            text=f"rank {part.rank}: {part.text}" if several else part.text,
+            text=f"rank {part.rank}: {part.text}" if elsewhere else part.text,
             us=part.us,
             events=events[part.rank](part.table)["event"].gather(list(part.ids[:SHOWN_EVENTS])).to_list(),
             count=len(part.ids),

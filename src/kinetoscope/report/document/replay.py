@@ -20,6 +20,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     ``step_us`` is the step replayed, of the program as it runs where that was timed, and ``critical_path``
     sums to it; ``recorded_us`` the step (or the whole recording) as recorded, ``error`` by which share of it
     its replay is longer, ``unexplained`` which share of the step are delays without a known cause.
+    ``pace`` is what host time was multiplied by to get from the recorded step to the program as it runs;
     ``joint_saving_us`` is what all findings save together.
     """
 
@@ -28,6 +29,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     recorded_us: float
     error: float
     unexplained: float
+    pace: float
     critical_path: list[PathRow]
     joint_saving_us: float | None = None
 

@@ -31,7 +31,7 @@ def print_what_if(listing: WhatIf | None, console: Console, limit: int) -> None:
         line.append(f" → {numbers.time(listing.after_us)}", style="bold green")
         share = listing.saving_us / replay.step_us if replay.step_us else 0.0
         line.append(f"  saves {numbers.time(listing.saving_us)}, {numbers.percent(share)}")
-    line.append(f"  ({_trust(replay, unit)})", style="dim")
+    line.append(f"  ({_trust(replay)})", style="dim")
     console.print(line, soft_wrap=True)
     _print_changes(listing, console)
     path = listing.after if listing.changes else replay.critical_path
@@ -39,8 +39,10 @@ def print_what_if(listing: WhatIf | None, console: Console, limit: int) -> None:
     _print_path(path, console, f"{title}", f"sums to the {unit}", limit)
 
 
-def _trust(replay: Replay, unit: str) -> str:
-    words = f"the recorded {unit}, {numbers.time(replay.recorded_us)}, replays {_off(replay.error)}"
+def _trust(replay: Replay) -> str:
+    words = f"{numbers.time(replay.recorded_us)} as recorded, replayed {_off(replay.error)}"
+    if replay.pace != 1:
+        words += f"; as it runs, host time is {numbers.percent(replay.pace)} of the recorded"
     if replay.unexplained >= 0.005:
         words += f"; {numbers.percent(replay.unexplained)} are delays without a known cause"
     return words

@@ -58,5 +58,4 @@ VERDICTS = {
 
 
 def verdict(name: str | None) -> str:
-    """The terminal's style for what a comparison says."""
     return VERDICTS.get(name or "", "")
