@@ -107,15 +107,23 @@ class _Book:
 
 def _settled(scene: Scene, findings: list[Finding], symptoms: frozenset[str]) -> list[Finding]:
     """One rank's findings in order, each worth a line."""
-    worth = [finding for finding in findings if finding.saving.us > 0]
-    others = [finding for finding in findings if finding.saving.us <= 0]
+
+    def claims(finding: Finding) -> bool:
+        return finding.saving.us > 0 or not finding.saving.change.is_empty
+
+    worth = [finding for finding in findings if claims(finding)]
+    others = [finding for finding in findings if not claims(finding)]
     book, ordered = _Book(scene), list[Finding]()
     gains = {id(finding): finding.saving.us for finding in worth}
+    freeing = [finding for finding in worth if finding.saving.freed_share > 0]
     least = LOW * scene.own_step_us
     while worth:
         chosen = _next(book, worth, gains, symptoms, least)
         ordered.append(book.enter(chosen, gains[id(chosen)]))
         worth = [finding for finding in worth if finding is not chosen]
+        # Device time counts for more once the host keeps up; other gains only get smaller.
+        freeing = [finding for finding in freeing if finding is not chosen]
+        gains |= {id(finding): book.gain(finding) for finding in freeing}
     graded = [_graded(scene, finding) for finding in ordered + others]
     kept = [finding for finding in graded if finding is not None]
     # Those that save nothing more come last, the most serious first.

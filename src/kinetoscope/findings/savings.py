@@ -77,14 +77,24 @@ def device(scene: Scene, events: pl.DataFrame, basis: str, saved: str | pl.Expr 
     freed = scene.us_of(shorter, "saved_ns")
     if freed < LOW * scene.step_us:  # no severity asks for more: the replay is spared
         return nothing(basis)
-    change = shorten(shorter["id"], shorter["saved_ns"])
-    us = min(freed, scene.saves(change))
+    change = shorten(shorter["id"], shorter["saved_ns"]) | _launches(scene, shorter)
+    us = scene.saves(change)
     part = "all"
     if us < 0.95 * freed:
         part = f"{numbers.time(freed)} of device time per {scene.unit}, {numbers.time(us)}"
     basis = f"{basis}; {part} of it on the critical path"
     freed_share = freed / max(scene.busy_us, 1e-9)
     return Saving(us, basis, us >= 0.25 * freed, us / scene.own_step_us, freed_share, change)
+
+
+def _launches(scene: Scene, shorter: pl.DataFrame) -> Change:
+    """Calls that launch nothing but what is gone."""
+    device = scene.trace.device_events
+    saved = device.select("id", "launch", "duration_ns").join(shorter, on="id", how="left")
+    gone = (pl.col("saved_ns") >= pl.col("duration_ns")).fill_null(False)
+    of_calls = saved.drop_nulls("launch").group_by("launch").agg(gone.all().alias("gone"))
+    calls = of_calls.filter("gone")["launch"].sort()
+    return without_host(scene.trace.host_events[calls])
 
 
 def host(scene: Scene, events: pl.DataFrame, basis: str, share: float = 1.0) -> Saving:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +13,7 @@ from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import experience, savings
 from kinetoscope.findings.ledger import settle
 from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.scene import Scene, scenes
+from kinetoscope.findings.scene import scenes
 from kinetoscope.trace.model import Trace
 
 KERNELS = 10

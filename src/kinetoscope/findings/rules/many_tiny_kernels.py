@@ -32,6 +32,8 @@ from kinetoscope.findings.in_force import compiles
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
 
+# What torch._foreach_* does on lists of tensors.
+LISTED = "^(elementwise|copy|memset|reduction)$"
 CALLS = 50  # fewer calls are ordinary: a model of fifty layers has fifty of everything
 TINY_NS = 5_000  # shorter than any launch
 
@@ -40,9 +42,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     host = scene.trace.host_events
     work = scene.work
     eager = work.select("id", "op", "op_name", "duration_ns").filter(
-        matching(work, "op_name", "^aten::")
-        & (work["kind"] == "kernel")
-        & ~matching(work, "category", "^optimizer$")
+        matching(work, "op_name", "^aten::") & (work["kind"] == "kernel") & matching(work, "category", LISTED)
     )
     ops = (
         eager.group_by("op_name")

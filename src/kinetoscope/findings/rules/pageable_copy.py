@@ -27,7 +27,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.replay.change import no_wait
+from kinetoscope.analysis.replay.change import no_wait, without_host
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.scene import Scene
@@ -65,7 +65,8 @@ def _saving(scene: Scene, copies: pl.DataFrame, beyond: pl.Expr, basis: str) -> 
     waits = copies["launch"].filter(matching(copies, "name", "HtoD")).drop_nulls()
     if waits.is_empty():
         return freed
-    return savings.both(scene, freed, savings.of(scene, no_wait(waits), "the host no longer waits for them"))
+    called = no_wait(waits) | without_host(scene.trace.host_events[waits.unique().sort()])
+    return savings.both(scene, freed, savings.of(scene, called, "the host no longer waits for them"))
 
 
 def _pinned_speed(scene: Scene) -> float:
