@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median_low
 
 import polars as pl
 
@@ -66,8 +65,7 @@ def of_steps(trace: Trace, steps: Sequence[int]) -> Spans:
 def chosen(trace: Trace) -> tuple[int, ...]:
     """The steps that are replayed."""
     leading = leading_of(trace)
-    # Of two steps the shorter: what only one of them waited for is not what a step costs.
-    return tuple(_like(trace, leading, median_low(leading["duration_ns"].to_list())))
+    return tuple(_like(trace, leading, median(leading["duration_ns"].to_list())))
 
 
 def _like(trace: Trace, leading: pl.DataFrame, usual: float) -> list[int]:
@@ -77,7 +75,8 @@ def _like(trace: Trace, leading: pl.DataFrame, usual: float) -> list[int]:
     nearest = nearest.join(work, on="step", how="left", maintain_order="left")
     before = nearest["work"].fill_null(0).cum_sum().shift(1, fill_value=0)
     kept = nearest.filter(before < ENOUGH_WORK)
-    return (kept if len(kept) else leading.head(1))["step"].sort().to_list()
+    # Of two steps that are not alike the shorter: what one of them waited for is not what a step costs.
+    return (kept if len(kept) else leading.sort("duration_ns").head(1))["step"].sort().to_list()
 
 
 def _bounds(trace: Trace, steps: Sequence[int]) -> list[tuple[int, int]]:
