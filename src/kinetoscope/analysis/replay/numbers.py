@@ -62,7 +62,8 @@ def changed(base: State, changes: Mapping[int, Change]) -> State:
         numbers = replace(numbers, host=host)
     pauses = {rank: change.pause_ns for rank, change in changes.items() if change.pause_ns < inf}
     for rank, longest in pauses.items():
-        shorter = pl.when(pl.col("rank") == rank).then(pl.col("pause_ns").clip(upper_bound=longest))
+        usual = (pl.col("rank") == rank) & (pl.col("crowded_ns") == 0)
+        shorter = pl.when(usual).then(pl.col("pause_ns").clip(upper_bound=longest))
         work = work.with_columns(shorter.otherwise("pause_ns").alias("pause_ns"))
     if device or spared or pauses:
         block, ends = _of_blocks(work)

@@ -34,6 +34,7 @@ from kinetoscope.analysis.origins.convolutions import convolutions
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.in_force import Remedy
 from kinetoscope.findings.model import Finding
+from kinetoscope.findings.savings import LOW
 from kinetoscope.findings.scene import Scene
 
 MOVES = r"convolution(_backward)?|split_with_sizes|slice|permute|transpose|clone"
@@ -51,6 +52,8 @@ def find(scene: Scene) -> Iterable[Finding]:
     if kernels.is_empty():
         return
     us = scene.us_of(kernels)
+    if us < LOW * scene.step_us:
+        return
     share = us * 1000 * scene.steps / max(scene.busy_ns, 1)
     longest = kernels.sort("duration_ns", descending=True).head(8)
     remedy = _remedy(scene, kernels)
@@ -71,9 +74,10 @@ def _gains(scene: Scene, kernels: pl.DataFrame) -> pl.DataFrame:
     their kernels for channels_last do not take."""
     normalizing = scene.kernels(NORMALIZES)
     normalizing = normalizing.filter(~pl.col("name").cast(pl.String).str.contains("channels_last"))
+    between = min(1.0, len(kernels) / max(1, len(normalizing)))
     parts = [
         table.select("id", saved_ns=pl.col("duration_ns") * share)
-        for table, share in ((kernels, 1.0), (normalizing, GAIN_OF_NORMALIZATIONS))
+        for table, share in ((kernels, 1.0), (normalizing, GAIN_OF_NORMALIZATIONS * between))
     ]
     return pl.concat(parts)
 
