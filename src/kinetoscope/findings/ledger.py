@@ -8,7 +8,7 @@ the findings of a rank add up to what all of them save together.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import polars as pl
@@ -44,11 +44,6 @@ def settle(run: Run, found: Iterable[Finding], symptoms: frozenset[str] = frozen
     ]
     in_turn = heapq.merge(*books, key=lambda finding: -finding.remaining.us)
     return [*_within(in_turn, slowest.own_step_us)]
-
-
-def joint_us(scene: Scene, findings: Sequence[Finding]) -> float:
-    """What all findings of a rank save together, µs of a step."""
-    return sum(finding.remaining.us for finding in findings if finding.rank == scene.rank)
 
 
 def _one_for_all_ranks(found: Iterable[Finding], slowest: int) -> list[Finding]:
@@ -90,7 +85,9 @@ class _Book:
         self.owners.append(finding)
         low, high = experience.interval(finding.rule)
         most = self.scene.own_step_us
-        return replace(finding, remaining=Remaining(gain, low * gain, min(high * gain, most), owner))
+        return replace(
+            finding, remaining=Remaining(gain, low * gain, min(high * gain, most), gain / most, owner)
+        )
 
     def _bounded(self, us: float) -> float:
         return min(us, self.scene.own_step_us)
@@ -180,9 +177,10 @@ def _within(findings: Iterable[Finding], step_us: float) -> Iterable[Finding]:
     """Of several ranks' findings no more than the step can be saved."""
     left = step_us
     for finding in findings:
-        own = finding.remaining
-        yield replace(finding, remaining=replace(own, us=min(own.us, left), low_us=min(own.low_us, left)))
-        left = max(0.0, left - own.us)
+        own, us = finding.remaining, min(finding.remaining.us, left)
+        bounded = replace(own, us=us, low_us=min(own.low_us, left), share=us / max(step_us, 1e-9))
+        yield replace(finding, remaining=bounded)
+        left -= us
 
 
 def _shared_ns(one: Change, other: Change) -> float:

@@ -55,13 +55,14 @@ class Remaining:
     """What a finding still saves once those above it are followed: these add up, to no more than the step.
 
     Args:
-        us: of a step; ``low_us`` to ``high_us``: by what was measured of its rule's advice elsewhere.
+        us: of a step, ``share`` of it; ``low_us`` to ``high_us`` by what was measured of the rule's advice.
         owner: the rule of the finding above that has most of the rest; empty where it keeps what it saves.
     """
 
     us: float
     low_us: float
     high_us: float
+    share: float = 0.0
     owner: str = ""
 
 

@@ -47,7 +47,7 @@ def _finding(finding: Finding, measured: Measured | None) -> FindingRow:
         saving_basis=finding.saving.basis,
         evidence=msgspec.convert(finding.evidence, list[EvidenceRow], from_attributes=True),
         saving_on_critical_path=finding.saving.on_critical_path,
-        share_of_step=finding.saving.share,
+        share_of_step=finding.remaining.share,
         proof=finding.proof.command if finding.proof else None,
         ranks=list(finding.ranks) or [finding.rank],
         measured_saving_us=measured.saving_us if measured else None,
