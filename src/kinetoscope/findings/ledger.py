@@ -8,7 +8,7 @@ the findings of a rank add up to what all of them save together.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import polars as pl
@@ -17,7 +17,7 @@ from kinetoscope.analysis.replay.change import NOTHING, Change
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import experience
-from kinetoscope.findings.model import SEVERITIES, Finding, Remaining
+from kinetoscope.findings.model import SEVERITIES, Finding, Remaining, Role
 from kinetoscope.findings.savings import LOW, severity
 from kinetoscope.findings.scene import Scene, scenes
 
@@ -27,22 +27,23 @@ EXPLAINS = 0.5
 OWNED = 0.5
 
 
-def settle(run: Run, found: Iterable[Finding], symptoms: frozenset[str] = frozenset()) -> list[Finding]:
+def settle(run: Run, found: Iterable[Finding], roles: Mapping[str, Role] | None = None) -> list[Finding]:
     """The findings of all ranks with ``remaining``, ``severity`` and ``ranks``, those to act on first.
 
     Args:
         found: with ``rule`` and ``rank``.
-        symptoms: rules that see what others explain.
+        roles: by rule; what has none is a cause.
     """
+    roles = roles or {}
     slowest = max(scenes(run), key=lambda scene: scene.own_step_us, default=None)
     if slowest is None:
         return []
     merged = _one_for_all_ranks(found, slowest.rank)
     books = [
-        _settled(scene, [finding for finding in merged if finding.rank == scene.rank], symptoms)
+        _settled(scene, [finding for finding in merged if finding.rank == scene.rank], roles)
         for scene in scenes(run)
     ]
-    in_turn = heapq.merge(*books, key=lambda finding: -finding.remaining.us)
+    in_turn = heapq.merge(*books, key=lambda one: (roles.get(one.rule) != "root", -one.remaining.us))
     return [*_within(in_turn, slowest.own_step_us)]
 
 
@@ -102,7 +103,7 @@ class _Book:
         return owner.rule if most > 0 else max(self.owners, key=lambda one: one.saving.us).rule
 
 
-def _settled(scene: Scene, findings: list[Finding], symptoms: frozenset[str]) -> list[Finding]:
+def _settled(scene: Scene, findings: list[Finding], roles: Mapping[str, Role]) -> list[Finding]:
     """One rank's findings in order, each worth a line."""
 
     def claims(finding: Finding) -> bool:
@@ -115,7 +116,7 @@ def _settled(scene: Scene, findings: list[Finding], symptoms: frozenset[str]) ->
     freeing = [finding for finding in worth if finding.saving.freed_share > 0]
     least = LOW * scene.own_step_us
     while worth:
-        chosen = _next(book, worth, gains, symptoms, least)
+        chosen = _next(book, worth, gains, roles, least)
         ordered.append(book.enter(chosen, gains[id(chosen)]))
         worth = [finding for finding in worth if finding is not chosen]
         # Device time counts for more once the host keeps up; other gains only get smaller.
@@ -124,24 +125,28 @@ def _settled(scene: Scene, findings: list[Finding], symptoms: frozenset[str]) ->
     graded = [_graded(scene, finding) for finding in ordered + others]
     kept = [finding for finding in graded if finding is not None]
     # Those that save nothing more come last, the most serious first.
-    saves = [finding for finding in kept if finding.remaining.us >= least]
-    rest = [finding for finding in kept if finding.remaining.us < least]
+    first = [finding for finding in kept if roles.get(finding.rule) == "root"]
+    others = [finding for finding in kept if roles.get(finding.rule) != "root"]
+    saves = [finding for finding in others if finding.remaining.us >= least]
+    rest = [finding for finding in others if finding.remaining.us < least]
     rest.sort(key=lambda one: (SEVERITIES.index(one.severity), -one.saving.us, one.rule, one.subject))
-    return saves + rest
+    return first + saves + rest
 
 
 def _next(
-    book: _Book, worth: list[Finding], gains: dict[int, float], symptoms: frozenset[str], least: float
+    book: _Book, worth: list[Finding], gains: dict[int, float], roles: Mapping[str, Role], least: float
 ) -> Finding:
     """The finding that gains most now; a cause before the symptom that it explains, and what is known to help
     before what may not."""
+    if roots := [one for one in worth if roles.get(one.rule) == "root"]:
+        return _greatest(book, roots, gains)
     best = _greatest(book, worth, gains)
     if not experience.helps(best.rule):
         sure = [finding for finding in worth if experience.helps(finding.rule)]
         if sure and gains[id(other := _greatest(book, sure, gains))] >= least:
             best = other
-    causes = [one for one in worth if one.rule not in symptoms and experience.helps(one.rule)]
-    if best.rule in symptoms and causes:
+    causes = [one for one in worth if roles.get(one.rule) != "symptom" and experience.helps(one.rule)]
+    if roles.get(best.rule) == "symptom" and causes:
         cause = _greatest(book, causes, gains)
         if gains[id(cause)] >= EXPLAINS * gains[id(best)]:
             return cause

@@ -10,6 +10,9 @@ from kinetoscope.analysis.replay.change import NOTHING, Change
 from kinetoscope.bench.tune.settings import Setting
 
 Severity = Literal["high", "medium", "low", "info"]
+# root: stands first, whatever it saves, since what follows is its consequence. symptom: what it sees, others
+# explain.
+Role = Literal["root", "cause", "symptom"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 
 

@@ -13,7 +13,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings import rules as folder
 from kinetoscope.findings.ledger import settle
-from kinetoscope.findings.model import Finding
+from kinetoscope.findings.model import Finding, Role
 from kinetoscope.findings.savings import severity
 from kinetoscope.findings.scene import Scene, scenes
 
@@ -25,15 +25,14 @@ class Rule:
     """One module of ``findings/rules``: ``overhead_bound.py`` is the rule ``overhead-bound``.
 
     The module's docstring has a first line and the five ``SECTIONS``, each a heading on a line of its own;
-    its ``find(scene)`` yields what there is to find on one rank. ``SYMPTOM = True``: what it sees, others
-    explain.
+    its ``find(scene)`` yields what there is to find on one rank. ``ROLE`` is its place among others.
     """
 
     slug: str
     summary: str
     sections: dict[str, str]
     find: Callable[[Scene], Iterable[Finding]]
-    symptom: bool = False
+    role: Role = "cause"
 
 
 @cache
@@ -47,7 +46,7 @@ def rules() -> dict[str, Rule]:
 def _rule(name: str) -> Rule:
     module = importlib.import_module(f"{folder.__name__}.{name}")
     summary, sections = _sections(inspect.cleandoc(module.__doc__ or ""))
-    return Rule(name.replace("_", "-"), summary, sections, module.find, getattr(module, "SYMPTOM", False))
+    return Rule(name.replace("_", "-"), summary, sections, module.find, getattr(module, "ROLE", "cause"))
 
 
 def _sections(document: str) -> tuple[str, dict[str, str]]:
@@ -73,6 +72,6 @@ def find(run: Run) -> list[Finding]:
         for finding in rule.find(scene)
         if severity(finding.saving, finding.at_least, finding.at_most) is not None
     ]
-    settled = settle(run, found, frozenset(rule.slug for rule in rules().values() if rule.symptom))
+    settled = settle(run, found, {rule.slug: rule.role for rule in rules().values()})
     scenes.forget(run)  # only rules look at them
     return settled

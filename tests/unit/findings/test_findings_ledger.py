@@ -53,9 +53,20 @@ def test_a_cause_stands_before_its_symptom_where_it_explains_half_of_it() -> Non
     whole = intervals.union(scene.gaps)
     for pieces, order in ((14, ["cause", "symptom"]), (5, ["symptom", "cause"])):
         cause = finding("cause", savings.idle(scene, whole.head(pieces), ""))
-        found = settle(run, [symptom, cause], frozenset({"symptom"}))
+        found = settle(run, [symptom, cause], {"symptom": "symptom"})
         assert [one.rule for one in found] == order
         assert sum(one.remaining.us for one in found) == pytest.approx(symptom.saving.us, rel=0.02)
+
+
+def test_what_all_else_follows_from_stands_first_though_it_saves_nothing() -> None:
+    run = Run((late(),))
+    (scene,) = scenes(run)
+    root = replace(finding("root", savings.nothing("")), at_least="high")
+    small = finding("small root", savings.idle(scene, scene.gaps.head(2), ""))
+    every = finding("all", savings.idle(scene, scene.gaps, ""))
+    found = settle(run, [every, small, root], {"root": "root", "small root": "root"})
+    assert [one.rule for one in found] == ["small root", "root", "all"]
+    assert found[2].remaining.us == pytest.approx(every.saving.us - small.saving.us, rel=0.02)
 
 
 def test_what_may_cost_time_does_not_stand_first(monkeypatch: pytest.MonkeyPatch) -> None:

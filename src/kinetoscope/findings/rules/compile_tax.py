@@ -36,7 +36,7 @@ ENTRIES = 5  # a step: below, the tax is a few hundred microseconds at most
 LAUNCHES = 3
 EAGER_NS = 10_000  # what an eager op takes on the host, its launch included
 
-SYMPTOM = True
+ROLE = "symptom"
 
 
 def find(scene: Scene) -> Iterable[Finding]:

@@ -36,6 +36,8 @@ from kinetoscope.findings.in_force import blocked
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.scene import Scene
 
+ROLE = "root"
+
 
 def find(scene: Scene) -> Iterable[Finding]:
     if not scene.first:

@@ -34,7 +34,7 @@ from kinetoscope.findings.scene import Scene
 SHARE = 0.5
 BUSY = 0.5  # in a step that waits for the host, no kernel is hot
 
-SYMPTOM = True
+ROLE = "symptom"
 
 
 def find(scene: Scene) -> Iterable[Finding]:

@@ -35,7 +35,7 @@ from kinetoscope.findings.rules.overhead_bound import BUSY
 from kinetoscope.findings.savings import LOW, MEDIUM
 from kinetoscope.findings.scene import Scene
 
-SYMPTOM = True
+ROLE = "symptom"
 
 
 def find(scene: Scene) -> Iterable[Finding]:

@@ -42,7 +42,7 @@ BUSY = 0.5
 # Of the idle time: the rest may have other causes, which have rules of their own.
 LAUNCH_BOUND = 0.5
 
-SYMPTOM = True
+ROLE = "symptom"
 
 
 def find(scene: Scene) -> Iterable[Finding]:

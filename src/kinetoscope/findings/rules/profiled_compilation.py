@@ -37,7 +37,7 @@ from kinetoscope.findings.scene import Scene
 
 SHARE = 0.01
 
-SYMPTOM = True
+ROLE = "symptom"
 
 
 def find(scene: Scene) -> Iterable[Finding]:
