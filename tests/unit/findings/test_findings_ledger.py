@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -62,7 +64,7 @@ def test_what_all_else_follows_from_stands_first_though_it_saves_nothing() -> No
     run = Run((late(),))
     (scene,) = scenes(run)
     root = replace(finding("root", savings.nothing("")), at_least="high")
-    small = finding("small root", savings.idle(scene, scene.gaps.head(2), ""))
+    small = finding("small root", savings.idle(scene, intervals.union(scene.gaps)[3:6], ""))
     every = finding("all", savings.idle(scene, scene.gaps, ""))
     found = settle(run, [every, small, root], {"root": "root", "small root": "root"})
     assert [one.rule for one in found] == ["small root", "root", "all"]
