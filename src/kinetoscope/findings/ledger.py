@@ -119,9 +119,10 @@ def _settled(scene: Scene, findings: list[Finding], roles: Mapping[str, Role]) -
         chosen = _next(book, worth, gains, roles, least)
         ordered.append(book.enter(chosen, gains[id(chosen)]))
         worth = [finding for finding in worth if finding is not chosen]
-        # Device time counts for more once the host keeps up; other gains only get smaller.
         freeing = [finding for finding in freeing if finding is not chosen]
-        gains |= {id(finding): book.gain(finding) for finding in freeing}
+        if gains[id(chosen)] > chosen.saving.freed_share * scene.own_busy_us:
+            # Device time counts for more once the host keeps up; other gains only get smaller.
+            gains |= {id(finding): book.gain(finding) for finding in freeing}
     graded = [_graded(scene, finding) for finding in ordered + others]
     kept = [finding for finding in graded if finding is not None]
     # Those that save nothing more come last, the most serious first.

@@ -75,7 +75,8 @@ def without_idle(trace: Trace, stretches: pl.DataFrame, share: float = 1.0) -> C
     """Stretches of a device's idle time (``start_ns``, ``end_ns``) in which no thread kept it waiting: what
     the host did meanwhile, as much sooner as a launch takes to arrive, goes away, or ``share`` of it."""
     ahead = arrival_ns(trace)
-    lanes = trace.host_events.select(pl.col("lane").unique())
+    launching = trace.device_events["launch"].drop_nulls().unique()
+    lanes = trace.host_events.select(pl.col("lane").gather(launching).unique())
     each = stretches.select(pl.col("start_ns") - ahead, pl.col("end_ns") - ahead, share=pl.lit(share))
     host = lanes.join(each, how="cross").select(list(HOST)).cast(pl.Schema(HOST))
     return Change(host=host.filter(pl.col("end_ns") > pl.col("start_ns")))

@@ -18,12 +18,14 @@ class State:
     """A graph with host time scaled by ``pace``, as recorded or changed.
 
     ``work`` is one row a device event in the graph's order: ``work_ns``, ``pause_ns`` before it, and when it
-    is ``ready``, counted from the start of its stretch (null where no launch holds it up).
+    is ``ready``, counted from the start of its stretch (null where no launch holds it up). ``points`` are
+    where it was launched (``rank``, ``stretch``, ``strand``, ``at``).
     """
 
     graph: Graph
     pace: float
     work: pl.DataFrame
+    points: pl.DataFrame
     numbers: Numbers
 
 
@@ -46,7 +48,8 @@ def recorded(graph: Graph, pace: float = 1.0) -> State:
     lengths = graph.stretches.select((pl.col("end_ns") - pl.col("start_ns")) * pace).to_series()
     transfers = [one.transfer_ns for one in graph.program if isinstance(one, Meeting)]
     numbers = Numbers(*_of_blocks(work), lengths.cast(pl.Float64).to_list(), transfers)
-    return State(graph, pace, work, numbers)
+    strand = graph.stretches["strand"].gather(graph.work["stretch"]).alias("strand")
+    return State(graph, pace, work, graph.work.select("rank", "stretch", strand, at="point_ns"), numbers)
 
 
 def changed(base: State, changes: Mapping[int, Change]) -> State:
@@ -69,7 +72,7 @@ def changed(base: State, changes: Mapping[int, Change]) -> State:
         block, ends = _of_blocks(work)
         numbers = replace(numbers, block=block, ends=ends)
     free = {(rank, call) for rank, change in changes.items() for call in change.waits}
-    return State(base.graph, base.pace, work, replace(numbers, free=frozenset(free)))
+    return replace(base, work=work, numbers=replace(numbers, free=frozenset(free)))
 
 
 def _of_rank(table: pl.DataFrame, rank: int) -> pl.DataFrame:
@@ -81,7 +84,7 @@ def _shortened(work: pl.DataFrame, saved: pl.DataFrame) -> pl.DataFrame:
     launch, and no pause before it."""
     left = (1 - pl.col("saved_ns").fill_null(0) / pl.col("duration_ns")).clip(0, 1)
     gone = pl.col("left") <= 0
-    rest = (pl.col("work_ns") * pl.col("left")).sum().over("rank") / pl.col("work_ns").sum().over("rank")
+    rest = (pl.col("work_ns") * pl.col("left")).sum() / pl.col("work_ns").sum()  # of one rank, where any is
     return (
         work.join(saved, on=["rank", "id"], how="left", maintain_order="left")
         .with_columns(left.alias("left"))
@@ -109,10 +112,7 @@ def _spared(
 ) -> tuple[pl.DataFrame, list[float]]:
     """Launches and stretches of host time, sooner and shorter by what went away before them."""
     graph = base.graph
-    points = graph.work.select("rank", "stretch", at="point_ns")
-    strand = graph.stretches["strand"].gather(points["stretch"])
-    points = points.with_columns(strand.alias("strand"))
-    stretches = graph.stretches
+    points, stretches = base.points, graph.stretches
     at_launch = pl.zeros(len(points), pl.Float64, eager=True)
     at_start, at_end = (pl.zeros(len(stretches), pl.Float64, eager=True) for _ in range(2))
     for rank, host in spared:
