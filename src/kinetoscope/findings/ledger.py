@@ -44,7 +44,8 @@ def settle(run: Run, found: Iterable[Finding], roles: Mapping[str, Role] | None 
         for scene in scenes(run)
     ]
     in_turn = heapq.merge(*books, key=lambda one: (roles.get(one.rule) != "root", -one.remaining.us))
-    return [*_within(in_turn, slowest.own_step_us)]
+    by_rank = {scene.rank: scene for scene in scenes(run)}
+    return [_graded(by_rank[one.rank], one) for one in _within(in_turn, slowest.own_step_us)]
 
 
 def _one_for_all_ranks(found: Iterable[Finding], slowest: int) -> list[Finding]:
@@ -123,8 +124,7 @@ def _settled(scene: Scene, findings: list[Finding], roles: Mapping[str, Role]) -
         if gains[id(chosen)] > chosen.saving.freed_share * scene.own_busy_us:
             # Device time counts for more once the host keeps up; other gains only get smaller.
             gains |= {id(finding): book.gain(finding) for finding in freeing}
-    graded = [_graded(scene, finding) for finding in ordered + others]
-    kept = [finding for finding in graded if finding is not None]
+    kept = [_graded(scene, finding) for finding in ordered + others]
     # Those that save nothing more come last, the most serious first.
     first = [finding for finding in kept if roles.get(finding.rule) == "root"]
     others = [finding for finding in kept if roles.get(finding.rule) != "root"]
@@ -169,14 +169,12 @@ def _greatest(book: _Book, findings: list[Finding], gains: dict[int, float]) -> 
     return best
 
 
-def _graded(scene: Scene, finding: Finding) -> Finding | None:
-    """With its severity, by what remains; None: not worth a line even by itself."""
-    left, alone = finding.remaining.us, finding.saving
-    if severity(alone, finding.at_least, finding.at_most) is None:
-        return None
-    remaining = replace(alone, us=left, share=left / scene.own_step_us)
-    owned = replace(remaining, freed_share=0.0) if finding.remaining.owner else remaining
-    return replace(finding, severity=severity(owned, finding.at_least, finding.at_most) or "info")
+def _graded(scene: Scene, finding: Finding) -> Finding:
+    """With its severity, by what remains."""
+    left = finding.remaining.us
+    freed_share = 0.0 if finding.remaining.owner else finding.saving.freed_share
+    remaining = replace(finding.saving, us=left, share=left / scene.own_step_us, freed_share=freed_share)
+    return replace(finding, severity=severity(remaining, finding.at_least, finding.at_most) or "info")
 
 
 def _within(findings: Iterable[Finding], step_us: float) -> Iterable[Finding]:
