@@ -10,6 +10,7 @@ from kinetoscope.analysis.events.ops import ops
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings.proof.measured import Measurements, measurements
 from kinetoscope.report.collect import devices, findings, kernels, launches, memory, sources, steps
+from kinetoscope.report.collect.page import with_page
 from kinetoscope.report.document import Compilation, FindingRow, Report
 from kinetoscope.trace.workers import cores
 
@@ -17,10 +18,13 @@ from kinetoscope.trace.workers import cores
 LARGE, FEW = 2_000_000, 2
 
 
-def build(run: Run) -> Report:
+def build(run: Run, *, page: bool = False) -> Report:
     """Run every analysis and put the results together.
 
     The findings take as long as all the rest: they are looked for beside it, where memory is no matter.
+
+    Args:
+        page: with what only the page shows: all events, all generated code.
     """
     one_by_one = sum(trace.source.events for trace in run.traces) > LARGE and cores() <= FEW
     proven = measurements(run)
@@ -30,7 +34,8 @@ def build(run: Run) -> Report:
         found = beside.submit(findings.findings, run, proven)
         if one_by_one:
             wait([found])
-        return _report(run, proven, found)
+        report = _report(run, proven, found)
+    return with_page(run, report) if page else report
 
 
 def _report(run: Run, proven: Measurements, found: Future[list[FindingRow]]) -> Report:

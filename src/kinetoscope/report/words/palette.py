@@ -33,6 +33,19 @@ CATEGORIES = {
 }
 OTHER = "#8b93a1"
 
+# Why a device idles: warm where the host holds it up, cool where something else does.
+CAUSES = {
+    "launch-bound": "#e0a458",
+    "synchronization": "#d1495b",
+    "data-loading": "#8f5db7",
+    "host-op": "#c77b3f",
+    "allocator": "#a44a6a",
+    "compilation": "#5b7fd1",
+    "waiting-for-rank": "#2a9d8f",
+    "start-or-end": "#b9c0ca",
+    "unexplained": "#7d8794",
+}
+
 
 def category(name: str) -> str:
     """The colour of a kernel category; categories without one of their own share a grey."""

@@ -1,0 +1,205 @@
+"""Every event of a run as packed columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import polars as pl
+
+from kinetoscope import numbers
+from kinetoscope.analysis.idle.causes import CAUSES
+from kinetoscope.analysis.idle.gaps import gaps
+from kinetoscope.analysis.kernels.work import work
+from kinetoscope.analysis.run import Run
+from kinetoscope.report.collect.packing import packed
+from kinetoscope.report.document import FindingRow
+from kinetoscope.report.document.timeline import Column, Lane, Launched, Mark, Name, Timeline
+from kinetoscope.trace.model import Trace
+
+MOST = 1_000_000  # events; a page of so many takes 5 MB and a second to open
+
+STREAM, ANNOTATION, THREAD = "stream", "annotation", "thread"
+LAUNCHED = [
+    "grid", "block", "registers", "shared_memory_bytes", "warps_per_sm", "occupancy_percent", "bytes",
+    "collective",
+]  # fmt: skip
+TEXTS = {"shapes": "input_dims", "stack": "call_stack"}
+
+
+def timeline(run: Run, findings: Iterable[FindingRow]) -> Timeline | None:
+    """Lanes of streams first, then those of threads, the busiest first; None where there are no events.
+
+    Args:
+        findings: whose evidence is marked.
+    """
+    whole = pl.concat([_events(trace, number) for number, trace in enumerate(run.traces)])
+    if whole.is_empty():
+        return None
+    events, left_out = _that_fit(whole)
+    events = _by_lane(events)
+    origin = int(whole.select(pl.min("start_ns")).item())
+    names, name = _coded(events, ["name", "kind", "category"])
+    launched, configuration = _coded(_on_device(events), LAUNCHED)
+    texts, coded = _texts(events)
+    devices, idle = _idle(run, origin)
+    return Timeline(
+        origin_ns=origin,
+        lanes=_lanes(run, events),
+        names=[msgspec.convert(row, Name) for row in names.to_dicts()],
+        texts=texts,
+        launched=[msgspec.convert(row, Launched) for row in launched.to_dicts()],
+        columns=[
+            packed("start", events["start_ns"] - origin, deltas=True),
+            packed("duration", events["duration_ns"].clip(0)),
+            packed("name", name),
+            *(packed(key, codes) for key, codes in coded.items()),
+            packed("launch", _launches(events), deltas=True),
+            packed("launched", configuration),
+            *idle,
+        ],
+        idle_devices=devices,
+        causes=CAUSES,
+        marks=_marks(run, events, findings),
+        left_out=left_out,
+    )
+
+
+def _events(trace: Trace, number: int) -> pl.DataFrame:
+    """Host events, device work and what the profiler draws beside it: ``id`` is the row of its table."""
+    text = pl.col("name", "category").cast(pl.String)
+    place = [pl.lit(number, pl.UInt16).alias("trace"), "event", "lane", "start_ns", "duration_ns"]
+    host = trace.host_events.with_columns(text).select(
+        *place,
+        "id",
+        pl.lit(THREAD).alias("kind_of_lane"),
+        "name",
+        pl.col("category").alias("kind"),
+        *(pl.col(column).cast(pl.String) for column in TEXTS.values()),
+    )
+    device = work(trace).with_columns(text).select(
+        *place,
+        pl.lit(STREAM).alias("kind_of_lane"),
+        "name",
+        pl.col("kind").cast(pl.String),
+        "category",
+        "launch",
+        "device",
+        pl.col("grid", "block", "collective").cast(pl.String),
+        *(name for name in LAUNCHED if name not in ("grid", "block", "collective")),
+    )
+    drawn = trace.device_annotations.with_columns(text).select(
+        *place,
+        pl.lit(ANNOTATION).alias("kind_of_lane"),
+        "name",
+        pl.col("category").alias("kind"),
+        "device",
+    )
+    return pl.concat([device, drawn, host], how="diagonal").with_columns(pl.col("category").fill_null(""))
+
+
+def _that_fit(events: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
+    """``MOST`` events: half of them all that lie in one stretch of time in the middle, half the longest."""
+    if len(events) <= MOST:
+        return events, None
+    middle = events["start_ns"].sort().slice((len(events) - MOST // 2) // 2, MOST // 2)
+    start, end = middle[0], middle[-1]
+    inside = pl.col("start_ns").is_between(start, end)
+    outside = events.filter(~inside).sort("duration_ns", descending=True).head(MOST // 2)
+    kept = pl.concat([events.filter(inside), outside])
+    least = numbers.time(outside["duration_ns"][-1] / 1000)
+    since = [numbers.time((at - events["start_ns"].min()) / 1000) for at in (start, end)]
+    return kept, (
+        f"{len(events) - len(kept):,} of {len(events):,} events are not drawn, nor counted in ranges: those "
+        f"shorter than {least} before {since[0]} and after {since[1]}. Tables count all."
+    )
+
+
+def _by_lane(events: pl.DataFrame) -> pl.DataFrame:
+    """In the order of the columns, with its ``row``: streams, then threads, those with most events first."""
+    order = pl.Enum([STREAM, ANNOTATION, THREAD])
+    lane = ["trace", "lane", "kind_of_lane"]
+    busiest = (
+        events.group_by(lane)
+        .agg(pl.len().alias("events"))
+        .with_columns(pl.col("kind_of_lane").cast(order).alias("order"))
+        .with_columns(pl.when(pl.col("order") == THREAD).then(-pl.col("events").cast(pl.Int64)).alias("rest"))
+        .sort("trace", "order", "rest", "lane")
+        .with_row_index("place")
+    )
+    return (
+        events.join(busiest.select(*lane, "place"), on=lane)
+        .sort(["place", "start_ns", "duration_ns"], descending=[False, False, True], maintain_order=True)
+        .with_row_index("row")
+    )
+
+
+def _lanes(run: Run, events: pl.DataFrame) -> list[Lane]:
+    found = events.group_by("place", maintain_order=True).agg(
+        pl.first("trace", "lane", "kind_of_lane", "device"), pl.first("row").alias("first"), pl.len().alias("count")
+    )
+    lanes = [trace.lanes.rows_by_key("id", named=True, unique=True) for trace in run.traces]
+    return [
+        Lane(
+            label=_label(lanes[row["trace"]].get(row["lane"], {})),
+            kind=row["kind_of_lane"],
+            rank=run.traces[row["trace"]].rank,
+            device=row["device"],
+            first=row["first"],
+            count=row["count"],
+        )
+        for row in found.to_dicts()
+    ]
+
+
+def _label(lane: dict[str, str | None]) -> str:
+    return lane.get("thread_name") or f"thread {lane.get('tid') or '?'}"
+
+
+def _coded(events: pl.DataFrame, columns: list[str]) -> tuple[pl.DataFrame, pl.Series]:
+    """The distinct values of the columns, and of each event which of them it has."""
+    distinct = events.select(columns).unique(maintain_order=True).with_row_index("code")
+    codes = events.select(columns).join(distinct, on=columns, nulls_equal=True, maintain_order="left")["code"]
+    return distinct.drop("code"), codes
+
+
+def _texts(events: pl.DataFrame) -> tuple[list[str], dict[str, pl.Series]]:
+    """All texts, the first of them empty, and of each column of ``TEXTS`` that has any the events' codes."""
+    recorded = {key: column for key, column in TEXTS.items() if events[column].null_count() < len(events)}
+    texts = pl.concat([pl.Series([""]), *(events[column].drop_nulls().unique() for column in recorded.values())])
+    texts = texts.unique(maintain_order=True)
+    codes = {
+        key: events[column].fill_null("").replace_strict(texts, pl.int_range(len(texts), eager=True))
+        for key, column in recorded.items()
+    }
+    return texts.to_list(), codes
+
+
+def _on_device(events: pl.DataFrame) -> pl.DataFrame:
+    return events.filter(pl.col("kind_of_lane") == STREAM)
+
+
+def _launches(events: pl.DataFrame) -> pl.Series:
+    """Of each piece of device work the row of its launch, plus 1; 0 where none is known or drawn."""
+    host = events.filter(pl.col("kind_of_lane") == THREAD).select("trace", launch="id", launch_row="row")
+    joined = _on_device(events).select("trace", "launch").join(
+        host, on=["trace", "launch"], how="left", maintain_order="left"
+    )
+    return (joined["launch_row"].cast(pl.Int64) + 1).fill_null(0)
+
+
+def _idle(run: Run, origin: int) -> tuple[list[tuple[int, int]], list[Column]]:
+    found = gaps(run).sort("rank", "device", "start_ns")
+    distinct, device = _coded(found, ["rank", "device"])
+    return distinct.rows(), [
+        packed("idle_device", device),
+        packed("idle_start", (found["start_ns"] - origin).clip(0), deltas=True),
+        packed("idle_duration", found["end_ns"] - found["start_ns"]),
+        packed("idle_cause", found["cause"].to_physical()),
+    ]
+
+
+def _marks(run: Run, events: pl.DataFrame, findings: Iterable[FindingRow]) -> list[Mark]:
+    pointed = {event for row in findings for item in row.evidence for event in item.events}
+    found = events.filter(pl.col("event").is_in(sorted(pointed))).select("trace", "event", "row")
+    return [Mark(rank=run.traces[trace].rank, event=event, row=row) for trace, event, row in found.iter_rows()]
