@@ -9,12 +9,23 @@ export class App {
   private readonly kernelIndex: Map<string, number>;
   private readonly compiledByName = new Map<string, CompiledKernel[]>();
 
-  constructor(readonly report: Report, readonly sentences: Sentences, readonly store: Store | null) {
+  constructor(
+    readonly report: Report,
+    readonly sentences: Sentences,
+    readonly store: Store | null,
+  ) {
     this.palette = new Palette(sentences);
     this.kernelIndex = new Map(report.kernels.map((row, index) => [row.name, index]));
     for (const kernel of report.compilation?.kernels ?? [])
       for (const name of new Set([kernel.name, kernel.symbol]))
         this.compiledByName.set(name, [...(this.compiledByName.get(name) ?? []), kernel]);
+  }
+
+  /** What an event is called, calls of compiled graphs by their graph. */
+  event(name: string): string {
+    const hash = /^## Call CompiledFxGraph (\S+) ##$/.exec(name)?.[1];
+    const at = hash === undefined ? -1 : this.report.graphs.findIndex((row) => row.hash === hash);
+    return at < 0 ? name : `graph ${this.sentences.graph_labels[at]}`;
   }
 
   kernelOf = (name: string): KernelRow | undefined => this.report.kernels[this.kernelIndex.get(name) ?? -1];

@@ -26,6 +26,17 @@ export function code(text: string): HTMLElement {
 export function numbered(text: string, lit?: [number, number], from = 1): HTMLElement {
   const lines = text.split("\n");
   const gutter = lines.map((_, at) => from + at).join("\n");
-  const band = lit && h("div", { class: "lit", id: "lit", style: { top: `${(lit[0] - from) * 1.45}em`, height: `${(lit[1] - lit[0] + 1) * 1.45}em` } });
-  return h("div", { class: "numbered", tabindex: "0", role: "region", "aria-label": "source" }, h("pre", { class: "gutter", "aria-hidden": "true" }, gutter), h("pre", { class: "code" }, band, highlighted(text)));
+  const band =
+    lit &&
+    h("div", {
+      class: "lit",
+      id: "lit",
+      style: { top: `${(lit[0] - from) * 1.45}em`, height: `${(lit[1] - lit[0] + 1) * 1.45}em` },
+    });
+  return h(
+    "div",
+    { class: "numbered", tabindex: "0", role: "region", "aria-label": "source" },
+    h("pre", { class: "gutter", "aria-hidden": "true" }, gutter),
+    h("pre", { class: "code" }, band, highlighted(text)),
+  );
 }

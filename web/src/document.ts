@@ -1,137 +1,428 @@
 // The report's document, as src/kinetoscope/report/document declares it: what the page reads of it.
 
-export interface EvidenceRow { text: string; start_us: number; end_us: number; events: number[] }
+export interface EvidenceRow {
+  text: string;
+  start_us: number;
+  end_us: number;
+  events: number[];
+}
 export interface FindingRow {
-  rule: string; severity: string; title: string; saving_us: number; saving_basis: string; evidence: EvidenceRow[];
-  advice: string; source: string | null; saving_on_critical_path: boolean; share_of_step: number;
-  snippet: string | null; proof: string | null; ranks: number[]; measured_saving_us: number | null;
-  measured_interval_us: [number, number] | null; measured_basis: string | null; measured_verdict: string | null;
-  saving_alone_us?: number | null; saving_low_us?: number | null; saving_high_us?: number | null;
+  rule: string;
+  severity: string;
+  title: string;
+  saving_us: number;
+  saving_basis: string;
+  evidence: EvidenceRow[];
+  advice: string;
+  source: string | null;
+  saving_on_critical_path: boolean;
+  share_of_step: number;
+  snippet: string | null;
+  proof: string | null;
+  ranks: number[];
+  measured_saving_us: number | null;
+  measured_interval_us: [number, number] | null;
+  measured_basis: string | null;
+  measured_verdict: string | null;
+  saving_alone_us?: number | null;
+  saving_low_us?: number | null;
+  saving_high_us?: number | null;
 }
 export interface Replay {
-  step_us: number; error: number | null; joint_saving_us: number;
+  step_us: number;
+  error: number | null;
+  joint_saving_us: number;
   critical_path: { text: string; us: number; events: number[] }[];
 }
 export interface DeviceRow {
-  rank: number; device: number; name: string; window_us: number; busy_us: number; busy_fraction: number;
-  compute_us: number; copy_us: number; communication_us: number; exposed_communication_us: number; idle_us: number;
-  device_time_us: number; kernel_launches: number; unattributed_kernels: number; launches_without_kernel: number;
+  rank: number;
+  device: number;
+  name: string;
+  window_us: number;
+  busy_us: number;
+  busy_fraction: number;
+  compute_us: number;
+  copy_us: number;
+  communication_us: number;
+  exposed_communication_us: number;
+  idle_us: number;
+  device_time_us: number;
+  kernel_launches: number;
+  unattributed_kernels: number;
+  launches_without_kernel: number;
 }
 export interface CategoryRow {
-  category: string; device_time_us: number; share_of_device_time: number; share_of_window: number; launches: number;
+  category: string;
+  device_time_us: number;
+  share_of_device_time: number;
+  share_of_window: number;
+  launches: number;
   distinct_kernels: number;
 }
 export interface KernelRow {
-  name: string; short_name: string; category: string; launches: number; device_time_us: number;
-  share_of_device_time: number; mean_us: number; median_us: number; min_us: number; max_us: number; p90_us: number;
-  ops: { name: string; launches: number; device_time_us: number }[]; kind: string; graph: string | null;
-  source: string | null; bytes: number | null; flops: number | null; speed_of_light: number | null;
+  name: string;
+  short_name: string;
+  category: string;
+  launches: number;
+  device_time_us: number;
+  share_of_device_time: number;
+  mean_us: number;
+  median_us: number;
+  min_us: number;
+  max_us: number;
+  p90_us: number;
+  ops: { name: string; launches: number; device_time_us: number }[];
+  kind: string;
+  graph: string | null;
+  source: string | null;
+  bytes: number | null;
+  flops: number | null;
+  speed_of_light: number | null;
   costed_launches: number;
 }
 export interface StepRow {
-  name: string; start_us: number; duration_us: number; host_duration_us: number; busy_us: number; launches: number;
-  device_time_us: number; rank: number; phase: string;
+  name: string;
+  start_us: number;
+  duration_us: number;
+  host_duration_us: number;
+  busy_us: number;
+  launches: number;
+  device_time_us: number;
+  rank: number;
+  phase: string;
 }
 export interface OpRow {
-  name: string; kind: string; calls: number; host_self_us: number; host_total_us: number; device_self_us: number;
+  name: string;
+  kind: string;
+  calls: number;
+  host_self_us: number;
+  host_total_us: number;
+  device_self_us: number;
   device_total_us: number;
 }
-export interface IdleRow { device: number; rank: number; cause: string; idle_us: number; share_of_window: number; text: string | null }
+export interface IdleRow {
+  device: number;
+  rank: number;
+  cause: string;
+  idle_us: number;
+  share_of_window: number;
+  text: string | null;
+}
 export interface AsItRuns {
-  rank: number; step_us: { median: number; p10: number; p90: number; low: number; high: number; n: number };
-  busy_fraction: number | null; busy_us: number | null; idle: { cause: string; idle_us: number }[]; basis: string;
-  waiting: { data_us: number; sync_us: number; gc_us: number } | null; recorded_step_us: number | null;
+  rank: number;
+  step_us: { median: number; p10: number; p90: number; low: number; high: number; n: number };
+  busy_fraction: number | null;
+  busy_us: number | null;
+  idle: { cause: string; idle_us: number }[];
+  basis: string;
+  waiting: { data_us: number; sync_us: number; gc_us: number } | null;
+  recorded_step_us: number | null;
   inflation: number | null;
 }
 export interface GraphRow {
-  graph: string; hash: string; compile_id: string | null; direction: string; calls: number; host_us: number;
-  launches: number; device_time_us: number; share_of_device_time: number;
+  graph: string;
+  hash: string;
+  compile_id: string | null;
+  direction: string;
+  calls: number;
+  host_us: number;
+  launches: number;
+  device_time_us: number;
+  share_of_device_time: number;
   categories: { category: string; launches: number; device_time_us: number; share_of_graph: number }[];
 }
-export interface LaunchRow { rank: number; device: number; depth_max: number; queue: { start_us: number; depth_max: number }[] }
+export interface LaunchRow {
+  rank: number;
+  device: number;
+  depth_max: number;
+  queue: { start_us: number; depth_max: number }[];
+}
 export interface MemoryRow {
-  rank: number; device: number; peak_allocated_bytes: number; peak_reserved_bytes: number | null; peak_us: number;
-  peak_op: string | null; first_allocated_bytes: number; last_allocated_bytes: number; allocations: number;
-  turned_over_bytes: number; reserved_growths: number;
+  rank: number;
+  device: number;
+  peak_allocated_bytes: number;
+  peak_reserved_bytes: number | null;
+  peak_us: number;
+  peak_op: string | null;
+  first_allocated_bytes: number;
+  last_allocated_bytes: number;
+  allocations: number;
+  turned_over_bytes: number;
+  reserved_growths: number;
   over_time: { start_us: number; allocated_bytes: number; reserved_bytes: number | null }[];
 }
-export interface AllocatorRow { rank: number; name: string; calls: number; calls_in_window: number; host_us: number; host_us_in_window: number }
-export interface SourceRow { path: string; bytes: number; events: number; rank: number; complete: boolean; notes: string[] }
+export interface AllocatorRow {
+  rank: number;
+  name: string;
+  calls: number;
+  calls_in_window: number;
+  host_us: number;
+  host_us_in_window: number;
+}
+export interface SourceRow {
+  path: string;
+  bytes: number;
+  events: number;
+  rank: number;
+  complete: boolean;
+  notes: string[];
+}
 
-export interface SourceLine { file: string; line: number; code: string; function: string | null }
+export interface SourceLine {
+  file: string;
+  line: number;
+  code: string;
+  function: string | null;
+}
 export interface Frame {
-  index: number; compile_id: string; rank: number; function: string | null; file: string | null; line: number | null;
-  status: string; attempts: number; restarts: string[]; compile_s: number; dynamo_s: number; aot_s: number; inductor_s: number;
-  codegen_s: number; triton_s: number; autotune_s: number; cudagraphs_s: number; backward_s: number; backend: string;
-  mode: string; guards: number | null; cudagraphs: string; failure: string | null; device_time_us: number | null;
-  launches: number | null; speed_of_light: number | null; share_of_device_time: number | null;
+  index: number;
+  compile_id: string;
+  rank: number;
+  function: string | null;
+  file: string | null;
+  line: number | null;
+  status: string;
+  attempts: number;
+  restarts: string[];
+  compile_s: number;
+  dynamo_s: number;
+  aot_s: number;
+  inductor_s: number;
+  codegen_s: number;
+  triton_s: number;
+  autotune_s: number;
+  cudagraphs_s: number;
+  backward_s: number;
+  backend: string;
+  mode: string;
+  guards: number | null;
+  cudagraphs: string;
+  failure: string | null;
+  device_time_us: number | null;
+  launches: number | null;
+  speed_of_light: number | null;
+  share_of_device_time: number | null;
 }
 export interface GraphBreak {
-  compile_id: string | null; file: string | null; line: number | null; function: string | null; code: string | null;
-  reason: string; explanation: string; hints: string[]; url: string | null; count: number; cost_s: number;
-  crossings: number | null; idle_us: number | null; extra_launches: number | null; extra_launches_per_step: number | null;
+  compile_id: string | null;
+  file: string | null;
+  line: number | null;
+  function: string | null;
+  code: string | null;
+  reason: string;
+  explanation: string;
+  hints: string[];
+  url: string | null;
+  count: number;
+  cost_s: number;
+  crossings: number | null;
+  idle_us: number | null;
+  extra_launches: number | null;
+  extra_launches_per_step: number | null;
 }
 export interface Recompilation {
-  frame: number; compile_id: string; function: string | null; file: string | null; line: number | null;
+  frame: number;
+  compile_id: string;
+  function: string | null;
+  file: string | null;
+  line: number | null;
   reasons: { of: string; guard: string; code: string | null; file: string | null; line: number | null }[];
-  cost_s: number; advice: string; limit_hit: boolean; count: number;
+  cost_s: number;
+  advice: string;
+  limit_hit: boolean;
+  count: number;
 }
 export interface Failure {
-  compile_id: string; type: string; reason: string; explanation: string; hints: string[]; effect: string;
-  file: string | null; line: number | null; code: string | null;
+  compile_id: string;
+  type: string;
+  reason: string;
+  explanation: string;
+  hints: string[];
+  effect: string;
+  file: string | null;
+  line: number | null;
+  code: string | null;
 }
 export interface Graph {
-  index: number; frame: number; compile_id: string; direction: string; aot_id: string | null; ops: number;
-  op_counts: Record<string, number>; key: string | null; cache: string; kernels: number;
-  fusion: { rounds: { before: number; after: number }[]; not_fused: { why: string; count: number; examples: string[] }[] } | null;
-  device_time_us: number | null; launches: number | null; speed_of_light: number | null; saved_bytes: number | null;
+  index: number;
+  frame: number;
+  compile_id: string;
+  direction: string;
+  aot_id: string | null;
+  ops: number;
+  op_counts: Record<string, number>;
+  key: string | null;
+  cache: string;
+  kernels: number;
+  fusion: {
+    rounds: { before: number; after: number }[];
+    not_fused: { why: string; count: number; examples: string[] }[];
+  } | null;
+  device_time_us: number | null;
+  launches: number | null;
+  speed_of_light: number | null;
+  saved_bytes: number | null;
 }
 export interface CompiledKernel {
-  name: string; symbol: string; category: string; graph: number; frame: number; compile_id: string; direction: string;
-  aten_ops: string[]; source: SourceLine[]; calls: number; bytes: number | null; flops: number | null; config: string | null;
-  registers: number | null; spills: number | null; shared_memory_bytes: number | null; device_time_us: number | null;
-  launches: number | null; speed_of_light: number | null; bound: string | null; bytes_per_s: number | null;
-  flops_per_s: number | null; dtype: string | null;
+  name: string;
+  symbol: string;
+  category: string;
+  graph: number;
+  frame: number;
+  compile_id: string;
+  direction: string;
+  aten_ops: string[];
+  source: SourceLine[];
+  calls: number;
+  bytes: number | null;
+  flops: number | null;
+  config: string | null;
+  registers: number | null;
+  spills: number | null;
+  shared_memory_bytes: number | null;
+  device_time_us: number | null;
+  launches: number | null;
+  speed_of_light: number | null;
+  bound: string | null;
+  bytes_per_s: number | null;
+  flops_per_s: number | null;
+  dtype: string | null;
 }
 export interface LineTime {
-  file: string; line: number; code: string; device_time_us: number; own_us: number; kernels: number;
-  share_of_device_time: number; speed_of_light: number | null;
+  file: string;
+  line: number;
+  code: string;
+  device_time_us: number;
+  own_us: number;
+  kernels: number;
+  share_of_device_time: number;
+  speed_of_light: number | null;
 }
 export interface Compilation {
-  torch: string | null; frames: Frame[]; graph_breaks: GraphBreak[]; recompilations: Recompilation[]; graphs: Graph[];
-  kernels: CompiledKernel[]; failures: Failure[]; compile_s: number; glossary: Record<string, string>;
-  autotune: { compile_id: string; op: string; shape: string | null; choices: number | null; best: string | null; best_ms: number | null; best_triton: string | null; best_triton_ms: number | null }[];
-  source_lines?: LineTime[]; notes: string[];
+  torch: string | null;
+  frames: Frame[];
+  graph_breaks: GraphBreak[];
+  recompilations: Recompilation[];
+  graphs: Graph[];
+  kernels: CompiledKernel[];
+  failures: Failure[];
+  compile_s: number;
+  glossary: Record<string, string>;
+  autotune: {
+    compile_id: string;
+    op: string;
+    shape: string | null;
+    choices: number | null;
+    best: string | null;
+    best_ms: number | null;
+    best_triton: string | null;
+    best_triton_ms: number | null;
+  }[];
+  source_lines?: LineTime[];
+  notes: string[];
 }
 
-export interface Lane { label: string; kind: string; rank: number; device: number | null; first: number; count: number }
-export interface Name { name: string; kind: string; category: string }
-export interface Launched {
-  grid?: string; block?: string; registers?: number; shared_memory_bytes?: number; warps_per_sm?: number;
-  occupancy_percent?: number; bytes?: number; collective?: string;
+export interface Lane {
+  label: string;
+  kind: string;
+  rank: number;
+  device: number | null;
+  first: number;
+  count: number;
 }
-export interface Column { name: string; length: number; planes: number; deltas: boolean }
+export interface Name {
+  name: string;
+  kind: string;
+  category: string;
+}
+export interface Launched {
+  grid?: string;
+  block?: string;
+  registers?: number;
+  shared_memory_bytes?: number;
+  warps_per_sm?: number;
+  occupancy_percent?: number;
+  bytes?: number;
+  collective?: string;
+}
+export interface Column {
+  name: string;
+  length: number;
+  planes: number;
+  deltas: boolean;
+}
 export interface Timeline {
-  origin_ns: number; lanes: Lane[]; names: Name[]; texts: string[]; launched: Launched[]; columns: Column[];
-  idle_devices: [number, number][]; causes: string[]; marks: { rank: number; event: number; row: number }[];
+  origin_ns: number;
+  lanes: Lane[];
+  names: Name[];
+  texts: string[];
+  launched: Launched[];
+  columns: Column[];
+  idle_devices: [number, number][];
+  causes: string[];
+  marks: { rank: number; event: number; row: number }[];
   left_out: string | null;
 }
-export interface GeneratedModule { graph: number; code: string; post_grad: string | null; kernels: { name: string; first_line: number; last_line: number }[] }
+export interface GeneratedModule {
+  graph: number;
+  code: string;
+  post_grad: string | null;
+  kernels: { name: string; first_line: number; last_line: number }[];
+}
 export interface Page {
-  timeline: Timeline | null; modules: GeneratedModule[]; frame_texts: { frame: number; name: string; text: string }[];
-  roofs: { device: string; bandwidth: number; peaks: Record<string, number> }[]; meanings?: Record<string, string>;
+  timeline: Timeline | null;
+  modules: GeneratedModule[];
+  frame_texts: { frame: number; name: string; text: string }[];
+  roofs: { device: string; bandwidth: number; peaks: Record<string, number> }[];
+  meanings?: Record<string, string>;
 }
 export interface Report {
-  kinetoscope: string; sources: SourceRow[]; environment: Record<string, unknown>; devices: DeviceRow[];
-  categories: CategoryRow[]; kernels: KernelRow[]; steps: StepRow[]; ops: OpRow[]; findings: FindingRow[];
-  health: { verdict: string; notes: { code: string; text: string; gravity: string }[] }; idle: IdleRow[];
-  as_it_runs: AsItRuns | null; launching: LaunchRow[]; memory: MemoryRow[]; allocator: AllocatorRow[]; graphs: GraphRow[];
-  compilation: Compilation | null; unread: string[]; page?: Page; replay?: Replay | null;
+  kinetoscope: string;
+  sources: SourceRow[];
+  environment: Record<string, unknown>;
+  devices: DeviceRow[];
+  categories: CategoryRow[];
+  kernels: KernelRow[];
+  steps: StepRow[];
+  ops: OpRow[];
+  findings: FindingRow[];
+  health: { verdict: string; notes: { code: string; text: string; gravity: string }[] };
+  idle: IdleRow[];
+  as_it_runs: AsItRuns | null;
+  launching: LaunchRow[];
+  memory: MemoryRow[];
+  allocator: AllocatorRow[];
+  graphs: GraphRow[];
+  compilation: Compilation | null;
+  unread: string[];
+  page?: Page;
+  replay?: Replay | null;
 }
-export interface Bar { label: string; time_us: number; busy: number; segments: { use: string; share: number }[] }
+export interface Bar {
+  label: string;
+  time_us: number;
+  busy: number;
+  segments: { use: string; share: number }[];
+}
 export interface Sentences {
-  title: string[]; verdict: string; notes: string[]; headline: string; timing: string; compilation: string; window: string;
-  savings: string[]; measured: string[]; graph_labels: string[]; idle: IdleRow[]; devices: Bar[]; phase_heads: string[];
-  phases: string[][]; pace: [string, string][]; commands: { line: string; shows: string }[]; uses: Record<string, string>;
-  use_colours: Record<string, string>; category_colours: Record<string, string>; cause_colours: Record<string, string>;
+  title: string[];
+  verdict: string;
+  notes: string[];
+  headline: string;
+  timing: string;
+  compilation: string;
+  window: string;
+  savings: string[];
+  measured: string[];
+  graph_labels: string[];
+  idle: IdleRow[];
+  devices: Bar[];
+  phase_heads: string[];
+  phases: string[][];
+  pace: [string, string][];
+  commands: { line: string; shows: string }[];
+  uses: Record<string, string>;
+  use_colours: Record<string, string>;
+  category_colours: Record<string, string>;
+  cause_colours: Record<string, string>;
 }

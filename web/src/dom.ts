@@ -6,7 +6,9 @@ type Value = string | number | boolean | null | undefined | ((event: never) => v
 
 /** An element; `on…` properties are listeners, `style` and `data` are objects, `class` is its class. */
 export function h<K extends keyof HTMLElementTagNameMap>(
-  tag: K, properties: Record<string, Value> = {}, ...children: Child[]
+  tag: K,
+  properties: Record<string, Value> = {},
+  ...children: Child[]
 ): HTMLElementTagNameMap[K] {
   return filled(document.createElement(tag), properties, children);
 }
@@ -15,12 +17,19 @@ export function svg(tag: string, properties: Record<string, Value> = {}, ...chil
   return filled(document.createElementNS("http://www.w3.org/2000/svg", tag), properties, children);
 }
 
-function filled<E extends HTMLElement | SVGElement>(element: E, properties: Record<string, Value>, children: Child[]): E {
+function filled<E extends HTMLElement | SVGElement>(
+  element: E,
+  properties: Record<string, Value>,
+  children: Child[],
+): E {
   for (const [key, value] of Object.entries(properties)) {
     if (value === null || value === undefined || value === false) continue;
-    if (typeof value === "function") element.addEventListener(key.slice(2).toLowerCase(), value as EventListener);
-    else if (key === "style") for (const [name, text] of Object.entries(value)) element.style.setProperty(name, text);
-    else if (key === "data") for (const [name, text] of Object.entries(value)) element.dataset[name] = printable(text);
+    if (typeof value === "function")
+      element.addEventListener(key.slice(2).toLowerCase(), value as EventListener);
+    else if (key === "style")
+      for (const [name, text] of Object.entries(value)) element.style.setProperty(name, text);
+    else if (key === "data")
+      for (const [name, text] of Object.entries(value)) element.dataset[name] = printable(text);
     else element.setAttribute(key, value === true ? "" : printable(String(value)));
   }
   append(element, children);
@@ -42,7 +51,11 @@ export function fill(element: Element, ...children: Child[]): void {
 
 /** Copies on click, and says so. */
 export function copyButton(text: string, what: string): HTMLButtonElement {
-  const button = h("button", { type: "button", class: "copy", "aria-label": `copy ${what}`, onClick: () => void copy() }, "copy");
+  const button = h(
+    "button",
+    { type: "button", class: "copy", "aria-label": `copy ${what}`, onClick: () => void copy() },
+    "copy",
+  );
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(text);

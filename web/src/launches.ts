@@ -10,7 +10,8 @@ export function worksByName(app: App): Map<string, Uint32Array> {
   const { store } = app;
   const counts = new Map<number, number>();
   store?.work.forEach((row) => counts.set(store.name[row]!, (counts.get(store.name[row]!) ?? 0) + 1));
-  const byName = new Map<string, Uint32Array>(), filled = new Map<string, number>();
+  const byName = new Map<string, Uint32Array>(),
+    filled = new Map<string, number>();
   for (const [code, count] of counts) {
     const { name } = store!.names[code]!;
     filled.set(name, (filled.get(name) ?? 0) + count);

@@ -2,7 +2,11 @@
 import type { Column, Report, Sentences } from "./document.ts";
 
 export type Numbers = Uint8Array | Uint16Array | Uint32Array | Float64Array;
-export interface Shown { report: Report; sentences: Sentences; columns: Map<string, Numbers> }
+export interface Shown {
+  report: Report;
+  sentences: Sentences;
+  columns: Map<string, Numbers>;
+}
 
 export async function load(base64: string): Promise<Shown> {
   const bytes = await unzipped(decoded(base64));
@@ -34,10 +38,13 @@ async function unzipped(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array> {
 export function unpacked(column: Column, bytes: Uint8Array, at: number): Numbers {
   const { length, planes, deltas } = column;
   const values =
-    deltas || planes > 4 ? new Float64Array(length)
-    : planes > 2 ? new Uint32Array(length)
-    : planes > 1 ? new Uint16Array(length)
-    : new Uint8Array(length);
+    deltas || planes > 4
+      ? new Float64Array(length)
+      : planes > 2
+        ? new Uint32Array(length)
+        : planes > 1
+          ? new Uint16Array(length)
+          : new Uint8Array(length);
   let weight = 1;
   for (let plane = 0; plane < planes; plane++, weight *= 256) {
     const from = at + plane * length;

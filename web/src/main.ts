@@ -15,7 +15,11 @@ import { kernels } from "./views/kernels.ts";
 import { about, memory, ops, steps } from "./views/more.ts";
 import { overview } from "./views/overview.ts";
 
-interface Place { label: string; draw: (route: Route) => Child; isThere: boolean }
+interface Place {
+  label: string;
+  draw: (route: Route) => Child;
+  isThere: boolean;
+}
 
 async function start(): Promise<void> {
   const root = document.getElementById("app")!;
@@ -28,23 +32,55 @@ async function start(): Promise<void> {
   const compilation = report.compilation?.frames.length || report.graphs.length;
   const places: Record<string, Place> = {
     overview: { label: "Overview", draw: () => overview(app), isThere: true },
-    timeline: { label: "Timeline", draw: () => timeline?.element ?? h("p", {}, "There are no events in this page."), isThere: timeline !== null },
-    kernels: { label: "Kernels", draw: (route) => (route.path[1] === undefined ? kernels(app, route) : kernel(app, Number(route.path[1]))), isThere: report.kernels.length > 0 },
+    timeline: {
+      label: "Timeline",
+      draw: () => timeline?.element ?? h("p", {}, "There are no events in this page."),
+      isThere: timeline !== null,
+    },
+    kernels: {
+      label: "Kernels",
+      draw: (route) =>
+        route.path[1] === undefined ? kernels(app, route) : kernel(app, Number(route.path[1])),
+      isThere: report.kernels.length > 0,
+    },
     flame: { label: "Flame", draw: (route) => flame(app, route), isThere: (store?.work.length ?? 0) > 0 },
     code: { label: "Code", draw: (route) => codePage(app, route), isThere: true },
     compile: { label: "Compile", draw: () => compile(app), isThere: Boolean(compilation) },
     ops: { label: "Ops", draw: () => ops(app), isThere: report.ops.length > 0 },
-    steps: { label: "Steps", draw: () => steps(app), isThere: report.steps.length > 0 || report.launching.length > 0 },
-    memory: { label: "Memory", draw: () => memory(app), isThere: report.memory.length > 0 || report.allocator.length > 0 },
+    steps: {
+      label: "Steps",
+      draw: () => steps(app),
+      isThere: report.steps.length > 0 || report.launching.length > 0,
+    },
+    memory: {
+      label: "Memory",
+      draw: () => memory(app),
+      isThere: report.memory.length > 0 || report.allocator.length > 0,
+    },
     about: { label: "About", draw: () => about(app), isThere: true },
   };
   const search = searching(app);
   const main = h("main", { id: "main", tabindex: "-1" });
-  const tabs = Object.entries(places).filter(([, place]) => place.isThere)
+  const tabs = Object.entries(places)
+    .filter(([, place]) => place.isThere)
     .map(([name, place]) => h("a", { href: `#${name}`, data: { place: name } }, place.label));
-  fill(root, h("header", { class: "top" }, h("a", { class: "brand", href: "#overview" }, "kinetoscope"),
-    h("nav", { "aria-label": "parts of the report" }, tabs),
-    h("button", { type: "button", class: "find", onClick: search.open, "aria-label": "search" }, "Search ", h("kbd", {}, "/"))), main, search.element);
+  fill(
+    root,
+    h(
+      "header",
+      { class: "top" },
+      h("a", { class: "brand", href: "#overview" }, "kinetoscope"),
+      h("nav", { "aria-label": "parts of the report" }, tabs),
+      h(
+        "button",
+        { type: "button", class: "find", onClick: search.open, "aria-label": "search" },
+        "Search ",
+        h("kbd", {}, "/"),
+      ),
+    ),
+    main,
+    search.element,
+  );
 
   const show = (): void => {
     const route = parse(location.hash);
@@ -53,14 +89,21 @@ async function start(): Promise<void> {
     main.className = name;
     fill(main, places[name]!.draw(route));
     if (name === "timeline") timeline?.open(route);
-    const finding = main.querySelectorAll<HTMLElement>(".finding")[Number(route.parameters.get("finding") ?? NaN)];
-    if (finding) { finding.classList.add("lit"); finding.scrollIntoView({ block: "center" }); } else scrollTo(0, 0);
+    const finding =
+      main.querySelectorAll<HTMLElement>(".finding")[Number(route.parameters.get("finding") ?? NaN)];
+    if (finding) {
+      finding.classList.add("lit");
+      finding.scrollIntoView({ block: "center" });
+    } else scrollTo(0, 0);
     document.title = `${places[name]!.label} · ${sentences.title[0]} · kinetoscope`;
   };
   addEventListener("hashchange", show);
   addEventListener("keydown", (event) => {
     const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLTextAreaElement;
-    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) { event.preventDefault(); search.open(); }
+    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
+      event.preventDefault();
+      search.open();
+    }
   });
   show();
   performance.mark("kinetoscope-shown");

@@ -1,8 +1,24 @@
 // How quantities are written: as src/kinetoscope/numbers.py writes them, three significant digits.
 
-const TIMES: [number, string][] = [[1e6, "s"], [1e3, "ms"], [1, "µs"], [1e-3, "ns"]];
-const SIZES: [number, string][] = [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]];
-const RATES: [number, string][] = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
+const TIMES: [number, string][] = [
+  [1e6, "s"],
+  [1e3, "ms"],
+  [1, "µs"],
+  [1e-3, "ns"],
+];
+const SIZES: [number, string][] = [
+  [1e9, "GB"],
+  [1e6, "MB"],
+  [1e3, "kB"],
+  [1, "B"],
+];
+const RATES: [number, string][] = [
+  [1e12, "T"],
+  [1e9, "G"],
+  [1e6, "M"],
+  [1e3, "k"],
+  [1, ""],
+];
 const SPACE = "\u00a0"; // a number and its unit stay together
 
 export const time = (us: number): string => (us ? scaled(us, TIMES) : `0${SPACE}µs`);
@@ -21,7 +37,10 @@ export function span(low: number, high: number): string {
 export function percent(fraction: number): string {
   if (fraction > 0 && fraction < 0.0005) return `<0.1${SPACE}%`;
   if (fraction >= 0.9995 && fraction < 1) return `>99.9${SPACE}%`;
-  return (fraction === 0 || fraction === 1 ? (100 * fraction).toFixed(0) : (100 * fraction).toFixed(1)) + `${SPACE}%`;
+  return (
+    (fraction === 0 || fraction === 1 ? (100 * fraction).toFixed(0) : (100 * fraction).toFixed(1)) +
+    `${SPACE}%`
+  );
 }
 
 export function count(number: number, noun = ""): string {
@@ -31,7 +50,7 @@ export function count(number: number, noun = ""): string {
 }
 
 function plural(noun: string): string {
-  if (noun.endsWith("y")) return noun.slice(0, -1) + "ies";
+  if (/[^aeiou]y$/.test(noun)) return noun.slice(0, -1) + "ies";
   return noun + (/(ch|sh|s)$/.test(noun) ? "es" : "s");
 }
 

@@ -1,44 +1,50 @@
 // How a piece of device work came about, and how it waited.
 import { isOwnFrame } from "../names.ts";
-import { NONE, Store } from "./store.ts";
+import { type Key, NONE, type Store } from "./store.ts";
 
 export interface Chain {
   /** From the outermost host event around the launch to the launch; empty where no launch is known. */
   rows: number[];
-  step: string | null; annotation: string | null; module: string | null; op: string | null; line: string | null;
+  /** Of backward work the same to its forward op. */
+  forward: number[];
+  line: string | null;
   /** From the launch's start to the work's, and the part of it in which earlier work of the stream ran. */
-  latency: number | null; queued: number | null;
+  latency: number | null;
+  queued: number | null;
 }
 
-const STEP = /^ProfilerStep#/;
 const MODULE = "nn.Module: ";
 
+/** Of a piece of device work; of a host event, what is around it. */
 export function chain(store: Store, row: number): Chain {
   const work = store.workOf(row);
-  const launch = work < 0 ? row : store.launch[work]!;
-  const rows = launch === NONE ? [] : [...store.around(launch), launch];
-  const last = (fits: (name: string, kind: string) => boolean): string | null => {
-    const found = rows.findLast((at) => fits(store.nameOf(at).name, store.nameOf(at).kind));
-    return found === undefined ? null : store.nameOf(found).name;
-  };
-  const waited = work >= 0 && launch !== NONE;
-  const latency = waited ? store.start[row]! - store.start[launch]! : null;
+  const launch = work < 0 ? row : store.launch[work]!,
+    before = work < 0 ? NONE : store.forward[work]!;
+  const rows = within(store, launch),
+    forward = within(store, before);
+  const latency = work >= 0 && launch !== NONE ? store.start[row]! - store.start[launch]! : null;
   return {
     rows,
-    step: last((name, kind) => kind === "user_annotation" && STEP.test(name)),
-    annotation: last((name, kind) => kind === "user_annotation" && !STEP.test(name)),
-    module: last((name) => name.startsWith(MODULE))?.slice(MODULE.length) ?? null,
-    op: last((_, kind) => kind === "cpu_op"),
-    line: last((name, kind) => kind === "python_function" && isOwnFrame(name)) ?? ownLine(store, rows),
+    forward,
     latency,
-    queued: latency === null ? null : Math.max(0, Math.min(latency, reached(store, row) - store.start[launch]!)),
+    line: line(store, rows) ?? line(store, forward),
+    queued:
+      latency === null ? null : Math.max(0, Math.min(latency, reached(store, row) - store.start[launch]!)),
   };
 }
 
-/** The user's line out of a recorded stack (innermost first), where an op around the launch has one. */
-function ownLine(store: Store, rows: number[]): string | null {
+const within = (store: Store, row: number): number[] => (row === NONE ? [] : [...store.around(row), row]);
+
+/** The user's innermost line: a Python frame around it, or of a stack (innermost first) that an op has. */
+function line(store: Store, rows: number[]): string | null {
   for (const row of rows.toReversed()) {
-    const own = store.text("stack", row).split(";").map((frame) => frame.trim()).find(isOwnFrame);
+    const { name, kind } = store.nameOf(row);
+    if (kind === "python_function" && isOwnFrame(name)) return name;
+    const own = store
+      .text("stack", row)
+      .split(";")
+      .map((frame) => frame.trim())
+      .find(isOwnFrame);
     if (own) return own;
   }
   return null;
@@ -49,27 +55,23 @@ function reached(store: Store, row: number): number {
   return row > store.lanes[store.laneOf(row)]!.first ? store.endOf(row - 1) : -Infinity;
 }
 
-/** What groups a launch in the lists of kernels; a key that is not known is null. */
-export type Grouping = "op" | "module" | "annotation" | "line" | "step";
-
-/** Of every piece of device work its key; chains of one launch are looked at once. */
-export function keys(store: Store, by: Grouping): (string | null)[] {
-  const known = new Map<number, string | null>();
+/** Of every piece of device work what it belongs to, or the user's line. */
+export function keys(store: Store, by: Key | "line"): string[] {
+  if (by !== "line") return Array.from(store.work, (_, work) => store.belongs(work, by));
+  const known = new Map<string, string>();
   return Array.from(store.work, (row, work) => {
-    const launch = store.launch[work]!;
-    const around = launch === NONE ? NONE : store.parent[launch]!;
-    const memo = around === NONE ? -1 - launch : around;
-    if (launch === NONE) return null;
-    if (!known.has(memo)) known.set(memo, chain(store, row)[by]);
-    return known.get(memo)!;
+    const launch = store.launch[work]!,
+      forward = store.forward[work]!;
+    const place = `${launch === NONE ? NONE : store.parent[launch]}/${forward}`;
+    if (!known.has(place)) known.set(place, launch === NONE ? "" : (chain(store, row).line ?? ""));
+    return known.get(place)!;
   });
 }
 
-/** The longest names that tell how launches of one kernel came about, without library frames. */
+/** The names that tell how a launch came about, without library frames; steps are taken as one. */
 export function path(store: Store, work: number): string[] {
-  const launch = store.launch[work]!;
-  if (launch === NONE) return [];
-  return [...store.around(launch), launch]
+  const rows = [...within(store, store.forward[work]!), ...within(store, store.launch[work]!)];
+  return rows
     .map((row) => store.nameOf(row))
     .filter(({ name, kind }) => kind !== "python_function" || isOwnFrame(name) || name.startsWith(MODULE))
     .map(({ name }) => name.replace(/#\d+$/, "#…"));

@@ -9,20 +9,44 @@ import { gallop, lowerBound, NONE, Store } from "./store.ts";
 
 export const RULER = 24;
 
-export interface View { from: number; to: number; scroll: number; width: number; height: number }
-export interface Marked { selected: number; found: Set<number> | null; rows: Set<number>; range: [number, number] | null; hovered: number }
-export interface Inks { ink: string; soft: string; line: string; card: string; track: string; accent: string; bad: string; page: string }
+export interface View {
+  from: number;
+  to: number;
+  scroll: number;
+  width: number;
+  height: number;
+}
+export interface Marked {
+  selected: number;
+  found: Set<number> | null;
+  rows: Set<number>;
+  range: [number, number] | null;
+  hovered: number;
+}
+export interface Inks {
+  ink: string;
+  soft: string;
+  line: string;
+  card: string;
+  track: string;
+  accent: string;
+  bad: string;
+  page: string;
+}
 
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'Liberation Sans', sans-serif";
-const CHARACTER = 6.1; // its width on average
+const CHARACTER = 6; // narrower than most: what is too wide is shortened again
 const LEAST_LABEL = 26;
 
 export class Drawing {
   private placed = new Map<number, { y: number; height: number }>();
 
   constructor(
-    private readonly context: CanvasRenderingContext2D, private readonly store: Store, private readonly report: Report,
+    private readonly context: CanvasRenderingContext2D,
+    private readonly store: Store,
+    private readonly report: Report,
     private readonly palette: Palette,
+    private readonly event: (name: string) => string,
   ) {}
 
   draw(tracks: Track[], view: View, marked: Marked, inks: Inks): void {
@@ -60,20 +84,34 @@ export class Drawing {
     context.fillStyle = inks.page;
     context.fillRect(0, y, view.width, height - 1);
     context.fillStyle = inks.soft;
-    context.fillText(`${isOpen ? "▾" : "▸"} ${shorten(label, Math.floor(view.width / CHARACTER) - 4)}`, 6, y + height / 2);
+    context.fillText(
+      `${isOpen ? "▾" : "▸"} ${shorten(label, Math.floor(view.width / CHARACTER) - 4)}`,
+      6,
+      y + height / 2,
+    );
   }
 
   private steps(rank: number, y: number, height: number, view: View, inks: Inks): void {
     const { context } = this;
     const origin = this.store.timeline.origin_ns / 1000;
-    this.report.steps.filter((step) => step.rank === rank).forEach((step, index) => {
-      const start = (step.start_us - origin) * 1000;
-      const left = this.x(start, view), right = this.x(start + step.duration_us * 1000, view);
-      if (right < 0 || left > view.width) return;
-      context.fillStyle = index % 2 ? inks.track : inks.line;
-      context.fillRect(left, y, Math.max(right - left - 1, 1), height - 2);
-      this.label(`${step.name} · ${numbers.time(step.duration_us)}`, left, right - left, y + height / 2 - 1, inks.ink, view);
-    });
+    this.report.steps
+      .filter((step) => step.rank === rank)
+      .forEach((step, index) => {
+        const start = (step.start_us - origin) * 1000;
+        const left = this.x(start, view),
+          right = this.x(start + step.duration_us * 1000, view);
+        if (right < 0 || left > view.width) return;
+        context.fillStyle = index % 2 ? inks.track : inks.line;
+        context.fillRect(left, y, Math.max(right - left - 1, 1), height - 2);
+        this.label(
+          `${step.name} · ${numbers.time(step.duration_us)}`,
+          left,
+          right - left,
+          y + height / 2 - 1,
+          inks.ink,
+          view,
+        );
+      });
   }
 
   private idle(index: number, y: number, height: number, view: View, inks: Inks): void {
@@ -85,7 +123,8 @@ export class Drawing {
     context.fillRect(0, y, view.width, height - 2);
     let at = lowerBound(end, view.from, itself);
     while (at < start.length && start[at]! < view.to) {
-      const left = this.x(start[at]!, view), wide = (end[at]! - start[at]!) / perPixel;
+      const left = this.x(start[at]!, view),
+        wide = (end[at]! - start[at]!) / perPixel;
       context.fillStyle = this.palette.cause(this.store.causes[cause[at]!]!);
       context.fillRect(left, y, Math.max(wide, 0.6), height - 2);
       at = wide >= 1 ? at + 1 : gallop(end, view.from + (Math.floor(left) + 1) * perPixel, itself, at + 1);
@@ -107,7 +146,11 @@ export class Drawing {
       const right = Math.min(this.x(store.endOf(row), view), view.width + 2);
       const name = store.nameOf(row);
       const dimmed = marked.found !== null && !marked.found.has(store.name[row]!);
-      const next = dimmed ? "rgba(128,138,152,.28)" : track.onDevice ? palette.category(name.category) : palette.host(name.kind);
+      const next = dimmed
+        ? "rgba(128,138,152,.28)"
+        : track.onDevice
+          ? palette.category(name.category)
+          : palette.host(name.kind);
       if (next !== colour) context.fillStyle = colour = next;
       const wide = right - left;
       if (wide >= 1.5) {
@@ -121,16 +164,26 @@ export class Drawing {
     }
     for (const [row, left, wide] of labels) {
       const name = store.nameOf(row).name;
-      this.label(track.onDevice ? kernel(name, 400) : name, left, wide, y + height / 2, track.onDevice ? "#fff" : "#18202c", view);
+      this.label(
+        track.onDevice ? kernel(name, 400) : this.event(name),
+        left,
+        wide,
+        y + height / 2,
+        track.onDevice ? "#fff" : "#18202c",
+        view,
+      );
     }
   }
 
   private label(text: string, left: number, wide: number, y: number, ink: string, view: View): void {
     const from = Math.max(left, 0);
-    const room = Math.floor((Math.min(left + wide, view.width) - from - 6) / CHARACTER);
-    if (room < 3) return;
+    const pixels = Math.min(left + wide, view.width) - from - 6;
+    let shown = shorten(text, Math.floor(pixels / CHARACTER));
+    const measured = this.context.measureText(shown).width;
+    if (measured > pixels) shown = shorten(text, Math.floor((shown.length * pixels) / measured));
+    if (shown.length < 3 && shown.length < text.length) return;
     this.context.fillStyle = ink;
-    this.context.fillText(shorten(text, room), from + 4, y + 0.5);
+    this.context.fillText(shown, from + 4, y + 0.5);
   }
 
   private counter(track: Track & { kind: "counter" }, y: number, view: View, inks: Inks): void {
@@ -159,8 +212,11 @@ export class Drawing {
   private place(row: number, tracks: Track[], view: View): { y: number; height: number } | null {
     const known = this.placed.get(row);
     if (known) return known;
-    const lane = this.store.laneOf(row), depth = this.store.depth[row]!;
-    const track = tracks.find((one) => one.kind === "line" && one.line.lane === lane && one.line.depth === depth);
+    const lane = this.store.laneOf(row),
+      depth = this.store.depth[row]!;
+    const track = tracks.find(
+      (one) => one.kind === "line" && one.line.lane === lane && one.line.depth === depth,
+    );
     if (!track) return null;
     const found = { y: RULER + track.top - view.scroll, height: track.height - 2 };
     this.placed.set(row, found);
@@ -171,7 +227,8 @@ export class Drawing {
     const outline = (row: number, ink: string, wide: number): void => {
       const at = this.place(row, tracks, view);
       if (!at) return;
-      const left = this.x(this.store.start[row]!, view), right = this.x(this.store.endOf(row), view);
+      const left = this.x(this.store.start[row]!, view),
+        right = this.x(this.store.endOf(row), view);
       if (right < -4 || left > view.width + 4) return;
       this.context.strokeStyle = ink;
       this.context.lineWidth = wide;
@@ -192,11 +249,15 @@ export class Drawing {
     context.strokeStyle = inks.accent;
     context.globalAlpha = 0.8;
     for (const one of pairs) {
-      const launch = store.launch[one]!, row = store.work[one]!;
-      const from = launch === NONE ? null : this.place(launch, tracks, view), to = this.place(row, tracks, view);
+      const launch = store.launch[one]!,
+        row = store.work[one]!;
+      const from = launch === NONE ? null : this.place(launch, tracks, view),
+        to = this.place(row, tracks, view);
       if (!from || !to) continue;
-      const x0 = this.x(store.start[launch]!, view), x1 = this.x(store.start[row]!, view);
-      const y0 = from.y > to.y ? from.y : from.y + from.height, y1 = from.y > to.y ? to.y + to.height : to.y;
+      const x0 = this.x(store.start[launch]!, view),
+        x1 = this.x(store.start[row]!, view);
+      const y0 = from.y > to.y ? from.y : from.y + from.height,
+        y1 = from.y > to.y ? to.y + to.height : to.y;
       const bend = Math.min(Math.abs(y1 - y0) / 2, 60) * Math.sign(y1 - y0);
       context.beginPath();
       context.moveTo(x0, y0);
@@ -212,7 +273,8 @@ export class Drawing {
 
   private range([from, to]: [number, number], view: View, inks: Inks): void {
     const { context } = this;
-    const left = this.x(from, view), right = this.x(to, view);
+    const left = this.x(from, view),
+      right = this.x(to, view);
     context.fillStyle = inks.accent;
     context.globalAlpha = 0.14;
     context.fillRect(left, RULER, right - left, view.height);
@@ -231,7 +293,8 @@ export class Drawing {
   private grid(view: View, inks: Inks): void {
     const { step, first } = this.ticks(view);
     this.context.fillStyle = inks.line;
-    for (let at = first; at < view.to; at += step) this.context.fillRect(Math.round(this.x(at, view)), RULER, 1, view.height);
+    for (let at = first; at < view.to; at += step)
+      this.context.fillRect(Math.round(this.x(at, view)), RULER, 1, view.height);
   }
 
   private ruler(view: View, inks: Inks): void {
@@ -252,7 +315,8 @@ export class Drawing {
 
 /** A tick's time, with as many digits as tell it from the next. */
 function tick(at: number, step: number): string {
-  const [factor, unit] = step >= 1e8 ? [1e9, "s"] : step >= 1e5 ? [1e6, "ms"] : step >= 100 ? [1e3, "µs"] : [1, "ns"];
+  const [factor, unit] =
+    step >= 1e8 ? [1e9, "s"] : step >= 1e5 ? [1e6, "ms"] : step >= 100 ? [1e3, "µs"] : [1, "ns"];
   const digits = Math.max(0, Math.ceil(-Math.log10(step / factor) - 1e-9));
   return `${(at / factor).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits })} ${unit}`;
 }

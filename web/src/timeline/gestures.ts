@@ -14,14 +14,16 @@ const STILL = 4; // pixels that a click may move
 export function gestures(canvas: HTMLCanvasElement, meaning: Meaning): void {
   const fingers = new Map<number, { x: number; y: number }>();
   let start: { x: number; y: number; selects: boolean } | null = null;
-  let moved = false, apart = 0;
+  let moved = false,
+    apart = 0;
   const at = (event: PointerEvent | WheelEvent) => {
     const box = canvas.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
   };
   const spread = (): { apart: number; middle: number } => {
     const xs = [...fingers.values()].map(({ x }) => x);
-    const low = Math.min(...xs), high = Math.max(...xs);
+    const low = Math.min(...xs),
+      high = Math.max(...xs);
     return { apart: Math.max(high - low, 10), middle: (low + high) / 2 };
   };
 
@@ -35,7 +37,8 @@ export function gestures(canvas: HTMLCanvasElement, meaning: Meaning): void {
     start = { ...place, selects: event.shiftKey || meaning.isSelecting() };
   });
   canvas.addEventListener("pointermove", (event) => {
-    const place = at(event), before = fingers.get(event.pointerId);
+    const place = at(event),
+      before = fingers.get(event.pointerId);
     if (!before || !start) return meaning.hover(place.x, place.y);
     fingers.set(event.pointerId, place);
     if (fingers.size === 2) {
@@ -61,11 +64,15 @@ export function gestures(canvas: HTMLCanvasElement, meaning: Meaning): void {
   canvas.addEventListener("pointerup", up);
   canvas.addEventListener("pointercancel", (event) => fingers.delete(event.pointerId));
   canvas.addEventListener("pointerleave", () => meaning.hover(-1, -1));
-  canvas.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    const unit = event.deltaMode === 1 ? 16 : 1;
-    if (event.ctrlKey || event.metaKey) meaning.zoom(Math.exp(event.deltaY * unit * 0.004), at(event).x);
-    else if (event.shiftKey) meaning.pan((event.deltaY || event.deltaX) * unit, 0);
-    else meaning.pan(event.deltaX * unit, event.deltaY * unit);
-  }, { passive: false });
+  canvas.addEventListener(
+    "wheel",
+    (event) => {
+      event.preventDefault();
+      const unit = event.deltaMode === 1 ? 16 : 1;
+      if (event.ctrlKey || event.metaKey) meaning.zoom(Math.exp(event.deltaY * unit * 0.004), at(event).x);
+      else if (event.shiftKey) meaning.pan((event.deltaY || event.deltaX) * unit, 0);
+      else meaning.pan(event.deltaX * unit, event.deltaY * unit);
+    },
+    { passive: false },
+  );
 }

@@ -1,19 +1,40 @@
 // What happened in a stretch of time, exactly: times clipped to it, launches that start in it.
 import { lowerBound, Store } from "./store.ts";
 
-export interface Sum { name: string; category: string; time: number; count: number; rows: number[] }
-export interface DeviceSum { rank: number; device: number; busy: number; idle: Map<string, number> }
+export interface Sum {
+  name: string;
+  category: string;
+  time: number;
+  count: number;
+  rows: number[];
+}
+export interface DeviceSum {
+  rank: number;
+  device: number;
+  busy: number;
+  idle: Map<string, number>;
+}
 export interface Statistics {
-  from: number; to: number; devices: DeviceSum[]; categories: Sum[]; kernels: Sum[]; host: Sum[]; launches: number; time: number;
+  from: number;
+  to: number;
+  devices: DeviceSum[];
+  categories: Sum[];
+  kernels: Sum[];
+  host: Sum[];
+  launches: number;
+  time: number;
 }
 
 const EXAMPLES = 1; // rows kept of each name: the door to it
 
 /** Of [from, to) in nanoseconds from the origin. */
 export function statistics(store: Store, from: number, to: number): Statistics {
-  const categories = new Map<string, Sum>(), kernels = new Map<string, Sum>(), host = new Map<string, Sum>();
+  const categories = new Map<string, Sum>(),
+    kernels = new Map<string, Sum>(),
+    host = new Map<string, Sum>();
   const intervals = new Map<string, [number, number][]>();
-  let launches = 0, time = 0;
+  let launches = 0,
+    time = 0;
   for (const line of store.lines) {
     const lane = store.lanes[line.lane]!;
     if (lane.kind === "annotation") continue;
@@ -21,7 +42,8 @@ export function statistics(store: Store, from: number, to: number): Statistics {
     const first = lowerBound(line.rows, from, (row) => store.endOf(row));
     for (let at = first; at < line.rows.length && store.start[line.rows[at]!]! < to; at++) {
       const row = line.rows[at]!;
-      const start = Math.max(store.start[row]!, from), end = Math.min(store.endOf(row), to);
+      const start = Math.max(store.start[row]!, from),
+        end = Math.min(store.endOf(row), to);
       const { name, category } = store.nameOf(row);
       const begins = store.start[row]! >= from ? 1 : 0;
       if (device) {
@@ -38,13 +60,23 @@ export function statistics(store: Store, from: number, to: number): Statistics {
     }
   }
   return {
-    from, to, launches, time,
+    from,
+    to,
+    launches,
+    time,
     devices: store.idle.length || intervals.size ? devices(store, intervals, from, to) : [],
-    categories: sorted(categories), kernels: sorted(kernels), host: sorted(host),
+    categories: sorted(categories),
+    kernels: sorted(kernels),
+    host: sorted(host),
   };
 }
 
-function devices(store: Store, intervals: Map<string, [number, number][]>, from: number, to: number): DeviceSum[] {
+function devices(
+  store: Store,
+  intervals: Map<string, [number, number][]>,
+  from: number,
+  to: number,
+): DeviceSum[] {
   const keys = new Set([...store.idle.map((idle) => `${idle.rank}/${idle.device}`), ...intervals.keys()]);
   return [...keys].map((key) => {
     const [rank, device] = key.split("/").map(Number) as [number, number];
@@ -64,7 +96,8 @@ function devices(store: Store, intervals: Map<string, [number, number][]>, from:
 /** The length of the union of intervals. */
 export function union(intervals: [number, number][]): number {
   intervals.sort((a, b) => a[0] - b[0]);
-  let total = 0, reached = -Infinity;
+  let total = 0,
+    reached = -Infinity;
   for (const [start, end] of intervals) {
     if (end <= reached) continue;
     total += end - Math.max(start, reached);
@@ -73,7 +106,14 @@ export function union(intervals: [number, number][]): number {
   return total;
 }
 
-function add(sums: Map<string, Sum>, name: string, category: string, time: number, count: number, row: number): void {
+function add(
+  sums: Map<string, Sum>,
+  name: string,
+  category: string,
+  time: number,
+  count: number,
+  row: number,
+): void {
   let sum = sums.get(name);
   if (!sum) sums.set(name, (sum = { name, category, time: 0, count: 0, rows: [] }));
   sum.time += time;

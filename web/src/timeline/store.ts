@@ -4,11 +4,23 @@ import type { Numbers } from "../load.ts";
 
 export const NONE = 0xffffffff;
 
+export type Key = "op" | "module" | "annotation" | "step" | "graph";
+
 /** Events of one lane that lie on one line: none overlaps the next. `rows` are in the order of time. */
-export interface Line { lane: number; depth: number; rows: Uint32Array }
+export interface Line {
+  lane: number;
+  depth: number;
+  rows: Uint32Array;
+}
 
 /** Idle time of one device, in the order of time. */
-export interface Idle { rank: number; device: number; start: Float64Array; end: Float64Array; cause: Uint8Array }
+export interface Idle {
+  rank: number;
+  device: number;
+  start: Float64Array;
+  end: Float64Array;
+  cause: Uint8Array;
+}
 
 export class Store {
   readonly lanes: Lane[];
@@ -27,10 +39,16 @@ export class Store {
   /** Rows of device work, and of each the row of its launch (NONE for none known). */
   readonly work: Uint32Array;
   readonly launch: Uint32Array;
+  /** Of backward work, the row of its forward op. */
+  readonly forward: Uint32Array;
   private readonly configuration: Numbers;
   private byLaunch: Uint32Array | null = null;
+  private idleTime: Float64Array | null = null;
 
-  constructor(readonly timeline: Timeline, private readonly columns: Map<string, Numbers>) {
+  constructor(
+    readonly timeline: Timeline,
+    private readonly columns: Map<string, Numbers>,
+  ) {
     this.lanes = timeline.lanes;
     this.names = timeline.names;
     this.causes = timeline.causes;
@@ -42,7 +60,9 @@ export class Store {
     this.parent = new Uint32Array(this.length);
     for (let lane = 0; lane < this.lanes.length; lane++) this.nest(lane);
     this.work = this.rowsOfWork();
-    this.launch = Uint32Array.from(columns.get("launch")!, (row) => (row ? row - 1 : NONE));
+    const rows = (name: string) => Uint32Array.from(columns.get(name)!, (row) => (row ? row - 1 : NONE));
+    this.launch = rows("launch");
+    this.forward = rows("forward");
     this.configuration = columns.get("launched")!;
     this.idle = this.idleByDevice();
     let end = 0;
@@ -54,7 +74,8 @@ export class Store {
   endOf = (row: number): number => this.start[row]! + this.duration[row]!;
 
   laneOf(row: number): number {
-    let low = 0, high = this.lanes.length - 1;
+    let low = 0,
+      high = this.lanes.length - 1;
     while (low < high) {
       const middle = (low + high + 1) >> 1;
       if (this.lanes[middle]!.first <= row) low = middle;
@@ -68,6 +89,12 @@ export class Store {
     return codes ? this.timeline.texts[codes[row]!]! : "";
   }
 
+  /** What a piece of device work belongs to; empty where that was not recorded. */
+  belongs(work: number, to: Key): string {
+    const codes = this.columns.get(to);
+    return codes ? this.timeline.texts[codes[work]!]! : "";
+  }
+
   /** Its place among device work; -1 for an event of another kind. */
   workOf(row: number): number {
     const at = lowerBound(this.work, row, (value) => value);
@@ -75,6 +102,27 @@ export class Store {
   }
 
   launchedBy = (work: number): Launched => this.timeline.launched[this.configuration[work]!]!;
+
+  /** Of every piece of device work the idle time of its device that ended with it. */
+  idleBefore(): Float64Array {
+    if (this.idleTime) return this.idleTime;
+    const ends = new Map<string, number>();
+    for (const { rank, device, start, end } of this.idle) {
+      let began = NaN;
+      end.forEach((at, index) => {
+        if (start[index] !== end[index - 1]) began = start[index]!; // pieces of one gap follow each other
+        ends.set(`${rank}/${device}/${at}`, at - began);
+      });
+    }
+    this.idleTime = Float64Array.from(this.work, (row) => {
+      const { rank, device } = this.lanes[this.laneOf(row)]!,
+        key = `${rank}/${device}/${this.start[row]}`;
+      const time = ends.get(key) ?? 0;
+      ends.delete(key);
+      return time;
+    });
+    return this.idleTime;
+  }
 
   /** The events around it on its lane, the outermost first. */
   around(row: number): number[] {
@@ -85,11 +133,14 @@ export class Store {
 
   /** Places in `work` of what was launched by this event or inside of it. */
   launchedInside(row: number): Uint32Array {
-    this.byLaunch ??= Uint32Array.from(this.launch.keys()).sort((a, b) => this.launch[a]! - this.launch[b]! || a - b);
+    this.byLaunch ??= Uint32Array.from(this.launch.keys()).sort(
+      (a, b) => this.launch[a]! - this.launch[b]! || a - b,
+    );
     const launchAt = (work: number) => this.launch[work]!;
     const last = this.lastInside(row);
     return this.byLaunch.subarray(
-      lowerBound(this.byLaunch, row, launchAt), lowerBound(this.byLaunch, last + 1, launchAt),
+      lowerBound(this.byLaunch, row, launchAt),
+      lowerBound(this.byLaunch, last + 1, launchAt),
     );
   }
 
@@ -125,19 +176,23 @@ export class Store {
     const streams = this.lanes.filter((lane) => lane.kind === "stream");
     const rows = new Uint32Array(streams.reduce((sum, lane) => sum + lane.count, 0));
     let at = 0;
-    for (const { first, count } of streams) for (let row = first; row < first + count; row++) rows[at++] = row;
+    for (const { first, count } of streams)
+      for (let row = first; row < first + count; row++) rows[at++] = row;
     return rows;
   }
 
   private idleByDevice(): Idle[] {
     const device = this.columns.get("idle_device")!;
-    const [start, duration, cause] = ["start", "duration", "cause"].map((name) => this.columns.get(`idle_${name}`)!);
+    const [start, duration, cause] = ["start", "duration", "cause"].map((name) =>
+      this.columns.get(`idle_${name}`)!,
+    );
     let from = 0;
     return this.timeline.idle_devices.map(([rank, number], index) => {
       let to = from;
       while (to < device.length && device[to] === index) to++;
       const idle = {
-        rank, device: number,
+        rank,
+        device: number,
         start: Float64Array.from(start!.subarray(from, to)),
         end: Float64Array.from(start!.subarray(from, to), (at, index) => at + duration![from + index]!),
         cause: Uint8Array.from(cause!.subarray(from, to)),
@@ -149,8 +204,14 @@ export class Store {
 }
 
 /** The first place whose value is not below `wanted`; `values` are in the order of `of`. */
-export function lowerBound(values: ArrayLike<number>, wanted: number, of: (value: number) => number, from = 0): number {
-  let low = from, high = values.length;
+export function lowerBound(
+  values: ArrayLike<number>,
+  wanted: number,
+  of: (value: number) => number,
+  from = 0,
+): number {
+  let low = from,
+    high = values.length;
   while (low < high) {
     const middle = (low + high) >> 1;
     if (of(values[middle]!) < wanted) low = middle + 1;
@@ -160,8 +221,14 @@ export function lowerBound(values: ArrayLike<number>, wanted: number, of: (value
 }
 
 /** The same, looked for near `from`: in steps that double. */
-export function gallop(values: ArrayLike<number>, wanted: number, of: (value: number) => number, from: number): number {
-  let low = from, step = 1;
+export function gallop(
+  values: ArrayLike<number>,
+  wanted: number,
+  of: (value: number) => number,
+  from: number,
+): number {
+  let low = from,
+    step = 1;
   while (low + step < values.length && of(values[low + step]!) < wanted) {
     low += step;
     step *= 2;

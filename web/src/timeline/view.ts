@@ -16,14 +16,22 @@ const LEAST = 20; // nanoseconds across the screen
 export class TimelineView {
   readonly element: HTMLElement;
   private readonly canvas = h("canvas", {
-    tabindex: "0", role: "application",
-    "aria-label": "timeline; W and S zoom, A and D move, arrows go from event to event, Enter selects, Escape lets go",
+    tabindex: "0",
+    role: "application",
+    "aria-label":
+      "timeline; W and S zoom, A and D move, arrows go from event to event, Enter selects, Escape lets go",
   });
   private readonly panel = h("aside", { class: "panel", "aria-live": "polite" });
   private readonly hint = h("div", { class: "hint", hidden: true });
   private readonly drawing: Drawing;
   private readonly closed = new Set<string>();
-  private readonly marked: Marked = { selected: NONE, found: null, rows: new Set(), range: null, hovered: NONE };
+  private readonly marked: Marked = {
+    selected: NONE,
+    found: null,
+    rows: new Set(),
+    range: null,
+    hovered: NONE,
+  };
   private tracks: Track[] = [];
   private height = 0;
   private frame = 0;
@@ -32,25 +40,44 @@ export class TimelineView {
   /** Milliseconds that the last frame took to draw: tests and measurements read it. */
   drawn = 0;
 
-  constructor(private readonly app: App, private readonly store: Store) {
+  constructor(
+    private readonly app: App,
+    private readonly store: Store,
+  ) {
     this.view = { from: 0, to: store.end, scroll: 0, width: 100, height: 100 };
-    this.drawing = new Drawing(this.canvas.getContext("2d", { alpha: false })!, store, app.report, app.palette);
+    this.drawing = new Drawing(
+      this.canvas.getContext("2d", { alpha: false })!,
+      store,
+      app.report,
+      app.palette,
+      (name) => app.event(name),
+    );
     const zoom = (factor: number) => () => this.zoom(factor, this.view.width / 2);
     this.element = h(
-      "div", { class: "timeline" },
-      h("div", { class: "tools", role: "toolbar", "aria-label": "timeline" },
+      "div",
+      { class: "timeline" },
+      h(
+        "div",
+        { class: "tools", role: "toolbar", "aria-label": "timeline" },
         h("button", { type: "button", onClick: zoom(0.5), "aria-label": "zoom in" }, "+"),
         h("button", { type: "button", onClick: zoom(2), "aria-label": "zoom out" }, "−"),
         h("button", { type: "button", onClick: () => this.show(0, store.end) }, "all"),
         this.selectButton,
-        h("span", { class: "keys" }, "W S zoom · A D move · drag pans · shift + drag a range · / searches · F fits the selection"),
+        h(
+          "span",
+          { class: "keys" },
+          "W S zoom · A D move · drag pans · shift + drag a range · / searches · F fits the selection",
+        ),
       ),
       store.timeline.left_out && h("p", { class: "note" }, store.timeline.left_out),
       h("div", { class: "stage" }, h("div", { class: "canvas" }, this.canvas, this.hint), this.panel),
     );
     gestures(this.canvas, {
-      pan: (dx, dy) => this.pan(dx, dy), zoom: (factor, x) => this.zoom(factor, x), hover: (x, y) => this.hover(x, y),
-      click: (x, y) => this.click(x, y), range: (x0, x1, done) => this.selectRange(x0, x1, done),
+      pan: (dx, dy) => this.pan(dx, dy),
+      zoom: (factor, x) => this.zoom(factor, x),
+      hover: (x, y) => this.hover(x, y),
+      click: (x, y) => this.click(x, y),
+      range: (x0, x1, done) => this.selectRange(x0, x1, done),
       isSelecting: () => this.selectButton.getAttribute("aria-pressed") === "true",
     });
     this.canvas.addEventListener("keydown", (event) => this.key(event));
@@ -59,10 +86,20 @@ export class TimelineView {
     this.arrange();
   }
 
-  private readonly selectButton: HTMLButtonElement = h("button", {
-    type: "button", "aria-pressed": "false", title: "drag selects a range (or hold shift)",
-    onClick: () => this.selectButton.setAttribute("aria-pressed", String(this.selectButton.getAttribute("aria-pressed") !== "true")),
-  }, "select a range");
+  private readonly selectButton: HTMLButtonElement = h(
+    "button",
+    {
+      type: "button",
+      "aria-pressed": "false",
+      title: "drag selects a range (or hold shift)",
+      onClick: () =>
+        this.selectButton.setAttribute(
+          "aria-pressed",
+          String(this.selectButton.getAttribute("aria-pressed") !== "true"),
+        ),
+    },
+    "select a range",
+  );
 
   /** What the address says: `t`, a stretch; `k`, an event; `r`, a range; `f`, a finding's evidence; `n`, a name. */
   open({ parameters }: Route): void {
@@ -83,13 +120,16 @@ export class TimelineView {
   }
 
   private evidence(text: string | undefined): Set<number> {
-    const [finding, item] = (text ?? "").split(".").map(Number);
+    const [finding, item] = text ? text.split(".").map(Number) : [];
     const row = this.app.report.findings[finding ?? -1];
     const evidence = row ? (item === undefined ? row.evidence : row.evidence.slice(item, item + 1)) : [];
     const events = new Set(evidence.flatMap((one) => one.events));
     const ranks = new Set(row?.ranks);
-    return new Set(this.store.timeline.marks
-      .filter((mark) => events.has(mark.event) && (!ranks.size || ranks.has(mark.rank))).map((mark) => mark.row));
+    return new Set(
+      this.store.timeline.marks
+        .filter((mark) => events.has(mark.event) && (!ranks.size || ranks.has(mark.rank)))
+        .map((mark) => mark.row),
+    );
   }
 
   private named(name: string | undefined): Set<number> | null {
@@ -116,22 +156,31 @@ export class TimelineView {
   }
 
   private zoom(factor: number, x: number): void {
-    const at = this.time(x), { from, to } = this.view;
+    const at = this.time(x),
+      { from, to } = this.view;
     this.show(at - (at - from) * factor, at + (to - at) * factor);
   }
 
-  private time = (x: number): number => this.view.from + (x / this.view.width) * (this.view.to - this.view.from);
+  private time = (x: number): number =>
+    this.view.from + (x / this.view.width) * (this.view.to - this.view.from);
 
   private key(event: KeyboardEvent): void {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const step = this.view.width * (event.shiftKey ? 0.6 : 0.15);
     const actions: Record<string, () => void> = {
-      w: () => this.zoom(0.7, this.view.width / 2), s: () => this.zoom(1.43, this.view.width / 2),
-      a: () => this.pan(-step, 0), d: () => this.pan(step, 0),
-      arrowleft: () => this.neighbour(-1), arrowright: () => this.neighbour(1),
-      arrowup: () => this.pan(0, -60), arrowdown: () => this.pan(0, 60),
-      f: () => this.fit(), escape: () => this.letGo(), enter: () => this.fit(),
-      n: () => this.nextNamed(1), p: () => this.nextNamed(-1),
+      w: () => this.zoom(0.7, this.view.width / 2),
+      s: () => this.zoom(1.43, this.view.width / 2),
+      a: () => this.pan(-step, 0),
+      d: () => this.pan(step, 0),
+      arrowleft: () => this.neighbour(-1),
+      arrowright: () => this.neighbour(1),
+      arrowup: () => this.pan(0, -60),
+      arrowdown: () => this.pan(0, 60),
+      f: () => this.fit(),
+      escape: () => this.letGo(),
+      enter: () => this.fit(),
+      n: () => this.nextNamed(1),
+      p: () => this.nextNamed(-1),
     };
     const action = actions[event.key.toLowerCase()];
     if (!action) return;
@@ -148,18 +197,28 @@ export class TimelineView {
   private fit(): void {
     const { selected, range } = this.marked;
     if (range) this.show(range[0] - (range[1] - range[0]) * 0.05, range[1] + (range[1] - range[0]) * 0.05);
-    else if (selected !== NONE) this.show(this.store.start[selected]! - this.store.duration[selected]!, this.store.endOf(selected) + this.store.duration[selected]!);
+    else if (selected !== NONE)
+      this.show(
+        this.store.start[selected]! - this.store.duration[selected]!,
+        this.store.endOf(selected) + this.store.duration[selected]!,
+      );
   }
 
   /** The event before or after the selected one on its line; the first that is seen where none is. */
   private neighbour(by: number): void {
     const { selected } = this.marked;
     const lines = this.store.lines.filter((line) => this.store.lanes[line.lane]!.kind === "stream");
-    const line = selected === NONE ? (lines[0] ?? this.store.lines[0])
-      : this.store.lines.find((one) => one.lane === this.store.laneOf(selected) && one.depth === this.store.depth[selected]);
+    const line =
+      selected === NONE
+        ? (lines[0] ?? this.store.lines[0])
+        : this.store.lines.find(
+            (one) => one.lane === this.store.laneOf(selected) && one.depth === this.store.depth[selected],
+          );
     if (!line) return;
-    const at = selected === NONE ? lowerBound(line.rows, this.view.from, this.store.endOf)
-      : lowerBound(line.rows, this.store.start[selected]!, (row) => this.store.start[row]!) + by;
+    const at =
+      selected === NONE
+        ? lowerBound(line.rows, this.view.from, this.store.endOf)
+        : lowerBound(line.rows, this.store.start[selected]!, (row) => this.store.start[row]!) + by;
     const row = line.rows[at];
     if (row !== undefined) this.select(row, true);
   }
@@ -189,12 +248,16 @@ export class TimelineView {
 
   /** Scrolls and moves until the event is seen. */
   private reveal(row: number): void {
-    const start = this.store.start[row]!, width = this.view.to - this.view.from;
-    if (start < this.view.from || start > this.view.to) [this.view.from, this.view.to] = this.bounded(start - width / 3, start + width * (2 / 3));
+    const start = this.store.start[row]!,
+      width = this.view.to - this.view.from;
+    if (start < this.view.from || start > this.view.to)
+      [this.view.from, this.view.to] = this.bounded(start - width / 3, start + width * (2 / 3));
     const lane = this.store.laneOf(row);
     this.closed.delete(`lane${lane}`);
     this.arrange();
-    const track = this.tracks.find((one) => one.kind === "line" && one.line.lane === lane && one.line.depth === this.store.depth[row]);
+    const track = this.tracks.find(
+      (one) => one.kind === "line" && one.line.lane === lane && one.line.depth === this.store.depth[row],
+    );
     if (!track) return;
     const room = this.view.height - RULER - track.height;
     if (track.top < this.view.scroll || track.top > this.view.scroll + room)
@@ -202,7 +265,10 @@ export class TimelineView {
   }
 
   private trackAt = (y: number): Track | undefined =>
-    this.tracks.find((track) => y >= RULER + track.top - this.view.scroll && y < RULER + track.top + track.height - this.view.scroll);
+    this.tracks.find(
+      (track) =>
+        y >= RULER + track.top - this.view.scroll && y < RULER + track.top + track.height - this.view.scroll,
+    );
 
   private rowAt(x: number, y: number): number {
     const track = y < RULER ? undefined : this.trackAt(y);
@@ -210,7 +276,8 @@ export class TimelineView {
     const slack = ((this.view.to - this.view.from) / this.view.width) * 2;
     const at = lowerBound(track.line.rows, this.time(x) - slack, this.store.endOf);
     const near = [track.line.rows[at], track.line.rows[at + 1]].filter((row) => row !== undefined);
-    const distance = (row: number) => Math.max(this.store.start[row]! - this.time(x), this.time(x) - this.store.endOf(row), 0);
+    const distance = (row: number) =>
+      Math.max(this.store.start[row]! - this.time(x), this.time(x) - this.store.endOf(row), 0);
     const best = near.sort((a, b) => distance(a) - distance(b))[0];
     return best !== undefined && distance(best) <= slack ? best : NONE;
   }
@@ -222,7 +289,12 @@ export class TimelineView {
     this.canvas.style.cursor = row === NONE ? "default" : "pointer";
     this.hint.hidden = row === NONE && this.trackAt(y)?.kind !== "idle";
     if (this.hint.hidden) return;
-    fill(this.hint, row === NONE ? this.idleText(x, y) : `${shorten(this.store.nameOf(row).name, 120)} · ${numbers.time(this.store.duration[row]! / 1000)}`);
+    fill(
+      this.hint,
+      row === NONE
+        ? this.idleText(x, y)
+        : `${shorten(this.store.nameOf(row).name, 120)} · ${numbers.time(this.store.duration[row]! / 1000)}`,
+    );
     this.hint.style.left = `${Math.min(x + 12, this.view.width - 40)}px`;
     this.hint.style.top = `${y + 16}px`;
     this.hint.classList.toggle("left", x > this.view.width * 0.6);
@@ -262,7 +334,8 @@ export class TimelineView {
 
   private snapped(at: number): number {
     const reach = ((this.view.to - this.view.from) / this.view.width) * 6;
-    let best = Math.round(at), distance = reach;
+    let best = Math.round(at),
+      distance = reach;
     for (const line of this.store.lines) {
       const near = lowerBound(line.rows, at - reach, this.store.endOf);
       for (const row of line.rows.subarray(near, near + 3))
@@ -275,9 +348,18 @@ export class TimelineView {
   private refresh(): void {
     const { selected, range } = this.marked;
     this.panel.hidden = selected === NONE && !range;
-    const close = h("button", { type: "button", class: "close", "aria-label": "close", onClick: () => this.letGo() }, "×");
+    const close = h(
+      "button",
+      { type: "button", class: "close", "aria-label": "close", onClick: () => this.letGo() },
+      "×",
+    );
     if (range) fill(this.panel, close, rangePanel(this.app, this.store, range));
-    else if (selected !== NONE) fill(this.panel, close, eventPanel(this.app, this.store, selected, (row) => this.select(row, true)));
+    else if (selected !== NONE)
+      fill(
+        this.panel,
+        close,
+        eventPanel(this.app, this.store, selected, (row) => this.select(row, true)),
+      );
     else this.panel.replaceChildren();
     this.schedule();
   }
@@ -308,10 +390,13 @@ export class TimelineView {
     this.writing = window.setTimeout(() => {
       if (!this.element.isConnected) return;
       const { selected, range } = this.marked;
-      replace(format(["timeline"], {
-        t: `${stamp(Math.max(this.view.from, 0))}-${stamp(this.view.to)}`,
-        k: selected === NONE ? null : selected, r: range ? `${stamp(range[0])}-${stamp(range[1])}` : null,
-      }));
+      replace(
+        format(["timeline"], {
+          t: `${stamp(Math.max(this.view.from, 0))}-${stamp(this.view.to)}`,
+          k: selected === NONE ? null : selected,
+          r: range ? `${stamp(range[0])}-${stamp(range[1])}` : null,
+        }),
+      );
     }, 150);
   }
 
@@ -331,7 +416,13 @@ function inks(): Inks {
   const style = getComputedStyle(document.documentElement);
   const of = (name: string): string => style.getPropertyValue(`--${name}`).trim();
   return {
-    ink: of("ink"), soft: of("soft"), line: of("line"), card: of("card"), track: of("track"), accent: of("accent"),
-    bad: of("bad"), page: of("page"),
+    ink: of("ink"),
+    soft: of("soft"),
+    line: of("line"),
+    card: of("card"),
+    track: of("track"),
+    accent: of("accent"),
+    bad: of("bad"),
+    page: of("page"),
   };
 }

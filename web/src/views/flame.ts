@@ -6,7 +6,12 @@ import * as numbers from "../numbers.ts";
 import { format, type Route } from "../route.ts";
 import { NONE, type Store } from "../timeline/store.ts";
 
-interface Node { name: string; time: number; children: Map<string, Node>; row: number }
+interface Node {
+  name: string;
+  time: number;
+  children: Map<string, Node>;
+  row: number;
+}
 
 const KINDS = {
   modules: (name: string) => name.startsWith("nn.Module: "),
@@ -21,23 +26,41 @@ export function flame(app: App, { parameters }: Route): Child {
   const { store } = app;
   if (!store) return h("p", {}, "There are no events in this page.");
   const asked = parameters.get("by") as keyof typeof KINDS | undefined;
-  const present = (Object.keys(KINDS) as (keyof typeof KINDS)[]).filter((by) => store.names.some(({ name, kind }) => KINDS[by](name, kind)));
+  const present = (Object.keys(KINDS) as (keyof typeof KINDS)[]).filter((by) =>
+    store.names.some(({ name, kind }) => KINDS[by](name, kind)),
+  );
   const by = asked && asked in KINDS ? asked : (present[0] ?? "ops");
   const root = tree(store, KINDS[by]);
-  return [h("h1", {}, "Device time by what launched it"),
-    h("nav", { class: "chips", "aria-label": "by" }, present.map((one) => h("a", { href: format(["flame"], { by: one }), "aria-current": one === by ? "true" : null }, one))),
-    h("p", { class: "lead" }, `${numbers.time(root.time / 1000)} of device time; a click leads to the longest call in the timeline. Backward runs on a thread of its own: its work is not inside of modules.`),
-    h("section", { class: "flame" }, level(app, root, root, 0))];
+  return [
+    h("h1", {}, "Device time by what launched it"),
+    h(
+      "nav",
+      { class: "chips", "aria-label": "by" },
+      present.map((one) =>
+        h("a", { href: format(["flame"], { by: one }), "aria-current": one === by ? "true" : null }, one),
+      ),
+    ),
+    h(
+      "p",
+      { class: "lead" },
+      `${numbers.time(root.time / 1000)} of device time; a click leads to the longest call in the timeline. Backward work stands under its forward op.`,
+    ),
+    h("section", { class: "flame" }, level(app, root, root, 0)),
+  ];
 }
 
 function tree(store: Store, keep: (name: string, kind: string) => boolean): Node {
   const root: Node = { name: "all", time: 0, children: new Map(), row: NONE };
   store.work.forEach((row, work) => {
-    const launch = store.launch[work]!, time = store.duration[row]!;
+    const launch = store.launch[work]!,
+      time = store.duration[row]!;
     root.time += time;
     if (launch === NONE) return;
     let at = root;
-    for (const host of store.around(launch)) {
+    const forward = store.forward[work]!;
+    const around =
+      forward === NONE ? store.around(launch) : [...store.around(forward), forward, ...store.around(launch)];
+    for (const host of around) {
       const { name, kind } = store.nameOf(host);
       if (!keep(name, kind)) continue;
       const key = name.replace(/#\d+$/, "#…");
@@ -52,9 +75,30 @@ function tree(store: Store, keep: (name: string, kind: string) => boolean): Node
 }
 
 function level(app: App, node: Node, root: Node, depth: number): Child {
-  const children = [...node.children.values()].filter((child) => child.time / root.time > LEAST).sort((a, b) => b.time - a.time);
-  return depth < DEEPEST && children.length > 0 && h("div", { class: "level" }, children.map((child) =>
-    h("div", { class: "call", style: { width: `${(100 * child.time) / (node.time || 1)}%` } },
-      h("a", { href: app.rowHref(child.row), title: `${child.name}: ${numbers.time(child.time / 1000)}, ${numbers.percent(child.time / root.time)}` }, shorten(child.name.replace("nn.Module: ", ""), 60)),
-      level(app, child, root, depth + 1))));
+  const children = [...node.children.values()]
+    .filter((child) => child.time / root.time > LEAST)
+    .sort((a, b) => b.time - a.time);
+  return (
+    depth < DEEPEST &&
+    children.length > 0 &&
+    h(
+      "div",
+      { class: "level" },
+      children.map((child) =>
+        h(
+          "div",
+          { class: "call", style: { width: `${(100 * child.time) / (node.time || 1)}%` } },
+          h(
+            "a",
+            {
+              href: app.rowHref(child.row),
+              title: `${child.name}: ${numbers.time(child.time / 1000)}, ${numbers.percent(child.time / root.time)}`,
+            },
+            shorten(app.event(child.name).replace("nn.Module: ", ""), 60),
+          ),
+          level(app, child, root, depth + 1),
+        ),
+      ),
+    )
+  );
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 import polars as pl
@@ -10,21 +10,22 @@ import polars as pl
 from kinetoscope import numbers
 from kinetoscope.analysis.idle.causes import CAUSES
 from kinetoscope.analysis.idle.gaps import gaps
-from kinetoscope.analysis.kernels.work import work
+from kinetoscope.analysis.origins.attribution import attribution
+from kinetoscope.analysis.origins.belonging import belonging
 from kinetoscope.analysis.run import Run
 from kinetoscope.report.collect.packing import packed
 from kinetoscope.report.document import FindingRow
 from kinetoscope.report.document.timeline import Column, Lane, Launched, Mark, Name, Timeline
-from kinetoscope.trace.model import Trace
 
 MOST = 1_000_000  # events; a page of so many takes 5 MB and a second to open
 
-STREAM, ANNOTATION, THREAD = "stream", "annotation", "thread"
+STREAM, ANNOTATION, THREAD = LANES = ("stream", "annotation", "thread")
 LAUNCHED = [
     "grid", "block", "registers", "shared_memory_bytes", "warps_per_sm", "occupancy_percent", "bytes",
     "collective",
 ]  # fmt: skip
 TEXTS = {"shapes": "input_dims", "stack": "call_stack"}
+KEYS = {"op": "op_name", "module": "module", "annotation": "annotation", "step": "step_name", "graph": "graph"}
 
 
 def timeline(run: Run, findings: Iterable[FindingRow]) -> Timeline | None:
@@ -33,15 +34,17 @@ def timeline(run: Run, findings: Iterable[FindingRow]) -> Timeline | None:
     Args:
         findings: whose evidence is marked.
     """
-    whole = pl.concat([_events(trace, number) for number, trace in enumerate(run.traces)])
+    whole = pl.concat([_events(run, number) for number in range(len(run.traces))])
     if whole.is_empty():
         return None
     events, left_out = _that_fit(whole)
     events = _by_lane(events)
     origin = int(whole.select(pl.min("start_ns")).item())
+    on_device = _on_device(events)
     names, name = _coded(events, ["name", "kind", "category"])
-    launched, configuration = _coded(_on_device(events), LAUNCHED)
-    texts, coded = _texts(events)
+    launched, configuration = _coded(on_device, LAUNCHED)
+    recorded = {key: events[column] for key, column in TEXTS.items()}
+    texts, coded = _texts(recorded | {key: on_device[column] for key, column in KEYS.items()})
     devices, idle = _idle(run, origin)
     return Timeline(
         origin_ns=origin,
@@ -54,7 +57,8 @@ def timeline(run: Run, findings: Iterable[FindingRow]) -> Timeline | None:
             packed("duration", events["duration_ns"].clip(0)),
             packed("name", name),
             *(packed(key, codes) for key, codes in coded.items()),
-            packed("launch", _launches(events), deltas=True),
+            packed("launch", _rows_of(events, "launch"), deltas=True),
+            packed("forward", _rows_of(events, "forward"), deltas=True),
             packed("launched", configuration),
             *idle,
         ],
@@ -65,8 +69,9 @@ def timeline(run: Run, findings: Iterable[FindingRow]) -> Timeline | None:
     )
 
 
-def _events(trace: Trace, number: int) -> pl.DataFrame:
+def _events(run: Run, number: int) -> pl.DataFrame:
     """Host events, device work and what the profiler draws beside it: ``id`` is the row of its table."""
+    trace = run.traces[number]
     text = pl.col("name", "category").cast(pl.String)
     place = [pl.lit(number, pl.UInt16).alias("trace"), "event", "lane", "start_ns", "duration_ns"]
     host = trace.host_events.with_columns(text).select(
@@ -77,14 +82,17 @@ def _events(trace: Trace, number: int) -> pl.DataFrame:
         pl.col("category").alias("kind"),
         *(pl.col(column).cast(pl.String) for column in TEXTS.values()),
     )
-    device = work(trace).with_columns(text).select(
+    forward = attribution(trace)["forward_op"].alias("forward")
+    device = _work(run, trace.rank).with_columns(text, forward).select(
         *place,
         pl.lit(STREAM).alias("kind_of_lane"),
         "name",
         pl.col("kind").cast(pl.String),
         "category",
-        "launch",
+        pl.coalesce("launch", "op").alias("launch"),
+        "forward",
         "device",
+        *(pl.col(column).cast(pl.String) for column in KEYS.values()),
         pl.col("grid", "block", "collective").cast(pl.String),
         *(name for name in LAUNCHED if name not in ("grid", "block", "collective")),
     )
@@ -96,6 +104,10 @@ def _events(trace: Trace, number: int) -> pl.DataFrame:
         "device",
     )
     return pl.concat([device, drawn, host], how="diagonal").with_columns(pl.col("category").fill_null(""))
+
+
+def _work(run: Run, rank: int) -> pl.DataFrame:
+    return belonging(run).filter(pl.col("rank") == rank)
 
 
 def _that_fit(events: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
@@ -117,7 +129,7 @@ def _that_fit(events: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
 
 def _by_lane(events: pl.DataFrame) -> pl.DataFrame:
     """In the order of the columns, with its ``row``: streams, then threads, those with most events first."""
-    order = pl.Enum([STREAM, ANNOTATION, THREAD])
+    order = pl.Enum(LANES)
     lane = ["trace", "lane", "kind_of_lane"]
     busiest = (
         events.group_by(lane)
@@ -163,29 +175,27 @@ def _coded(events: pl.DataFrame, columns: list[str]) -> tuple[pl.DataFrame, pl.S
     return distinct.drop("code"), codes
 
 
-def _texts(events: pl.DataFrame) -> tuple[list[str], dict[str, pl.Series]]:
-    """All texts, the first of them empty, and of each column of ``TEXTS`` that has any the events' codes."""
-    recorded = {key: column for key, column in TEXTS.items() if events[column].null_count() < len(events)}
-    texts = pl.concat([pl.Series([""]), *(events[column].drop_nulls().unique() for column in recorded.values())])
+def _texts(columns: Mapping[str, pl.Series]) -> tuple[list[str], dict[str, pl.Series]]:
+    """All texts, the first of them empty, and the codes of the columns that have any."""
+    recorded = {key: column for key, column in columns.items() if column.null_count() < len(column)}
+    texts = pl.concat([pl.Series([""]), *(column.drop_nulls().unique() for column in recorded.values())])
     texts = texts.unique(maintain_order=True)
-    codes = {
-        key: events[column].fill_null("").replace_strict(texts, pl.int_range(len(texts), eager=True))
-        for key, column in recorded.items()
+    codes = pl.int_range(len(texts), dtype=pl.UInt32, eager=True)
+    return texts.to_list(), {
+        key: column.fill_null("").replace_strict(texts, codes) for key, column in recorded.items()
     }
-    return texts.to_list(), codes
 
 
 def _on_device(events: pl.DataFrame) -> pl.DataFrame:
     return events.filter(pl.col("kind_of_lane") == STREAM)
 
 
-def _launches(events: pl.DataFrame) -> pl.Series:
-    """Of each piece of device work the row of its launch, plus 1; 0 where none is known or drawn."""
-    host = events.filter(pl.col("kind_of_lane") == THREAD).select("trace", launch="id", launch_row="row")
-    joined = _on_device(events).select("trace", "launch").join(
-        host, on=["trace", "launch"], how="left", maintain_order="left"
-    )
-    return (joined["launch_row"].cast(pl.Int64) + 1).fill_null(0)
+def _rows_of(events: pl.DataFrame, column: str) -> pl.Series:
+    """Of each piece of device work the row of its host event, plus 1; 0 where none is known or drawn."""
+    host = events.filter(pl.col("kind_of_lane") == THREAD).select("trace", pl.col("id").alias(column), "row")
+    work = _on_device(events).select("trace", column)
+    joined = work.join(host, on=["trace", column], how="left", maintain_order="left")
+    return (joined["row"].cast(pl.Int64) + 1).fill_null(0)
 
 
 def _idle(run: Run, origin: int) -> tuple[list[tuple[int, int]], list[Column]]:
