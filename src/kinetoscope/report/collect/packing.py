@@ -31,4 +31,6 @@ def _differences(values: pl.Series) -> pl.Series:
     """From the number before, from 0 for the first; d as 2d, -d as 2d - 1: small whatever their sign."""
     now = pl.col("values").cast(pl.Int64)
     d = now - now.shift(1, fill_value=0)
-    return values.alias("values").to_frame().select(pl.when(d < 0).then(-2 * d - 1).otherwise(2 * d))["literal"]
+    return (
+        values.alias("values").to_frame().select(pl.when(d < 0).then(-2 * d - 1).otherwise(2 * d))["literal"]
+    )

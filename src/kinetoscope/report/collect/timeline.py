@@ -25,7 +25,13 @@ LAUNCHED = [
     "collective",
 ]  # fmt: skip
 TEXTS = {"shapes": "input_dims", "stack": "call_stack"}
-KEYS = {"op": "op_name", "module": "module", "annotation": "annotation", "step": "step_name", "graph": "graph"}
+KEYS = {
+    "op": "op_name",
+    "module": "module",
+    "annotation": "annotation",
+    "step": "step_name",
+    "graph": "graph",
+}
 
 
 def timeline(run: Run, findings: Iterable[FindingRow]) -> Timeline | None:
@@ -83,18 +89,22 @@ def _events(run: Run, number: int) -> pl.DataFrame:
         *(pl.col(column).cast(pl.String) for column in TEXTS.values()),
     )
     forward = attribution(trace)["forward_op"].alias("forward")
-    device = _work(run, trace.rank).with_columns(text, forward).select(
-        *place,
-        pl.lit(STREAM).alias("kind_of_lane"),
-        "name",
-        pl.col("kind").cast(pl.String),
-        "category",
-        pl.coalesce("launch", "op").alias("launch"),
-        "forward",
-        "device",
-        *(pl.col(column).cast(pl.String) for column in KEYS.values()),
-        pl.col("grid", "block", "collective").cast(pl.String),
-        *(name for name in LAUNCHED if name not in ("grid", "block", "collective")),
+    device = (
+        _work(run, trace.rank)
+        .with_columns(text, forward)
+        .select(
+            *place,
+            pl.lit(STREAM).alias("kind_of_lane"),
+            "name",
+            pl.col("kind").cast(pl.String),
+            "category",
+            pl.coalesce("launch", "op").alias("launch"),
+            "forward",
+            "device",
+            *(pl.col(column).cast(pl.String) for column in KEYS.values()),
+            pl.col("grid", "block", "collective").cast(pl.String),
+            *(name for name in LAUNCHED if name not in ("grid", "block", "collective")),
+        )
     )
     drawn = trace.device_annotations.with_columns(text).select(
         *place,
@@ -117,7 +127,7 @@ def _that_fit(events: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
     middle = events["start_ns"].sort().slice((len(events) - MOST // 2) // 2, MOST // 2)
     start, end = middle[0], middle[-1]
     inside = pl.col("start_ns").is_between(start, end)
-    outside = events.filter(~inside).sort("duration_ns", descending=True).head(MOST // 2)
+    outside = events.filter(~inside).sort("duration_ns", descending=True, maintain_order=True).head(MOST // 2)
     kept = pl.concat([events.filter(inside), outside])
     least = numbers.time(outside["duration_ns"][-1] / 1000)
     since = [numbers.time((at - events["start_ns"].min()) / 1000) for at in (start, end)]
@@ -148,7 +158,9 @@ def _by_lane(events: pl.DataFrame) -> pl.DataFrame:
 
 def _lanes(run: Run, events: pl.DataFrame) -> list[Lane]:
     found = events.group_by("place", maintain_order=True).agg(
-        pl.first("trace", "lane", "kind_of_lane", "device"), pl.first("row").alias("first"), pl.len().alias("count")
+        pl.first("trace", "lane", "kind_of_lane", "device"),
+        pl.first("row").alias("first"),
+        pl.len().alias("count"),
     )
     lanes = [trace.lanes.rows_by_key("id", named=True, unique=True) for trace in run.traces]
     return [
@@ -178,7 +190,9 @@ def _coded(events: pl.DataFrame, columns: list[str]) -> tuple[pl.DataFrame, pl.S
 def _texts(columns: Mapping[str, pl.Series]) -> tuple[list[str], dict[str, pl.Series]]:
     """All texts, the first of them empty, and the codes of the columns that have any."""
     recorded = {key: column for key, column in columns.items() if column.null_count() < len(column)}
-    texts = pl.concat([pl.Series([""]), *(column.drop_nulls().unique() for column in recorded.values())])
+    texts = pl.concat(
+        [pl.Series([""]), *(column.drop_nulls().unique(maintain_order=True) for column in recorded.values())]
+    )
     texts = texts.unique(maintain_order=True)
     codes = pl.int_range(len(texts), dtype=pl.UInt32, eager=True)
     return texts.to_list(), {
@@ -212,4 +226,6 @@ def _idle(run: Run, origin: int) -> tuple[list[tuple[int, int]], list[Column]]:
 def _marks(run: Run, events: pl.DataFrame, findings: Iterable[FindingRow]) -> list[Mark]:
     pointed = {event for row in findings for item in row.evidence for event in item.events}
     found = events.filter(pl.col("event").is_in(sorted(pointed))).select("trace", "event", "row")
-    return [Mark(rank=run.traces[trace].rank, event=event, row=row) for trace, event, row in found.iter_rows()]
+    return [
+        Mark(rank=run.traces[trace].rank, event=event, row=row) for trace, event, row in found.iter_rows()
+    ]

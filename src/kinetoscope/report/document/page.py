@@ -16,7 +16,7 @@ class GeneratedKernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GeneratedModule(msgspec.Struct, frozen=True, kw_only=True):
-    """What Inductor wrote of one graph (``graph`` of the compilation's rows), and the graph it wrote it of."""
+    """What Inductor wrote of one graph (``graph`` is its row in the compilation), and that graph."""
 
     graph: int
     code: str

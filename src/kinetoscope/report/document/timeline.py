@@ -9,7 +9,7 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     """Events of one stream or thread: ``count`` rows from ``first`` on, by start, the longest first.
 
     Args:
-        kind: ``stream``, ``annotation`` (what the profiler draws on a device, which is no work) or ``thread``.
+        kind: ``stream``, ``annotation`` (drawn on a device, but no work) or ``thread``.
         device: null on a thread.
     """
 
@@ -22,7 +22,7 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Name(msgspec.Struct, frozen=True, kw_only=True):
-    """What events are called. ``kind`` is the trace's category, ``category`` that of device work, else empty."""
+    """What events are called. ``kind`` is the trace's category, ``category`` that of device work or empty."""
 
     name: str
     kind: str

@@ -47,7 +47,7 @@ def render(report: Report, inputs: Sequence[str]) -> str:
 
 
 def packed(report: Report, inputs: Sequence[str]) -> bytes:
-    """Gzip of: the length of a JSON text in four bytes, the lowest first; the text; the timeline's columns."""
+    """Gzip of the length of a JSON text (four bytes, the lowest first), the text, the timeline's columns."""
     data, page = [], report.page
     if page and page.timeline:
         columns = page.timeline.columns
