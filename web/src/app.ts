@@ -1,5 +1,6 @@
 // What every part of the page is given: the document, the timeline's columns, and the way to other places.
-import type { CompiledKernel, KernelRow, Report, Sentences } from "./document.ts";
+import type { CompiledKernel } from "./compilation.ts";
+import type { KernelRow, Report, Sentences } from "./document.ts";
 import { Palette } from "./palette.ts";
 import { format } from "./route.ts";
 import type { Store } from "./timeline/store.ts";

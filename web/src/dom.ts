@@ -49,6 +49,11 @@ export function fill(element: Element, ...children: Child[]): void {
   append(element, children);
 }
 
+/** A section with its title, and a few words about it. */
+export function titled(title: string, about: Child, ...children: Child[]): HTMLElement {
+  return h("section", {}, h("header", {}, h("h2", {}, title), h("p", {}, about)), children);
+}
+
 /** Copies on click, and says so. */
 export function copyButton(text: string, what: string): HTMLButtonElement {
   const button = h(

@@ -3,6 +3,7 @@ import "./page.css";
 import { App } from "./app.ts";
 import { fill, h, type Child } from "./dom.ts";
 import { load } from "./load.ts";
+import * as numbers from "./numbers.ts";
 import { parse, type Route } from "./route.ts";
 import { searching } from "./search.ts";
 import { Store } from "./timeline/store.ts";
@@ -107,7 +108,7 @@ async function start(): Promise<void> {
   });
   show();
   performance.mark("kinetoscope-shown");
-  Object.assign(globalThis, { kinetoscope: { app, timeline } }); // for the console, and for tests
+  Object.assign(globalThis, { kinetoscope: { app, timeline, numbers } }); // for the console, and for tests
 }
 
 start().catch((error: unknown) => {

@@ -22,6 +22,7 @@ const RATES: [number, string][] = [
 const SPACE = "\u00a0"; // a number and its unit stay together
 
 export const time = (us: number): string => (us ? scaled(us, TIMES) : `0${SPACE}µs`);
+export const seconds = (s: number): string => time(s * 1e6);
 export const size = (bytes: number): string => (bytes ? scaled(bytes, SIZES) : `0${SPACE}B`);
 export const rate = (perSecond: number, unit: string): string => scaled(perSecond, RATES) + `${unit}/s`;
 
@@ -68,3 +69,7 @@ function digits(value: number): string {
   if (magnitude >= 9.995) return value.toFixed(1);
   return magnitude >= 0.0005 ? value.toFixed(2) : "0";
 }
+
+/** A dash for what is not known. */
+export const known = (value: number | null, write: (value: number) => string): string =>
+  value === null ? "–" : write(value);

@@ -8,6 +8,7 @@ import { eventPanel } from "./detail.ts";
 import { Drawing, RULER, type Inks, type Marked, type View } from "./draw.ts";
 import { gestures } from "./gestures.ts";
 import { layout, type Track } from "./layout.ts";
+import { evidenceRows, nearest, neighbour, nextNamed, snapped } from "./near.ts";
 import { rangePanel } from "./range.ts";
 import { lowerBound, NONE, Store } from "./store.ts";
 
@@ -110,26 +111,13 @@ export class TimelineView {
     const row = Number(parameters.get("k") ?? NaN);
     this.marked.selected = Number.isInteger(row) && row >= 0 && row < this.store.length ? row : NONE;
     this.marked.range = stretch("r");
-    this.marked.rows = this.evidence(parameters.get("f"));
+    this.marked.rows = evidenceRows(this.store, this.app.report, parameters.get("f"));
     this.marked.found = this.named(parameters.get("n"));
     const seen = stretch("t");
     if (seen) [this.view.from, this.view.to] = this.bounded(...seen);
     const shown = this.marked.selected !== NONE ? this.marked.selected : ([...this.marked.rows][0] ?? NONE);
     if (shown !== NONE) this.reveal(shown);
     this.refresh();
-  }
-
-  private evidence(text: string | undefined): Set<number> {
-    const [finding, item] = text ? text.split(".").map(Number) : [];
-    const row = this.app.report.findings[finding ?? -1];
-    const evidence = row ? (item === undefined ? row.evidence : row.evidence.slice(item, item + 1)) : [];
-    const events = new Set(evidence.flatMap((one) => one.events));
-    const ranks = new Set(row?.ranks);
-    return new Set(
-      this.store.timeline.marks
-        .filter((mark) => events.has(mark.event) && (!ranks.size || ranks.has(mark.rank)))
-        .map((mark) => mark.row),
-    );
   }
 
   private named(name: string | undefined): Set<number> | null {
@@ -172,8 +160,8 @@ export class TimelineView {
       s: () => this.zoom(1.43, this.view.width / 2),
       a: () => this.pan(-step, 0),
       d: () => this.pan(step, 0),
-      arrowleft: () => this.neighbour(-1),
-      arrowright: () => this.neighbour(1),
+      arrowleft: () => this.goTo(neighbour(this.store, this.marked.selected, this.view.from, -1)),
+      arrowright: () => this.goTo(neighbour(this.store, this.marked.selected, this.view.from, 1)),
       arrowup: () => this.pan(0, -60),
       arrowdown: () => this.pan(0, 60),
       f: () => this.fit(),
@@ -204,38 +192,23 @@ export class TimelineView {
       );
   }
 
-  /** The event before or after the selected one on its line; the first that is seen where none is. */
-  private neighbour(by: number): void {
-    const { selected } = this.marked;
-    const lines = this.store.lines.filter((line) => this.store.lanes[line.lane]!.kind === "stream");
-    const line =
-      selected === NONE
-        ? (lines[0] ?? this.store.lines[0])
-        : this.store.lines.find(
-            (one) => one.lane === this.store.laneOf(selected) && one.depth === this.store.depth[selected],
-          );
-    if (!line) return;
-    const at =
-      selected === NONE
-        ? lowerBound(line.rows, this.view.from, this.store.endOf)
-        : lowerBound(line.rows, this.store.start[selected]!, (row) => this.store.start[row]!) + by;
-    const row = line.rows[at];
-    if (row !== undefined) this.select(row, true);
+  private goTo(row: number): void {
+    if (row !== NONE) this.select(row, true);
   }
 
   /** The next event of the name that was searched for, or of the selected one's. */
   private nextNamed(by: number): void {
-    const { selected } = this.marked;
-    const wanted = this.marked.found ?? (selected === NONE ? null : new Set([this.store.name[selected]!]));
-    if (!wanted) return;
-    const after = selected === NONE ? this.view.from : this.store.start[selected]!;
-    let best = NONE;
-    for (let row = 0; row < this.store.length; row++) {
-      if (row === selected || !wanted.has(this.store.name[row]!)) continue;
-      const ahead = (this.store.start[row]! - after) * by;
-      if (ahead >= 0 && (best === NONE || ahead < (this.store.start[best]! - after) * by)) best = row;
-    }
-    if (best !== NONE) this.select(best, true);
+    const { selected, found } = this.marked;
+    const wanted = found ?? (selected === NONE ? null : new Set([this.store.name[selected]!]));
+    if (wanted) this.goTo(nextNamed(this.store, wanted, selected, this.view.from, by));
+  }
+
+  /** Nanoseconds that so many pixels show. */
+  private reach = (pixels: number): number => (pixels * (this.view.to - this.view.from)) / this.view.width;
+
+  private rowAt(x: number, y: number): number {
+    const track = y < RULER ? undefined : this.trackAt(y);
+    return track?.kind === "line" ? nearest(this.store, track.line.rows, this.time(x), this.reach(2)) : NONE;
   }
 
   select(row: number, reveal = false): void {
@@ -269,18 +242,6 @@ export class TimelineView {
       (track) =>
         y >= RULER + track.top - this.view.scroll && y < RULER + track.top + track.height - this.view.scroll,
     );
-
-  private rowAt(x: number, y: number): number {
-    const track = y < RULER ? undefined : this.trackAt(y);
-    if (track?.kind !== "line") return NONE;
-    const slack = ((this.view.to - this.view.from) / this.view.width) * 2;
-    const at = lowerBound(track.line.rows, this.time(x) - slack, this.store.endOf);
-    const near = [track.line.rows[at], track.line.rows[at + 1]].filter((row) => row !== undefined);
-    const distance = (row: number) =>
-      Math.max(this.store.start[row]! - this.time(x), this.time(x) - this.store.endOf(row), 0);
-    const best = near.sort((a, b) => distance(a) - distance(b))[0];
-    return best !== undefined && distance(best) <= slack ? best : NONE;
-  }
 
   private hover(x: number, y: number): void {
     const row = this.rowAt(x, y);
@@ -323,26 +284,15 @@ export class TimelineView {
   /** Ends stick to the edges of events near them, so that ranges measure. */
   private selectRange(x0: number, x1: number, done: boolean): void {
     const [from, to] = [this.time(Math.min(x0, x1)), this.time(Math.max(x0, x1))];
-    this.marked.range = done ? [this.snapped(from), this.snapped(to)] : [from, to];
+    this.marked.range = done
+      ? ([from, to].map((at) => snapped(this.store, at, this.reach(6))) as [number, number])
+      : [from, to];
     this.marked.selected = NONE;
     if (done) {
       this.refresh();
       this.moved();
     }
     this.schedule();
-  }
-
-  private snapped(at: number): number {
-    const reach = ((this.view.to - this.view.from) / this.view.width) * 6;
-    let best = Math.round(at),
-      distance = reach;
-    for (const line of this.store.lines) {
-      const near = lowerBound(line.rows, at - reach, this.store.endOf);
-      for (const row of line.rows.subarray(near, near + 3))
-        for (const edge of [this.store.start[row]!, this.store.endOf(row)])
-          if (Math.abs(edge - at) < distance) [best, distance] = [edge, Math.abs(edge - at)];
-    }
-    return best;
   }
 
   private refresh(): void {

@@ -2,7 +2,8 @@
 import type { App } from "../app.ts";
 import { code } from "../code.ts";
 import { copyButton, h, type Child } from "../dom.ts";
-import type { CompiledKernel, KernelRow } from "../document.ts";
+import type { CompiledKernel } from "../compilation.ts";
+import type { KernelRow } from "../document.ts";
 import { times, works } from "../launches.ts";
 import { place, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
@@ -10,8 +11,8 @@ import { histogram, sparkline } from "../plot.ts";
 import { format } from "../route.ts";
 import { path } from "../timeline/chain.ts";
 import { facts } from "../timeline/detail.ts";
-import { sourceDoor } from "./overview.ts";
-import { graphLabel } from "./kernels.ts";
+import { sourceDoor } from "../doors.ts";
+import { couldSave, graphLabel } from "./kernels.ts";
 
 const WAYS = 12,
   LONGEST = 10;
@@ -40,7 +41,8 @@ export function kernel(app: App, index: number): Child {
 }
 
 function numbersOf(app: App, row: KernelRow, compiled: CompiledKernel | undefined): [string, Child][] {
-  const seconds = row.device_time_us / 1e6;
+  const seconds = row.device_time_us / 1e6,
+    saving = couldSave(row);
   return [
     ["device time", `${numbers.time(row.device_time_us)}, ${numbers.percent(row.share_of_device_time)}`],
     ["launches", numbers.count(row.launches)],
@@ -53,6 +55,7 @@ function numbersOf(app: App, row: KernelRow, compiled: CompiledKernel | undefine
         ? null
         : `${numbers.percent(row.speed_of_light)} (${numbers.count(row.costed_launches, "launch")} costed)`,
     ],
+    ["could save at most", saving === null ? null : `${numbers.time(saving)}, were it as fast as the device`],
     [
       "bytes",
       row.bytes === null ? null : `${numbers.size(row.bytes)}, ${numbers.rate(row.bytes / seconds, "B")}`,

@@ -10,7 +10,7 @@ import { format, type Route } from "../route.ts";
 import { share, table } from "../table.ts";
 import { keys } from "../timeline/chain.ts";
 import type { Key } from "../timeline/store.ts";
-import { sourceDoor } from "./overview.ts";
+import { sourceDoor } from "../doors.ts";
 
 const GROUPS = ["none", "category", "graph", "op", "module", "annotation", "line", "step"] as const;
 const FROM_TIMELINE = new Set<string>(["graph", "op", "module", "annotation", "line", "step"]);
@@ -124,6 +124,12 @@ function list(app: App, rows: KernelRow[], search: string): Child {
                 cell: (row: KernelRow) =>
                   row.speed_of_light === null ? "–" : numbers.percent(row.speed_of_light),
               },
+              {
+                label: "could save",
+                title: "at most: what it takes beyond its time at the device's peaks",
+                value: couldSave,
+                cell: (row: KernelRow) => numbers.known(couldSave(row), numbers.time),
+              },
             ]
           : []),
       ],
@@ -138,6 +144,12 @@ function list(app: App, rows: KernelRow[], search: string): Child {
     ),
   );
 }
+
+/** What it takes beyond its time at the device's peaks, of the launches whose cost is known, in microseconds. */
+export const couldSave = (row: KernelRow): number | null =>
+  row.speed_of_light === null
+    ? null
+    : row.device_time_us * (row.costed_launches / row.launches) * Math.max(1 - row.speed_of_light, 0);
 
 function spark(app: App, row: KernelRow): Child {
   const durations = times(app, row.name);

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from kinetoscope.analysis.idle.causes import CAUSES
 from kinetoscope.analysis.run import Run
 from kinetoscope.compilation.generated import module
+from kinetoscope.findings.glossary import terms
 from kinetoscope.hardware import find
 from kinetoscope.report.collect.timeline import timeline
 from kinetoscope.report.document import Report
@@ -21,8 +23,15 @@ def with_page(run: Run, report: Report) -> Report:
         modules=_modules(run),
         frame_texts=_frame_texts(run),
         roofs=_roofs(run),
+        meanings=_meanings(report),
     )
     return msgspec.structs.replace(report, page=page)
+
+
+def _meanings(report: Report) -> dict[str, str]:
+    met = [row.name for row in report.ops] + [row.category for row in report.categories]
+    known = {name: terms.meaning(name) for name in dict.fromkeys([*met, *CAUSES])}
+    return {name: found[1] for name, found in known.items() if found}
 
 
 def _modules(run: Run) -> list[GeneratedModule]:

@@ -41,7 +41,10 @@ class Roof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """``meanings``: of names that stand in the report, by the glossary."""
+
     timeline: Timeline | None
     modules: list[GeneratedModule]
     frame_texts: list[FrameText]
     roofs: list[Roof]
+    meanings: dict[str, str]
