@@ -10,6 +10,7 @@ import { gestures } from "./gestures.ts";
 import { layout, type Track } from "./layout.ts";
 import { evidenceRows, nearest, neighbour, nextNamed, snapped } from "./near.ts";
 import { rangePanel } from "./range.ts";
+import { statistics } from "./statistics.ts";
 import { lowerBound, NONE, Store } from "./store.ts";
 
 const LEAST = 20; // nanoseconds across the screen
@@ -26,7 +27,7 @@ export class TimelineView {
   private readonly hint = h("div", { class: "hint", hidden: true });
   private readonly drawing: Drawing;
   private readonly closed = new Set<string>();
-  private readonly marked: Marked = {
+  readonly marked: Marked = {
     selected: NONE,
     found: null,
     rows: new Set(),
@@ -43,7 +44,7 @@ export class TimelineView {
 
   constructor(
     private readonly app: App,
-    private readonly store: Store,
+    readonly store: Store,
   ) {
     this.view = { from: 0, to: store.end, scroll: 0, width: 100, height: 100 };
     this.drawing = new Drawing(
@@ -352,6 +353,12 @@ export class TimelineView {
 
   private schedule(): void {
     this.frame ||= requestAnimationFrame(() => this.paint());
+  }
+
+  /** What happened in a stretch, as plain rows. */
+  statistics(from: number, to: number): object {
+    const found = statistics(this.store, from, to);
+    return { ...found, devices: found.devices.map((device) => ({ ...device, idle: [...device.idle] })) };
   }
 
   paint(): void {

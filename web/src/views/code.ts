@@ -90,6 +90,8 @@ export function programLines(app: App): Line[] {
       found.idle += idleTime;
     }
   }
+  for (const row of app.report.compilation?.graph_breaks ?? [])
+    if (row.file !== null && row.line !== null) of(row.file, row.line, row.code ?? "");
   if (store)
     keys(store, "line").forEach((key, work) => {
       const [, file, line] = /^(.*?)\((\d+)\): /.exec(key) ?? [];

@@ -12,7 +12,7 @@ import { format } from "../route.ts";
 import { path } from "../timeline/chain.ts";
 import { facts } from "../timeline/detail.ts";
 import { sourceDoor } from "../doors.ts";
-import { couldSave, graphLabel } from "./kernels.ts";
+import { graphLabel } from "./kernels.ts";
 
 const WAYS = 12,
   LONGEST = 10;
@@ -42,7 +42,8 @@ export function kernel(app: App, index: number): Child {
 
 function numbersOf(app: App, row: KernelRow, compiled: CompiledKernel | undefined): [string, Child][] {
   const seconds = row.device_time_us / 1e6,
-    saving = couldSave(row);
+    saving = app.couldSave(row),
+    light = app.speedOfLight(row);
   return [
     ["device time", `${numbers.time(row.device_time_us)}, ${numbers.percent(row.share_of_device_time)}`],
     ["launches", numbers.count(row.launches)],
@@ -51,9 +52,7 @@ function numbersOf(app: App, row: KernelRow, compiled: CompiledKernel | undefine
     ["min–max", numbers.span(row.min_us, row.max_us)],
     [
       "of speed of light",
-      row.speed_of_light === null
-        ? null
-        : `${numbers.percent(row.speed_of_light)} (${numbers.count(row.costed_launches, "launch")} costed)`,
+      light && `${numbers.percent(light.fraction)} (${numbers.count(light.launches, "launch")} costed)`,
     ],
     ["could save at most", saving === null ? null : `${numbers.time(saving)}, were it as fast as the device`],
     [

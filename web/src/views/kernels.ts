@@ -62,7 +62,7 @@ export function kernels(app: App, { parameters }: Route): Child {
 
 function list(app: App, rows: KernelRow[], search: string): Child {
   const most = Math.max(...rows.map((row) => row.share_of_device_time), 1e-9);
-  const costed = rows.some((row) => row.speed_of_light !== null);
+  const costed = rows.some((row) => app.speedOfLight(row));
   return h(
     "section",
     {},
@@ -120,15 +120,15 @@ function list(app: App, rows: KernelRow[], search: string): Child {
               {
                 label: "of peak",
                 title: "time at the device's peaks over the time it took",
-                value: (row: KernelRow) => row.speed_of_light,
+                value: (row: KernelRow) => app.speedOfLight(row)?.fraction ?? null,
                 cell: (row: KernelRow) =>
-                  row.speed_of_light === null ? "–" : numbers.percent(row.speed_of_light),
+                  numbers.known(app.speedOfLight(row)?.fraction ?? null, numbers.percent),
               },
               {
                 label: "could save",
                 title: "at most: what it takes beyond its time at the device's peaks",
-                value: couldSave,
-                cell: (row: KernelRow) => numbers.known(couldSave(row), numbers.time),
+                value: (row: KernelRow) => app.couldSave(row),
+                cell: (row: KernelRow) => numbers.known(app.couldSave(row), numbers.time),
               },
             ]
           : []),
@@ -144,12 +144,6 @@ function list(app: App, rows: KernelRow[], search: string): Child {
     ),
   );
 }
-
-/** What it takes beyond its time at the device's peaks, of the launches whose cost is known, in microseconds. */
-export const couldSave = (row: KernelRow): number | null =>
-  row.speed_of_light === null
-    ? null
-    : row.device_time_us * (row.costed_launches / row.launches) * Math.max(1 - row.speed_of_light, 0);
 
 function spark(app: App, row: KernelRow): Child {
   const durations = times(app, row.name);
