@@ -1,4 +1,4 @@
-"""The timeline against sums made of the trace's own tables; and the way from the first screen to a source line."""
+"""The timeline against sums of the trace's own tables; from the first screen to a source line."""
 
 from __future__ import annotations
 

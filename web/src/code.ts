@@ -1,8 +1,8 @@
-// Python and Triton with their words told apart. Every piece is set as text.
+// Python with its words marked, each set as text. What stands in ''' is code too: so Inductor holds kernels.
 import { h } from "./dom.ts";
 
 const PIECES =
-  /(#[^\n]*)|('''[\s\S]*?'''|"""[\s\S]*?"""|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*")|\b(def|return|if|else|elif|for|in|while|import|from|as|class|with|None|True|False|and|or|not|is|lambda|yield|assert|del|raise|try|except|pass|global)\b|\b(tl|triton|torch|extern_kernels|aten)\b|(\b\d[\w.]*\b)/g;
+  /(#[^\n]*)|("""[\s\S]*?"""|'''|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*")|\b(def|return|if|else|elif|for|in|while|import|from|as|class|with|None|True|False|and|or|not|is|lambda|yield|assert|del|raise|try|except|pass|global)\b|\b(tl|triton|torch|extern_kernels|aten)\b|(\b\d[\w.]*\b)/g;
 const KINDS = ["comment", "string", "keyword", "module", "literal"];
 
 export function highlighted(text: string): (Node | string)[] {

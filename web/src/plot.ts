@@ -55,7 +55,15 @@ export function sparkline(
     step = width / counts.length;
   return svg(
     "svg",
-    { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label, class: "spark" },
+    {
+      viewBox: `0 0 ${width} ${height}`,
+      width,
+      height,
+      role: "img",
+      "aria-label": label,
+      class: "spark",
+      preserveAspectRatio: "none",
+    },
     counts.map((count, at) => {
       const tall = count ? Math.max(1.5, (count / most) * height) : 0;
       return svg("rect", {

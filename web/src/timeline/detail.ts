@@ -69,7 +69,7 @@ function workFacts(app: App, store: Store, row: number, work: number): [string, 
       "shared memory",
       how.shared_memory_bytes === undefined ? null : `${numbers.size(how.shared_memory_bytes)} a block`,
     ],
-    ["warps a multiprocessor", how.warps_per_sm ?? null],
+    ["warps a multiprocessor", how.warps_per_sm === undefined ? null : +how.warps_per_sm.toPrecision(3)],
     ["occupancy, estimated", how.occupancy_percent === undefined ? null : `${how.occupancy_percent} %`],
     [
       "moved",
@@ -103,7 +103,7 @@ function chainList(
 ): Child {
   const found = chain(store, row),
     work = store.workOf(row);
-  const key = (to: Key) => (work < 0 ? null : store.belongs(work, to));
+  const key = (to: Key) => (work < 0 ? null : store.belongs(work, to).replace(/^no .*/, ""));
   if (!found.rows.length)
     return work >= 0 && h("p", { class: "soft" }, "Which call launched it was not recorded.");
   const source = sourceOf(app, store, row);
