@@ -19,6 +19,7 @@ from kinetoscope.errors import KinetoscopeError
 VERBS: dict[str, str] = {
     "run": "run a program, unedited, and record where its time goes",
     "report": "show where the time went: terminal, .html, .json, .md, .txt",
+    "view": "the report with its timeline in a browser, served on this machine alone",
     "kernels": "the device kernels, by category, op, graph, step or stream",
     "findings": "what is slow, why, and what to change, ranked by time saved",
     "graphs": "what torch.compile did: frames, breaks, recompilations, guards, fusion, code",

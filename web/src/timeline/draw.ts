@@ -5,6 +5,7 @@ import * as numbers from "../numbers.ts";
 import type { Palette } from "../palette.ts";
 import type { Report } from "../document.ts";
 import type { Track } from "./layout.ts";
+import type { Inks } from "./inks.ts";
 import { gallop, lowerBound, NONE, Store } from "./store.ts";
 
 export const RULER = 24;
@@ -22,16 +23,6 @@ export interface Marked {
   rows: Set<number>;
   range: [number, number] | null;
   hovered: number;
-}
-export interface Inks {
-  ink: string;
-  soft: string;
-  line: string;
-  card: string;
-  track: string;
-  accent: string;
-  bad: string;
-  page: string;
 }
 
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'Liberation Sans', sans-serif";

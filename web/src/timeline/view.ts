@@ -2,10 +2,12 @@
 import { App, stamp } from "../app.ts";
 import { fill, h } from "../dom.ts";
 import * as numbers from "../numbers.ts";
+import { isServed, openInPerfetto } from "../handover.ts";
 import { shorten } from "../names.ts";
 import { format, replace, type Route } from "../route.ts";
 import { eventPanel } from "./detail.ts";
-import { Drawing, RULER, type Inks, type Marked, type View } from "./draw.ts";
+import { Drawing, RULER, type Marked, type View } from "./draw.ts";
+import { inks } from "./inks.ts";
 import { gestures } from "./gestures.ts";
 import { layout, type Track } from "./layout.ts";
 import { evidenceRows, nearest, neighbour, nextNamed, snapped } from "./near.ts";
@@ -65,6 +67,10 @@ export class TimelineView {
         h("button", { type: "button", onClick: zoom(2), "aria-label": "zoom out" }, "−"),
         h("button", { type: "button", onClick: () => this.show(0, store.end) }, "all"),
         this.selectButton,
+        isServed() &&
+          h("button", { type: "button", onClick: () => void this.handOver() }, "open in Perfetto"),
+        isServed() &&
+          h("a", { href: "stacks.speedscope.json", download: "stacks.speedscope.json" }, "stacks"),
         h(
           "span",
           { class: "keys" },
@@ -355,6 +361,18 @@ export class TimelineView {
     this.frame ||= requestAnimationFrame(() => this.paint());
   }
 
+  /** The stretch that is seen, or the range, in Perfetto; streams stand on top there. */
+  private async handOver(): Promise<void> {
+    const [from, to] = this.marked.range ?? [this.view.from, this.view.to];
+    const origin = this.store.timeline.origin_ns;
+    try {
+      await openInPerfetto(this.app.sentences.title[0]!, origin + from, origin + to, "^stream ");
+    } catch (error) {
+      fill(this.hint, String(error));
+      this.hint.hidden = false;
+    }
+  }
+
   /** What happened in a stretch, as plain rows. */
   statistics(from: number, to: number): object {
     const found = statistics(this.store, from, to);
@@ -365,21 +383,7 @@ export class TimelineView {
     this.frame = 0;
     const started = performance.now();
     this.drawing.draw(this.tracks, this.view, this.marked, inks());
+    if (!this.drawn) performance.mark("kinetoscope-drawn");
     this.drawn = performance.now() - started;
   }
-}
-
-function inks(): Inks {
-  const style = getComputedStyle(document.documentElement);
-  const of = (name: string): string => style.getPropertyValue(`--${name}`).trim();
-  return {
-    ink: of("ink"),
-    soft: of("soft"),
-    line: of("line"),
-    card: of("card"),
-    track: of("track"),
-    accent: of("accent"),
-    bad: of("bad"),
-    page: of("page"),
-  };
 }

@@ -31,8 +31,12 @@ class _Shown(NamedTuple):
     sentences: Sentences
 
 
-def render(report: Report, inputs: Sequence[str]) -> str:
-    """The report of ``inputs`` (as they were typed: the next commands name them)."""
+def render(report: Report, inputs: Sequence[str], *, served: bool = False) -> str:
+    """The report of ``inputs`` (as they were typed: the next commands name them).
+
+    Args:
+        served: ``kinetoscope view`` serves it: the page may ask that server, and no other, for the trace.
+    """
     script, style = _text("page.js"), _text("page.css")
     return _template().render(
         title=names.plain(headline.title(report)[0]),
@@ -41,6 +45,7 @@ def render(report: Report, inputs: Sequence[str]) -> str:
         data=Markup(base64.b64encode(packed(report, inputs)).decode()),
         style=Markup(style),
         style_hash=_integrity(style),
+        connect="'self'" if served else "",
         script=Markup(script),
         script_hash=_integrity(script),
     )
