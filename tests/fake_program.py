@@ -45,6 +45,7 @@ class FakeDevice:
         self.capturing = False  # a graph, whose part a mark would become
         self.clock: Callable[[], float] | None = None
         self.paused: Callable[[], None] = lambda: None
+        self.releases = True  # whether nothing of a session stays
 
     def session(self, *, kind: str, any_thread: bool) -> FakeSession:
         self.sessions += 1
@@ -52,6 +53,10 @@ class FakeDevice:
 
     def has_light_pass(self) -> bool:
         return self.light
+
+    def release(self) -> bool:
+        self.log.append("release")
+        return self.releases
 
     def synchronize(self) -> None:
         self.log.append("synchronize")

@@ -97,6 +97,7 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     before: TimedSteps | None = None
     after: TimedSteps | None = None
     recorded: TimedSteps | None = None
+    released: bool = False  # nothing of the profiler was left in the process when ``after`` was timed
     loader_workers: int | None = None  # processes of the data loader that was waited for last; 0: it has none
     loader_batches: int | None = None  # that they hold ready at most
     notes: tuple[str, ...] = ()

@@ -131,9 +131,26 @@ def test_the_steps_before_the_recording_count_and_a_drift_is_seen() -> None:
     assert found.step.median == pytest.approx(100)  # what follows runs with the profiler's hooks
     assert (found.step.n, found.counts, found.drift) == (20, (20, 22), True)
     assert found.around == (pytest.approx(100), pytest.approx(120))
+    released = unprofiled(StepTimings(before=timed(*[100.0] * 20), after=timed(*[120.0] * 22), released=True))
+    assert released is not None
+    assert (released.step.n, released.drift) == (20, True)  # the program's pace changed: not to be averaged
     few = unprofiled(StepTimings(before=timed(100, 101), after=timed(120, 121)))
     assert few is not None
     assert not few.drift
+
+
+def test_steps_after_the_recording_count_where_nothing_of_the_profiler_is_left() -> None:
+    before, after = timed(*[100.0, 104.0] * 10), timed(*[102.0] * 22, data_us=3)
+    left = unprofiled(StepTimings(before=before, after=after))
+    gone = unprofiled(StepTimings(before=before, after=after, released=True))
+    assert left is not None
+    assert gone is not None
+    assert (left.step.n, gone.step.n, gone.counts) == (20, 42, (20, 22))
+    assert gone.waiting is not None
+    assert gone.waiting.data_us == pytest.approx(3)  # the median of all 42
+    host = unprofiled(StepTimings(before=before, after=timed(*[102.0] * 22, clock="host"), released=True))
+    assert host is not None
+    assert host.step.n == 20  # two clocks are not one sample
 
 
 def test_bursts_of_batches_are_taken_in_rounds_of_the_workers() -> None:

@@ -37,6 +37,7 @@ def test_a_steady_loop_is_timed_recorded_and_timed_again():
     log = program.device.log
     # At both ends of timed steps a device without a clock is waited for, of recorded ones any device.
     assert log[log.index("whole1 stop") + 1 :] == [
+        "release",  # what the first recording left in the process is out of it when the program is timed
         "synchronize",
         "synchronize",
         "full2 prepare",
@@ -50,9 +51,18 @@ def test_a_steady_loop_is_timed_recorded_and_timed_again():
         "full2 mark None",
         "full2 stop",
         "full2 export trace.json",
+        "release",
         "synchronize",
         "synchronize",
     ]
+
+
+def test_what_the_profiler_leaves_in_the_process_is_said():
+    device = FakeDevice()
+    device.releases = False
+    program = Program(device=device)
+    program.steps(80, 0.1)
+    assert not program.recorder.timings().released
 
 
 @pytest.mark.parametrize(("seconds", "timed"), [(0.001, 20), (0.3, 7), (1.0, 3), (30.0, 3)])
@@ -96,8 +106,8 @@ def test_the_device_s_clock_counts_where_the_host_runs_ahead():
     assert sorted(timings.before.host_s) == pytest.approx([0.001] * 18 + [0.100] * 2)
     log = device.log
     # It is asked when all is over, once for each timing, and not waited for while steps are timed.
-    assert log[log.index("full2 export trace.json") + 1 :] == ["elapsed", "elapsed"]
-    assert log[log.index("whole1 stop") + 1] == "full2 prepare"
+    assert log[log.index("full2 export trace.json") + 1 :] == ["release", "elapsed", "elapsed"]
+    assert log[log.index("whole1 stop") + 1 :][:2] == ["release", "full2 prepare"]
 
 
 def test_a_step_without_its_mark_does_not_count():
@@ -241,6 +251,7 @@ def test_a_light_pass_follows_the_full_one_with_as_many_steps():
     program.steps(80, 0.1)
     timings = program.recorder.timings()
     assert timings.after is not None
+    assert timings.released
     log = program.device.log
     light = log[log.index("full2 export trace.json") + 1 :]
     first = int(light[light.index("light3 start") + 1].removeprefix("light3 mark "))
@@ -254,6 +265,7 @@ def test_a_light_pass_follows_the_full_one_with_as_many_steps():
         "light3 mark None",
         "light3 stop",
         "light3 export trace.device.json",
+        "release",
         "synchronize",
         "synchronize",
     ]

@@ -39,10 +39,11 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Unprofiled:
-    """Steps without the profiler: those before the recording, where there are any.
+    """Steps without the profiler: those before the recording and, where they are alike, those after it.
 
-    Those after it run with what the profiler leaves in the process (on a GPU CUPTI's hooks in every call: a
-    step that its host sets the pace of took 1.4 times as long), and say only whether the pace drifts.
+    Where the profiler could not be taken out of the process again (on a GPU CUPTI's hooks then stay in every
+    call: a step that its host sets the pace of took 1.4 times as long), those after say only whether the pace
+    drifts.
 
     ``around`` are the medians of either (µs; None where there is none), ``drift`` says that their intervals
     do not overlap. ``waiting`` is None where it was not measured, ``recorded_data_us`` is the waiting for
@@ -60,18 +61,14 @@ class Unprofiled:
 
 def unprofiled(timings: StepTimings) -> Unprofiled | None:
     """What a rank's timings say of its steps without the profiler; None if nothing."""
-    both = [
-        steps if steps is not None and steps.step_s else None for steps in (timings.before, timings.after)
-    ]
+    around = _around(timings)
     timed = _timed(timings)
     if timed is None:
         return _by_the_mean(timings.unprofiled_s)
     size = _round(timings, timed)
-    apart = [None if steps is None else spread(steps.step_s, size) for steps in both]
-    alone = spread(timed.step_s, size)
-    before, after = apart
+    before, after = (None if steps is None else spread(steps.step_s, size) for steps in around)
     return Unprofiled(
-        alone,
+        spread(timed.step_s, size),
         (before.n if before else 0, after.n if after else 0),
         (before.median if before else None, after.median if after else None),
         before is not None and after is not None and _apart(before, after),
@@ -87,9 +84,34 @@ def unprofiled_seconds(timings: StepTimings) -> tuple[float, ...]:
     return timings.unprofiled_s if timed is None else timed.step_s
 
 
+def _around(timings: StepTimings) -> tuple[TimedSteps | None, TimedSteps | None]:
+    """The steps before the recording and those after it, where there are any."""
+    before, after = timings.before, timings.after
+    return before if before and before.step_s else None, after if after and after.step_s else None
+
+
 def _timed(timings: StepTimings) -> TimedSteps | None:
-    """The steps that stand for the program: those before the recording, else those after it."""
-    return next((steps for steps in (timings.before, timings.after) if steps and steps.step_s), None)
+    """The steps that stand for the program: those before the recording, with those after it where the
+    profiler was gone by then and they are alike."""
+    before, after = _around(timings)
+    if before is None or after is None:
+        return before or after
+    size = _round(timings, before)
+    alike = before.clock == after.clock and not _apart(
+        spread(before.step_s, size), spread(after.step_s, size)
+    )
+    return _joined(before, after) if timings.released and alike else before
+
+
+def _joined(before: TimedSteps, after: TimedSteps) -> TimedSteps:
+    return TimedSteps(
+        step_s=before.step_s + after.step_s,
+        host_s=before.host_s + after.host_s,
+        data_s=before.data_s + after.data_s,
+        sync_s=before.sync_s + after.sync_s,
+        gc_s=before.gc_s + after.gc_s,
+        clock=before.clock,
+    )
 
 
 def spread(seconds: Sequence[float], size: int = 1) -> Spread:

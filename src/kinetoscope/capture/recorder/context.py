@@ -26,6 +26,7 @@ class Measured:
     Attributes:
         timed: so many steps are timed where ranks agreed on it.
         recorded: the steps that the full pass recorded.
+        released: nothing of the profiler is left in the process where the last steps are timed.
         prefetch: how far the loader works ahead that the steps timed before waited for.
     """
 
@@ -41,6 +42,7 @@ class Measured:
     recorded: list[Lap] = field(default_factory=list[Lap])
     notes: list[str] = field(default_factory=list[str])
     written: bool = False
+    released: bool = False
 
     def waited_before(self) -> float | None:
         """Seconds that a step waited for its loader before the recording; None where it did not."""
@@ -77,6 +79,7 @@ class Measured:
             before=before,
             after=self.after.steps(),
             recorded=recorded,
+            released=self.released,
             loader_workers=self.prefetch.workers if loads else None,
             loader_batches=self.prefetch.batches if loads else None,
             notes=(*self.notes, *self.waiting_notes()),

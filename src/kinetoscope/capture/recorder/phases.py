@@ -48,7 +48,10 @@ class Watch(Phase):
 
     def boundary(self, boundary: Boundary) -> Phase:
         self.context.provisional.tick(boundary)
-        return self if self.context.provisional.running else Settle(self.context)
+        if self.context.provisional.running:
+            return self
+        self.context.device.release()
+        return Settle(self.context)
 
     def part(self, name: str) -> None:
         self.context.provisional.part(name)
@@ -183,6 +186,7 @@ class Recover(Phase):
         self.drained = True
 
     def enter(self) -> None:
+        self.context.measured.released = self.context.device.release()
         self.context.stopwatch.restart()
 
     def boundary(self, boundary: Boundary) -> Phase:
@@ -216,7 +220,7 @@ class Prepare(Recover):
     def enter(self) -> None:
         self.session = self.context.device.session(kind=self.kind, any_thread=False)
         self.session.prepare()
-        super().enter()
+        self.context.stopwatch.restart()
 
     def following(self) -> Phase:
         if not self.drained:

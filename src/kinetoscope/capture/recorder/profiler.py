@@ -13,6 +13,7 @@ from weakref import WeakSet
 
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder import cupti
 from kinetoscope.capture.recorder.annotation import MarkedStep, annotate
 from kinetoscope.capture.steps.stopwatch import Mark
 
@@ -45,6 +46,10 @@ class Device(Protocol):
     def session(self, *, kind: SessionKind, any_thread: bool) -> ProfilerSession: ...
     def has_light_pass(self) -> bool:
         """Whether sessions may be of the light kind."""
+        ...
+
+    def release(self) -> bool:
+        """Take out of the process what ended sessions left in it; False: something of them stays."""
         ...
 
     def synchronize(self) -> None: ...
@@ -222,6 +227,11 @@ class TorchDevice:
 
         cuda = torch.cuda.is_initialized() and torch.version.hip is None
         return cuda and ProfilerActivity.CUDA in supported_activities()
+
+    def release(self) -> bool:
+        import torch
+
+        return cupti.detach() if torch.cuda.is_initialized() else True
 
     def has_clock(self) -> bool:
         import torch

@@ -12,6 +12,8 @@ from kinetoscope.recording.manifest import TimedSteps
 
 # Steps are timed until there are so many, or so many seconds have passed, but a few at least.
 TIMED, TIMED_S, TIMED_LEAST = 20, 2.0, 3
+# Twenty steps of some microseconds are over before the processor has warmed to them.
+SHORTEST_S = 0.02
 
 # Seconds by the device's clock between the two marks of each pair; waits until the device has come that far.
 Elapsed = Callable[[Sequence[tuple[Mark, Mark]]], Sequence[float]]
@@ -47,7 +49,8 @@ class Timing:
         Of a loop that waits for its loader, whole rounds of the workers: a mean over these has no bias.
         """
         steps = len(self.laps) + more
-        enough = steps >= TIMED or (steps >= TIMED_LEAST and self.laps.seconds + more_s >= TIMED_S)
+        seconds = self.laps.seconds + more_s
+        enough = (steps >= TIMED and seconds >= SHORTEST_S) or (steps >= TIMED_LEAST and seconds >= TIMED_S)
         return enough and (self.waited_s is None or steps == whole_rounds(steps, prefetch))
 
     def steps(self) -> TimedSteps | None:
