@@ -5,6 +5,8 @@ export interface Part {
   label: string;
   share: number;
   colour: string;
+  /** Nothing ran: hatched, whatever its colour. */
+  idle?: boolean;
   href?: string | null;
 }
 
@@ -19,6 +21,7 @@ export function bar(label: string, parts: Part[], thin = false): HTMLElement {
         h(part.href ? "a" : "span", {
           ...(part.href ? { href: part.href, "aria-label": part.label } : {}),
           title: part.label,
+          class: part.idle && "idle",
           style: { width: `${100 * part.share}%`, background: part.colour },
         }),
       ),

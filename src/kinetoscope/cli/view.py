@@ -7,7 +7,7 @@ import sys
 
 EPILOG = """\
 The page is served on 127.0.0.1 until this command is interrupted (Ctrl-C), under an address that nobody can
-guess. On a click it hands the trace over to Perfetto, a window of your own browser, at the range that it shows;
+guess. On a click it hands the trace to Perfetto, in a window of your own browser, at the range that it shows;
 nothing else leaves. `kinetoscope report INPUT -o report.html` writes the same page as a file.
 """
 

@@ -68,11 +68,14 @@ export function keys(store: Store, by: Key | "line"): string[] {
   });
 }
 
-/** The names that tell how a launch came about, without library frames; steps are taken as one. */
+/** The names that tell how a launch came about, without library frames; steps and layers are taken as one. */
 export function path(store: Store, work: number): string[] {
-  const rows = [...within(store, store.forward[work]!), ...within(store, store.launch[work]!)];
-  return rows
-    .map((row) => store.nameOf(row))
-    .filter(({ name, kind }) => kind !== "python_function" || isOwnFrame(name) || name.startsWith(MODULE))
-    .map(({ name }) => name.replace(/#\d+$/, "#…"));
+  const names = (rows: number[]) =>
+    rows
+      .map((row) => store.nameOf(row))
+      .filter(({ name, kind }) => kind !== "python_function" || isOwnFrame(name) || name.startsWith(MODULE))
+      .map(({ name }) => name.replace(/#\d+$/, "#…").replace(/^(nn\.Module: .*)_\d+$/, "$1_…"));
+  const forward = names(within(store, store.forward[work]!)),
+    launch = names(within(store, store.launch[work]!));
+  return forward.length ? [...forward, "⟲ backward", ...launch] : launch;
 }

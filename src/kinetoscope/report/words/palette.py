@@ -33,16 +33,16 @@ CATEGORIES = {
 }
 OTHER = "#8b93a1"
 
-# Why a device idles: warm where the host holds it up, cool where something else does.
+# Why a device idles. Neighbours differ in lightness too, so that those who see few colours tell them apart.
 CAUSES = {
     "launch-bound": "#e0a458",
-    "synchronization": "#d1495b",
-    "data-loading": "#8f5db7",
-    "host-op": "#c77b3f",
-    "allocator": "#a44a6a",
-    "compilation": "#5b7fd1",
-    "waiting-for-rank": "#2a9d8f",
-    "start-or-end": "#b9c0ca",
+    "synchronization": "#5b4b9a",
+    "data-loading": "#b58bd0",
+    "host-op": "#8c5a2b",
+    "allocator": "#d990b4",
+    "compilation": "#2b6777",
+    "waiting-for-rank": "#6fb7b0",
+    "start-or-end": "#c3c9d2",
     "unexplained": "#7d8794",
 }
 
