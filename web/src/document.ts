@@ -216,7 +216,23 @@ export interface GeneratedModule {
   post_grad: string | null;
   kernels: { name: string; first_line: number; last_line: number }[];
 }
+/** Measured alone; nanoseconds. */
+export interface BenchRow {
+  name: string;
+  bytes: number;
+  flops: number | null;
+  configuration: Record<string, number> | null;
+  registers: number | null;
+  spills: number | null;
+  cold: { median_ns: number; p10_ns: number; p90_ns: number; n: number } | null;
+  hot: { median_ns: number } | null;
+  reference: { status: string; text: string } | null;
+  error: string | null;
+  counters: { duration_ns: number; memory_percent: number | null; compute_percent: number | null } | null;
+  worth: { could_win_ns: number; speed: number; skipped: string | null } | null;
+}
 export interface Page {
+  benches?: BenchRow[];
   timeline: Timeline | null;
   modules: GeneratedModule[];
   frame_texts: { frame: number; name: string; text: string }[];

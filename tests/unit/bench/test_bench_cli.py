@@ -20,12 +20,13 @@ from kinetoscope.bench.kernels.ncu import NcuRow
 from kinetoscope.bench.kernels.replay import ModuleResult, WorkRow
 from kinetoscope.bench.kernels.timing import KernelResult
 from kinetoscope.bench.measure.harness import measure
+from kinetoscope.bench.measure.results import save
 from kinetoscope.bench.measure.timers import HostTimer
 from kinetoscope.bench.request import Result
 from kinetoscope.bench.tune.results import Row, Tuning
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.bench.worker import generated_kernels
-from kinetoscope.report.collect.measurements import autotuned, benched, replayed, tuned
+from kinetoscope.report.collect.measurements import autotuned, benched, measured_alone, replayed, tuned
 from kinetoscope.report.document.measurements import InModel
 from kinetoscope.report.verbs.autotune import print_autotuned
 from kinetoscope.report.verbs.bench import print_kernels, print_replays
@@ -110,6 +111,17 @@ def test_a_kernels_figures_are_arithmetic_on_what_was_measured() -> None:
     assert "24 registers, 0 spills, 2.05 kB shared memory · XBLOCK=64 num_warps=4" in a
     assert "1 launch in a run" in a
     assert "refused: over the device's peak" in b
+
+
+def test_the_newest_measurement_of_each_kernel_stands_for_it(tmp_path: Path) -> None:
+    for stamp, kernels in (
+        ("20260101", (kernel("triton_a", 1_000, 100_000), kernel("triton_b", 1_000, 7_000))),
+        ("20260102", (kernel("triton_a", 1_000, 50_000),)),
+    ):
+        save(tmp_path, f"kernels-{stamp}", Result(device="NVIDIA H200", torch="2.11.0", kernels=kernels))
+    (tmp_path / "bench" / "kernels-20260103.json").write_text("[")
+    found = {row.name: row.cold.median_ns for row in measured_alone(tmp_path) if row.cold}
+    assert found == {"triton_a": 50_000, "triton_b": 7_000}
 
 
 def test_the_table_of_promises_has_its_kernels_and_what_became_of_them() -> None:

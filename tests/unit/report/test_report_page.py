@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+from collections import Counter
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.run import Run, load
 from kinetoscope.report.collect import timeline
+from kinetoscope.report.collect.excerpt import excerpt
 from kinetoscope.report.collect.packing import packed
 from kinetoscope.report.collect.report import build
 from kinetoscope.report.document import Report
@@ -158,21 +160,44 @@ def test_the_json_is_without_it(run: Run) -> None:
     assert '"page"' not in json.render(build(run), ["breaks"])
 
 
-def test_a_large_recording_keeps_its_middle_and_its_longest(
-    run: Run, data: PageData, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_recording_keeps_what_fits(run: Run, data: PageData, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = len(data.columns["start"])
     monkeypatch.setattr(timeline, "MOST", whole // 2)
     cut = page_data(html.render(build(run, page=True), ["breaks"]))
-    kept, left_out = cut.columns["start"], cut.report["page"]["timeline"]["left_out"]
-    assert len(kept) <= whole // 2 + 50  # events that start at one time come together
-    assert f"{whole - len(kept):,} of {whole:,} events are not drawn" in left_out
-    longest = max(data.columns["duration"])
-    assert longest in cut.columns["duration"]
+    kept = len(cut.columns["start"])
+    assert kept == whole // 2
+    left_out = cut.report["page"]["timeline"]["left_out"]
+    assert left_out.startswith(f"{whole - kept:,} of {whole:,} events are not drawn")
+    assert max(data.columns["duration"]) in cut.columns["duration"]
     assert cut.report["kernels"] == data.report["kernels"]
-    middle = sorted(data.columns["start"])[whole // 2]
-    around = [start for start, _ in groupby(sorted(data.columns["start"])) if abs(start - middle) < 1000]
-    assert set(around) <= set(kept)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.tuples(st.integers(0, 100), st.integers(0, 50)), min_size=1, max_size=60),
+    st.lists(st.integers(0, 100), max_size=6, unique=True),
+    st.integers(2, 40),
+)
+def test_an_excerpt_has_whole_steps_and_the_longest_of_the_rest(
+    rows: list[tuple[int, int]], steps: list[int], most: int
+) -> None:
+    events = pl.DataFrame(rows, schema={"start_ns": pl.Int64, "duration_ns": pl.Int64}, orient="row")
+    kept, left_out = excerpt(events, pl.Series(steps, dtype=pl.Int64), most)
+    assert len(kept) == min(most, len(rows))
+    assert (left_out is None) == (len(rows) <= most)
+    gone = Counter(rows) - Counter(kept.rows())
+    whole = [
+        (low, high)
+        for low, high in pairwise(sorted(steps))
+        if not any(low <= start < high for start, _ in gone)
+    ]
+    middle = (len(steps) - 1) // 2
+    bounds = sorted(steps)[middle : middle + 2]
+    if len(bounds) == 2 and sum(bounds[0] <= start < bounds[1] for start, _ in rows) <= most // 2:
+        assert (bounds[0], bounds[1]) in whole
+        # What is longer than something that is kept outside of whole steps is kept too.
+        outside = [d for s, d in kept.rows() if not any(low <= s < high for low, high in whole)]
+        assert not gone or not outside or max(d for _, d in gone) <= min(outside)
 
 
 def test_ranks_stand_below_each_other(shared_data: Path) -> None:

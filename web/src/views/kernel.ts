@@ -1,7 +1,7 @@
 // One kernel: how long it takes, where it comes from, what it computes, its source.
 import type { App } from "../app.ts";
 import { code } from "../code.ts";
-import { copyButton, h, type Child } from "../dom.ts";
+import { copyButton, h, titled, type Child } from "../dom.ts";
 import type { CompiledKernel } from "../compilation.ts";
 import type { KernelRow } from "../document.ts";
 import { times, works } from "../launches.ts";
@@ -34,6 +34,7 @@ export function kernel(app: App, index: number): Child {
     h("p", { class: "full mono" }, row.name, " ", copyButton(row.name, "the whole name")),
     h("section", {}, facts(numbersOf(app, row, compiled[0])), launches(app, row)),
     about(app, row),
+    bench(app, row),
     source(app, compiled),
     ways(app, row),
     longest(app, row),
@@ -149,6 +150,47 @@ function about(app: App, row: KernelRow): Child {
         ),
       ),
   ];
+}
+
+/** What `kinetoscope bench` measured of it, alone. */
+function bench(app: App, row: KernelRow): Child {
+  const found = app.report.page?.benches?.find((one) => one.name === row.name);
+  if (!found) return null;
+  const { cold, hot, counters, configuration, reference, worth } = found;
+  const us = (ns: number): string => numbers.time(ns / 1000);
+  return titled(
+    "Measured alone",
+    "by kinetoscope bench",
+    facts([
+      [
+        "caches cold",
+        cold &&
+          `${us(cold.median_ns)}, p10–p90 ${numbers.span(cold.p10_ns / 1000, cold.p90_ns / 1000)}, ${numbers.count(cold.n, "sample")}`,
+      ],
+      ["in the program", numbers.time(row.median_us)],
+      ["caches warm", hot && us(hot.median_ns)],
+      [
+        "moved",
+        cold && `${numbers.size(found.bytes)}, ${numbers.rate(found.bytes / (cold.median_ns / 1e9), "B")}`,
+      ],
+      [
+        "by Nsight Compute",
+        counters &&
+          `${us(counters.duration_ns)}, memory ${counters.memory_percent ?? "?"} %, compute ${counters.compute_percent ?? "?"} %`,
+      ],
+      ["tuning could win", worth && (worth.skipped ?? `${us(worth.could_win_ns)} in a run`)],
+      [
+        "configuration",
+        configuration &&
+          Object.entries(configuration)
+            .map(([key, value]) => `${key}=${value}`)
+            .join(" "),
+      ],
+      ["registers, spills", found.registers === null ? null : `${found.registers}, ${found.spills ?? 0}`],
+      ["computes what it should", reference && `${reference.status}: ${reference.text}`],
+      ["failed", found.error],
+    ]),
+  );
 }
 
 /** The program's lines that it computes, beside what was generated of them. */

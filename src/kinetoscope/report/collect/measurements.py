@@ -19,8 +19,10 @@ from kinetoscope.bench.autotune.configurations import Tuned
 from kinetoscope.bench.autotune.worth import Skipped
 from kinetoscope.bench.kernels.ncu import NcuRow
 from kinetoscope.bench.kernels.replay import ModuleResult
+from kinetoscope.bench.measure import results
 from kinetoscope.bench.request import Result
 from kinetoscope.bench.tune.results import Tuning
+from kinetoscope.errors import InputError
 from kinetoscope.hardware.spec import find
 from kinetoscope.recording import manifest
 from kinetoscope.report.document.measurements import (
@@ -79,6 +81,18 @@ def benched(result: Result, model: Model) -> BenchListing:
     return _excerpt(
         BenchListing, result, peak_bandwidth=bandwidth, rows=rows, notes=list(dict.fromkeys(notes))
     )
+
+
+def measured_alone(folder: Path) -> list[BenchRow]:
+    """Each kernel that `bench` measured in a recording, by its newest result; files that hold none are passed."""
+    found: dict[str, BenchRow] = {}
+    for path in sorted((folder / "bench").glob("kernels-*.json")):
+        try:
+            result = results.load(path, Result)
+        except InputError:
+            continue
+        found |= {row.name: row for row in benched(result, {}).rows}
+    return list(found.values())
 
 
 def replayed(result: Result) -> ReplayListing:

@@ -9,6 +9,7 @@ from kinetoscope.analysis.run import Run
 from kinetoscope.compilation.generated import module
 from kinetoscope.findings.glossary import terms
 from kinetoscope.hardware import find
+from kinetoscope.report.collect.measurements import measured_alone
 from kinetoscope.report.collect.timeline import timeline
 from kinetoscope.report.document import Report
 from kinetoscope.report.document.page import FrameText, GeneratedKernel, GeneratedModule, Page, Roof
@@ -23,6 +24,7 @@ def with_page(run: Run, report: Report) -> Report:
         modules=_modules(run),
         frame_texts=_frame_texts(run),
         roofs=_roofs(run),
+        benches=measured_alone(run.folder) if run.folder else [],
         meanings=_meanings(report),
     )
     return msgspec.structs.replace(report, page=page)

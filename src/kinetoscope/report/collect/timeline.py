@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 import msgspec
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.idle.causes import CAUSES
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.origins.attribution import attribution
 from kinetoscope.analysis.origins.belonging import belonging
 from kinetoscope.analysis.run import Run
+from kinetoscope.report.collect.excerpt import excerpt
 from kinetoscope.report.collect.packing import packed
 from kinetoscope.report.document import FindingRow
 from kinetoscope.report.document.timeline import Column, Lane, Launched, Mark, Name, Timeline
@@ -43,7 +43,7 @@ def timeline(run: Run, findings: Iterable[FindingRow]) -> Timeline | None:
     whole = pl.concat([_events(run, number) for number in range(len(run.traces))])
     if whole.is_empty():
         return None
-    events, left_out = _that_fit(whole)
+    events, left_out = excerpt(whole, run.traces[0].steps["start_ns"], MOST)
     events = _by_lane(events)
     origin = int(whole.select(pl.min("start_ns")).item())
     on_device = _on_device(events)
@@ -118,23 +118,6 @@ def _events(run: Run, number: int) -> pl.DataFrame:
 
 def _work(run: Run, rank: int) -> pl.DataFrame:
     return belonging(run).filter(pl.col("rank") == rank)
-
-
-def _that_fit(events: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
-    """``MOST`` events: half of them all that lie in one stretch of time in the middle, half the longest."""
-    if len(events) <= MOST:
-        return events, None
-    middle = events["start_ns"].sort().slice((len(events) - MOST // 2) // 2, MOST // 2)
-    start, end = middle[0], middle[-1]
-    inside = pl.col("start_ns").is_between(start, end)
-    outside = events.filter(~inside).sort("duration_ns", descending=True, maintain_order=True).head(MOST // 2)
-    kept = pl.concat([events.filter(inside), outside])
-    least = numbers.time(outside["duration_ns"][-1] / 1000)
-    since = [numbers.time((at - events["start_ns"].min()) / 1000) for at in (start, end)]
-    return kept, (
-        f"{len(events) - len(kept):,} of {len(events):,} events are not drawn, nor counted in ranges: those "
-        f"shorter than {least} before {since[0]} and after {since[1]}. Tables count all."
-    )
 
 
 def _by_lane(events: pl.DataFrame) -> pl.DataFrame:

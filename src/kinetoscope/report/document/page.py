@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kinetoscope.report.document.measurements import BenchRow
 from kinetoscope.report.document.timeline import Timeline
 
 
@@ -41,10 +42,16 @@ class Roof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """``meanings``: of names that stand in the report, by the glossary."""
+    """What the page has beside the JSON.
+
+    Args:
+        benches: kernels measured alone in this recording, each by its newest measurement.
+        meanings: of names that stand in the report, by the glossary.
+    """
 
     timeline: Timeline | None
     modules: list[GeneratedModule]
     frame_texts: list[FrameText]
     roofs: list[Roof]
+    benches: list[BenchRow]
     meanings: dict[str, str]
