@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from traces import call, host, step
 from traces import kernel as work
 
 PLACES = ["overview", "timeline", "kernels", "flame", "code", "compile", "ops", "steps", "memory", "about"]
-BREAKS = Path(__file__).parents[1] / "fixtures" / "h200_breaks"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+BREAKS = FIXTURES / "h200_breaks"
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 NAMES = [
     *HOSTILE[:10], *HOSTILE[11:],  # files hold no lone surrogates
@@ -93,6 +95,25 @@ def test_every_part_opens_and_fits_and_nothing_of_a_name_runs(any_page: Any) -> 
 def test_every_part_of_a_whole_recording_fits(breaks: Any) -> None:
     assert [place for place in PLACES if place not in parts(breaks)] in ([], ["memory"])
     fits(breaks)
+
+
+KINDS = {
+    "eager": ["h200/mm_64_warm_eager.json.gz"],
+    "CUDA graphs": ["h200_modes/reduce-overhead.json.gz", "h200_modes/compile.log.gz"],
+    "host-bound": ["h100_everyday/host-bound"],
+    "a compile log": ["h200_modes/compile.log.gz"],
+}
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "damaged"])
+def test_every_part_of_every_kind_of_recording(opened: Open, tmp_path: Path, kind: str) -> None:
+    if kind == "damaged":
+        whole = gzip.decompress((FIXTURES / "h200" / "mm_64_warm_eager.json.gz").read_bytes())
+        inputs = [tmp_path / "damaged.json"]
+        inputs[0].write_bytes(whole[: len(whole) * 2 // 3])
+    else:
+        inputs = [FIXTURES / name for name in KINDS[kind]]
+    fits(opened(rendered(build(load(*inputs), page=True))))
 
 
 def test_names_are_shown_as_they_are(opened: Open, tmp_path: Path) -> None:

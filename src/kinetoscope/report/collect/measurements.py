@@ -84,7 +84,7 @@ def benched(result: Result, model: Model) -> BenchListing:
 
 
 def measured_alone(folder: Path) -> list[BenchRow]:
-    """Each kernel that `bench` measured in a recording, by its newest result; files that hold none are passed."""
+    """Each kernel that `bench` measured in a recording, by its newest result; other files are passed."""
     found: dict[str, BenchRow] = {}
     for path in sorted((folder / "bench").glob("kernels-*.json")):
         try:

@@ -44,13 +44,14 @@ def timeline(run: Run, findings: Iterable[FindingRow]) -> Timeline | None:
     if whole.is_empty():
         return None
     events, left_out = excerpt(whole, run.traces[0].steps["start_ns"], MOST)
-    events = _by_lane(events)
+    events = _by_lane(events).with_columns(pl.col(pl.Categorical).cast(pl.String))
+    events = events.with_columns(pl.col("category").fill_null(""))
     origin = int(whole.select(pl.min("start_ns")).item())
     on_device = _on_device(events)
     names, name = _coded(events, ["name", "kind", "category"])
     launched, configuration = _coded(on_device, LAUNCHED)
-    recorded = {key: events[column] for key, column in TEXTS.items()}
-    texts, coded = _texts(recorded | {key: on_device[column] for key, column in KEYS.items()})
+    recorded = {key: events[key] for key in TEXTS}
+    texts, coded = _texts(recorded | {key: on_device[key] for key in KEYS})
     devices, idle = _idle(run, origin)
     return Timeline(
         origin_ns=origin,
@@ -76,44 +77,27 @@ def timeline(run: Run, findings: Iterable[FindingRow]) -> Timeline | None:
 
 
 def _events(run: Run, number: int) -> pl.DataFrame:
-    """Host events, device work and what the profiler draws beside it: ``id`` is the row of its table."""
+    """Host events, device work and what the profiler draws beside it: ``id`` is the row of its table.
+
+    Texts stay categories: they are as many as the recording's events, of which a page may hold few.
+    """
     trace = run.traces[number]
-    text = pl.col("name", "category").cast(pl.String)
-    place = [pl.lit(number, pl.UInt16).alias("trace"), "event", "lane", "start_ns", "duration_ns"]
-    host = trace.host_events.with_columns(text).select(
-        *place,
-        "id",
-        pl.lit(THREAD).alias("kind_of_lane"),
-        "name",
-        pl.col("category").alias("kind"),
-        *(pl.col(column).cast(pl.String) for column in TEXTS.values()),
+    place = [pl.lit(number, pl.UInt16).alias("trace"), "event", "lane", "start_ns", "duration_ns", "name"]
+    host = trace.host_events.select(*place, _kind(THREAD), kind="category", id="id", **TEXTS)
+    device = _work(run, trace.rank).with_columns(
+        attribution(trace)["forward_op"].alias("forward"),
+        pl.coalesce("launch", "op").alias("launch"),
+        pl.col("kind").cast(pl.String).cast(pl.Categorical),
     )
-    forward = attribution(trace)["forward_op"].alias("forward")
-    device = (
-        _work(run, trace.rank)
-        .with_columns(text, forward)
-        .select(
-            *place,
-            pl.lit(STREAM).alias("kind_of_lane"),
-            "name",
-            pl.col("kind").cast(pl.String),
-            "category",
-            pl.coalesce("launch", "op").alias("launch"),
-            "forward",
-            "device",
-            *(pl.col(column).cast(pl.String) for column in KEYS.values()),
-            pl.col("grid", "block", "collective").cast(pl.String),
-            *(name for name in LAUNCHED if name not in ("grid", "block", "collective")),
-        )
+    device = device.select(
+        *place, _kind(STREAM), "kind", "category", "launch", "forward", "device", *LAUNCHED, **KEYS
     )
-    drawn = trace.device_annotations.with_columns(text).select(
-        *place,
-        pl.lit(ANNOTATION).alias("kind_of_lane"),
-        "name",
-        pl.col("category").alias("kind"),
-        "device",
-    )
-    return pl.concat([device, drawn, host], how="diagonal").with_columns(pl.col("category").fill_null(""))
+    drawn = trace.device_annotations.select(*place, _kind(ANNOTATION), "device", kind="category")
+    return pl.concat([device, drawn, host], how="diagonal")
+
+
+def _kind(kind: str) -> pl.Expr:
+    return pl.lit(kind, pl.Enum(LANES)).alias("kind_of_lane")
 
 
 def _work(run: Run, rank: int) -> pl.DataFrame:
@@ -122,14 +106,14 @@ def _work(run: Run, rank: int) -> pl.DataFrame:
 
 def _by_lane(events: pl.DataFrame) -> pl.DataFrame:
     """In the order of the columns, with its ``row``: streams, then threads, those with most events first."""
-    order = pl.Enum(LANES)
     lane = ["trace", "lane", "kind_of_lane"]
     busiest = (
         events.group_by(lane)
         .agg(pl.len().alias("events"))
-        .with_columns(pl.col("kind_of_lane").cast(order).alias("order"))
-        .with_columns(pl.when(pl.col("order") == THREAD).then(-pl.col("events").cast(pl.Int64)).alias("rest"))
-        .sort("trace", "order", "rest", "lane")
+        .with_columns(
+            pl.when(pl.col("kind_of_lane") == THREAD).then(-pl.col("events").cast(pl.Int64)).alias("rest")
+        )
+        .sort("trace", "kind_of_lane", "rest", "lane")
         .with_row_index("place")
     )
     return (
