@@ -10,5 +10,6 @@ Open = Callable[[str], Any]
 
 
 def go(page: Any, place: str) -> None:
-    """To a place of the page; it is drawn when this returns."""
+    """To a place of the page; it is drawn when this returns. Pages behind others draw once a second."""
+    page.bring_to_front()
     page.evaluate("place => new Promise(done => { location.hash = place; setTimeout(done, 60) })", place)
