@@ -2,7 +2,8 @@
 
     python scripts/aten_docs.py src/kinetoscope/compilation/aten_docs.json
 
-Made with torch 2.13.0. An op is looked up as torch.OP, torch.special.OP, torch.nn.functional.OP and
+Made with torch 2.13.0. Our own few words, which the file holds before torch's, are kept; add and change them
+there. An op is looked up as torch.OP, torch.special.OP, torch.nn.functional.OP and
 torch.Tensor.OP; the first that has a docstring gives its first sentence, without markup. Torch's licence
 (BSD-3-Clause) goes with them.
 """
@@ -63,19 +64,23 @@ def license_text() -> list[str]:
 def main(target: str) -> None:
     schemas = torch._C._jit_get_all_schemas()
     names = {schema.name.partition("::")[2] for schema in schemas if schema.name.startswith("aten::")}
-    ops = {}
-    for op in sorted(names):
-        if not op.startswith("__") and (words := described(op.removesuffix("_") or op)):
-            ops[op] = words
-    document = {
-        "source": "first sentences of the docstrings of "
+    own = {op: words[0] for op, words in json.loads(Path(target).read_text())["ops"].items() if words[0]}
+    plain = {op.removesuffix("_") or op for op in names if not op.startswith("__")}  # in place it is the same
+    docs = {op: sentence for op in plain if (sentence := described(op))}
+    head = {
+        "source": "our own words, and the first sentences of the docstrings of "
         f"PyTorch {torch.__version__.split('+')[0]}, markup removed",
         "made_by": "scripts/aten_docs.py",
         "license": license_text(),
-        "ops": ops,
     }
-    Path(target).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-    print(f"{len(ops)} of {len(names)} ops", file=sys.stderr)
+    lines = (f"  {_json(op)}: {_json([own.get(op), docs.get(op)])}" for op in sorted({*own, *docs}))
+    text = json.dumps(head, indent=1, ensure_ascii=False).removesuffix("\n}")
+    Path(target).write_text(f'{text},\n "ops": {{\n' + ",\n".join(lines) + "\n }\n}\n")
+    print(f"{len(docs)} of {len(names)} ops", file=sys.stderr)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
+import polars as pl
 import pytest
 
-from kinetoscope.analysis.run import load
+from kinetoscope.analysis.idle.gaps import gaps
+from kinetoscope.analysis.idle.launches import launches
+from kinetoscope.analysis.idle.waits import waits
+from kinetoscope.analysis.kernels.taxonomy import OTHER
+from kinetoscope.analysis.run import Run, load
+from kinetoscope.analysis.time.window import window
 from kinetoscope.report.collect.report import build
 from kinetoscope.report.document import Report
 
@@ -22,8 +29,13 @@ RECORDINGS = [
 
 
 @pytest.fixture(scope="module", params=RECORDINGS, ids=lambda path: f"{path.parent.name}/{path.name}")
-def report(request: pytest.FixtureRequest) -> Report:
-    return build(load(request.param))
+def run(request: pytest.FixtureRequest) -> Run:
+    return load(request.param)
+
+
+@pytest.fixture(scope="module")
+def report(run: Run) -> Report:
+    return build(run)
 
 
 def test_steps_sum_to_the_window(report: Report) -> None:
@@ -56,3 +68,61 @@ def test_the_program_s_own_step_is_its_busy_and_its_idle_time(report: Report) ->
     if own is not None and own.busy_fraction is not None:
         idle = sum(row.idle_us for row in own.idle)
         assert own.busy_fraction * own.step_us.median + idle == pytest.approx(own.step_us.median)
+
+
+def test_every_table_gives_device_time_to_the_same_ops(report: Report) -> None:
+    """The op table, and who launched each kernel: both go by the launching call."""
+    launched: dict[str, float] = {}
+    for op in (op for kernel in report.kernels for op in kernel.ops):
+        name = re.sub("^ProfilerStep.*", "ProfilerStep*", op.name)
+        launched[name] = launched.get(name, 0.0) + op.device_time_us
+    table: dict[str, float] = {}
+    for row in report.ops:
+        if row.kind in ("cpu_op", "user_annotation"):
+            table[row.name] = table.get(row.name, 0.0) + row.device_self_us
+    known = launched.keys() - {"no op", "unattributed"}
+    assert {name: table[name] for name in known} == pytest.approx({name: launched[name] for name in known})
+    assert not any(us for name, us in table.items() if name not in known)
+
+
+def test_each_count_of_launches_is_of_its_own_thing(report: Report) -> None:
+    events = sum(device.device_events for device in report.devices)
+    assert sum(row.launches for row in report.kernels) == events
+    assert sum(row.launches for row in report.categories) == events
+    kernels = sum(row.launches for row in report.kernels if row.kind == "kernel")
+    assert sum(device.kernel_launches for device in report.devices) == kernels
+    calls = {(row.rank, row.device): row for row in report.launching}
+    for device in report.devices:
+        answered = device.device_events - device.unattributed_kernels
+        row = calls.get((device.rank, device.device))
+        assert (row.launches * row.work_per_launch if row else 0) == pytest.approx(answered)
+        assert row is None or row.on_idle_device <= row.launches
+
+
+def test_a_launch_that_found_the_device_idle_ends_a_gap_of_its_own(run: Run, report: Report) -> None:
+    for trace in run.traces:
+        within = window(trace)
+        found = launches(trace).filter(
+            (pl.col("depth") == 1)
+            & (pl.col("start_ns") >= within.start_ns)
+            & (pl.col("first_start_ns") < within.end_ns)
+        )
+        pieces = gaps(run).filter(pl.col("rank") == trace.rank)
+        ended = pieces.group_by("device", "next").agg(pl.min("start_ns"), until=pl.max("end_ns"))
+        inside = found.join(ended, on="device", suffix="_of_gap").filter(
+            pl.col("start_ns").is_between("start_ns_of_gap", "until", "left")
+        )
+        assert inside["next"].n_unique() == len(inside)
+        assert len(inside) <= len(ended)
+        assert len(inside) >= len(found) - len(trace.device_events.filter(pl.col("launch").is_null()))
+        on_idle = sum(row.on_idle_device for row in report.launching if row.rank == trace.rank)
+        assert len(found) <= on_idle
+
+
+def test_waiting_inside_collectives_has_one_total(run: Run, report: Report) -> None:
+    shown = sum(row.busy_inside_collectives_us for row in report.idle)
+    assert shown * 1000 == pytest.approx(sum(waits(run, trace)["saved_ns"].sum() for trace in run.traces))
+
+
+def test_hardly_a_kernel_is_of_an_unknown_family(report: Report) -> None:
+    assert sum(row.share_of_device_time for row in report.categories if row.category == OTHER) <= 0.02

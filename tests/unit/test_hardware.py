@@ -54,6 +54,25 @@ GB = 10**9
         ("Tesla V100S-PCIE-32GB", "NVIDIA V100S PCIe"),
         ("Tesla V100-DGXS-32GB", "NVIDIA V100 SXM2"),
         ("Tesla T4", "NVIDIA T4"),
+        ("Tesla P100-PCIE-16GB", "NVIDIA P100 PCIe"),
+        ("Tesla P100-SXM2-16GB", "NVIDIA P100 SXM2"),
+        ("Tesla P40", "NVIDIA P40"),
+        ("NVIDIA GeForce RTX 2080 Ti", "NVIDIA GeForce RTX 2080 Ti"),
+        ("GeForce RTX 2080", "NVIDIA GeForce RTX 2080"),
+        ("NVIDIA GeForce RTX 2070 SUPER", "NVIDIA GeForce RTX 2070 SUPER"),
+        ("GeForce GTX 1080 Ti", "NVIDIA GeForce GTX 1080 Ti"),
+        ("NVIDIA TITAN RTX", "NVIDIA TITAN RTX"),
+        ("TITAN Xp", "NVIDIA TITAN Xp"),
+        ("Quadro RTX 6000", "NVIDIA Quadro RTX 6000"),
+        ("NVIDIA GeForce RTX 3060", "NVIDIA GeForce RTX 3060"),
+        ("NVIDIA GeForce RTX 3090 Ti", "NVIDIA GeForce RTX 3090 Ti"),
+        ("NVIDIA GeForce RTX 4070 Ti SUPER", "NVIDIA GeForce RTX 4070 Ti SUPER"),
+        ("NVIDIA GeForce RTX 5070 Ti", "NVIDIA GeForce RTX 5070 Ti"),
+        ("NVIDIA RTX A5000", "NVIDIA RTX A5000"),
+        ("NVIDIA RTX 4000 Ada Generation", "NVIDIA RTX 4000 Ada"),
+        ("NVIDIA A16", "NVIDIA A16"),
+        ("Orin", "NVIDIA Jetson AGX Orin 64GB"),
+        ("AMD Instinct MI100", "AMD Instinct MI100"),
         ("AMD Instinct MI210", "AMD Instinct MI210"),
         ("AMD Instinct MI250X", "AMD Instinct MI250X (one die)"),
         ("AMD Instinct MI250", "AMD Instinct MI250 (one die)"),
@@ -78,9 +97,12 @@ def test_reported_names(reported: str, product: str) -> None:
         "NVIDIA A10-24Q",  # a virtual one
         "GRID A100-10C",
         "AMD Radeon Graphics",  # says nothing
-        "NVIDIA GeForce RTX 3090 Ti",
         "NVIDIA GeForce RTX 4090 Laptop GPU",
-        "Quadro RTX 6000",
+        "NVIDIA GeForce RTX 3080 Ti Laptop GPU",
+        "GeForce RTX 2080 with Max-Q Design",
+        "NVIDIA RTX A2000 8GB Laptop GPU",
+        "NVIDIA RTX 4000 SFF Ada Generation",
+        "Quadro RTX 4000",
         "Intel(R) Data Center GPU Max 1550",
         "",
     ],
@@ -97,6 +119,7 @@ def test_names_that_no_row_speaks_for(reported: str) -> None:
         ("NVIDIA GH200 480GB", 101_000_000_000, "NVIDIA GH200 96GB"),
         ("NVIDIA GH200 144G HBM3e", 150_000_000_000, "NVIDIA GH200 144GB"),
         ("NVIDIA H200", 150_109_880_320, "NVIDIA H200"),
+        ("Orin", 15_700_000_000, "NVIDIA Jetson Orin NX 16GB"),
     ],
 )
 def test_memory_decides_between_products_of_one_name(reported: str, memory: int, product: str) -> None:
@@ -113,12 +136,14 @@ def test_rows_are_plausible(row: DeviceSpec) -> None:
     # Halving a number's width never slows a device down.
     wide_to_narrow = [row.peaks[d] for d in ("fp32", "tf32", "fp16", "fp8", "fp4") if d in row.peaks]
     assert wide_to_narrow == sorted(wide_to_narrow)
-    assert row.peaks.get("bf16", row.peaks["fp16"]) == row.peaks["fp16"]
-    assert 0.25e12 <= row.bandwidth <= 8e12
-    assert 16 * GB <= row.memory <= 288 * GB
+    sixteen_bit = row.peaks.get("fp16", row.peaks["fp32"])
+    if row.name != "AMD Instinct MI100":  # the one device on which bf16 is slower
+        assert row.peaks.get("bf16", sixteen_bit) == sixteen_bit
+    assert 0.06e12 <= row.bandwidth <= 8e12
+    assert 6 * GB <= row.memory <= 288 * GB
     # Dense, not sparse: on every one of these a 16-bit product takes 20 to 600 operations per byte of
     # bandwidth.
-    assert 20 <= row.peaks["fp16"] / row.bandwidth <= 600
+    assert 20 <= sixteen_bit / row.bandwidth <= 600
 
 
 def test_the_dense_rates_of_the_device_that_the_recordings_were_made_on() -> None:

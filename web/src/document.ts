@@ -30,10 +30,11 @@ export interface FindingRow {
   saving_high_us?: number | null;
 }
 export interface Replay {
+  rank: number;
   step_us: number;
-  error: number | null;
-  joint_saving_us: number;
-  critical_path: { text: string; us: number; events: number[] }[];
+  error: number;
+  joint_saving_us: number | null;
+  critical_path: { text: string; us: number; events: number[]; count: number }[];
 }
 export interface DeviceRow {
   rank: number;
@@ -217,22 +218,21 @@ export interface GeneratedModule {
   kernels: { name: string; first_line: number; last_line: number }[];
 }
 /** Measured alone; nanoseconds. */
-export interface BenchRow {
+export interface BenchedKernel {
   name: string;
   bytes: number;
-  flops: number | null;
+  cold_ns: [number, number, number] | null;
+  samples: number;
+  hot_ns: number | null;
   configuration: Record<string, number> | null;
   registers: number | null;
   spills: number | null;
-  cold: { median_ns: number; p10_ns: number; p90_ns: number; n: number } | null;
-  hot: { median_ns: number } | null;
-  reference: { status: string; text: string } | null;
+  reference: string | null;
+  could_win_ns: number | null;
   error: string | null;
-  counters: { duration_ns: number; memory_percent: number | null; compute_percent: number | null } | null;
-  worth: { could_win_ns: number; speed: number; skipped: string | null } | null;
 }
 export interface Page {
-  benches?: BenchRow[];
+  benches?: BenchedKernel[];
   timeline: Timeline | null;
   modules: GeneratedModule[];
   frame_texts: { frame: number; name: string; text: string }[];

@@ -2,6 +2,17 @@
 import type { App } from "./app.ts";
 import { h, type Child } from "./dom.ts";
 import { place } from "./names.ts";
+import { format } from "./route.ts";
+
+/** A category, with its colour, as a door to its kernels. */
+export function categoryDoor(app: App, category: string): HTMLElement {
+  return h(
+    "span",
+    { class: "tag", title: app.report.page?.meanings?.[category] },
+    h("span", { class: "dot", style: { background: app.palette.category(category) } }),
+    h("a", { class: "door", href: format(["kernels"], { category }) }, category),
+  );
+}
 
 /** Of a source as the document writes it: `path/model.py:12`. */
 export function sourceDoor(app: App, source: string): HTMLElement {

@@ -165,7 +165,7 @@ export function roofline(dots: Dot[], roofs: RoofLine[]): SVGElement {
     grid,
     lines.flat(),
     svg("text", { x: (WIDE + LEFT) / 2, y: TALL - 4, "text-anchor": "middle" }, "FLOP a byte"),
-    svg("text", { x: 4, y: 12 }, "FLOP/s"),
+    svg("text", { x: LEFT + 6, y: 20 }, "FLOP/s"),
     dots.map((dot) =>
       svg(
         "a",

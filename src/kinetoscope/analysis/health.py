@@ -15,9 +15,11 @@ import polars as pl
 
 from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.events import torch_names
+from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.unanswered import unanswered_launches
 from kinetoscope.analysis.idle.waiting import waiting
+from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
@@ -31,6 +33,7 @@ from kinetoscope.trace.model import Damage, Trace
 INFO, DEGRADED, UNRELIABLE = "info", "degraded", "unreliable"
 GRAVITY = [INFO, DEGRADED, UNRELIABLE]
 NEVER = float("inf")
+LISTED = 5  # names of unknown kernels, the longest
 # A launch that has to put work on a device, as a copy of no bytes has not.
 WORK_LAUNCH = f"{torch_names.KERNEL_LAUNCH}|{torch_names.GRAPH_LAUNCH}"
 
@@ -118,7 +121,9 @@ def _no_host(trace: Trace) -> list[Note]:
 
 
 def _unlaunched(trace: Trace) -> list[Note]:
-    rows = trace.device_events.filter(pl.col("launch").is_null())
+    rows = trace.device_events.filter(
+        pl.col("launch").is_null() & ~matching(trace.device_events, "name", torch_names.DMA)
+    )
     if rows.is_empty() or trace.host_events.is_empty():
         return []
     first = trace.device_events.filter(pl.col("launch").is_not_null())["start_ns"].min()
@@ -261,12 +266,29 @@ def _overlap(trace: Trace) -> list[Note]:
     if len(rows) < 0.01 * len(table):  # the odd 32 ns is the clock's
         return []
     share = int(rows["both_ns"].sum()) / max(int(table["duration_ns"].sum()), 1)
+    why = "programmatic dependent launch" if maker(trace) == "NVIDIA" else "its units work side by side"
     text = (
-        f"{len(rows):,} device events start before the one ahead of them in their stream has ended "
-        f"(programmatic dependent launch, Blackwell); {share:.2%} of device time is counted twice in sums, "
-        "never in busy time"
+        f"{len(rows):,} device events start before the one ahead of them in their stream has ended ({why}); "
+        f"{share:.2%} of device time is counted twice in sums, never in busy time"
     )
     return [Note("same-stream-overlap", _gravity(share, 0.02, NEVER), text, _share(trace, rows))]
+
+
+def _unknown_families(trace: Trace) -> list[Note]:
+    table = work(trace)
+    rows = table.filter(matching(table, "category", f"^{taxonomy.OTHER}$"))
+    if rows.is_empty():
+        return []
+    share = _share(trace, rows)
+    names = rows.group_by(pl.col("name").cast(pl.String)).agg(pl.col("duration_ns").sum())
+    longest = names.sort("duration_ns", "name", descending=[True, False])["name"]
+    listed = ", ".join(map(short_name, longest.head(LISTED)))
+    more = f" and {len(longest) - LISTED} more" if len(longest) > LISTED else ""
+    text = (
+        f"{share:.1%} of device time is in kernels of an unknown family ({listed}{more}): they count as "
+        f"compute, of category {taxonomy.OTHER}, and no advice is given on them"
+    )
+    return [Note("unknown-kernels", INFO, text, share)]
 
 
 def _coarse_clock(trace: Trace) -> list[Note]:
@@ -302,6 +324,7 @@ CHECKS: tuple[Callable[[Trace], list[Note]], ...] = (
     _empty_steps,
     _profiler_overhead,
     _overlap,
+    _unknown_families,
     _coarse_clock,
     _no_steps,
 )

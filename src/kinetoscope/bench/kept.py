@@ -6,10 +6,14 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from kinetoscope.bench.measure import results
 from kinetoscope.bench.request import Result
 from kinetoscope.bench.tune.results import Tuning
 from kinetoscope.errors import InputError
+
+_KINDS: dict[str, type[Tuning | Result]] = {"tune": Tuning, "autotune": Result}
 
 
 class Kept(NamedTuple):
@@ -37,9 +41,8 @@ def read(folder: Path) -> Kept:
 
 def _document(path: Path) -> Tuning | Result | str | None:
     """A result, or what is wrong with its file; None for other files."""
+    kind = _KINDS.get(path.name.partition("-")[0])
     try:
-        if path.name.startswith("tune-"):
-            return results.load(path, Tuning)
-        return results.load(path, Result) if path.name.startswith("autotune-") else None
-    except InputError as error:
-        return str(error)
+        return msgspec.json.decode(path.read_bytes(), type=kind) if kind else None
+    except (OSError, msgspec.MsgspecError) as error:
+        return str(InputError(f"not a measurement of kinetoscope: {error}", where=str(path)))

@@ -25,8 +25,6 @@ Task = Literal["kernels", "autotune", "module", "launch", "replay"]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What to measure."""
-
     task: Task
     input: str
     pattern: str = "*"
@@ -43,8 +41,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was measured, and on what."""
-
     device: str
     torch: str
     triton: str | None = None

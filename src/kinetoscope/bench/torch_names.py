@@ -30,13 +30,9 @@ def storage_identity(tensor: Tensor) -> int:
     return int(getattr(tensor.untyped_storage(), "_cdata"))  # noqa: B009
 
 
-def current_stream(device: int) -> int:
-    """The raw handle of the stream in use, as generated code passes it to a kernel."""
-    return _raw_stream()(device)
-
-
 @functools.cache
-def _raw_stream() -> Callable[[int], int]:
+def raw_stream() -> Callable[[int], int]:
+    """Gives the raw handle of the stream in use on a device, as generated code passes it to a kernel."""
     import torch
 
     return getattr(getattr(torch, "_C"), "_cuda_getCurrentRawStream")  # noqa: B009

@@ -35,7 +35,6 @@ LAUNCHES_UNDER_NCU = 12
 
 
 def answer(request: Request) -> Result:
-    """Measure what is asked for, in this process."""
     benches = Benches(request.timer)
     if request.task == "replay":
         for module in generated.find(Path(request.input), request.graph):
@@ -61,7 +60,9 @@ def answer(request: Request) -> Result:
             progress=_print,
         )
         return _result(benches, **{**done._asdict(), "problems": (*problems, *done.problems)})
-    subjects = _ordered(subjects, request)
+    rank = {name: place for place, name in enumerate(request.order)}
+    subjects.sort(key=lambda s: (rank.get(s.kernel.name, len(rank)), -s.bytes * s.launches))
+    subjects = subjects[: request.limit or None]
     if request.task == "launch":
         _launch(subjects, benches)
         return _result(benches)
@@ -70,8 +71,9 @@ def answer(request: Request) -> Result:
 
 def _replayed(request: Request, benches: Benches) -> Result:
     replayed = [
-        replay.time_module(module, benches(_device(module.source)), seconds=request.seconds)
+        replay.time_module(module, benches(device), seconds=request.seconds)
         for module in generated.find(Path(request.input), request.graph)
+        for device in ["cuda" if "empty_strided_cuda(" in module.source else "cpu"]
     ]
     if not replayed:
         raise KinetoscopeError(
@@ -152,16 +154,6 @@ def generated_kernels(replayed: Iterable[ModuleResult], limit: int) -> tuple[str
     rows = [row for module in replayed for row in module.work if row.name.startswith("triton_")]
     names = dict.fromkeys(row.name for row in sorted(rows, key=lambda row: -row.device_time_ns))
     return tuple(names)[: limit or None]
-
-
-def _ordered(subjects: list[Subject], request: Request) -> list[Subject]:
-    rank = {name: place for place, name in enumerate(request.order)}
-    ordered = sorted(subjects, key=lambda s: (rank.get(s.kernel.name, len(rank)), -s.bytes * s.launches))
-    return ordered[: request.limit or None]
-
-
-def _device(source: str) -> str:
-    return "cuda" if "empty_strided_cuda(" in source else "cpu"
 
 
 class Benches:

@@ -10,8 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
-import msgspec
-
 import kinetoscope
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process.ranks import rank_and_world
@@ -130,12 +128,9 @@ class profile(ContextDecorator):
             return self
         place = rank_and_world(os.environ)
         rank, self._world = place or (0, 1)
-        folder, first = (
-            (folders.create(self.name, self.out), True) if place is None else meet(self.name, self.out, rank)
-        )
+        folder, first = meet(self.name, self.out, rank if place else None)
         if first:
-            options = msgspec.to_builtins(self.options)
-            folders.begin(folder, command=tuple(sys.argv), options=options, version=kinetoscope.__version__)
+            folders.begin(folder, tuple(sys.argv), self.options)
         folders.claim(folder, rank)
         self._session = ProcessRecording(folder, rank, self._world, self.options, api=True)
         self.recording = folder

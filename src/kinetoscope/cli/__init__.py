@@ -22,6 +22,7 @@ VERBS: dict[str, str] = {
     "view": "the report with its timeline in a browser, served on this machine alone",
     "kernels": "the device kernels, by category, op, graph, step or stream",
     "findings": "what is slow, why, and what to change, ranked by time saved",
+    "whatif": "what a step would take if something changed, and its critical path",
     "graphs": "what torch.compile did: frames, breaks, recompilations, guards, fusion, code",
     "bench": "time generated kernels and modules alone, honestly",
     "tune": "which compile mode or setting wins here, measured side by side",
@@ -41,13 +42,15 @@ start here:
 
 def build_parser(verb: str | None) -> argparse.ArgumentParser:
     """The whole parser, with the arguments of one verb (or of none, for ``--help``)."""
+    from kinetoscope import __version__
+
     parser = argparse.ArgumentParser(
         prog="kinetoscope",
         description="See where every microsecond of the GPU went, why, and which change buys the most.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"kinetoscope {_version()}")
+    parser.add_argument("--version", action="version", version=f"kinetoscope {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     for name, summary in VERBS.items():
         if verb not in (None, name):
@@ -59,12 +62,6 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
             module = importlib.import_module(f"kinetoscope.cli.{name}")
             module.add_arguments(sub)
     return parser
-
-
-def _version() -> str:
-    from kinetoscope import __version__
-
-    return __version__
 
 
 def run() -> NoReturn:

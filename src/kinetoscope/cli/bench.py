@@ -66,6 +66,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.errors import InputError, UsageError
     from kinetoscope.recording.manifest import is_recording
     from kinetoscope.report.collect import measurements
+    from kinetoscope.report.pages.json import indented
 
     path = Path(arguments.input)
     if not path.exists():
@@ -97,10 +98,7 @@ def main(arguments: argparse.Namespace) -> int:
     if is_recording(path):
         kept.keep(path, task, result)
     if arguments.json:
-        import msgspec
-
-        document = {"measured": result, "in_model": model}
-        print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+        print(indented({"measured": result, "in_model": model}))
         return 0
     from kinetoscope.report.pages.console import standard_output
     from kinetoscope.report.verbs.autotune import print_autotuned

@@ -37,6 +37,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.errors import InputError
     from kinetoscope.report.collect.compilation import as_document
     from kinetoscope.report.pages.console import standard_output
+    from kinetoscope.report.pages.json import indented
     from kinetoscope.report.progress import load_shown
 
     run = load_shown(arguments.inputs)
@@ -52,9 +53,7 @@ def main(arguments: argparse.Namespace) -> int:
     document = as_document(compilation, joined, texts=arguments.json and arguments.texts)
     console = standard_output()
     if arguments.json:
-        import msgspec
-
-        print(msgspec.json.format(msgspec.json.encode({"compilation": document}), indent=2).decode())
+        print(indented({"compilation": document}))
     elif arguments.against:
         from kinetoscope.compilation.cache_keys import changed
         from kinetoscope.compilation.sources import load

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from kinetoscope.analysis.run import Run
 
 ROWS, CHAINS = 30, 5
 BY = ("kernel", "category", "graph", "step", "phase", "stream", "op", "annotation", "module")
@@ -34,35 +30,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.report.progress import load_shown
-
-    run = load_shown(arguments.inputs)
-    return _chains(arguments, run) if arguments.chain else _sums(arguments, run)
-
-
-def _sums(arguments: argparse.Namespace, run: Run) -> int:
+    from kinetoscope.report.collect.chains import chains
     from kinetoscope.report.collect.kernels import listing
     from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.verbs.kernels import print_listing, render_json
+    from kinetoscope.report.progress import load_shown
+    from kinetoscope.report.verbs import chains as chain_page
+    from kinetoscope.report.verbs import kernels as kernel_page
 
+    run, limit = load_shown(arguments.inputs), arguments.limit
+    console = standard_output(widest=None)
+    if arguments.chain:
+        found = chains(run, arguments.chain, arguments.category)
+        if arguments.json:
+            print(chain_page.render_json(found))
+        else:
+            chain_page.print_chains(found, console, CHAINS if limit is None else limit)
+        return 0
     shown = listing(run, arguments.by, arguments.category)
     if arguments.json:
-        print(render_json(shown))
+        print(kernel_page.render_json(shown))
     else:
-        limit = ROWS if arguments.limit is None else arguments.limit
-        print_listing(shown, standard_output(widest=None), limit)
-    return 0
-
-
-def _chains(arguments: argparse.Namespace, run: Run) -> int:
-    from kinetoscope.report.collect.chains import chains
-    from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.verbs.chains import print_chains, render_json
-
-    found = chains(run, arguments.chain, arguments.category)
-    if arguments.json:
-        print(render_json(found))
-    else:
-        limit = CHAINS if arguments.limit is None else arguments.limit
-        print_chains(found, standard_output(widest=None), limit)
+        kernel_page.print_listing(shown, console, ROWS if limit is None else limit)
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 from pathlib import Path
 
 
@@ -36,8 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--memory", action="store_true", help="record allocations")
     add("--flops", action="store_true", help="record FLOPs of matmuls and convolutions (implies --shapes)")
     add("-o", "--out", type=Path, metavar="DIR", help="the recording's folder (recordings/<script>-<time>)")
-    add("--no-compile-log", action="store_true", help="do not keep torch.compile's log and generated code")
-    add("--no-provenance", action="store_true", help="compile as a plain run does, and find its caches warm")
+    leave_out = functools.partial(add, action="store_false")
+    leave_out(
+        "--no-compile-log", dest="compile_log", help="do not keep torch.compile's log and generated code"
+    )
+    leave_out(
+        "--no-provenance", dest="provenance", help="compile as a plain run does, and find its caches warm"
+    )
     add(
         "--bench-harness",
         action="store_true",
@@ -52,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--budget",
+        dest="budget_mb",
         type=_positive,
         metavar="MB",
         default=1000,
@@ -88,22 +95,7 @@ def main(arguments: argparse.Namespace) -> int:
                 "-m needs the name of a module", mend="kinetoscope run -m package.module [arguments]"
             )
         module, words = words[0], words[1:]
-    options = Options(
-        steps=arguments.steps,
-        warmup=arguments.warmup,
-        whole=arguments.whole,
-        one_pass=arguments.one_pass,
-        range=arguments.range,
-        shapes=arguments.shapes,
-        stacks=arguments.stacks,
-        memory=arguments.memory,
-        flops=arguments.flops,
-        compile_log=not arguments.no_compile_log,
-        provenance=not arguments.no_provenance,
-        bench_harness=arguments.bench_harness,
-        kernel_inputs=arguments.kernel_inputs,
-        budget_mb=arguments.budget,
-    )
+    options = Options(**{name: getattr(arguments, name) for name in Options.__struct_fields__})
     outcome = launch.run(launch.program(words, module), options, arguments.out, announce)
     if outcome.speaks:
         summarize(outcome, report=not arguments.no_report)

@@ -70,6 +70,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.bench import kept
     from kinetoscope.bench.tune import settings
     from kinetoscope.bench.tune.program import check, tune_program
+    from kinetoscope.report.pages.json import indented
 
     words: list[str] = arguments.program[1:] if arguments.program[:1] == ["--"] else arguments.program
     check(words, module=arguments.module, batches=arguments.batch, tokens=arguments.tokens)
@@ -92,13 +93,10 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.out:
         kept.keep(Path(arguments.out), "tune", tuning)
     if arguments.json:
-        import msgspec
-
-        print(msgspec.json.format(msgspec.json.encode(tuning), indent=2).decode())
+        print(indented(tuning))
         return 0
-    from kinetoscope.report.collect.measurements import tuned
     from kinetoscope.report.pages.console import standard_output
     from kinetoscope.report.verbs.tune import print_tuning
 
-    print_tuning(tuned(tuning), standard_output(widest=None))
+    print_tuning(tuning, standard_output(widest=None))
     return 0

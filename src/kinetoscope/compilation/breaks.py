@@ -24,8 +24,6 @@ RECOMPILE_LIMIT = re.compile(r"(?:recompile_limit|cache_size_limit|[Rr]ecompile 
 
 
 class Explained(Row, frozen=True, kw_only=True):
-    """Torch's explanation of something it does not support."""
-
     reason: str
     explanation: str
     hints: tuple[str, ...]
@@ -117,11 +115,8 @@ def reconcile(
     explains, neither as a break nor as one of the ``failed`` compilations' reasons.
     """
     rows: dict[tuple[str | None, int | None, str], list[Occurrence]] = {}
-    known: set[tuple[int | None, str]] = set()
     all_occurrences = list(occurrences)
-    for occurrence in all_occurrences:
-        if occurrence.source == "artifact":
-            known.add((occurrence.frame, occurrence.explained.reason))
+    known = {(o.frame, o.explained.reason) for o in all_occurrences if o.source == "artifact"}
     for occurrence in all_occurrences:
         place, reason = occurrence.place, occurrence.explained.reason
         if occurrence.source != "artifact" and (occurrence.frame, reason) in known:
@@ -137,7 +132,16 @@ def reconcile(
         parsed = explain(text)
         if RECOMPILE_LIMIT.search(text) or parsed.reason in explained or parsed.reason in failed:
             continue
-        breaks.append(_counted(parsed, count))
+        counted = Occurrence(
+            frame=None,
+            compile_id=None,
+            place=Place(file=None, line=None, function=None, code=None),
+            explained=parsed,
+            skipped_frame=False,
+            cost_s=0.0,
+            source="counters",
+        )
+        breaks.append(msgspec.structs.replace(_merge([counted]), count=count))
     return tuple(sorted(breaks, key=lambda row: (-row.cost_s, -row.count)))
 
 
@@ -153,20 +157,4 @@ def _merge(mentions: list[Occurrence]) -> GraphBreak:
         count=len(own),
         cost_s=round(sum(o.cost_s for o in own), 6),
         sources=tuple(dict.fromkeys(o.source for o in mentions)),
-    )
-
-
-def _counted(parsed: Explained, count: int) -> GraphBreak:
-    return GraphBreak(
-        frame=None,
-        compile_id=None,
-        file=None,
-        line=None,
-        function=None,
-        code=None,
-        **msgspec.structs.asdict(parsed),
-        skipped_frame=False,
-        count=count,
-        cost_s=0.0,
-        sources=("counters",),
     )

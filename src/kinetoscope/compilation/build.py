@@ -283,6 +283,7 @@ def _recompilations(draft: FrameDraft, frame: Frame) -> Iterable[Recompilation]:
         cost_s=frame.compile_s,
         advice=recompiles.advice(reasons, limit_hit=limit),
         limit_hit=limit,
+        limit=recompiles.limit(draft.metrics.dynamo_config if draft.metrics else None),
     )
 
 

@@ -76,16 +76,11 @@ MEANINGS = {
     "GET_ITER": "iter(top)",
     "FOR_ITER": "next item, or leave the loop",
     "END_FOR": "end of a for loop",
-    "POP_JUMP_IF_FALSE": "jump if false",
-    "POP_JUMP_IF_TRUE": "jump if true",
-    "POP_JUMP_IF_NONE": "jump if None",
-    "POP_JUMP_IF_NOT_NONE": "jump if not None",
-    "POP_JUMP_FORWARD_IF_FALSE": "jump forward if false",
-    "POP_JUMP_FORWARD_IF_TRUE": "jump forward if true",
-    "POP_JUMP_FORWARD_IF_NONE": "jump forward if None",
-    "POP_JUMP_FORWARD_IF_NOT_NONE": "jump forward if not None",
-    "POP_JUMP_BACKWARD_IF_TRUE": "jump back if true",
-    "POP_JUMP_BACKWARD_IF_FALSE": "jump back if false",
+    **{
+        f"POP_JUMP{way}_IF_{test.upper().replace(' ', '_')}": f"jump{where} if {test}"
+        for way, where in (("", ""), ("_FORWARD", " forward"), ("_BACKWARD", " back"))
+        for test in ("false", "true", "None", "not None")
+    },
     "JUMP_FORWARD": "jump forward",
     "JUMP_BACKWARD": "jump back",
     "JUMP_BACKWARD_NO_INTERRUPT": "jump back",

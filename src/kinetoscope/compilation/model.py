@@ -153,6 +153,8 @@ class Recompilation(Row, frozen=True, kw_only=True):
     advice: str
     limit_hit: bool
     count: int = 1
+    limit: int = 8
+    """Compilations of one code object that the configuration allows; torch's default where it is silent."""
 
 
 class Failure(Row, frozen=True, kw_only=True):
@@ -308,6 +310,25 @@ class Kernel(Row, frozen=True, kw_only=True):
     speed_of_light: float | None = None
     bound: str | None = None  # memory | compute
     refused: bool = False
+
+
+class LineTime(Row, frozen=True, kw_only=True):
+    """Device time of the kernels, generated ones and libraries', that compute (part of) one line.
+
+    A fused kernel counts for each of its lines, so the column adds up to more than the total; ``own_us`` is
+    the time of kernels that compute this line alone. ``kernels`` counts distinct ones.
+    """
+
+    file: str
+    line: int
+    code: str
+    device_time_us: float
+    own_us: float
+    kernels: int
+    share_of_device_time: float
+    share_of_window: float
+    speed_of_light: float | None = None  # of the part that costed_us of its device time is
+    costed_us: float | None = None
 
 
 class Autotune(Row, frozen=True, kw_only=True):

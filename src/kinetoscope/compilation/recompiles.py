@@ -24,7 +24,17 @@ SIZE_RELATION = re.compile(r"(?P<subject>[^\s(]+?)\.size\(\)\[(?P<index>\d+)\]")
 CONSTANT = re.compile(r"^(?P<subject>.+?) == (?P<expected>.+)$")
 IDENTITY = re.compile(r"___check_obj_id\((?P<subject>.+?), \d+\)")
 SOURCE = re.compile(r"\s+# (?P<code>.*?)\s+# (?P<file>\S.*?):(?P<line>\d+) in (?P<function>\S+)")
+# ``L['x']`` is the user's ``x``.
 LOCAL = re.compile(r"[LG]\['([^']+)'\]")
+
+CONFIGURED_LIMIT = re.compile(r'"(?:recompile_limit|cache_size_limit)": (\d+)')
+DEFAULT_LIMIT = 8
+
+
+def limit(dynamo_config: str | None) -> int:
+    """How often one code object may be compiled, from Dynamo's configuration as a log holds it (JSON)."""
+    found = CONFIGURED_LIMIT.search(dynamo_config or "")
+    return int(found[1]) if found else DEFAULT_LIMIT
 
 
 def parse(text: str) -> Reason:
@@ -36,12 +46,12 @@ def parse(text: str) -> Reason:
     guard = first.split("  # ", 1)[0].rstrip()
     place = SOURCE.search(first)
     kind, found = _kind(guard)
-    index = found.get("index")
+    index, subject = found.get("index"), found.get("subject")
     return Reason(
         of=of,
         guard=guard,
         kind=kind,
-        subject=_plain(found.get("subject")),
+        subject=LOCAL.sub(r"\1", subject) if subject else None,
         dimension=int(index) if index is not None else None,
         expected=found.get("expected"),
         actual=found.get("actual"),
@@ -73,11 +83,6 @@ def _kind(guard: str) -> tuple[str, dict[str, str | None]]:
     if match := CONSTANT.match(guard):
         return ("length" if guard.startswith("len(") else "constant"), match.groupdict()
     return "other", {}
-
-
-def _plain(subject: str | None) -> str | None:
-    """``L['x']`` as the user's name, ``x``."""
-    return LOCAL.sub(r"\1", subject) if subject else subject
 
 
 def advice(reasons: Iterable[Reason], *, limit_hit: bool) -> str:

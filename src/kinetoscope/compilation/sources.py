@@ -84,7 +84,7 @@ def _find(item: Path) -> tuple[list[tuple[Log, int | None, Sidecar]], list[Path]
         return [(read, None, sidecar) for read in logs], []
     candidates = list(_candidates(item))
     logs = [path for path in candidates if log.looks_like_compile_log(path)]
-    own = {_scheduler_path(path) for path in logs}
+    own = {_beside(path, "scheduler.log") for path in logs}
     texts = [p for p in candidates if p not in logs and p not in own and _is_scheduler_text(p)]
     return [(log.read(path), _rank(path), _sidecar(path)) for path in logs], texts
 
@@ -96,36 +96,26 @@ def _candidates(folder: Path) -> Iterator[Path]:
 
 
 def _sidecar(path: Path) -> Sidecar:
-    scheduler = _scheduler_path(path)
-    counters = path.with_name(f"{_stem(path)}.counters.json")
+    scheduler = _beside(path, "scheduler.log")
     return Sidecar(
         scheduler=fusion.parse(_lines(scheduler)) if scheduler.is_file() else build.NO_SCHEDULER,
-        counters=_counters(counters) if counters.is_file() else {},
-        bytecode=tuple(_lines_of(path.with_name(f"{_stem(path)}.bytecode.jsonl"), BYTECODE)),
-        loaded=tuple(_lines_of(path.with_name(f"{_stem(path)}.kernels.jsonl"), launchers.decoder)),
+        counters=next(_decoded(_beside(path, "counters.json"), COUNTERS, between=b"\0"), {}),
+        bytecode=tuple(_decoded(_beside(path, "bytecode.jsonl"), BYTECODE)),
+        loaded=tuple(_decoded(_beside(path, "kernels.jsonl"), launchers.decoder)),
     )
 
 
-def _lines_of(path: Path, decoder: msgspec.json.Decoder[Line]) -> Iterator[Line]:
+def _decoded(path: Path, decoder: msgspec.json.Decoder[Line], between: bytes = b"\n") -> Iterator[Line]:
     if path.is_file():
-        for line in path.read_bytes().split(b"\n"):
+        for line in path.read_bytes().split(between):
             with suppress(msgspec.MsgspecError):  # the last line of a program that was killed
                 yield decoder.decode(line)
 
 
-def _counters(path: Path) -> dict[str, dict[str, int]]:
-    try:
-        return COUNTERS.decode(path.read_bytes())
-    except msgspec.MsgspecError:
-        return {}
-
-
-def _scheduler_path(path: Path) -> Path:
-    return path.with_name(f"{_stem(path)}.scheduler.log")
-
-
-def _stem(path: Path) -> str:
-    return re.sub(r"\.log(?:\.gz)?$", "", path.name)
+def _beside(path: Path, name: str) -> Path:
+    """``rank0.NAME`` beside ``rank0.log``."""
+    stem = re.sub(r"\.log(?:\.gz)?$", "", path.name)
+    return path.with_name(f"{stem}.{name}")
 
 
 def _rank(path: Path) -> int | None:

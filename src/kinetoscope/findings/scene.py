@@ -9,8 +9,9 @@ import polars as pl
 
 from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.compiled.compiling import compiler_phases
-from kinetoscope.analysis.events.rows import rows
+from kinetoscope.analysis.events.rows import matching, rows
 from kinetoscope.analysis.idle.gaps import gaps
+from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.as_it_runs import AsItRuns, as_it_runs
@@ -136,6 +137,11 @@ class Scene:
             )
             table = table.filter(pl.col("step").is_not_null() & ~left_over)
         return table.with_columns(self.trace.host_events["name"].gather(table["op"]).alias("op_name"))
+
+    @property
+    def known(self) -> pl.DataFrame:
+        """The work whose family is known: on the rest no advice is given."""
+        return self.work.filter(~matching(self.work, "category", f"^{taxonomy.OTHER}$"))
 
     @cached_property
     def first_work_ns(self) -> int:

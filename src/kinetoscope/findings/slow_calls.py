@@ -25,7 +25,9 @@ class SlowCalls:
     def kernel(self) -> str:
         return str(self.calls["name"][0])
 
-    def finding(self, *, title: str, shown: str, advice: str, snippet: str, proof: Proof | None) -> Finding:
+    def finding(
+        self, *, title: str, shown: str, advice: str, snippet: str | None, proof: Proof | None
+    ) -> Finding:
         events = self.scene.trace.device_events[self.calls["id"].sort()]
         return Finding(
             subject=f"{self.kernel} {self.calls['op_name'][0]}",

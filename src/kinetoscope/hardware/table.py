@@ -1,4 +1,5 @@
-"""The device table. To add a device, add a row; every row names where its rates stand.
+"""The device table. To add a device, add a row; every row names where its rates stand. Graphics cards are in
+``graphics``.
 
 Rates are dense: where a datasheet prints the rate with structured sparsity only, half of it stands here.
 Every row is checked against what its multiprocessors can do in a clock, and its memory's width and data rate
@@ -8,6 +9,7 @@ taken, unless the device's memory says otherwise.
 
 from __future__ import annotations
 
+from kinetoscope.hardware.graphics import GRAPHICS
 from kinetoscope.hardware.spec import DeviceSpec
 
 
@@ -136,6 +138,16 @@ DEVICES: tuple[DeviceSpec, ...] = (
          gb_per_s=900, gb=32, units=80, source="NVIDIA V100 datasheet, SXM2"),
     _row("NVIDIA T4", r"\bT4\b", fp64=0.25, fp32=8.1, fp16=65, int8=130,
          gb_per_s=320, gb=16, units=40, source="NVIDIA T4 Tensor Core GPU datasheet (2019)"),
+    # NVIDIA Pascal, data center: no tensor cores.
+    _row("NVIDIA P100 PCIe", r"\bP100-PCIE", fp64=4.7, fp32=9.3, fp16=18.7,
+         gb_per_s=732, gb=16, units=56, source="NVIDIA Tesla P100 datasheet (2016), PCIe"),
+    _row("NVIDIA P100 SXM2", r"\bP100\b(?!-PCIE)", fp64=5.3, fp32=10.6, fp16=21.2,
+         gb_per_s=732, gb=16, units=56, source="NVIDIA Tesla P100 datasheet (2016), SXM2"),
+    _row("NVIDIA P40", r"\bP40\b", fp64=0.367, fp32=11.76,
+         gb_per_s=346, gb=24, units=30, source="NVIDIA Tesla P40 datasheet (2016)"),
+    # AMD CDNA: bf16 at half the rate of fp16.
+    _row("AMD Instinct MI100", r"\bMI100\b", fp64=11.5, fp32=46.1, fp16=184.6, bf16=92.3, int8=184.6,
+         gb_per_s=1228.8, gb=32, units=120, source="AMD Instinct MI100 accelerator brochure (2020)"),
     # AMD CDNA 2: torch sees each of the two dies of a MI250(X) as a device, so a row is half the card.
     _row("AMD Instinct MI210", r"\bMI210\b", fp64=45.3, fp32=45.3, fp16=181, bf16=181, int8=181,
          gb_per_s=1638.4, gb=64, units=104, source="AMD Instinct MI210 accelerator brochure"),
@@ -158,4 +170,5 @@ DEVICES: tuple[DeviceSpec, ...] = (
     _row("AMD Instinct MI355X", r"\bMI355X?\b",
          fp64=78.6, fp32=157.3, fp16=2516.6, bf16=2516.6, fp8=5033.2, int8=5033.2, fp4=10066.3,
          gb_per_s=8000, gb=288, units=256, source="AMD Instinct MI355X GPU brochure (2025)"),
+    *GRAPHICS,
 )  # fmt: skip

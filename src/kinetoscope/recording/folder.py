@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from kinetoscope import __version__
 from kinetoscope.errors import UsageError
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord
@@ -75,11 +76,8 @@ def claim(folder: Path, rank: int) -> bool:
 
 
 def write_rank(folder: Path, report: RankReport) -> None:
-    """Write one process's report, whole or not at all."""
     path = folder / RANKS / f"rank{report.record.rank}.json"
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(msgspec.json.encode(report))
-    temporary.replace(path)
+    manifests.write_whole(path, msgspec.json.encode(report))
 
 
 def read_ranks(folder: Path) -> list[RankReport]:
@@ -91,24 +89,22 @@ def read_ranks(folder: Path) -> list[RankReport]:
     return sorted(reports, key=lambda report: report.record.rank)
 
 
-def begin(folder: Path, *, command: tuple[str, ...], options: dict[str, object], version: str) -> Manifest:
-    """Write the manifest that says that a run has begun, and return it."""
+def begin(folder: Path, command: tuple[str, ...], options: object) -> None:
+    """Write the manifest that says that a run has begun, with these options of capture."""
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    manifest = Manifest(kinetoscope=version, created=created, command=command, options=options)
-    manifests.write(folder, manifest)
-    return manifest
+    given = msgspec.to_builtins(options)
+    manifests.write(
+        folder, Manifest(kinetoscope=__version__, created=created, command=command, options=given)
+    )
 
 
-def finish(
-    folder: Path, *, exit: str, status: int | None, alone: bool, notes: tuple[str, ...] = ()
-) -> Manifest:
+def finish(folder: Path, *, exit: str, status: int | None, alone: bool) -> Manifest:
     """Merge the ranks' reports into the manifest, and return it.
 
     Args:
         exit: how the command ended, as in RankRecord.
         status: its exit status.
         alone: the command was the only process of the run, so that its end is the rank's.
-        notes: what else there is to say.
     """
     manifest = manifests.read(folder)
     reports = read_ranks(folder)
@@ -123,7 +119,6 @@ def finish(
         environment=reports[0].environment if reports else manifest.environment,
         exit=exit,
         status=status,
-        notes=tuple(dict.fromkeys((*manifest.notes, *notes))),
     )
     manifests.write(folder, manifest)
     return manifest

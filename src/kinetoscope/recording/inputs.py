@@ -61,15 +61,11 @@ class UserKernel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GeneratedKernel(msgspec.Struct, frozen=True, kw_only=True):
-    """The integers that a generated kernel was called with."""
-
     kernel: str
     arguments: tuple[SavedTensor, ...]
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
-    """The file."""
-
     schema: str
     generated: tuple[GeneratedKernel, ...] = ()
     user: tuple[UserKernel, ...] = ()

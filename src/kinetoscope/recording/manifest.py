@@ -20,6 +20,7 @@ A recording is a folder:
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -32,8 +33,6 @@ FILE = "manifest.json"
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One device as the run saw it."""
-
     index: int
     name: str
     kind: str = "cuda"
@@ -103,13 +102,8 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     notes: tuple[str, ...] = ()
 
     @property
-    def unprofiled_step_s(self) -> float | None:
-        """Seconds of a step without the profiler: the mean, which holds by either clock."""
-        return sum(self.unprofiled_s) / len(self.unprofiled_s) if self.unprofiled_s else None
-
-    @property
     def profiled_step_s(self) -> float | None:
-        """Seconds of a step with the profiler, likewise."""
+        """Seconds of a step with the profiler: the mean, which holds by either clock."""
         return sum(self.profiled_s) / len(self.profiled_s) if self.profiled_s else None
 
 
@@ -201,7 +195,11 @@ def read(folder: Path) -> Manifest:
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest, whole or not at all (a crash leaves the old one)."""
-    temporary = folder / f".{FILE}.tmp"
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
-    temporary.replace(folder / FILE)
+    write_whole(folder / FILE, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that others may read at any time: they see all of it, or what was there before."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(content)
+    temporary.replace(path)

@@ -11,19 +11,24 @@ import time
 from pathlib import Path
 
 from kinetoscope.recording import folder as folders
+from kinetoscope.recording.manifest import write_whole
 
 PATIENCE_S = 60.0
 
 
-def meet(name: str, out: Path | None, rank: int) -> tuple[Path, bool]:
-    """The recording's folder, and whether this process is the one that begins its manifest."""
+def meet(name: str, out: Path | None, rank: int | None) -> tuple[Path, bool]:
+    """The recording's folder, and whether this process is the one that begins its manifest.
+
+    Args:
+        rank: None for the one process of a run that no launcher started.
+    """
+    if rank is None:
+        return folders.create(name, out), True
     meeting = _place(name, out)
     meeting.parent.mkdir(parents=True, exist_ok=True)
     if rank == 0:
         folder = folders.create(name, out)
-        temporary = meeting.with_name(meeting.name + ".tmp")
-        temporary.write_text(str(folder))
-        temporary.replace(meeting)
+        write_whole(meeting, str(folder).encode())
         return folder, True
     deadline = time.monotonic() + PATIENCE_S
     while not meeting.exists():

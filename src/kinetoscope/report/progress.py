@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Thread
 from typing import TextIO
@@ -28,7 +27,7 @@ def load_shown(inputs: Sequence[str], meanwhile: Callable[[], object] | None = N
         InputError: an input cannot be used.
     """
     started = meanwhile is None
-    with reading() as shown:
+    with Reading(sys.stderr) as shown:
 
         def progress(path: Path, done: int, size: int) -> None:
             nonlocal started
@@ -44,9 +43,12 @@ def load_shown(inputs: Sequence[str], meanwhile: Callable[[], object] | None = N
 
 
 class Reading:
-    """Called with each trace's path, the bytes read of it and its size; silent for the first second."""
+    """Called with each trace's path, the bytes read of it and its size; silent for the first second.
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
+    As a context it shows on ``stream`` what is read inside of the block.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._clock = clock
         self._began = self._last = clock()
@@ -63,7 +65,10 @@ class Reading:
         self._stream.write(f"\r\x1b[Kreading {names.shorten(path.name, 40)}  {share}  {self._rate(now)}")
         self._stream.flush()
 
-    def finish(self) -> None:
+    def __enter__(self) -> Reading:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Clear the line; where there was none to rewrite, say once what a long reading came to."""
         now = self._clock()
         if self._shown:
@@ -78,15 +83,3 @@ class Reading:
     def _rate(self, now: float) -> str:
         total = sum(self._done.values())
         return f"{numbers.size(total)}, {numbers.size(total / max(now - self._began, 1e-9))}/s"
-
-
-@contextmanager
-def reading(
-    stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
-) -> Generator[Reading, None, None]:
-    """Show on ``stream`` (stderr) what is read inside of the block."""
-    shown = Reading(stream or sys.stderr, clock)
-    try:
-        yield shown
-    finally:
-        shown.finish()

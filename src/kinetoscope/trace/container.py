@@ -11,7 +11,7 @@ from typing import BinaryIO, Protocol
 
 from kinetoscope.errors import InputError, MissingDependencyError, NotATraceError, TooLargeError
 from kinetoscope.trace.recognise import COMPRESSED, refuse_content, refuse_name
-from kinetoscope.trace.supply import FileSupply, StreamSupply
+from kinetoscope.trace.supply import FileSupply, StreamSupply, Supply
 
 Moved = Callable[[int], None]
 
@@ -25,12 +25,12 @@ _UNPACKED_BLOCK = 4 << 20
 _SMALL_STEP = 64
 LIMIT_VARIABLE = "KINETOSCOPE_MAX_UNPACKED"
 LARGEST = 64 << 30  # bytes a compressed trace may unpack to
-_SUSPECT = 64 << 20  # bytes from which the ratio is looked at
+SUSPECT = 64 << 20  # bytes from which the ratio is looked at
 _RATIO = 100  # Kineto's traces pack 10 to 40 times; a bomb packs 1000 times
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-def open_supply(path: Path, moved: Moved | None = None) -> FileSupply | StreamSupply:
+def open_supply(path: Path, moved: Moved | None = None) -> Supply:
     """The bytes of a plain, gzip or zstd file.
 
     Args:
@@ -82,7 +82,7 @@ def _limited(
             read = file.tell()
             if moved is not None:
                 moved(read)
-            if total > limit or (not raised and total > _SUSPECT and total > _RATIO * read):
+            if total > limit or (not raised and total > SUSPECT and total > _RATIO * read):
                 raise TooLargeError(
                     f"the file unpacks to more than {total >> 20} MiB from {read >> 10} KiB: "
                     f"stopped at {'the limit' if total > limit else f'{total // read} times its size'}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
@@ -23,12 +24,11 @@ class Cutter:
 
     def __init__(self, supply: Supply) -> None:
         self._supply = supply
-        self.damages: dict[str, int] = {}
+        self.damages: Counter[str] = Counter()
         self.trailer: bytes | None = None
         self.opening = self._open()
 
     def spans(self) -> Iterator[Span]:
-        """All spans, in order."""
         if self.opening is None:
             return
         supply, at = self._supply, self.opening.start
@@ -38,7 +38,7 @@ class Cutter:
                 yield supply.take(at, found[0])
                 at = found[1]
             elif supply.reaches(at + supply.span + _LONGEST_EVENT):
-                self._damage("unreadable-bytes", _LONGEST_EVENT)
+                self.damages["unreadable-bytes"] += _LONGEST_EVENT
                 supply.take(at, at + _LONGEST_EVENT)
                 at += _LONGEST_EVENT
             else:
@@ -54,18 +54,18 @@ class Cutter:
                 yield supply.take(at, at + close.end)
             if close.trailer is None or (following := opening(close.trailer)) is None:
                 return
-            self._damage("several-traces")  # one document after the other in one file
+            self.damages["several-traces"] += 1  # one document after the other in one file
             at = end - len(close.trailer) + following.start
 
     def metadata(self) -> dict[str, object]:
         """What the file says beside its events; call after the last span."""
         if self.opening is None or self.opening.headless:
-            self._damage("missing-head")
+            self.damages["missing-head"] += 1
         if self.trailer is None:
-            self._damage("truncated")
+            self.damages["truncated"] += 1
         if self.opening is None or self.opening.bare:
             if self.trailer is not None and self.trailer.strip():
-                self._damage("trailing-junk", len(self.trailer.strip()))
+                self.damages["trailing-junk"] += len(self.trailer.strip())
             return {}
         return {**self._before(self.opening.header), **self._after()}
 
@@ -95,7 +95,7 @@ class Cutter:
         text = header.removeprefix(b"\xef\xbb\xbf").strip().rstrip(b",")
         document = _decoded(text + b"}") if text else {}
         if document is None:
-            self._damage("unreadable-metadata", len(header))
+            self.damages["unreadable-metadata"] += len(header)
         return document or {}
 
     def _after(self) -> dict[str, object]:
@@ -109,17 +109,14 @@ class Cutter:
             if trailer[brace - 1 : brace] == b"}" and len(trailer) - brace < 1 << 12:
                 part = _decoded(b"{" + trailer[:brace].lstrip(b", \t\r\n"))
                 if part is not None:
-                    self._damage("trailing-junk", len(trailer) - brace)
+                    self.damages["trailing-junk"] += len(trailer) - brace
                     return part
-        self._damage("trailing-junk" if trailer else "truncated", max(1, len(trailer)))
+        self.damages["trailing-junk" if trailer else "truncated"] += max(1, len(trailer))
         return {}
-
-    def _damage(self, code: str, count: int = 1) -> None:
-        self.damages[code] = self.damages.get(code, 0) + count
 
 
 def _decoded(data: bytes) -> dict[str, object] | None:
-    for _, repair in (("as it is", bytes), *REPAIRS):
+    for repair in (bytes, *REPAIRS.values()):
         data = repair(data)
         try:
             document = msgspec.json.decode(data)

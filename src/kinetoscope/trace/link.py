@@ -21,8 +21,8 @@ def link(trace: Trace) -> Trace:
 
     ``launch``: the call with the device event's correlation id; where there is none, the call that a flow
     comes from. ``op``: the innermost op or annotation around the launch; where there is none, the op that the
-    launch or the device event names by External id. ``step``: by the time of the launch, or of the event
-    itself.
+    launch or the device event names by External id, unless those are correlation ids throughout. ``step``: by
+    the time of the launch, or of the event itself.
     """
     host = trace.host_events
     is_op = _in_category(host, _OPS)
@@ -114,7 +114,9 @@ def _with_op(device: pl.DataFrame, host: pl.DataFrame, is_op: pl.Series) -> pl.D
             break
         op = op.zip_with(~through.fill_null(False), around["parent"].gather(op))
     device = device.with_columns(op.alias("op"))
-    if op.null_count() == 0:
+    ids = device.select("external_id", "correlation").filter(pl.col("external_id") != 0)
+    # Kineto of 2021 and before wrote a device event's correlation id there: it names no op.
+    if op.null_count() == 0 or (ids["external_id"] == ids["correlation"]).all():
         return device
     named = host.filter(is_op).select(op_named="id", external_id="external_id").drop_nulls()
     named = named.filter((pl.col("external_id") != 0) & ~pl.col("external_id").is_duplicated())

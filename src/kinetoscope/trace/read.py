@@ -79,13 +79,8 @@ def _read(path: Path, progress: Progress | None) -> Trace:
     return link(
         Trace(
             source=source,
-            lanes=tables.lanes,
-            host_events=tables.host_events,
-            device_events=tables.device_events,
             steps=schema.empty(schema.STEPS),
-            device_annotations=tables.device_annotations,
-            flows=tables.flows,
-            memory=tables.memory,
+            **tables._asdict(),
             devices=_devices(metadata),
             metadata=MappingProxyType(metadata),
         )

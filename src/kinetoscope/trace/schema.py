@@ -157,12 +157,10 @@ TABLES: dict[str, Schema] = {
 
 
 def dtypes(schema: Schema) -> dict[str, DType]:
-    """The schema as Polars wants it."""
     return {name: column.dtype for name, column in schema.items()}
 
 
 def empty(schema: Schema) -> pl.DataFrame:
-    """The table without rows."""
     return pl.DataFrame(schema=dtypes(schema))
 
 

@@ -5,37 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 from kinetoscope.trace.decoding.spans import FileSpan, Span
-
-
-class Supply(Protocol):
-    """Bytes by offset. Reading goes forwards: what lies before a span that was taken is gone."""
-
-    span: int  # bytes that make a good span here
-
-    def reaches(self, offset: int) -> bool:
-        """Whether there are bytes at and after ``offset``."""
-        ...
-
-    def window(self, start: int, length: int) -> bytes:
-        """Up to ``length`` bytes at ``start``; fewer where they end."""
-        ...
-
-    def take(self, start: int, end: int) -> Span:
-        """Bytes ``start`` to ``end`` to be decoded."""
-        ...
-
-    def end(self) -> int:
-        """The offset after the last byte."""
-        ...
 
 
 class FileSupply:
     """A plain file: spans are offsets, and who decodes them reads them."""
 
-    span = 16 << 20
+    span = 16 << 20  # bytes that make a good span here
 
     def __init__(self, path: Path, moved: Callable[[int], None] | None = None) -> None:
         self._moved = moved
@@ -44,18 +21,22 @@ class FileSupply:
         self._size = os.fstat(self._file.fileno()).st_size
 
     def reaches(self, offset: int) -> bool:
+        """Whether there are bytes at and after ``offset``."""
         return offset < self._size
 
     def window(self, start: int, length: int) -> bytes:
+        """Up to ``length`` bytes at ``start``; fewer where they end."""
         self._file.seek(start)
         return self._file.read(length)
 
     def take(self, start: int, end: int) -> Span:
+        """Bytes ``start`` to ``end`` to be decoded. What lies before them is gone: reading goes forwards."""
         if self._moved is not None:
             self._moved(start)
         return FileSpan(self._path, start, end)
 
     def end(self) -> int:
+        """The offset after the last byte."""
         return self._size
 
     def close(self) -> None:
@@ -100,3 +81,6 @@ class StreamSupply:
 
     def close(self) -> None:
         self._kept.clear()
+
+
+Supply = FileSupply | StreamSupply

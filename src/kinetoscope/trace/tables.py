@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -37,8 +38,8 @@ class Assembly:
 
     def __init__(self) -> None:
         self.events = 0
-        self.unused: dict[str, int] = {}
-        self.damages: dict[str, int] = {}
+        self.unused: Counter[str] = Counter()
+        self.damages: Counter[str] = Counter()
         self._names, self._lanes = Codes(), Codes()
         self._texts, self._joined = Codes({"": 0}), Codes({"": 0})  # absent
         self._threads = ThreadPoolExecutor(pl.thread_pool_size())
@@ -61,9 +62,8 @@ class Assembly:
                 self._threads.submit(_frames, batch.table_of, batch.tables, alphabet, self.events)
             )
         self.events += len(batch.table_of)
-        for total, counts in ((self.unused, batch.unused), (self.damages, batch.damages)):
-            for key, count in counts.items():
-                total[key] = total.get(key, 0) + count
+        self.unused.update(batch.unused)
+        self.damages.update(batch.damages)
 
     def tables(self) -> Tables:
         """All tables; events without a believable time are left out and counted in ``damages``."""
@@ -105,7 +105,7 @@ class Assembly:
             return schema.empty(schema.MEMORY)
         is_memory = instants["name"].cast(pl.String) == "[memory]"
         if marks := len(instants) - int(is_memory.sum()):
-            self.unused["i"] = self.unused.get("i", 0) + marks
+            self.unused["i"] += marks
         names = {"device_id": "device", "memory_bytes": "bytes"}
         memory = instants.filter(is_memory).rename(names, strict=False)
         address = pl.col("^address$").cast(pl.String).cast(pl.UInt64, strict=False)
@@ -113,7 +113,7 @@ class Assembly:
 
     def _count_damage(self, code: str, count: int) -> None:
         if count:
-            self.damages[code] = self.damages.get(code, 0) + count
+            self.damages[code] += count
 
     def _believable(self, frames: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
         low, high, far = _reach([frames[name] for name in _LASTING if name in frames])

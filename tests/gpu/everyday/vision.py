@@ -35,9 +35,7 @@ class Images(Dataset):
 
 model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last).train()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-loader = DataLoader(
-    Images(), 64, shuffle=True, num_workers=args.workers, pin_memory=args.pinned, persistent_workers=True
-)
+loader = DataLoader(Images(), 64, shuffle=True, num_workers=args.workers, pin_memory=args.pinned)
 began = 0.0
 for number, (images, labels) in enumerate(loader):
     if number == args.steps // 4:

@@ -74,6 +74,41 @@ BY_NAME = {
     "void vllm::act_and_mul_kernel<c10::BFloat16>(int)": "elementwise",
     f"{ANONYMOUS}multi_tensor_apply_kernel<at::native::TensorListMetadata<1> >": "foreach",
     f"{ANONYMOUS}multi_tensor_apply_kernel<TensorListMetadata<4>, FusedAdamMathFunctor<float> >": "optimizer",
+    # Expert parallelism, serving, recommendation and other vendors.
+    "void dpsk::ep::internode::dispatch<false, 8, true, 8>(int4*, float*, long*)": "communication",
+    "void dpsk::ep::internode::combine<(dpsk::ep::internode::Mode)1>(int4*)": "communication",
+    "dpsk::ep::cuda::get_dispatch_layout(long const*, int*, int*, bool*)": "communication",
+    "void cdpsk::ep::CUB_200500_900_NS::DeviceScanKernel<int>(int)": "scan",
+    "void tensorrt_llm::kernels::moe_comm::moeAllToAllKernel<true>(int)": "communication",
+    "userbuffers_fp16_sum_inplace_gpu_rw_ag<8>(int)": "communication",
+    "bmm_E4m3_E4m3E4m3_Fp32_t128x8x512_s3_et128x8_m128x8x32_cga1x1x1_16dp256b_rM_TN": "matmul",
+    "bmm_Bfloat16_E2m1E2m1_Fp32_t128x64x256_s5_et128x64_m128x64x64": "matmul",
+    "void moe::dev::routing::routingDeepSeek::routingMainKernel<int>(int)": "expert routing",
+    "void moe::dev::routing::routingCustom::routingIndicesBlockKernel<int>(int)": "expert routing",
+    "void moe::dev::finalize::finalizeKernelVecLoad<int>(int)": "expert routing",
+    "void moe::dev::activation::activationDeepSeekKernel<int>(int)": "elementwise",
+    "void vllm::moe::moe_align_block_size_kernel<int>(int const*)": "expert routing",
+    "void tensorrt_llm::kernels::quantize_with_block_size<(T)2, __half, 32, true>(int)": "quantization",
+    "void vllm::scaled_fp8_quant_kernel<c10::BFloat16>(int)": "quantization",
+    "void per_token_group_quant_8bit_kernel<c10::BFloat16>(int)": "quantization",
+    "void transformer_engine::detail::cast_transpose_fused_kernel_notalign<int>(int)": "quantization",
+    "per_token_cast_to_fp8_kernel": "quantization",
+    "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256EEEvPT0_": "normalization",
+    "void split_embedding_codegen_forward_unweighted_kernel<float, float, float, 1ul>(int)": "embedding",
+    "void bounds_check_indices_kernel<long>(at::GenericPackedTensorAccessor<long, 1ul>)": "embedding",
+    "void jagged_dense_elementwise_add<float>(int)": "embedding",
+    "sage_fwd": "attention",
+    "void qk_int_sv_f16_accum_f32_attn_kernel<128, 64>(int)": "attention",
+    "void cudnn::fusion::compute_dot_do_o_specialized<true, 128>(void const*)": "attention",
+    "volta_scudnn_128x64_relu_xregs_large_nn_v1": "convolution",
+    "dma_request": "copy",
+    f"{ANONYMOUS}adaptive_average_pool<float>(float const*)": "pooling",
+    f"{ANONYMOUS}atomic_adaptive_average_gradinput<float>(float*)": "pooling",
+    "void at::native::lpnorm_cleanup<float, (at::native::NormType)1, float, true, float>(float)": "foreach",
+    "void LSTM_elementWise_fp<__half, __half, float>(int)": "recurrent",
+    "void regular_fft<256u, EPT<16u>, 1u>(int)": "FFT",
+    "void getrf_wo_pivot_params_<float>(int)": "linear algebra",
+    "__amd_rocclr_fillBufferAligned": "elementwise",
     "my_fused_thing_kernel": "user Triton",
     "QuantumFlux": "other",
 }
@@ -135,6 +170,14 @@ FOREACH = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<Ten
 )
 def test_by_what_launched_it(name: str, chain: list[str], category: str) -> None:
     assert under(name, *chain) == category
+
+
+def test_a_bare_name_given_to_the_driver_is_tritons() -> None:
+    def launched_by(name: str) -> str:
+        return category_of(call(name, 50, 1, 9), kernel("tiled", 60, 5, 9))
+
+    assert launched_by("cuLaunchKernelEx") == launched_by("hipModuleLaunchKernel") == "user Triton"
+    assert launched_by("cudaLaunchKernel") == "other"
 
 
 def test_copies_and_memsets_are_what_the_file_says() -> None:

@@ -9,7 +9,7 @@ import pytest
 from kinetoscope.analysis.cost.roofline import kernel_roofline, roofline
 from kinetoscope.analysis.health import health
 from kinetoscope.analysis.idle.gaps import gaps, idle
-from kinetoscope.analysis.idle.launches import launch_calls, launch_statistics, launches, queue_depth
+from kinetoscope.analysis.idle.launches import launch_statistics, launches, queue_depth
 from kinetoscope.analysis.idle.waiting import exposed_waiting, waiting
 from kinetoscope.analysis.origins.attribution import attribution
 from kinetoscope.analysis.run import Run
@@ -44,7 +44,7 @@ def test_no_traces_and_no_device_work(
 
 def test_traces_without_device_work(trace_of: Callable[..., Trace]) -> None:
     trace = trace_of(HOST_ONLY)
-    for analysis in (attribution, launches, queue_depth, launch_calls):
+    for analysis in (attribution, launches, queue_depth):
         assert len(analysis(trace)) == 0
     assert step_outliers(Run((trace,))) == ()
     assert health(Run(())).verdict == "good"

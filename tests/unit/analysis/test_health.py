@@ -28,7 +28,7 @@ def kernel(
     return {
         "ph": "X",
         "cat": category,
-        "name": "k",
+        "name": "gemm",
         "pid": 0,
         "tid": stream,
         "ts": start,
@@ -128,6 +128,30 @@ def test_overlap_in_one_stream(trace_of: Make) -> None:
     late = [e for i in range(3) for e in (launch(1000 + i, 990 + i), kernel(1000 + 9 * i, 9.5, 1000 + i))]
     found = notes(trace_of(*sound(), *late))["same-stream-overlap"]
     assert (found.gravity, found.text[0]) == ("info", "2")
+    assert "programmatic dependent launch" in found.text
+
+
+def test_mtia_is_no_blackwell_and_its_transfers_are_not_lost(trace_of: Make) -> None:
+    """Units of an MTIA device overlap by design; nothing on the host launches a DMA request."""
+    on_mtia = [
+        {**e, "cat": {"kernel": "mtia_ccp_events", "cuda_runtime": "mtia_runtime"}.get(e["cat"], e["cat"])}
+        for e in sound()
+    ]
+    transfers = [
+        {**kernel(10 * i + 2, 4, 5000 + i, category="mtia_ccp_events"), "name": "dma_request"}
+        for i in range(20)
+    ]
+    found = notes(trace_of(*on_mtia, *transfers))
+    assert set(found) == {"same-stream-overlap"}
+    assert "its units work side by side" in found["same-stream-overlap"].text
+
+
+def test_kernels_of_unknown_families_are_named(trace_of: Make) -> None:
+    strange = [{**kernel(10 * i + 5, 1.5, i + 1, 9), "name": name} for i, name in enumerate(["Zorp", "Blip"])]
+    found = notes(trace_of(*sound()[:-4], launch(1, 1), launch(2, 11), *strange))["unknown-kernels"]
+    assert found.gravity == "info"
+    assert "Blip, Zorp" in found.text
+    assert found.share_of_device_time == pytest.approx(3 / (98 * 4.5 + 3))
 
 
 def test_whole_microseconds(trace_of: Make) -> None:

@@ -100,6 +100,26 @@ def test_an_annotation_has_a_row_on_the_host_and_one_on_the_device() -> None:
     assert times(table["block", "device annotation"]) == (1, 0, 0, 50, 50)
 
 
+def test_the_launch_and_no_id_says_whose_the_kernel_is() -> None:
+    table = rows(
+        op("aten::view", 0, 5, 70),
+        op("aten::mm", 10, 50, 3),
+        call("cudaLaunchKernel", 20, 10, 70),
+        kernel("gemm", 200, 30, 70, **{"External id": 70}),  # its correlation id, as in 2021
+    )
+    assert times(table["aten::mm", "cpu_op"])[3:] == (30, 30)
+    assert times(table["aten::view", "cpu_op"])[3:] == (0, 0)
+
+
+def test_correlation_ids_that_stand_for_external_ids_name_no_op() -> None:
+    table = rows(
+        op("aten::view", 0, 5, 70),
+        call("cudaLaunchKernel", 20, 10, 70) | {"args": {"correlation": 70, "External id": 70}},
+        kernel("gemm", 200, 30, 70, **{"External id": 70}),
+    )
+    assert times(table["aten::view", "cpu_op"])[3:] == (0, 0)
+
+
 def test_without_external_ids_the_launch_says_whose_the_kernel_is() -> None:
     table = rows(op("aten::mm", 0, 100, 1), call("cudaLaunchKernel", 10, 5, 7), kernel("gemm", 200, 30, 7))
     assert times(table["aten::mm", "cpu_op"]) == (1, 95, 100, 30, 30)

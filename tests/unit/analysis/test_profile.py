@@ -57,7 +57,7 @@ def test_recordings_of_several_hosts_are_one_run(tmp_path: Path) -> None:
     for run in (load(one, two), load(tmp_path)):
         assert [trace.rank for trace in run.traces] == [0, 1]
         assert run.manifest is not None
-        assert [record.steps.unprofiled_step_s for record in run.manifest.ranks] == [0.01, 0.02]
+        assert [record.steps.unprofiled_s for record in run.manifest.ranks] == [(0.01,), (0.02,)]
         assert run.manifest.environment.host == "alpha"
         assert run.folder == one
 

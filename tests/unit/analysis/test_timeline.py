@@ -125,3 +125,38 @@ def test_times_since_1970_are_as_exact() -> None:
     launch_bound = trace_of([Launch(20_000, 2_000, False)] * 10, began_us=1_780_000_000_000_000)
     ids = launch_bound.device_events.select("id", pl.lit(1_000).alias("saved_ns"))
     assert timeline.sooner(launch_bound, ids.head(9)) == 0
+
+
+THREADS = st.lists(
+    st.tuples(st.integers(1, 2), st.integers(1, 40), st.integers(3, 10), st.integers(1, 50), st.booleans()),
+    min_size=3,
+    max_size=14,
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(THREADS)
+def test_host_work_of_two_threads_gains_no_more_than_it_took(turns: list[tuple[int, ...]]) -> None:
+    events: list[traces.Event] = []
+    now = {1: 0, 2: 0}
+    device = spared = 0
+    for number, (thread, pause, took, length, waits) in enumerate(turns, start=1):
+        start = now[thread] + pause
+        now[thread] = start + took + 5
+        if waits:
+            events.append(traces.host("cudaDeviceSynchronize", start, took, "cuda_runtime", thread))
+            continue
+        events.append(traces.call("cudaLaunchKernel", start, took, number, thread))
+        device = max(device, start + took)
+        events.append(traces.kernel("k", device, length, number))
+        device += length
+        spared += took * 1000
+    calls = [event for event in events if event["name"] == "cudaLaunchKernel"]
+    table = pl.DataFrame(
+        {
+            "at": [(event["ts"] + event["dur"]) * 1000 for event in calls],
+            "saved_ns": [event["dur"] * 1000 for event in calls],
+        },
+        schema={"at": pl.Int64, "saved_ns": pl.Int64},
+    ).sort("at")
+    assert timeline.sooner_launched(traces.trace(*events), table) <= spared

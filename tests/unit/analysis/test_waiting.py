@@ -11,6 +11,7 @@ import pytest
 
 from kinetoscope.analysis.idle.gaps import idle
 from kinetoscope.analysis.idle.waiting import exposed_waiting, waiting
+from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.analysis.run import Run
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
@@ -64,6 +65,19 @@ def test_exposed_is_what_the_device_did_nothing_beside(trace_of: Make) -> None:
     assert exposed_waiting(run).rows() == [(0, 0, 25_000)]
     row = idle(run).filter(pl.col("cause") == "waiting-for-rank").row(0, named=True)
     assert (row["idle_ns"], row["inside_collectives_ns"]) == (0, 25_000)
+
+
+def test_two_collectives_that_wait_at_once_wait_once(trace_of: Make) -> None:
+    """10 to 50 on one stream, 20 to 60 on another, of which 12 µs are another kernel's."""
+    trace = trace_of(
+        reduce_(10, 50), reduce_(100, 10), reduce_(20, 50, stream=18), reduce_(120, 10, stream=18),
+        compute(44, 12),
+    )  # fmt: skip
+    run = Run((trace,))
+    assert waiting(run).sort("start_ns")["exposed_waiting_ns"].to_list() == [34_000, 4_000, 0, 0]
+    assert exposed_waiting(run).rows() == [(0, 0, 38_000)]
+    waited = waits(run, trace)
+    assert (waited["waiting_ns"].sum(), waited["saved_ns"].sum()) == (80_000, 38_000)
 
 
 def test_a_held_back_rank_is_the_one_waited_for(shared_data: Path) -> None:

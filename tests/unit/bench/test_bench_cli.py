@@ -13,20 +13,19 @@ from rich.console import Console
 
 from clockwork import measured
 from kinetoscope import cli
-from kinetoscope.bench.autotune.configurations import Trial, Tuned
+from kinetoscope.bench.autotune.configurations import TriedConfiguration, Tuned
 from kinetoscope.bench.autotune.promise import promise
 from kinetoscope.bench.autotune.worth import Skipped, Worth
 from kinetoscope.bench.kernels.ncu import NcuRow
 from kinetoscope.bench.kernels.replay import ModuleResult, WorkRow
 from kinetoscope.bench.kernels.timing import KernelResult
 from kinetoscope.bench.measure.harness import measure
-from kinetoscope.bench.measure.results import save
 from kinetoscope.bench.measure.timers import HostTimer
 from kinetoscope.bench.request import Result
 from kinetoscope.bench.tune.results import Row, Tuning
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.bench.worker import generated_kernels
-from kinetoscope.report.collect.measurements import autotuned, benched, measured_alone, replayed, tuned
+from kinetoscope.report.collect.measurements import autotuned, benched, replayed
 from kinetoscope.report.document.measurements import InModel
 from kinetoscope.report.verbs.autotune import print_autotuned
 from kinetoscope.report.verbs.bench import print_kernels, print_replays
@@ -113,17 +112,6 @@ def test_a_kernels_figures_are_arithmetic_on_what_was_measured() -> None:
     assert "refused: over the device's peak" in b
 
 
-def test_the_newest_measurement_of_each_kernel_stands_for_it(tmp_path: Path) -> None:
-    for stamp, kernels in (
-        ("20260101", (kernel("triton_a", 1_000, 100_000), kernel("triton_b", 1_000, 7_000))),
-        ("20260102", (kernel("triton_a", 1_000, 50_000),)),
-    ):
-        save(tmp_path, f"kernels-{stamp}", Result(device="NVIDIA H200", torch="2.11.0", kernels=kernels))
-    (tmp_path / "bench" / "kernels-20260103.json").write_text("[")
-    found = {row.name: row.cold.median_ns for row in measured_alone(tmp_path) if row.cold}
-    assert found == {"triton_a": 50_000, "triton_b": 7_000}
-
-
 def test_the_table_of_promises_has_its_kernels_and_what_became_of_them() -> None:
     def worth(name: str, cold_us: float, least_us: float, skipped: Skipped | None) -> Worth:
         return Worth(
@@ -140,7 +128,9 @@ def test_the_table_of_promises_has_its_kernels_and_what_became_of_them() -> None
         name="triton_red_0",
         module="m",
         launches_per_run=2,
-        trials=(Trial(configuration={"XBLOCK": 1, "num_warps": 4}, origin="default", median_ns=1e5),),
+        trials=(
+            TriedConfiguration(configuration={"XBLOCK": 1, "num_warps": 4}, origin="default", median_ns=1e5),
+        ),
         default={"XBLOCK": 1, "num_warps": 4},
         winner={"XBLOCK": 8, "num_warps": 4},
         final=final,
@@ -207,7 +197,7 @@ def test_settings_are_shown_with_their_samples_and_what_fails_is_said() -> None:
         tokens_per_sample=4,
         rows=(eager, Row(setting=failed, label=failed.label, error="no compiler")),
     )
-    text = printed(lambda c: print_tuning(tuned(found), c))
+    text = printed(lambda c: print_tuning(found, c))
     (line,) = [line for line in text.splitlines() if line.startswith("eager")]
     assert line.split() == ["eager", "8", "10.0", "ms", "800", "3,200", "as", "written"]
     assert "default batch=8: no compiler" in text
@@ -240,7 +230,7 @@ def test_settings_that_say_much_lose_columns_but_no_digits(width: int, there: st
     found = Tuning(
         command=("train.py",), steps_by="optimizer", step_name="SGD", tokens_per_sample=8, rows=tuple(rows)
     )
-    text = printed(lambda c: print_tuning(tuned(found), c), width)
+    text = printed(lambda c: print_tuning(found, c), width)
     lines = text.splitlines()
     (head,) = [line for line in lines if line.startswith("setting")]
     assert not set(there.split()) - set(head.split())
@@ -256,7 +246,7 @@ def test_names_do_not_run_in_the_terminal() -> None:
         name=HOSTILE,
         module="m",
         launches_per_run=2,
-        trials=(Trial(configuration={"XBLOCK": 1}, origin="default", median_ns=1.0),),
+        trials=(TriedConfiguration(configuration={"XBLOCK": 1}, origin="default", median_ns=1.0),),
         default={"XBLOCK": 1},
         winner={"XBLOCK": 1},
     )
@@ -271,7 +261,7 @@ def test_names_do_not_run_in_the_terminal() -> None:
     text = (
         printed(lambda c: print_kernels(benched(result, {}), c))
         + printed(lambda c: print_autotuned(autotuned(result, {}), c))
-        + printed(lambda c: print_tuning(tuned(tuning), c))
+        + printed(lambda c: print_tuning(tuning, c))
     )
     assert "\x1b" not in text
     assert "[red]x[/red]" in text

@@ -59,7 +59,7 @@ def report(rank: int, exit: str) -> RankReport:
     ],
 )
 def test_how_a_program_ended(tmp_path: Path, own: str, command: str, status: int, expected: str):
-    folders.begin(tmp_path, command=("python", "x.py"), options={}, version="0")
+    folders.begin(tmp_path, ("python", "x.py"), {})
     folders.claim(tmp_path, 0)
     folders.write_rank(tmp_path, report(0, own))
     folders.finish(tmp_path, exit=command, status=status, alone=True)
@@ -71,13 +71,13 @@ def test_how_a_program_ended(tmp_path: Path, own: str, command: str, status: int
 
 
 def test_the_time_of_a_step_is_the_mean_and_unknown_without_any():
-    steps = StepTimings(unprofiled_s=(1.0, 1.0, 4.0), profiled_s=(3.0,))
-    assert (steps.unprofiled_step_s, steps.profiled_step_s) == (2.0, 3.0)
-    assert StepTimings().unprofiled_step_s is None
+    steps = StepTimings(profiled_s=(1.0, 1.0, 4.0))
+    assert steps.profiled_step_s == 2.0
+    assert StepTimings().profiled_step_s is None
 
 
 def test_ranks_are_merged_in_their_order(tmp_path: Path):
-    folders.begin(tmp_path, command=("torchrun",), options={}, version="0")
+    folders.begin(tmp_path, ("torchrun",), {})
     for rank in (10, 2, 0):
         folders.claim(tmp_path, rank)
         folders.write_rank(tmp_path, report(rank, "ok"))

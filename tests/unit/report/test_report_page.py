@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -132,7 +134,9 @@ def test_evidence_leads_to_its_events(run: Run, data: PageData) -> None:
             [t.select("event", "start_ns") for t in (trace.host_events, trace.device_events)]
         ).iter_rows()
     )
-    events = {e for row in data.report["findings"] for item in row["evidence"] for e in item["events"]}
+    pointing = [item for row in data.report["findings"] for item in row["evidence"]]
+    pointing += (data.report["replay"] or {"critical_path": []})["critical_path"]
+    events = {event for item in pointing for event in item["events"]}
     marks = {mark["event"]: found["origin_ns"] + columns["start"][mark["row"]] for mark in found["marks"]}
     assert marks == {event: starts[event] for event in events if event in starts}
     assert marks
@@ -198,6 +202,34 @@ def test_an_excerpt_has_whole_steps_and_the_longest_of_the_rest(
         # What is longer than something that is kept outside of whole steps is kept too.
         outside = [d for s, d in kept.rows() if not any(low <= s < high for low, high in whole)]
         assert not gone or not outside or max(d for _, d in gone) <= min(outside)
+
+
+def test_the_newest_measurement_of_each_kernel_stands_for_it(tmp_path: Path) -> None:
+    def kernel(name: str, median_ns: float) -> dict[str, Any]:
+        measurement = {"name": name, "mode": "cold", "basis": "", "n": 5, "samples_ns": []}
+        times = dict.fromkeys(("p10_ns", "p90_ns", "min_ns", "max_ns"), 1.0) | {"median_ns": median_ns}
+        session = {
+            "subjects": [measurement | times],
+            "rounds": 5,
+            "stopped": "settled",
+            "seconds": 1,
+            "seed": 0,
+        }
+        known = {"name": name, "category": "pointwise", "module": "m", "launches_per_run": 1, "arguments": []}
+        return known | {"bytes": 1000, "registers": 24, "sessions": {"cold": session}}
+
+    (tmp_path / "bench").mkdir()
+    for stamp, kernels in (
+        ("1", [kernel("a", 100.0), kernel("b", 7.0)]),
+        ("2", [kernel("a", 50.0)]),
+        ("3", None),
+    ):
+        text = msgspec.json.encode({"device": "NVIDIA H200", "torch": "2.11.0", "kernels": kernels})
+        (tmp_path / "bench" / f"kernels-{stamp}.json").write_bytes(text)
+    run = load(BREAKS / "breaks.json.gz")
+    page = build(replace(run, folder=tmp_path), page=True).page
+    assert page
+    assert {row.name: row.cold_ns for row in page.benches} == {"a": (1.0, 50.0, 1.0), "b": (1.0, 7.0, 1.0)}
 
 
 def test_ranks_stand_below_each_other(shared_data: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from clockwork import measured
 from command import ROOT, SMALL, kinetoscope, refused
-from kinetoscope.bench.autotune.configurations import Trial, Tuned
+from kinetoscope.bench.autotune.configurations import TriedConfiguration, Tuned
 from kinetoscope.bench.kept import read
 from kinetoscope.bench.kernels.replay import ModuleResult
 from kinetoscope.bench.measure import results
@@ -128,7 +128,7 @@ def tuned(name: str = "triton_red_0", *, ratio: float = 0.5, launches: int = 2) 
         name=name,
         module="m",
         launches_per_run=launches,
-        trials=(Trial(configuration=default, origin="default", median_ns=1.0),),
+        trials=(TriedConfiguration(configuration=default, origin="default", median_ns=1.0),),
         default=default,
         winner=winner if ratio < 1 else default,
         final=measured(default=100_000, winner=100_000 * ratio) if ratio < 1 else None,

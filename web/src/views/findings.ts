@@ -1,18 +1,23 @@
 // What to change: the findings, and what the step waits for.
 import type { App } from "../app.ts";
-import type { FindingRow } from "../document.ts";
-import { copyButton, h, type Child } from "../dom.ts";
+import type { FindingRow, Replay } from "../document.ts";
+import { copyButton, h, titled, type Child } from "../dom.ts";
 import { sourceDoor } from "../doors.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
+import { bar } from "../plot.ts";
+
+const PARTS = 12;
 
 export function findings(app: App): Child {
   const { report } = app,
     { replay } = report;
   if (!report.findings.length) return null;
-  const joint = replay
-    ? `all of them together ${numbers.time(replay.joint_saving_us)} a step, replayed`
-    : "what to change, the largest saving first";
+  const unit = report.steps.length ? " a step" : "";
+  const joint =
+    replay && replay.joint_saving_us !== null
+      ? `all of them together save about ${numbers.time(replay.joint_saving_us)}${unit}, replayed; each what is left after those above it`
+      : "what to change, the largest saving first";
   return h(
     "section",
     { id: "findings" },
@@ -96,32 +101,39 @@ function finding(app: App, row: FindingRow, index: number): HTMLElement {
   );
 }
 
-/** What the step waits for, one thing after another, by the replay. */
+/** What the step waits for, one thing after another, by the replay; parts lead to their first events. */
 export function critical(app: App): Child {
-  const { replay } = app.report;
-  return (
-    replay &&
-    replay.critical_path.length > 0 &&
+  const { replay, steps } = app.report;
+  if (!replay?.critical_path.length) return null;
+  const most = Math.max(...replay.critical_path.map((part) => part.us), 1e-9);
+  return titled(
+    "Critical path",
+    `of ${steps.length ? "a step" : "the recording"} replayed: ${numbers.time(replay.step_us)}; ` +
+      `the replay of what was recorded is off by ${numbers.percent(Math.abs(replay.error))}`,
     h(
-      "section",
-      {},
-      h(
-        "header",
-        {},
-        h("h2", {}, "Critical path"),
-        h(
-          "p",
-          {},
-          `of the step replayed: ${numbers.time(replay.step_us)}${replay.error === null ? "" : `, off by ${numbers.percent(Math.abs(replay.error))}`}`,
-        ),
-      ),
-      h(
-        "ol",
-        { class: "chain" },
-        replay.critical_path
-          .slice(0, 20)
-          .map((link) => h("li", {}, shorten(link.text, 160), h("small", {}, ` ${numbers.time(link.us)}`))),
-      ),
-    )
+      "div",
+      { class: "bars" },
+      replay.critical_path
+        .slice(0, PARTS)
+        .map((part) => [
+          partDoor(app, part, replay.rank),
+          bar(part.text, [{ label: part.text, share: part.us / most, colour: "var(--accent)" }], true),
+          h(
+            "span",
+            { class: "number" },
+            numbers.time(part.us),
+            h("small", {}, ` ×${numbers.count(part.count)}`),
+          ),
+        ]),
+    ),
+    replay.critical_path.length > PARTS &&
+      h("p", { class: "soft" }, `and ${numbers.count(replay.critical_path.length - PARTS)} smaller parts`),
   );
+}
+
+function partDoor(app: App, part: Replay["critical_path"][number], rank: number): Child {
+  const mark = app.store?.timeline.marks.find((one) => one.rank === rank && part.events.includes(one.event));
+  return mark
+    ? h("a", { class: "label", href: app.rowHref(mark.row), title: part.text }, part.text)
+    : h("span", { class: "label", title: part.text }, part.text);
 }

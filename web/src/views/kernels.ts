@@ -10,7 +10,7 @@ import { format, type Route } from "../route.ts";
 import { share, table } from "../table.ts";
 import { keys } from "../timeline/chain.ts";
 import type { Key } from "../timeline/store.ts";
-import { sourceDoor } from "../doors.ts";
+import { categoryDoor, sourceDoor } from "../doors.ts";
 
 const GROUPS = ["none", "category", "graph", "op", "module", "annotation", "line", "step"] as const;
 const FROM_TIMELINE = new Set<string>(["graph", "op", "module", "annotation", "line", "step"]);
@@ -93,10 +93,7 @@ function list(app: App, rows: KernelRow[], search: string): Child {
         {
           label: "category",
           value: (row) => row.category,
-          cell: (row) => [
-            h("span", { class: "dot", style: { background: app.palette.category(row.category) } }),
-            h("a", { class: "door", href: format(["kernels"], { category: row.category }) }, row.category),
-          ],
+          cell: (row) => categoryDoor(app, row.category),
         },
         {
           label: "share",

@@ -1,6 +1,7 @@
 // The first screen: what is slow, whether to believe it, and what to change.
 import type { App } from "../app.ts";
 import { copyButton, h, type Child } from "../dom.ts";
+import { categoryDoor } from "../doors.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { bar } from "../plot.ts";
@@ -123,14 +124,7 @@ function categories(app: App): Child {
         {
           label: "category",
           value: (row) => row.category,
-          cell: (row) => [
-            h("span", { class: "dot", style: { background: app.palette.category(row.category) } }),
-            h(
-              "a",
-              { class: "door", href: href(row.category), title: app.report.page?.meanings?.[row.category] },
-              row.category,
-            ),
-          ],
+          cell: (row) => categoryDoor(app, row.category),
         },
         {
           label: "share",

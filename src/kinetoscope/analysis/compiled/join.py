@@ -20,7 +20,6 @@ from kinetoscope.analysis.compiled.break_costs import break_costs
 from kinetoscope.analysis.compiled.calls import call_around, graph_calls
 from kinetoscope.analysis.compiled.regions import region_around
 from kinetoscope.analysis.compiled.speed import with_speed
-from kinetoscope.analysis.compiled.sums import LineTime
 from kinetoscope.analysis.events.enclosing import caller, nearest
 from kinetoscope.analysis.events.rows import matching, rows
 from kinetoscope.analysis.events.torch_names import CALL, GRAPH_LAUNCH, REGION
@@ -28,7 +27,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.busy import busy
 from kinetoscope.analysis.time.window import window
-from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.model import Compilation, LineTime
 from kinetoscope.trace.model import Trace
 
 # Triton before 3.0 appended the specialisation of each argument to the kernel's name.

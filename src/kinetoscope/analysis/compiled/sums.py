@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 import polars as pl
 
-from kinetoscope.compilation.model import Compilation, ExternCall, Frame, Graph, Kernel, Row, SourceLine
+from kinetoscope.compilation.model import Compilation, ExternCall, Frame, Graph, Kernel, LineTime, SourceLine
 
 GENERATED = r"^triton_"
 SUMS = (
@@ -19,25 +19,6 @@ INSIDE = pl.col("inside_ns").sum()
 Place = tuple[str, int]
 Timed = TypeVar("Timed", Kernel, Graph, Frame)
 Sums = dict[str, Any]  # a row of a table: ``SUMS`` and what else its row of the compilation takes over
-
-
-class LineTime(Row, frozen=True, kw_only=True):
-    """Device time of the kernels, generated ones and libraries', that compute (part of) one line.
-
-    A fused kernel counts for each of its lines, so the column adds up to more than the total; ``own_us`` is
-    the time of kernels that compute this line alone. ``kernels`` counts distinct ones.
-    """
-
-    file: str
-    line: int
-    code: str
-    device_time_us: float
-    own_us: float
-    kernels: int
-    share_of_device_time: float
-    share_of_window: float
-    speed_of_light: float | None = None  # of the part that costed_us of its device time is
-    costed_us: float | None = None
 
 
 def coverage(events: pl.DataFrame) -> dict[str, float | None]:

@@ -11,16 +11,17 @@ The rules are those of ``torch/autograd/profiler.py`` (``_parse_kineto_results``
 - bookkeeping ops (``aten::is_leaf``, ``profiler::_record_function_enter``, …) are left out before that, and
   so are Python functions (recorded with stacks), which PyTorch 2.13 counts as ops and 2.11 does not;
 - an only child of the same name is merged into its parent: one call, not two;
-- device time of an op is the sum of the device events that carry its External id; its total adds its
-  children's. So an op that calls another of its own name (recursion) counts the inner one's total twice, here
-  as there;
+- an op's total device time adds its children's. So an op that calls another of its own name (recursion)
+  counts the inner one's total twice, here as there;
 - kernels, copies and memsets are rows of their own, and so are the ranges that annotations span on the
   device, whose time is not work.
 
 Where this table differs on purpose: torch counts an op's device time once more for every overhead event
 inside it (in forum_eager, 3.489 ms of "CUDA total" for kernels that took 2.096 ms); here it is counted once.
-And device events without an External id whose launch was joined by correlation id are given to the op around
-that launch; torch gives them to none.
+And a device event belongs to the innermost op or annotation around its launch, as in every other table, while
+torch gives it to the op whose External id it carries: a collective to ``record_param_comms`` instead of the
+``nccl:all_reduce`` in it, and work of old recordings, which have the correlation id there, to ops that
+launched nothing.
 """
 
 from __future__ import annotations
@@ -36,8 +37,6 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.trace.model import Trace
 
-# Written by PyTorch itself; the rest comes from the device's tracing library.
-FRONTEND = r"^(cpu_op|user_annotation)$"
 ANY_STEP = "ProfilerStep*"
 
 
@@ -190,15 +189,10 @@ def _by_row(tree: pl.DataFrame, ids: pl.Series, ns: pl.Series, column: str) -> p
 
 
 def _device_self(trace: Trace, tree: pl.DataFrame) -> pl.DataFrame:
-    """(id, ns): device time of each host event itself; by External id, else by the launch."""
-    frontend = matching(tree, "category", FRONTEND) & tree["external_id"].is_not_null()
-    owner = tree.select("external_id", "stands_for").filter(frontend).unique("external_id", keep="first")
-    device = trace.device_events.select("external_id", "op", "duration_ns").join(
-        owner, on="external_id", how="left", maintain_order="left"
-    )
-    by_launch = tree["stands_for"].gather(device["op"])
+    """(id, ns): device time of each host event itself: of the op around the launch, as everywhere else."""
+    device = trace.device_events
     return (
-        device.select(pl.coalesce("stands_for", by_launch).alias("id"), ns="duration_ns")
+        pl.DataFrame({"id": tree["stands_for"].gather(device["op"]), "ns": device["duration_ns"]})
         .drop_nulls("id")
         .group_by("id")
         .agg(pl.col("ns").sum())

@@ -20,6 +20,9 @@ GRAPH_LAUNCH = r"^(cuda|cu|hip)GraphLaunch"
 COPY = r"^(cuda|cu|hip)(Memcpy|Memset)"
 LAUNCH = f"{KERNEL_LAUNCH}|{GRAPH_LAUNCH}|{COPY}"
 
+# What a device's own DMA engine does at its firmware's request (MTIA): no call of the host launched it.
+DMA = r"(^|\W)dma_"
+
 # Between these calls a thread's launches go into a graph and put nothing on the device.
 CAPTURE_BEGIN = r"^(cuda|cu|hip)StreamBeginCapture"
 CAPTURE_END = r"^(cuda|cu|hip)StreamEndCapture"

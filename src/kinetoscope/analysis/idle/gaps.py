@@ -24,6 +24,9 @@ ARRIVED = pl.Enum([LATE, QUEUED, EARLY, UNLAUNCHED, TAIL])
 # A launch that takes this many times what one takes to arrive at an idle device is held up there.
 LONG_LATENCIES = 20
 
+# How many gaps these pieces of one device are of: a gap is what the same work ended.
+TIMES = pl.col("next").n_unique()
+
 GAPS = {
     "rank": pl.Int32,
     "device": pl.Int32,
@@ -71,7 +74,7 @@ def idle(run: Run) -> pl.DataFrame:
     length = pl.col("rank").replace_strict(lengths, return_dtype=pl.Int64)
     key = ["rank", "device", "cause"]
     pieces = gaps(run).with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
-    causes = pieces.group_by(key).agg(pl.col("idle_ns").sum(), pl.col("next").n_unique().alias("gaps"))
+    causes = pieces.group_by(key).agg(pl.col("idle_ns").sum(), TIMES.alias("gaps"))
     texts = (
         pieces.group_by(*key, "text").agg(pl.col("idle_ns").sum()).sort("idle_ns", "text", descending=True)
     )

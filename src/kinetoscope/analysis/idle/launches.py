@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.events.torch_names import LAUNCH
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
@@ -147,20 +145,4 @@ def queue_depth(trace: Trace, points: int = 200) -> pl.DataFrame:
             pl.col("depth").max().alias("depth_max"),
         )
         .sort("device", "start_ns")
-    )
-
-
-def launch_calls(trace: Trace) -> pl.DataFrame:
-    """Launch calls by ``name``, answered or not: ``calls``, ``host_ns``, ``median_ns``; most time first."""
-    host = trace.host_events
-    return (
-        host.select("name", "duration_ns")
-        .filter(matching(host, "name", LAUNCH))
-        .group_by("name")
-        .agg(
-            pl.len().alias("calls"),
-            pl.col("duration_ns").sum().alias("host_ns"),
-            pl.col("duration_ns").median().alias("median_ns"),
-        )
-        .sort("host_ns", descending=True)
     )

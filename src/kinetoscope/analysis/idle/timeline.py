@@ -115,7 +115,8 @@ def sooner(trace: Trace, shorter: pl.DataFrame) -> int:
 
 def sooner_launched(trace: Trace, earlier: pl.DataFrame) -> int:
     """The same, if host work were shorter: ``at`` (host time, ns) and ``saved_ns``, spared before everything
-    that is launched later in the same part."""
+    that is launched later in the same part. Never more than is spared: where threads take turns, what one
+    waits for may have come from another, and parts overlap."""
     table = chain(trace)
     if table.is_empty() or earlier.is_empty():
         return 0
@@ -139,7 +140,7 @@ def sooner_launched(trace: Trace, earlier: pl.DataFrame) -> int:
             .alias("ready"),
         )
     )
-    return _of_all_parts(_parts(table))
+    return min(_of_all_parts(_parts(table)), int(earlier["saved_ns"].sum()))
 
 
 def _parts(table: pl.DataFrame) -> pl.DataFrame:

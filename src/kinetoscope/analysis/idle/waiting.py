@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.kernels.work import DEVICE, work
+from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
@@ -36,6 +36,7 @@ SCHEMA = {
     "waiting_ns": pl.Int64,
     "exposed_waiting_ns": pl.Int64,
     "last_rank": pl.Int32,
+    "meeting": pl.UInt32,
     "basis": pl.String,
 }
 
@@ -48,10 +49,10 @@ def waiting(run: Run) -> pl.DataFrame:
         ``rank``, ``device``, ``id`` (row of that rank's ``device_events``), ``start_ns``, ``duration_ns``,
         ``collective`` (its recorded name, else the kernel's), ``transfer_ns``, ``waiting_ns`` (both null
         where nothing is known), ``exposed_waiting_ns`` (the part of the waiting during which the device did
-        nothing else), ``last_rank`` (the rank that was waited for; null without the other ranks) and
-        ``basis``: ``ranks`` (compared with the same collective on every other rank), ``trace`` (with the
-            shortest of its kind in this
-        trace: an estimate) or null.
+        nothing else, each instant of a device counted once), ``last_rank`` (the rank that was waited for)
+        and ``meeting`` (one number for the same collective on every rank), both null without the other ranks,
+        and ``basis``: ``ranks`` (compared with the same collective on every other rank), ``trace`` (with the
+        shortest of its kind in this trace: an estimate) or null.
     """
     found = [_collectives(trace) for trace in run.traces]
     table = pl.concat(found) if found else pl.DataFrame(schema=SCHEMA)
@@ -81,6 +82,7 @@ def waiting(run: Run) -> pl.DataFrame:
         .then(shortest.over("rank", "signature"))
         .alias("transfer_ns"),
         pl.when("paired").then(pl.col("rank").sort_by("duration_ns").first().over(alike)).alias("last_rank"),
+        pl.when("paired").then(pl.struct(alike).rank("dense")).cast(pl.UInt32).alias("meeting"),
         pl.when("paired").then(pl.lit("ranks")).when(known).then(pl.lit("trace")).alias("basis"),
     ).with_columns((pl.col("duration_ns") - pl.col("transfer_ns")).alias("waiting_ns"))
     exposed = [_exposed(trace, table.filter(pl.col("rank") == trace.rank)) for trace in run.traces]
@@ -126,36 +128,33 @@ def _collectives(trace: Trace) -> pl.DataFrame:
 
 
 def _exposed(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
-    """Adds ``exposed_waiting_ns``: waiting inside the window while the device did nothing else."""
+    """Adds ``exposed_waiting_ns``: waiting inside the window while the device did nothing else.
+
+    Where collectives of several streams wait at once, the time is the one's that began to wait first: so
+    these times sum to the time of the window in which any of them waited.
+    """
     within = window(trace)
     other = intervals.union(work(trace).filter(pl.col("part") != "communication"), ["device"])
     low, high = pl.lit(within.start_ns, pl.Int64), pl.lit(within.end_ns, pl.Int64)
-    begin, until = pl.col("start_ns"), pl.col("start_ns") + pl.col("waiting_ns").fill_null(0)
+    table = table.sort("device", "start_ns").with_columns(
+        (pl.col("start_ns") + pl.col("waiting_ns").fill_null(0)).alias("until")
+    )
+    waited_before = pl.col("until").cum_max().shift(1).over("device").fill_null(0)
+    begin = pl.max_horizontal("start_ns", waited_before)
 
     def alone_until(instant: pl.Expr) -> pl.Series:
         """An instant of each row, less the time that the device computed or copied until then."""
         instants = table.select("device", instant.clip(low, high).alias("at"))
         return instants["at"] - intervals.covered_until(other, instants, ["device"])
 
+    until = pl.max_horizontal("until", begin)
     exposed = (alone_until(until) - alone_until(begin)).set(table["waiting_ns"].is_null(), None)
     return table.with_columns(exposed.alias("exposed_waiting_ns"))
 
 
-@remembered
 def exposed_waiting(run: Run) -> pl.DataFrame:
     """Per ``rank`` and ``device``: ``exposed_waiting_ns``, the time of its window in which some collective
     waited for another rank while the device computed and copied nothing."""
-    waited = (
-        waiting(run)
-        .drop_nulls("waiting_ns")
-        .with_columns((pl.col("start_ns") + pl.col("waiting_ns")).alias("end_ns"))
-    )
-    found = [pl.DataFrame(schema={"rank": pl.Int32, "device": pl.Int32, "exposed_waiting_ns": pl.Int64})]
-    for trace in run.traces:
-        if trace.rank not in waited["rank"]:
-            continue
-        within = window(trace)
-        inside = intervals.clip(waited.filter(pl.col("rank") == trace.rank), within.start_ns, within.end_ns)
-        alone = intervals.subtract(inside, work(trace).filter(pl.col("part") != "communication"), DEVICE)
-        found.append(intervals.length(alone, DEVICE).rename({"length_ns": "exposed_waiting_ns"}))
-    return pl.concat(found)
+    known = waiting(run).drop_nulls("waiting_ns")
+    total = known.group_by("rank", "device", maintain_order=True).agg(pl.col("exposed_waiting_ns").sum())
+    return total.filter(pl.col("exposed_waiting_ns") > 0)

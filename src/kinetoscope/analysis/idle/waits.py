@@ -5,23 +5,17 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.idle.waiting import waiting
+from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.run import Run
-from kinetoscope.analysis.time import intervals
+from kinetoscope.trace.model import Trace
 
 
-def waits(run: Run, rank: int, work: pl.DataFrame) -> pl.DataFrame:
-    """The collectives among a rank's ``work`` that waited for another rank, with ``waiting_ns`` and
-    ``saved_ns``: how long of that the device did nothing else. (Which part of one collective's waiting was
-    hidden is not known: the mean of all is taken.)"""
-    waited = waiting(run).filter((pl.col("rank") == rank) & (pl.col("waiting_ns") > 0))
-    if waited.is_empty():
-        return work.clear().with_columns(pl.lit(0).alias("waiting_ns"), pl.lit(0.0).alias("saved_ns"))
-    collectives = work.join(waited.select("id", "waiting_ns"), on="id", maintain_order="left")
-    spans = collectives.with_columns((pl.col("start_ns") + pl.col("waiting_ns")).alias("end_ns"))
-    other = work.filter(pl.col("part") != "communication")
-    exposed = intervals.total(intervals.subtract(spans, other, ["device"]))
-    share = exposed / max(1, int(collectives["waiting_ns"].sum()))
-    return collectives.with_columns((pl.col("waiting_ns") * min(share, 1.0)).alias("saved_ns"))
+def waits(run: Run, trace: Trace) -> pl.DataFrame:
+    """The collectives of one rank that waited for another: rows of ``work`` with ``waiting_ns`` and
+    ``saved_ns``, how long of that, inside the window, the device did nothing else."""
+    waited = waiting(run).filter((pl.col("rank") == trace.rank) & (pl.col("waiting_ns") > 0))
+    found = waited.select("id", "waiting_ns", saved_ns="exposed_waiting_ns")
+    return work(trace).join(found, on="id", maintain_order="left")
 
 
 def culprit(run: Run) -> tuple[int | None, float]:

@@ -18,8 +18,8 @@ def categories(trace: Trace) -> pl.Series:
     """The category of each row of ``device_events``, in its order.
 
     Copies and memsets are what the file says they are. A kernel with a recorded collective is communication;
-    every other is the first rule of ``taxonomy.RULES`` that fits its name, the op that launched it, and what
-    is around that op; the rest is "other". Rules are tried once for each distinct combination of the three.
+    every other is the first rule of ``taxonomy.RULES`` that fits its name, the op and the call that launched
+    it, and what is around that op; the rest is "other". Rules are tried once for each distinct combination.
     """
     device, host = trace.device_events, trace.host_events
     contexts = [rule.under for rule in taxonomy.RULES if rule.under is not None]
@@ -29,6 +29,7 @@ def categories(trace: Trace) -> pl.Series:
         "name",
         pl.col("collective").is_not_null().alias("is_collective"),
         host["name"].gather(device["op"]).alias("op_name"),
+        host["name"].gather(device["launch"]).alias("call"),
         *(
             _inside(host, pattern).gather(called_by).fill_null(False).alias(f"under_{i}")
             for i, pattern in enumerate(contexts)
@@ -42,6 +43,7 @@ def categories(trace: Trace) -> pl.Series:
             distinct["name"].cast(pl.String),
             distinct["is_collective"],
             distinct["op_name"].cast(pl.String),
+            distinct["call"].cast(pl.String),
             {pattern: distinct[f"under_{i}"] for i, pattern in enumerate(contexts)},
         )
         .cast(CATEGORY)
@@ -55,11 +57,12 @@ def classify(
     name: pl.Series,
     is_collective: pl.Series,
     op_name: pl.Series,
+    call: pl.Series,
     under: dict[str, pl.Series],
 ) -> pl.Series:
     """The category of each combination; ``under``: by rule's pattern, whether it fits something around."""
     table = pl.DataFrame(
-        {"kind": kind, "name": name, "op": op_name, "is_collective": is_collective}
+        {"kind": kind, "name": name, "op": op_name, "call": call, "is_collective": is_collective}
         | {f"under {pattern}": fits for pattern, fits in under.items()}
     )
     category = (
@@ -79,8 +82,9 @@ def _fits(rule: taxonomy.Rule) -> pl.Expr:
     conditions: list[pl.Expr] = []
     if rule.kernel is not None:
         conditions.append(pl.col("name").str.contains(f"(?i){rule.kernel}"))
-    if rule.op is not None:
-        conditions.append(pl.col("op").str.contains(f"(?i){rule.op}").fill_null(False))
+    for column, pattern in (("op", rule.op), ("call", rule.call)):
+        if pattern is not None:
+            conditions.append(pl.col(column).str.contains(f"(?i){pattern}").fill_null(False))
     if rule.under is not None:
         conditions.append(pl.col(f"under {rule.under}"))
     return pl.all_horizontal(conditions)

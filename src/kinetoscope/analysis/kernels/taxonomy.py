@@ -1,9 +1,9 @@
 """What sort of work a kernel is: one ordered table, the first rule that fits decides.
 
 To teach kinetoscope a kernel, add one line. ``kernel`` is a regular expression on the kernel's name, ``op``
-on the name of the innermost op that launched it, ``under`` on any op or annotation around it; all that are
-given must fit. ``(?i)`` is implied. ``why`` says what the names are, for the reader and for ``kinetoscope
-explain``.
+on the name of the innermost op that launched it, ``under`` on any op or annotation around it, ``call`` on the
+call of the runtime or driver that launched it; all that are given must fit. ``(?i)`` is implied. ``why`` says
+what the names are, for the reader and for ``kinetoscope explain``.
 
 The order is: what a name settles beyond doubt (Triton's prefixes, collectives), then what the launching op
 settles (one and the same cutlass kernel is a convolution under ``aten::convolution`` and a matmul under
@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kinetoscope.analysis.events.torch_names import OPTIMIZER
+from kinetoscope.analysis.events.torch_names import DMA, OPTIMIZER
 
-OTHER = "other"
+OTHER = "other"  # unknown family: no rule knows the name, and no advice is given on it
 COMMUNICATION = "communication"
 COPY = "copy"
 MEMSET = "memset"
@@ -34,6 +34,7 @@ class Rule(NamedTuple):
     kernel: str | None = None
     op: str | None = None
     under: str | None = None
+    call: str | None = None
 
 
 RULES: tuple[Rule, ...] = (
@@ -55,22 +56,27 @@ RULES: tuple[Rule, ...] = (
     # Collectives.
     Rule(COMMUNICATION, "NCCL and RCCL", r"^(void )?(nccl|rccl)|nccl(Dev)?Kernel|mscclKernel|mscclpp"),
     Rule(
-        COMMUNICATION, "NVSHMEM, DeepEP, symmetric memory", r"nvshmem|deep_?ep::|symm(etric)?_mem|multimem_"
+        COMMUNICATION,
+        "NVSHMEM, DeepEP (whose scans, cdpsk::ep::CUB_…, are not), symmetric memory",
+        r"nvshmem|deep_?ep::|(^|\W)dpsk::ep::|symm(etric)?_mem|multimem_",
     ),
     Rule(
         COMMUNICATION,
         "custom all-reduce of vLLM, SGLang, TensorRT-LLM, aiter, torch",
         r"cross_device_reduce|(one|two)_shot_all_?reduce|all_?reduce_kernel|allreduce_(fusion|prototype)"
-        r"|quick_?reduce|barrier_all",
+        r"|quick_?reduce|barrier_all|userbuffers_|mnnvl|moe_?(a2a|all_?to_?all)|all_?gather|reduce_?scatter",
     ),
     # Attention: its own kernels, and whatever the fused attention ops launch around them.
     Rule(
-        "attention", "flash, cuDNN's and CK's fused attention", r"flash_|fmha|_sdpa_|FlashAttn|mha_(fwd|bwd)"
+        "attention",
+        "flash, cuDNN's and CK's fused attention, and what cuDNN launches around its backward",
+        r"flash_|fmha|_sdpa_|FlashAttn|mha_(fwd|bwd)|cudnn::fusion::(compute_dot_do_o|convert_dq)",
     ),
     Rule(
         "attention",
-        "attention kernels of Triton, AOTriton, FlashInfer, aiter, vLLM",
-        r"attn_(fwd|bwd)|attention|_attn_|BatchDecode|BatchPrefill|paged_?attn|pa_(fwd|decode)|mla_",
+        "attention kernels of Triton, AOTriton, FlashInfer, SageAttention, aiter, vLLM; linear attention",
+        r"attn_(fwd|bwd)|attention|_attn_|BatchDecode|BatchPrefill|paged_?attn|pa_(fwd|decode)|mla_"
+        r"|sage_?(attn|fwd|bwd)|qk_int\d*_sv|MergeStates?|delta_rule",
     ),
     Rule(
         "attention",
@@ -82,7 +88,7 @@ RULES: tuple[Rule, ...] = (
         "convolution",
         "implicit GEMM, Winograd, FFT and direct convolutions",
         r"implicit_?gemm|implicit_convolve|_(fprop|dgrad|wgrad)_|winograd|conv\dd|(d|w)grad\dd|grouped_conv"
-        r"|igemm_(fwd|bwd|wrw)|ImplicitGemmConvolution|cudnn_.*scudnn|^cudnn_.*_conv|im2col|col2im"
+        r"|igemm_(fwd|bwd|wrw)|ImplicitGemmConvolution|[sh]\d*cudnn|^cudnn_.*_conv|im2col|col2im"
         r"|conv_depthwise|naive_conv|Im2d2Col|fft2d_(r2c|c2r)|convolve_sgemm",
     ),
     Rule(
@@ -101,9 +107,10 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "matmul",
         "cuBLAS: nvjet (Hopper on), *gemm*, splitKreduce; CUTLASS; hipBLASLt and rocBLAS: Cijk_ (Tensile); "
-        "not all of FBGEMM",
+        "TensorRT-LLM: bmm_…; experts' products of vLLM and aiter; not all of FBGEMM",
         r"nvjet|(^|[^b]|(^|[^f])b)gemm|gemv|splitk|cublas|^Cijk_|rocblas|hipblas|cutlass|s\d+\d+gemm"
-        r"|wmma_tensorop|xmma|dot_kernel|wvSplitK|reduce_1Block_kernel|_matmul",
+        r"|wmma_tensorop|xmma|dot_kernel|wvSplitK|reduce_1Block_kernel|_matmul|^bmm_|fused_moe_kernel|fmoe_"
+        r"|cusparse|spmm",
     ),
     # Everything eager that the optimizer's step launched; its matrix products (Muon) are matmuls, above.
     Rule(
@@ -121,6 +128,12 @@ RULES: tuple[Rule, ...] = (
         r"|GroupNorm|BatchNorm|cudnn::bn_|bn_(fw|bw)_|MIOpenBatchNorm|ComputeInternalGradients"
         r"|ComputeFusedParams",
     ),
+    Rule(
+        "expert routing",
+        "which token goes to which expert, and their sums back: vLLM, TensorRT-LLM, Megatron",
+        r"moe::dev::(routing|finalize|permute)|routing(Indices|Main|Deep)|moe_(align|sum|permute|unpermute)"
+        r"|(finalize|permute|expand)\w*(Moe|Rows|Experts)|topk_?gating|count_and_sort_expert|expert_offset",
+    ),
     Rule("softmax", "softmax and log-softmax, forward and backward", r"soft_?max"),
     Rule(
         "loss",
@@ -130,14 +143,16 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "pooling",
         "max, average and adaptive pooling",
-        r"pool(ing)?_?(\dd|forward|backward|fw|bw|kernel|nchw|nhwc)|maxpool|avgpool|pool_",
+        r"pool(ing)?_?(\dd|forward|backward|fw|bw|kernel|nchw|nhwc)|maxpool|avgpool|pool_|mlopool"
+        r"|adaptive_?(average|avg|max)|roi_(align|pool)",
     ),
     Rule(
         "random",
         "random numbers, dropout",
-        r"distribution_(elementwise|nullary|unary)|philox|dropout|bernoulli|curand|randperm|rocrand|random_",
+        r"distribution_(elementwise|nullary|unary)|philox|dropout|bernoulli|curand|randperm|rocrand|random_"
+        r"|multinomial|SamplingFrom",
     ),
-    Rule("sort", "sort, top-k, unique", r"sort|top_?k|bitonic|unique_|histogram|argsort"),
+    Rule("sort", "sort, top-k, unique", r"sort|top_?k|bitonic|unique_|histogram|argsort|RunLength"),
     Rule(
         "scan",
         "cumulative sums and other scans",
@@ -151,25 +166,44 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "embedding",
         "embedding tables: lookup, bag, backward",
-        r"embedding|EmbeddingBag|krn_partial|compute_grad_weight|sum_and_scatter|linearize_index|tbe_",
+        r"embedding|EmbeddingBag|krn_partial|compute_grad_weight|sum_and_scatter|linearize_index|tbe_"
+        r"|bounds_check_indices|jagged|bucketize_sparse|lxu_cache|segment_sum_csr",
+    ),
+    Rule(
+        "quantization",
+        "to and from fp8, fp4 and int8, with the scales: vLLM, TensorRT-LLM, Transformer Engine, FBGEMM",
+        r"quant(i[zs]|_|<|\(|$)|(cast|cvt|convert)\w*_to_fp[48]|cast_transpose|block_scale_interleave",
     ),
     Rule(
         "embedding",
         "gather, scatter, index; KV-cache stores",
         r"index|gather|scatter|kv_?cache|kv_indices|token_ids|clamp_position|masked_select|take_|_put_"
-        r"|(^|:)bounds_check|nonzero|flag_kernel",
+        r"|nonzero|flag_kernel|write_indices|DeviceSelect|DevicePartition",
     ),
     Rule(
         COPY,
         "kernels that only move or cast bytes: copy_, to, cat, split, stack, transpose",
         r"copy|CatArray|chunk_cat|transpose|permute_|pad_kernel|constant_pad|reflection_pad|split_with_sizes"
-        r"|flip_|roll_cuda",
+        rf"|flip_|roll_cuda|swizzle|{DMA}",
     ),
-    Rule("foreach", "one launch over a list of tensors, outside an optimizer", r"multi_tensor_apply|foreach"),
+    Rule(
+        "foreach",
+        "one launch over a list of tensors, outside an optimizer",
+        r"multi_tensor_apply|foreach|lpnorm_cleanup",
+    ),
+    Rule(
+        "recurrent", "cuDNN's and MIOpen's LSTM, GRU and RNN cells", r"(^|[^a-z])(lstm|gru|rnn)[_A-Z]|RNNcell"
+    ),
+    Rule("FFT", "cuFFT, rocFFT", r"(^|_)fft_|_fft(_|\W|$)|cufft|rocfft"),
+    Rule(
+        "linear algebra",
+        "factorisations and triangular solves: cuSOLVER, rocSOLVER, MAGMA",
+        r"cusolver|rocsolver|magma|potrf|getrf|geqrf|trs[mv]|syev|gesv|lu_factor",
+    ),
     Rule(
         "elementwise",
         "gated activations of serving libraries",
-        r"act_and_mul|activation|silu|gelu|relu|swiglu",
+        r"act_and_mul|activation|silu|gelu|relu|swiglu|(^|_)bias_|_bias(_|<|$)|residual",
     ),
     Rule(
         "reduction", "sums, means, norms, arg-max", r"reduce|norm_kernel|DeviceReduce|argm(ax|in)|ReduceAdd"
@@ -178,7 +212,8 @@ RULES: tuple[Rule, ...] = (
         "elementwise",
         "one thread an element: TensorIterator's kernels, fills, triangles",
         r"elementwise|pointwise|FillFunctor|triu_tril|tril_indices|arange|linspace|gpu_kernel|CUDAFunctor"
-        r"|upsample|grid_sample|fill_kernel|cuda_kernel|where_|masked_fill|threshold",
+        r"|upsample|grid_sample|fill_?(kernel|buffer)|cuda_kernel|where_|masked_fill|threshold|parallel_for"
+        r"|for_each|Op(\dd)?Tensor",
     ),
     # The op's name, where the kernel's says nothing.
     Rule("convolution", "launched by a convolution op", op=CONVOLUTION),
@@ -204,5 +239,11 @@ RULES: tuple[Rule, ...] = (
         "user Triton",
         "a bare identifier: C++ kernels carry a signature, Triton names a kernel after its Python function",
         r"triton|^_?[a-z][a-z0-9_]*_kernel(_[a-z0-9_]*)?$",
+    ),
+    Rule(
+        "user Triton",
+        "a bare identifier that the driver was given: C++ kernels are launched through the runtime",
+        r"^_?[a-z][a-z0-9_]*$",
+        call=r"^cuLaunchKernel(Ex)?$|^hipModuleLaunchKernel$",
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,11 +26,10 @@ LARGEST_BLOCK = 8192
 SETS = 4
 # A neighbour must be this much faster in its trial for the descent to move there; a final A/B decides.
 STEP_GAIN = 0.005
+MOST_MOVES = 20
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One configuration, tried."""
-
+class TriedConfiguration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     configuration: dict[str, int]
     origin: str  # default | max-autotune | given | coordinate descent
     median_ns: float | None = None
@@ -47,7 +46,7 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     module: str
     launches_per_run: int
-    trials: tuple[Trial, ...]
+    trials: tuple[TriedConfiguration, ...]
     default: dict[str, int]
     winner: dict[str, int]
     lookup_key: str | None = None
@@ -107,15 +106,13 @@ def max_autotune_source(source: str) -> str:
     return re.sub(r"'(max_autotune|max_autotune_pointwise)': False", r"'\1': True", source)
 
 
-def neighbours(
-    configuration: Configuration, limits: Mapping[str, tuple[int, int]] = LIMITS
-) -> list[dict[str, int]]:
+def neighbours(configuration: Configuration) -> list[dict[str, int]]:
     """The configurations one halving or doubling away (``num_stages``: one less or more)."""
     found: list[dict[str, int]] = []
     for name, value in configuration.items():
         if not tunable(name):
             continue
-        low, high = limits.get(name, (1, LARGEST_BLOCK))
+        low, high = LIMITS.get(name, (1, LARGEST_BLOCK))
         steps = (value - 1, value + 1) if name == "num_stages" else (value // 2, value * 2)
         found += [{**configuration, name: step} for step in steps if low <= step <= high]
     return found
@@ -126,17 +123,14 @@ def tunable(name: str) -> bool:
     return name.endswith("BLOCK") or name in LIMITS
 
 
-def descend(
-    start: dict[str, int], cost: Callable[[list[dict[str, int]]], Sequence[float]], *, most: int = 20
-) -> dict[str, int]:
+def descend(start: dict[str, int], cost: Callable[[list[dict[str, int]]], Sequence[float]]) -> dict[str, int]:
     """Coordinate descent: move to the best neighbour as long as one is faster.
 
     Args:
         cost: times configurations side by side; infinity for one that cannot run.
-        most: moves at most.
     """
     here = start
-    for _ in range(most):
+    for _ in range(MOST_MOVES):
         around = neighbours(here)
         first, *others = cost([here, *around])
         best = min(range(len(others)), key=others.__getitem__)
@@ -157,7 +151,7 @@ class Tuner:
         assert launcher is not None, "only Triton kernels are tuned"
         self.default = launcher.configuration
         self._calls: dict[str, list[Call] | None] = {}
-        self.trials: dict[str, Trial] = {}
+        self.trials: dict[str, TriedConfiguration] = {}
 
     def _arguments(self) -> list[Tensor]:
         return arguments(self._subject, self._bench.device)
@@ -192,23 +186,23 @@ class Tuner:
         key = ", ".join(f"{name}={value}" for name, value in configuration.items())
         if key in self.trials:
             return key
-        trial = Trial(configuration=dict(configuration), origin=origin)
-        self._calls[key] = None
+        self._calls[key], error = None, None
+        resources: dict[str, int | None] = {}
         try:
             built = replica.Replica(self._subject.kernel, configuration)
             found = replica.fresh(self._arguments, built)
             launcher = built.launcher()
             assert launcher is not None
-            trial = msgspec.structs.replace(
-                trial, **{**launcher._asdict(), "configuration": trial.configuration}
-            )
+            resources = {name: getattr(launcher, name) for name in launcher._fields[1:]}
             if replica.agree(found, self._expected):
                 self._calls[key] = launches(self._subject, built, self._bench.device, SETS)
             else:
-                trial = msgspec.structs.replace(trial, error="its results differ from the default's")
-        except Exception as error:  # too many resources, a compiler's refusal: this configuration is out
-            trial = msgspec.structs.replace(trial, error=f"{type(error).__name__}: {error}"[:300])
-        self.trials[key] = trial
+                error = "its results differ from the default's"
+        except Exception as failure:  # too many resources, a compiler's refusal: this configuration is out
+            error = f"{type(failure).__name__}: {failure}"[:300]
+        self.trials[key] = TriedConfiguration(
+            configuration=dict(configuration), origin=origin, error=error, **resources
+        )
         return key
 
     def final(self, winner: Configuration, *, seconds: float) -> MeasurementSet:

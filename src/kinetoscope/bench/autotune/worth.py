@@ -27,6 +27,7 @@ COPIED = tuple(1 << power for power in range(14, 30, 2))
 _COMPUTED_IN = {"bfloat16": "bf16", "float16": "fp16", "float32": "tf32", "float64": "fp64"}
 # Kernels are timed together, interleaved, as long as their buffers stay below this.
 TOGETHER_BYTES = 4 << 30
+COLD_SECONDS = 0.3
 
 
 Skipped = Literal["nothing to win", "too little to win", "beyond the limit"]
@@ -142,11 +143,7 @@ def choose(kernels: Iterable[Worth], limit: int) -> list[Worth]:
 
 
 def time_cold(
-    subjects: Sequence[Subject],
-    benches: Callable[[str], Bench],
-    progress: Callable[[str], None],
-    *,
-    seconds: float = 0.3,
+    subjects: Sequence[Subject], benches: Callable[[str], Bench], progress: Callable[[str], None]
 ) -> tuple[list[tuple[Subject, float]], list[str]]:
     """The cold median of each kernel, quickly: many side by side. Also why some have none."""
     timed: list[tuple[Subject, float]] = []
@@ -161,7 +158,7 @@ def time_cold(
                 problems.append(ready)
             else:
                 calls[str(place)] = ready
-        medians, lost = cold_medians(calls, bench, seconds)
+        medians, lost = cold_medians(calls, bench, COLD_SECONDS)
         problems += [f"{group[int(place)].kernel.name}: {why}" for place, why in lost.items()]
         timed += [(group[int(place)], median_ns) for place, median_ns in medians.items()]
     return timed, problems

@@ -23,6 +23,7 @@ from kinetoscope.bench.kernels.generated import (
     TensorArgument,
 )
 from kinetoscope.bench.torch_names import Tensor
+from kinetoscope.capture.compiler.user_kernels import tensor_shape
 from kinetoscope.errors import InputError
 
 Size: TypeAlias = Sequence[int]
@@ -84,14 +85,8 @@ def _describe(arguments: Sequence[Tensor]) -> Iterator[Argument]:
     for value in arguments:
         if isinstance(value, torch.Tensor):
             key = torch_names.storage_identity(value)
-            yield TensorArgument(
-                tuple(map(int, value.shape)),
-                tuple(map(int, value.stride())),
-                str(value.dtype).removeprefix("torch."),
-                value.device.type,
-                storages.setdefault(key, len(storages)),
-                int(value.storage_offset()),
-            )
+            storage, offset = storages.setdefault(key, len(storages)), int(value.storage_offset())
+            yield TensorArgument(**tensor_shape(value), storage=storage, offset=offset)
         else:
             yield ScalarArgument(value if isinstance(value, int | float | bool | str | None) else str(value))
 

@@ -84,15 +84,11 @@ class Kernel(NamedTuple):
 
 
 class KernelCall(NamedTuple):
-    """One call of a kernel by the wrapper."""
-
     kernel: str
     arguments: tuple[Argument, ...]
 
 
 class Module(NamedTuple):
-    """A generated module as text."""
-
     path: Path
     source: str
     aot_id: str

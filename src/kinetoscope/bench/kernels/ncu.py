@@ -31,26 +31,12 @@ METRICS = {
     "gpc__cycles_elapsed.avg.per_second": "sm_clock_hz",
     "sm__warps_active.avg.pct_of_peak_sustained_active": "occupancy_percent",
 }
+# Unit → its size in the base unit: nanoseconds, bytes, hertz.
 _UNITS = {
-    "": 1.0,
-    "%": 1.0,
-    "ns": 1.0,
-    "nsecond": 1.0,
-    "us": 1e3,
-    "usecond": 1e3,
-    "ms": 1e6,
-    "msecond": 1e6,
-    "byte": 1.0,
-    "Kbyte": 1e3,
-    "Mbyte": 1e6,
-    "Gbyte": 1e9,
-    "hz": 1.0,
-    "Khz": 1e3,
-    "Mhz": 1e6,
-    "Ghz": 1e9,
-    "cycle/second": 1.0,
-    "cycle/usecond": 1e6,
-    "cycle/nsecond": 1e9,
+    **dict.fromkeys(("", "%", "ns", "nsecond", "byte", "hz", "cycle/second"), 1.0),
+    **dict.fromkeys(("us", "usecond", "Kbyte", "Khz"), 1e3),
+    **dict.fromkeys(("ms", "msecond", "Mbyte", "Mhz", "cycle/usecond"), 1e6),
+    **dict.fromkeys(("Gbyte", "Ghz", "cycle/nsecond"), 1e9),
 }
 
 
@@ -86,21 +72,8 @@ def command(
 ) -> list[str]:
     """The command line: only kernels of these exact names, raw metrics as CSV on stdout."""
     pattern = "regex:^(" + "|".join(re.escape(name) for name in names) + ")$"
-    return [
-        ncu,
-        "--clock-control",
-        "none",
-        "--kernel-name",
-        pattern,
-        "--metrics",
-        ",".join(metrics),
-        "--print-kernel-base",
-        "function",
-        "--csv",
-        "--page",
-        "raw",
-        *program,
-    ]
+    fixed = "--clock-control none --print-kernel-base function --csv --page raw"
+    return [ncu, *fixed.split(), "--kernel-name", pattern, "--metrics", ",".join(metrics), *program]
 
 
 def run(names: Sequence[str], program: Sequence[str]) -> list[NcuRow]:

@@ -22,6 +22,7 @@ from kinetoscope.bench.kernels.generated import (
 )
 from kinetoscope.bench.measure.timers import Call
 from kinetoscope.bench.torch_names import Tensor
+from kinetoscope.recording.manifest import write_whole
 
 # Buffers are rotated as long as all sets together stay below this. Where a set lies moves some kernels by
 # 2 %: a kernel's time is that of many sets.
@@ -73,7 +74,7 @@ class Replica:
         if self.kernel.launch is not None:
             return self._bind_user(self.kernel.launch, arguments)
         device = next(a.device.index for a in arguments if hasattr(a, "device"))
-        return lambda: function.run(*arguments, stream=torch_names.current_stream(device))
+        return lambda: function.run(*arguments, stream=torch_names.raw_stream()(device))
 
     def _bind_user(self, launch: Launch, arguments: Sequence[Tensor]) -> Call:
         named = dict(zip(self.kernel.signature, arguments, strict=True)) | launch.constants | launch.options
@@ -105,9 +106,7 @@ def load_source(source: str) -> Any:
     path = cache_folder() / "kernels" / f"{hashlib.sha256(source.encode()).hexdigest()[:32]}.py"
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(source)
-        temporary.replace(path)
+        write_whole(path, source.encode())
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -190,7 +189,6 @@ def _fits(argument: Argument, position: int, values: Values | None) -> bool:
 
 
 def sets(bytes_each: int, device: str, most: int = MOST_SETS) -> int:
-    """How many sets of buffers to rotate."""
     room = ROTATION_BYTES["cpu" if device == "cpu" else "cuda"]
     return max(1, min(most, room // max(1, bytes_each)))
 

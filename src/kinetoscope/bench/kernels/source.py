@@ -11,30 +11,17 @@ from typing import Any, NamedTuple
 from kinetoscope.bench.kernels.generated import Argument, Kernel, TensorArgument
 
 # Inductor's heuristic (the decorator of a Triton kernel) → the project's category.
-_CATEGORIES = {
+CATEGORIES = {
     "pointwise": "pointwise",
     "reduction": "reduction",
     "cooperative_reduction": "reduction",
     "persistent_reduction": "persistent reduction",
     "split_scan": "scan",
+    "scan": "scan",
     "template": "template",
     "fixed_config": "template",
     "foreach": "foreach",
     "user_autotune": "user Triton",
-}
-
-_ITEM_BYTES = {
-    "float64": 8,
-    "int64": 8,
-    "complex64": 8,
-    "complex128": 16,
-    "float32": 4,
-    "int32": 4,
-    "uint32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "int16": 2,
-    "uint16": 2,
 }
 
 
@@ -81,7 +68,7 @@ def _category(heuristic: str, source: str) -> str:
         return "sort"
     if "tl.associative_scan" in source:
         return "scan"
-    return _CATEGORIES.get(heuristic, "other")
+    return CATEGORIES.get(heuristic, "other")
 
 
 def _literals(node: ast.expr | None) -> dict[str, Any]:
@@ -117,7 +104,8 @@ def moved_bytes(parameters: Sequence[str], arguments: Sequence[Argument]) -> int
     total = 0
     for name, argument in zip(parameters, arguments, strict=False):
         if isinstance(argument, TensorArgument):
-            item = _ITEM_BYTES.get(argument.dtype, 1)
+            bits = re.search(r"\d+", argument.dtype)  # in torch's name of the type; bool has none
+            item = max(int(bits[0]) // 8, 1) if bits else 1
             total += argument.elements * item * (2 if name.startswith("in_out") else 1)
     return total
 

@@ -103,7 +103,6 @@ def _generated(module: Module, calls: Sequence[KernelCall], pattern: str) -> lis
 
 
 def arguments(subject: Subject, device: str, seed: int = 0) -> list[Tensor]:
-    """One set of buffers for a kernel."""
     return replica.arguments(subject.arguments, device, seed, subject.facts.index_bound, subject.values)
 
 

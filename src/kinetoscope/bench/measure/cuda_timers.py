@@ -72,10 +72,10 @@ class ActivityTimer:
 
     basis = "device activity records"
 
-    def __init__(self, flush: Call | None = None) -> None:
+    def __init__(self) -> None:
         import torch
 
-        self._flush = flush or device_flush()
+        self._flush = device_flush()
         one = torch.zeros(1, device="cuda")
         self._mark: Call = lambda: torch.erfinv(one, out=one)
 
@@ -114,8 +114,8 @@ class EventTimer:
 
     basis = "events around a full queue; the gap beside the events (2 to 5 µs) is in the number"
 
-    def __init__(self, flush: Call | None = None) -> None:
-        self._flush = flush or device_flush()
+    def __init__(self) -> None:
+        self._flush = device_flush()
 
     def time(self, calls: Sequence[Call], mode: Mode, during: Callable[[], None]) -> list[float]:
         import torch

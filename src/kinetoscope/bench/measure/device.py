@@ -8,6 +8,7 @@ from kinetoscope.bench.measure import clocks as clock_sources
 from kinetoscope.bench.measure import cuda_timers, timers
 from kinetoscope.bench.measure.clocks import Clocks
 from kinetoscope.bench.measure.timers import Timer
+from kinetoscope.capture.process.environment import cpu_name
 from kinetoscope.errors import MissingDependencyError, UsageError
 
 # A sample of wall time waits for the device once for this long a stretch of calls.
@@ -16,8 +17,6 @@ TIMERS = ("activity", "events", "graph", "host")
 
 
 class Bench(NamedTuple):
-    """Where kernels run and what times them."""
-
     device: str
     name: str
     timer: Timer
@@ -55,21 +54,17 @@ def bench_for(device: str, timer: str | None = None) -> Bench:
         if timer not in (None, "host"):
             raise UsageError(f"the timer {timer!r} needs a GPU", mend="leave --timer away")
         host = timers.HostTimer(timers.host_flush())
-        return Bench("cpu", _cpu_name(), host, timers.HostTimer(shortest_ns=WALL_SAMPLE_NS), None)
+        return Bench("cpu", cpu_name() or "CPU", host, timers.HostTimer(shortest_ns=WALL_SAMPLE_NS), None)
     if device != "cuda" or not torch.cuda.is_available():
         raise UsageError(
             f"the kernels were made for {device}, and PyTorch sees no such device here",
             mend="run this on a machine with such a device; the recording holds all that is needed",
         )
-    made: Timer
-    if timer == "events":
-        made = cuda_timers.EventTimer()
-    elif timer == "graph":
-        made = cuda_timers.GraphTimer()
-    elif timer == "host":
-        made = timers.HostTimer(cuda_timers.device_flush(), torch.cuda.synchronize)
+    if timer == "host":
+        made: Timer = timers.HostTimer(cuda_timers.device_flush(), torch.cuda.synchronize)
     else:
-        made = cuda_timers.ActivityTimer()
+        on_device = {"events": cuda_timers.EventTimer, "graph": cuda_timers.GraphTimer}
+        made = on_device.get(timer or "", cuda_timers.ActivityTimer)()
     return Bench(
         f"cuda:{torch.cuda.current_device()}",
         torch.cuda.get_device_name(),
@@ -77,11 +72,3 @@ def bench_for(device: str, timer: str | None = None) -> Bench:
         timers.HostTimer(None, torch.cuda.synchronize, shortest_ns=WALL_SAMPLE_NS),
         clock_sources.of_current_device(),
     )
-
-
-def _cpu_name() -> str:
-    try:
-        with open("/proc/cpuinfo") as file:
-            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return "CPU"

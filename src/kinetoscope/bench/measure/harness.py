@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from kinetoscope.bench.measure import statistics
-from kinetoscope.bench.measure.clocks import Clocks
+from kinetoscope.bench.measure.clocks import Clocks, Moment
 from kinetoscope.bench.measure.results import ClockReading, Comparison, MeasurementSet, Mode, summarize
 from kinetoscope.bench.measure.timers import Call, Timer
 
@@ -63,9 +63,9 @@ def measure(
     readings: list[ClockReading] = []
     slow_rounds: list[int] = []
 
-    def read(moment: Literal["before", "during", "after"]) -> None:
+    def read(moment: Moment) -> None:
         if clocks is not None:
-            readings.append(clocks.read(moment, len(next(iter(samples.values())))))
+            readings.append(clocks(moment, len(next(iter(samples.values())))))
 
     def run(rounds: int, first: int, during: Callable[[], None]) -> list[tuple[str, float]]:
         schedule: list[tuple[str, Call]] = []
@@ -143,23 +143,21 @@ def _compare(samples: dict[str, list[float]], base: str | None, seed: int) -> tu
         return statistics.compare(samples[base], samples[name], seed=seed)
 
     twins = against_base(base + TWIN)
-    floor = statistics.noise_floor(twins)
+    floor = abs(twins.ratio - 1)
     rows: list[Comparison] = []
     for name in samples:
         if name == base:
             continue
-        twin = name == base + TWIN
-        interval = twins if twin else against_base(name)
+        interval = twins if name == base + TWIN else against_base(name)
+        beyond = 0.0 if interval is twins else floor
         rows.append(
             Comparison(
                 name=name,
                 base=base,
-                ratio=interval.ratio,
-                low=interval.low,
-                high=interval.high,
+                **interval._asdict(),
                 confidence=statistics.CONFIDENCE,
                 noise_floor=floor,
-                verdict=statistics.verdict(interval, noise_floor=0.0 if twin else floor),
+                verdict=statistics.verdict(interval, noise_floor=beyond),
             )
         )
     return tuple(rows)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
 from kinetoscope.bench.measure import statistics
-from kinetoscope.errors import InputError
+from kinetoscope.recording.manifest import write_whole
 
 SCHEMA = "kinetoscope.bench/1"
 
@@ -121,22 +121,5 @@ def save(folder: Path, name: str, document: object) -> Path:
     home = folder / "bench"
     home.mkdir(parents=True, exist_ok=True)
     path = home / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name).strip('.-')[:150] or 'bench'}.json"
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
-    temporary.replace(path)
+    write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=1))
     return path
-
-
-T = TypeVar("T")
-
-
-def load(path: Path, kind: type[T]) -> T:
-    """Read a document that `save` wrote.
-
-    Raises:
-        InputError: it cannot be read or is something else.
-    """
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise InputError(f"not a measurement of kinetoscope: {error}", where=str(path)) from error

@@ -73,16 +73,16 @@ def entropy(values: Sequence[float], resolution: float) -> float:
     return -sum(n / total * math.log2(n / total) for n in counts.values())
 
 
-def entropy_settled(values: Sequence[float], *, resolution: float, tolerance: float = 0.02) -> bool:
+def entropy_settled(values: Sequence[float], *, resolution: float) -> bool:
     """True once more samples no longer change what the distribution looks like.
 
     The criterion of NVBench: the entropy of the first half, of three quarters and of all samples agree within
-    ``tolerance`` (relative), so the shape (several clock states, a long tail) has been seen whole.
+    2 %, so the shape (several clock states, a long tail) has been seen whole.
     """
     if len(values) < 60:
         return False
     seen = [entropy(values[: len(values) * k // 4], resolution) for k in (2, 3, 4)]
-    return max(seen) - min(seen) <= tolerance * max(seen[-1], 1.0)
+    return max(seen) - min(seen) <= 0.02 * max(seen[-1], 1.0)
 
 
 def autocorrelation_time(series: Sequence[float]) -> float:
@@ -207,11 +207,6 @@ def verdict(interval: Ratio, *, noise_floor: float = 0.0) -> Verdict:
     return "cannot tell"
 
 
-def noise_floor(twins: Ratio) -> float:
-    """How far apart an A/A pair came out, as a fraction."""
-    return abs(twins.ratio - 1)
-
-
 @functools.cache
 def student_t(probability: float, freedom: int) -> float:
     """The quantile of Student's t (``student_t(0.975, 2)`` is 4.303), by Simpson's rule and bisection."""
@@ -235,7 +230,7 @@ def student_t(probability: float, freedom: int) -> float:
     return (low + high) / 2
 
 
-def compare_rounds(base: Sequence[float], other: Sequence[float], *, confidence: float = CONFIDENCE) -> Ratio:
+def compare_rounds(base: Sequence[float], other: Sequence[float]) -> Ratio:
     """Ratio of two settings from one number a round (each round ran both, in processes of their own).
 
     A few rounds cannot be resampled honestly; the logarithms of the per-round ratios get Student's interval,
@@ -246,5 +241,5 @@ def compare_rounds(base: Sequence[float], other: Sequence[float], *, confidence:
     mean = sum(logs) / n
     if n == 1:
         return Ratio(math.exp(mean), 0.0, math.inf)
-    margin = _student_margin(logs, confidence)
+    margin = _student_margin(logs, CONFIDENCE)
     return Ratio(math.exp(mean), math.exp(mean - margin), math.exp(mean + margin))

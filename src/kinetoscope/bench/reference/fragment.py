@@ -39,8 +39,6 @@ class Type(NamedTuple):
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """Another node's value."""
-
     name: str
 
 
@@ -60,8 +58,6 @@ Value = Ref | Torch | Word | int | float | bool | None | list["Value"] | tuple["
 
 
 class Node(NamedTuple):
-    """One operation."""
-
     name: str
     target: str
     """``torch.ops.aten.exp.default``, ``operator.getitem``."""
@@ -72,14 +68,11 @@ class Node(NamedTuple):
     """Of its value in the whole graph: of a result in parts, how many parts are used."""
 
     def inputs(self) -> Iterator[str]:
-        """The names of the nodes it reads."""
         yield from _references(self.args)
         yield from _references(tuple(self.kwargs.values()))
 
 
 class Fragment(NamedTuple):
-    """What a kernel reads, computes and writes."""
-
     placeholders: dict[str, Type | None]
     nodes: dict[str, Node]
     returns: tuple[str, ...]
@@ -176,12 +169,11 @@ class _Reader:
 
     def _value(self) -> Value | dict[str, Value]:
         token = self._next()
-        if token["mark"] == "(":
-            return tuple(self._items(")"))
-        if token["mark"] == "[":
-            return list(self._items("]"))
+        if token["mark"] in ("(", "["):
+            items = [self._plain() for _ in self._places(")" if token["mark"] == "(" else "]")]
+            return tuple(items) if token["mark"] == "(" else items
         if token["mark"] == "{":
-            return self._pairs()
+            return dict(self._pair() for _ in self._places("}"))
         if token["ref"]:
             return Ref(token["ref"])
         if token["torch"]:
@@ -193,31 +185,24 @@ class _Reader:
             return _CONSTANTS[token["word"]] if token["word"] in _CONSTANTS else Word(token["word"])
         raise FragmentError(f"not a value: {self._text[:80]}")
 
-    def _items(self, end: str) -> Iterator[Value]:
+    def _plain(self) -> Value:
+        value = self._value()
+        if isinstance(value, dict):
+            raise FragmentError(f"a dictionary among values: {self._text[:80]}")
+        return value
+
+    def _pair(self) -> tuple[str, Value]:
+        key = self._next()["word"]
+        if key is None or key.count(":") or self._next()["mark"] != ":":
+            raise FragmentError(f"not a name and its value: {self._text[:80]}")
+        return key, self._plain()
+
+    def _places(self, end: str) -> Iterator[None]:
+        """Goes on from item to item until ``end``."""
         while self._peek() != end:
-            value = self._value()
-            if isinstance(value, dict):
-                raise FragmentError(f"a dictionary among values: {self._text[:80]}")
-            yield value
+            yield
             if self._peek() == ",":
                 self._next()
             elif self._peek() != end:
                 raise FragmentError(f"a comma is missing: {self._text[:80]}")
         self._next()
-
-    def _pairs(self) -> dict[str, Value]:
-        pairs: dict[str, Value] = {}
-        while self._peek() != "}":
-            key = self._next()["word"]
-            if key is None or key.count(":") or self._next()["mark"] != ":":
-                raise FragmentError(f"not a name and its value: {self._text[:80]}")
-            value = self._value()
-            if isinstance(value, dict):
-                raise FragmentError(f"a dictionary among values: {self._text[:80]}")
-            pairs[key] = value
-            if self._peek() == ",":
-                self._next()
-            elif self._peek() != "}":
-                raise FragmentError(f"a comma is missing: {self._text[:80]}")
-        self._next()
-        return pairs

@@ -9,21 +9,8 @@ from kinetoscope.bench.reference import expected
 from kinetoscope.bench.reference.fragment import Fragment, Type
 from kinetoscope.bench.torch_names import Tensor
 
-# A fragment's names of types → torch's.
-_DTYPES = {
-    "f64": "float64",
-    "f32": "float32",
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "i64": "int64",
-    "i32": "int32",
-    "i16": "int16",
-    "i8": "int8",
-    "u8": "uint8",
-    "b8": "bool",
-    "c64": "complex64",
-    "c128": "complex128",
-}
+# What a fragment's names of types begin with → what torch's do.
+_DTYPES = {"f": "float", "bf": "bfloat", "i": "int", "u": "uint", "c": "complex"}
 
 
 def orders(
@@ -39,27 +26,19 @@ def orders(
     outside = {name: kind for name, kind in fragment.placeholders.items() if name not in fragment.returns}
     stand_ins = expected.stand_ins(fragment, list(outside))
 
-    def place(names: Sequence[str], free: Sequence[Tensor]) -> Iterator[dict[str, Tensor]]:
-        if not names:
+    def pairs(names: Sequence[str], tensors: Sequence[Tensor], *, each: str) -> Iterator[dict[str, Tensor]]:
+        """Ways to give each name a tensor, or each tensor a name: the first of them what fits it best."""
+        if not (names if each == "name" else tensors):
             yield {}
             return
-        name, *others = names
-        fits = sorted((misfit, at) for at, x in enumerate(free) if (misfit := _misfit(outside[name], x)) < 2)
-        for _, at in fits:
-            for rest in place(others, [*free[:at], *free[at + 1 :]]):
-                yield {name: _as_placed(outside[name], free[at]), **rest}
-
-    def mix(names: Sequence[str], chosen: Sequence[Tensor]) -> Iterator[dict[str, Tensor]]:
-        if not chosen:
-            yield {}
-            return
-        tensor, *others = chosen
-        fits = sorted(
-            (misfit, at) for at, n in enumerate(names) if (misfit := _misfit(outside[n], tensor)) < 2
+        options = (
+            ((0, t) for t in range(len(tensors))) if each == "name" else ((n, 0) for n in range(len(names)))
         )
-        for _, at in fits:
-            for rest in mix([*names[:at], *names[at + 1 :]], others):
-                yield {names[at]: _as_placed(outside[names[at]], tensor), **rest}
+        fits = [(_misfit(outside[names[n]], tensors[t]), n, t) for n, t in options]
+        for _, n, t in sorted(fit for fit in fits if fit[0] < 2):
+            others = [*names[:n], *names[n + 1 :]], [*tensors[:t], *tensors[t + 1 :]]
+            for rest in pairs(*others, each=each):
+                yield {names[n]: _as_placed(outside[names[n]], tensors[t]), **rest}
 
     def finished(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         for missing, stand_in in stand_ins.items():
@@ -70,9 +49,12 @@ def orders(
 
     # Each argument that is only read is one placeholder's: so many of the others are read as well.
     also_read = itertools.combinations(moving, max(0, len(outside) - len(fixed)))
-    mixes = itertools.chain.from_iterable(mix(list(outside), chosen) for chosen in also_read)
+    mixes = itertools.chain.from_iterable(pairs(list(outside), chosen, each="tensor") for chosen in also_read)
     chosen = list(itertools.islice(mixes, most))
-    ways = [(taken, place([name for name in outside if name not in taken], fixed)) for taken in chosen]
+    ways = [
+        (taken, pairs([name for name in outside if name not in taken], fixed, each="name"))
+        for taken in chosen
+    ]
     # First every choice with the others in order, then the others in other orders.
     while ways:
         for way in list(ways):
@@ -87,7 +69,9 @@ def _misfit(kind: Type | None, tensor: Tensor) -> int:
     """0: the same shape; 1: as many elements of the same type; 2: something else."""
     if kind is None:
         return 1
-    if _DTYPES.get(kind.dtype) != str(tensor.dtype).removeprefix("torch."):
+    begins = kind.dtype.rstrip("0123456789")
+    dtype = "bool" if kind.dtype == "b8" else _DTYPES.get(begins, "?") + kind.dtype.removeprefix(begins)
+    if dtype != str(tensor.dtype).removeprefix("torch."):
         return 2
     if kind.shape == tuple(tensor.shape):
         return 0

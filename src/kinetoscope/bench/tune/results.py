@@ -53,8 +53,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Tuning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What `tune` found."""
-
     schema: str = SCHEMA
     command: tuple[str, ...] = ()
     device: str = ""

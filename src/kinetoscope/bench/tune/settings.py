@@ -125,13 +125,12 @@ def with_program(settings: Sequence[Setting], own: Sequence[Setting]) -> list[Se
     """The settings, and after each eager one the program as it is written, unless one of them is that."""
     if any(is_program(setting, own) for setting in settings):
         return list(settings)
-    return [
-        chosen
-        for setting in settings
-        for chosen in (
-            (setting, msgspec.structs.replace(setting, as_written=True)) if setting.is_eager else (setting,)
+    found: list[Setting] = []
+    for setting in settings:
+        found += (
+            [setting, msgspec.structs.replace(setting, as_written=True)] if setting.is_eager else [setting]
         )
-    ]
+    return found
 
 
 def named(

@@ -38,8 +38,6 @@ MOST_ELEMENTS = 1 << 22
 
 
 class TrialRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trial is to do."""
-
     setting: Setting
     result: str
     outputs: str
@@ -52,8 +50,6 @@ class TrialRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a trial saw."""
-
     steps_by: str | None = None
     step_name: str | None = None
     module: str | None = None

@@ -27,6 +27,14 @@ from kinetoscope.capture.hooks.imports import ImportWatch
 
 # The artifact, of our own, that names the backend of the frame it is logged in.
 BACKEND = "kinetoscope_backend"
+# What each file holds → the end of its name.
+FILES = {
+    "compile_log": "log",
+    "scheduler_log": "scheduler.log",
+    "bytecode": "bytecode.jsonl",
+    "kernels": "kernels.jsonl",
+    "counters": "counters.json",
+}
 KERNEL_PATH = re.compile(r"^# kernel path: (\S+\.py)\s*$", re.MULTILINE)
 
 
@@ -86,12 +94,10 @@ class Tap(logging.Filter):
 
 
 class CompileLog:
-    """The compile log of one process."""
-
     def __init__(self, folder: Path, rank: int, imports: ImportWatch) -> None:
-        self.folder, self.rank = folder, rank
+        self.rank = rank
         self.home = folder / "compile"
-        self.handler = StructuredHandler(self.home / f"rank{rank}.log", folder / "generated")
+        self.handler = StructuredHandler(self._path("compile_log"), folder / "generated")
         self.taps: list[tuple[logging.Logger, Tap, int]] = []
         self.scheduler: TextIO | None = None
         self.bytecode: TextIO | None = None
@@ -112,7 +118,7 @@ class CompileLog:
         """Dynamo was imported, so something is going to be compiled."""
         self.home.mkdir(exist_ok=True)
         # Line by line: a fork of the program must not write a second time what lies in a buffer.
-        self.scheduler = (self.home / f"rank{self.rank}.scheduler.log").open("w", 1, encoding="utf-8")
+        self.scheduler = self._path("scheduler_log").open("w", 1, encoding="utf-8")
         for name in torch_private.TAPPED_LOGGERS:
             logger = logging.getLogger(name)
             tap = Tap(self.scheduler, logger.getEffectiveLevel())
@@ -122,7 +128,7 @@ class CompileLog:
         # The structured log holds bytecode of resumed functions only (2.13 to 2.15), before that of none.
         from torch._dynamo.convert_frame import register_bytecode_hook
 
-        self.bytecode = (self.home / f"rank{self.rank}.bytecode.jsonl").open("w", 1, encoding="utf-8")
+        self.bytecode = self._path("bytecode").open("w", 1, encoding="utf-8")
         self.bytecode_hook = register_bytecode_hook(self._keep_bytecode)
 
     def _graphs_loaded(self) -> None:
@@ -138,7 +144,7 @@ class CompileLog:
     def _triton_loaded(self) -> None:
         autotuner = getattr(sys.modules[torch_private.TRITON_HEURISTICS], "CachingAutotuner", None)
         if hasattr(autotuner, "_make_launchers"):
-            self.launchers = Launchers(autotuner, self.home / f"rank{self.rank}.kernels.jsonl")
+            self.launchers = Launchers(autotuner, self._path("kernels"))
 
     def _keep_bytecode(self, code: CodeType, new_code: CodeType) -> None:
         assert self.bytecode is not None
@@ -167,21 +173,16 @@ class CompileLog:
             if stream is not None:
                 stream.close()
         if self.handler.records:
-            counters = self.home / f"rank{self.rank}.counters.json"
-            counters.write_text(json.dumps(torch_private.dynamo_counters(), indent=1))
+            self._path("counters").write_text(json.dumps(torch_private.dynamo_counters(), indent=1))
         self._copy_kernels()
-        names = {
-            "compile_log": f"compile/rank{self.rank}.log",
-            "scheduler_log": f"compile/rank{self.rank}.scheduler.log",
-            "bytecode": f"compile/rank{self.rank}.bytecode.jsonl",
-            "kernels": f"compile/rank{self.rank}.kernels.jsonl",
-            "counters": f"compile/rank{self.rank}.counters.json",
-        }
-        for name in names.values():
-            path = self.folder / name
+        paths = {what: self._path(what) for what in FILES}
+        for path in paths.values():
             if path.is_file() and not path.stat().st_size:
                 path.unlink()
-        return {what: name for what, name in names.items() if (self.folder / name).is_file()}
+        return {what: f"compile/{path.name}" for what, path in paths.items() if path.is_file()}
+
+    def _path(self, what: str) -> Path:
+        return self.home / f"rank{self.rank}.{FILES[what]}"
 
     def _copy_kernels(self) -> None:
         """Copy the files of single kernels, which generated modules name, out of Inductor's cache."""

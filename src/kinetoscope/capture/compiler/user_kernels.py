@@ -29,8 +29,8 @@ class TensorShape(TypedDict):
 
 def tensor_shape(value: Any) -> TensorShape:
     return {
-        "shape": tuple(value.shape),
-        "stride": tuple(value.stride()),
+        "shape": tuple(map(int, value.shape)),
+        "stride": tuple(map(int, value.stride())),
         "dtype": str(value.dtype).removeprefix("torch."),
         "device": value.device.type,
     }

@@ -40,7 +40,7 @@ def describe(driver: str | None = None) -> Environment:
         cuda=torch.version.cuda,
         rocm=getattr(torch.version, "hip", None),
         host=platform.node(),
-        cpu=_cpu(),
+        cpu=cpu_name(),
         cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
         devices=devices(driver),
         variables=variables(),
@@ -95,7 +95,7 @@ def _version(module: str) -> str | None:
         return None
 
 
-def _cpu() -> str:
+def cpu_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

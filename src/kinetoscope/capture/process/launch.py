@@ -123,16 +123,9 @@ def run(what: Program, options: Options, out: Path | None, announce: Callable[[P
         UsageError: the recording's folder cannot be made.
     """
     place = rank_and_world(os.environ)
-    folder, first = (
-        (folders.create(what.name, out), True) if place is None else meet(what.name, out, place[0])
-    )
+    folder, first = meet(what.name, out, place[0] if place else None)
     if first:
-        folders.begin(
-            folder,
-            command=what.command,
-            options=msgspec.to_builtins(options),
-            version=kinetoscope.__version__,
-        )
+        folders.begin(folder, what.command, options)
         announce(folder)
     python_path = os.environ.get("PYTHONPATH")
     instructions = Instructions(

@@ -156,13 +156,16 @@ class ProcessRecording:
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
     def _report(self, exit: str) -> RankRecord:
+        trace, own = self._trace(), self._relative(self.own_trace)
+        light = self.recorder.context.light_trace  # over the same steps; none beside a program's own trace
+        two_passes = self.recorder.measured.recorded and light.is_file()
         record = RankRecord(
             rank=self.rank,
             pid=self.pid,
             host=os.uname().nodename if hasattr(os, "uname") else "",
-            trace=self._trace(),
-            device_trace=self._device_trace(),
-            steps=self._steps(),
+            trace=trace,
+            device_trace=self._relative(light) if two_passes else None,
+            steps=StepTimings(found_by="program") if trace == own else self.recorder.timings(),
             clocks=tuple(self.clocks.samples),
             exit=exit,
             wall_s=time.perf_counter() - self.began,
@@ -177,23 +180,12 @@ class ProcessRecording:
         folders.write_rank(self.folder, RankReport(record=record, environment=described))
         return record
 
-    def _steps(self) -> StepTimings:
-        if self._trace() == self._relative(self.own_trace):
-            return StepTimings(found_by="program")
-        return self.recorder.timings()
-
     def _trace(self) -> str | None:
         """The trace to read: ours, unless the program's own is all there is worth reading."""
         ours, own = self.trace.is_file(), self.own_trace.is_file()
         if own and (not ours or not self.recorder.measured.recorded):
             return self._relative(self.own_trace)
         return self._relative(self.trace) if ours else None
-
-    def _device_trace(self) -> str | None:
-        """The light pass over the same steps; none for a program's own trace."""
-        light = self.recorder.context.light_trace
-        beside = self.recorder.measured.recorded and light.is_file()
-        return self._relative(light) if beside else None
 
     def _relative(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()

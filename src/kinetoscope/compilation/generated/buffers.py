@@ -36,7 +36,6 @@ class Buffers:
         self.dtypes: dict[str, str] = {}
 
     def take(self, line: str) -> None:
-        """Read one line of the module."""
         if "empty_strided" in line and (m := EMPTY.match(line)):
             self.shapes[m[1]], self.dtypes[m[1]] = _shape(m[2]), m[3]
         elif "assert_size_stride" in line and (m := ASSERTED.match(line)):

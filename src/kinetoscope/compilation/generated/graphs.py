@@ -24,7 +24,6 @@ TARGET = re.compile(r"^torch\.ops\.(\w+\.\w+)")
 def graph_rows(
     frame: FrameDraft, draft: GraphDraft, *, index: int, frame_index: int, fusion: Fusion | None
 ) -> tuple[Graph, list[Kernel]]:
-    """The graph's row and its kernels'."""
     log = frame.log
     parsed = module.parse(log.text(draft.output))
     way = module.direction(parsed.aot_id)
@@ -153,7 +152,6 @@ class Provenance:
     def _ops_of(
         self, definition: Definition, call: Call | None, names: tuple[str, ...]
     ) -> tuple[tuple[str, ...], str | None]:
-        """The kernel's ATen ops, and what says so."""
         if ops := definition.aten_ops or (call.aten_ops if call else ()):
             return ops, "Inductor's comment"
         if ops := self._ops(names):

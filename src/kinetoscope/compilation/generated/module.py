@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from kinetoscope.bench.kernels.source import CATEGORIES
 from kinetoscope.compilation.generated.buffers import Buffers
 from kinetoscope.compilation.model import CallCost, Row
 
@@ -12,7 +13,7 @@ KERNEL = re.compile(r"^(?P<name>\w+) = async_compile\.(?P<language>\w+)\((?:'(?P
 COMMENTS = re.compile(r"(?:^#.*\n)+\Z", re.M)
 KERNEL_PATH = re.compile(r"^# kernel path: (.*)$", re.M)
 ORIGINAL_ATEN = re.compile(r"Source Nodes: \[(?P<source>.*?)\], Original ATen: \[(?P<aten>.*?)\]")
-FRAGMENT = re.compile(r"^#   %(?P<name>\w+) : .*?call_function\[target=(?P<target>[\w.]+)\]", re.M)
+FRAGMENT = re.compile(r"^#   %(?P<name>\w+) : .*?call_function\[target=[\w.]+\]", re.M)
 HANDLES = re.compile(r"# \[Provenance debug handles\] (.*)$")
 CALL = re.compile(
     r"^\s+(?:\w+ = )?"
@@ -26,7 +27,6 @@ KERNEL_GB = re.compile(r"'kernel_num_gb': ([\d.e+-]+)")
 KERNEL_FLOP = re.compile(r"'kernel_flop': (\d+)")
 HINT = re.compile(r"'?(\w+)'?: (\d+)")
 CODE_START = re.compile(r"\n(?:async_compile\.wait\(|def partition_\d+\()")
-PARTITIONS = re.compile(r"^runner = Runner\(partitions=\[(.*?)\]\)", re.M)
 
 TF32 = "ALLOW_TF32 : tl.constexpr = True"
 # Triton's dtypes, by the unit that multiplies them.
@@ -38,17 +38,6 @@ PEAKS = {
 
 LIBRARIES = ("extern_kernels.", "torch.ops.", "aten.", "prims.")
 
-CATEGORY = {
-    "pointwise": "pointwise",
-    "reduction": "reduction",
-    "persistent_reduction": "persistent reduction",
-    "cooperative_reduction": "reduction",
-    "split_scan": "scan",
-    "scan": "scan",
-    "template": "template",
-    "foreach": "foreach",
-    "user_autotune": "user Triton",
-}
 # For kernels whose source names no heuristic: Inductor's own prefixes.
 PREFIX = {
     "triton_poi": "pointwise",
@@ -70,7 +59,6 @@ class Definition(Row, frozen=True, kw_only=True):
     path: str | None
     aten_ops: tuple[str, ...]
     nodes: tuple[str, ...]
-    targets: tuple[str, ...]
     size_hints: dict[str, int] | None
     pointers: tuple[tuple[str, str], ...]
     dtype: str | None
@@ -118,24 +106,20 @@ class Module(Row, frozen=True, kw_only=True):
     kernels: tuple[Definition, ...]
     calls: tuple[Call, ...]
     handles: frozenset[str]
-    partitions: int
 
 
 def parse(text: str) -> Module:
-    """Take one generated module apart."""
     aot_id = AOT_ID.search(text, 0, 400)
     # With benchmark_kernel every kernel's source has a `def call(` of its own: that name marks nothing.
     code = CODE_START.search(text)
     definitions_end = code.start() if code else max(text.find("\ndef call("), 0)
     kernels = tuple(_definitions(text, definitions_end))
     calls = _calls(text[definitions_end:], {k.name: k for k in kernels})
-    partitions = PARTITIONS.search(text, definitions_end)
     return Module(
         aot_id=aot_id[1] if aot_id else None,
         kernels=kernels,
         calls=calls,
         handles=frozenset(handle for call in calls for handle in call.handles),
-        partitions=len([p for p in partitions[1].split(",") if p.strip()]) if partitions else 0,
     )
 
 
@@ -164,11 +148,10 @@ def _definition(match: re.Match[str], header: str, body: str, end: int) -> Defin
     heuristic = HEURISTIC.search(body)
     path = KERNEL_PATH.search(header)
     original = ORIGINAL_ATEN.search(header)
-    fragment = FRAGMENT.findall(header)
     hints = SIZE_HINTS.search(body)
     signature = SIGNATURE.search(body)
     gigabytes, flop = KERNEL_GB.search(body), KERNEL_FLOP.search(body)
-    category = CATEGORY.get(heuristic[1]) if heuristic else None
+    category = CATEGORIES.get(heuristic[1]) if heuristic else None
     if category is None and name.startswith("cpp_"):
         category = "reduction" if "tmp_acc" in body else "pointwise"
     elif category is None:
@@ -180,8 +163,7 @@ def _definition(match: re.Match[str], header: str, body: str, end: int) -> Defin
         category=category,
         path=path[1].strip() if path else None,
         aten_ops=_names(original["aten"]) if original else (),
-        nodes=tuple(dict.fromkeys(node for node, _ in fragment)),
-        targets=tuple(dict.fromkeys(target for _, target in fragment)),
+        nodes=tuple(dict.fromkeys(FRAGMENT.findall(header))),
         size_hints={k: int(v) for k, v in HINT.findall(hints[1])} if hints else None,
         pointers=tuple(POINTER.findall(signature[1])) if signature else (),
         dtype=_dtype(signature[1] if signature else "", body),

@@ -103,10 +103,9 @@ def models(folder: Path) -> Iterator[Path]:
         "run_*/torchinductor/*",
         "torch_compile_debug/run_*/torchinductor/*",
     ):
-        models = [path for path in folder.glob(pattern) if (path / "output_code.py").is_file()]
-        yield from sorted((path for path in models if MODEL.match(path.name)), key=_order)
-
-
-def _order(model: Path) -> tuple[Path, int]:
-    match = MODEL.match(model.name)
-    return model.parent, int(match["counter"]) if match else 0
+        found = [
+            (path.parent, int(match["counter"]), path)
+            for path in folder.glob(pattern)
+            if (match := MODEL.match(path.name)) and (path / "output_code.py").is_file()
+        ]
+        yield from (path for *_, path in sorted(found))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kinetoscope.compilation.log import records
-from kinetoscope.compilation.log.read import Decoded, Log, Record
+from kinetoscope.compilation.log.read import Log, Record
 from kinetoscope.compilation.log.records import Event, KernelInfo, Metrics, Stack, Symbol
 
 # Artifacts and records that are kept as texts of their frame, and the name they are asked for by.
@@ -39,7 +39,6 @@ class GraphDraft:
     output: Record
     module: str | None
     post_grad: Record | None
-    runnable: Record | None
     key: str | None = None
     cache: str = "off"
     cache_record: Record | None = None
@@ -78,25 +77,15 @@ class FrameDraft:
     apart: dict[str, str] = field(default_factory=dict[str, str])
     # since the last generated module, of the next
     post_grad: Record | None = None
-    runnable: Record | None = None
-
-    def header(self, record: Record, decoder: msgspec.json.Decoder[Decoded]) -> Decoded | None:
-        try:
-            return decoder.decode(record.header)
-        except msgspec.MsgspecError:
-            return None
 
 
 @dataclass(eq=False)
 class LogDraft:
-    """One log taken apart. ``unknown`` counts records of kinds that nobody here knows."""
-
     log: Log
     rank: int
     frames: list[FrameDraft] = field(default_factory=list[FrameDraft])
     names: dict[int, str] = field(default_factory=dict[int, str])
     torch: str | None = None
-    unknown: Counter[str] = field(default_factory=Counter[str])
 
 
 def gather(log: Log, rank: int | None) -> LogDraft:
@@ -106,11 +95,12 @@ def gather(log: Log, rank: int | None) -> LogDraft:
     current: dict[str, FrameDraft] = {}
     for record in log.records:
         if record.kind == "str":
-            _intern(record, draft)
+            if found := _header(record).interned:
+                draft.names[found[1]] = found[0]
         elif record.compile_id is not None:
             frame = _frame(record, draft, current)
             if frame is not None:
-                _take(record, frame, draft)
+                _take(record, frame)
         elif record.artifact == "torch_version":
             version = log.json(record, records.torch_version)
             draft.torch = version.pytorch_version if version else draft.torch
@@ -130,12 +120,11 @@ def _name_cached_modules(draft: LogDraft) -> None:
             graph.key, graph.cache = known[graph.module], "hit"
 
 
-def _intern(record: Record, draft: LogDraft) -> None:
+def _header(record: Record) -> records.Header:
     try:
-        name, number = records.interned.decode(record.header).value
+        return records.header.decode(record.header)
     except msgspec.MsgspecError:
-        return
-    draft.names[number] = name
+        return records.Header()
 
 
 def _frame(record: Record, draft: LogDraft, current: dict[str, FrameDraft]) -> FrameDraft | None:
@@ -165,22 +154,17 @@ def _frame(record: Record, draft: LogDraft, current: dict[str, FrameDraft]) -> F
 
 def _runtime(record: Record, draft: LogDraft, current: dict[str, FrameDraft]) -> None:
     """Run-time metrics name their compilation inside."""
-    try:
-        decoded = records.frame_metrics.decode(record.header)
-    except msgspec.MsgspecError:
-        return
-    metrics = decoded.compilation_metrics_runtime or decoded.bwd_compilation_metrics_runtime
+    header = _header(record)
+    metrics = header.compilation_metrics_runtime or header.bwd_compilation_metrics_runtime
     if metrics and metrics.compile_id in current:
         current[metrics.compile_id].later_metrics.append(metrics)
 
 
-def _take(record: Record, frame: FrameDraft, draft: LogDraft) -> None:
+def _take(record: Record, frame: FrameDraft) -> None:
     frame.attempts = max(frame.attempts, record.attempt + 1)
     name = record.artifact if record.kind == "artifact" else record.kind
     if name in TEXTS:
         frame.texts[TEXTS[name]] = record
-        if name == "fx_graph_runnable":
-            frame.runnable = record
     elif name in POST_GRAD:
         frame.post_grad = record
     elif name.endswith(("_ORIGINAL_BYTECODE", "_MODIFIED_BYTECODE")):
@@ -194,8 +178,6 @@ def _take(record: Record, frame: FrameDraft, draft: LogDraft) -> None:
             frame.graphs[-1].traces = record
     elif take := TAKERS.get(name):
         take(record, frame)
-    else:
-        draft.unknown[name] += 1
 
 
 def _take_cache(record: Record, name: str, frame: FrameDraft) -> None:
@@ -213,32 +195,31 @@ def _take_cache(record: Record, name: str, frame: FrameDraft) -> None:
         graph.key, graph.cache, graph.cache_record = event.key if event else None, state, record
 
 
-def _take_start(record: Record, frame: FrameDraft) -> None:
-    frame.started = True
-    decoded = frame.header(record, records.dynamo_start)
-    frame.stack = decoded.dynamo_start.stack if decoded else []
-
-
-def _take_metrics(record: Record, frame: FrameDraft) -> None:
-    decoded = frame.header(record, records.frame_metrics)
-    if decoded is None:
-        return
-    if decoded.compilation_metrics:
-        frame.metrics, frame.closed = decoded.compilation_metrics, True
-    for later in (
-        decoded.bwd_compilation_metrics,
-        decoded.compilation_metrics_runtime,
-        decoded.bwd_compilation_metrics_runtime,
-    ):
-        if later:
-            frame.later_metrics.append(later)
+def _take_header(record: Record, frame: FrameDraft) -> None:
+    """Records whose header says it all."""
+    header = _header(record)
+    if record.kind == "dynamo_start":
+        frame.started = True
+        frame.stack = header.dynamo_start.stack if header.dynamo_start else []
+    if header.compilation_metrics:
+        frame.metrics, frame.closed = header.compilation_metrics, True
+    frame.later_metrics += filter(
+        None,
+        (
+            header.bwd_compilation_metrics,
+            header.compilation_metrics_runtime,
+            header.bwd_compilation_metrics_runtime,
+        ),
+    )
+    frame.symbols += filter(None, [header.create_symbol])
+    frame.guards_added += filter(None, [header.guard_added_fast])
+    frame.specialized += filter(None, [header.symbolic_shape_specialization])
 
 
 def _take_output(record: Record, frame: FrameDraft) -> None:
-    decoded = frame.header(record, records.inductor_output)
-    code = decoded.inductor_output_code if decoded else records.OutputCode()
-    frame.graphs.append(GraphDraft(record, code.file_path or code.filename, frame.post_grad, frame.runnable))
-    frame.post_grad = frame.runnable = None
+    code = _header(record).inductor_output_code or records.OutputCode()
+    frame.graphs.append(GraphDraft(record, code.file_path or code.filename, frame.post_grad))
+    frame.post_grad = None
 
 
 def _take_kernel_info(record: Record, frame: FrameDraft) -> None:
@@ -250,40 +231,11 @@ def _take_backend(record: Record, frame: FrameDraft) -> None:
     frame.backend = frame.log.json(record, records.backend) or frame.backend
 
 
-def _take_symbol(record: Record, frame: FrameDraft) -> None:
-    if decoded := frame.header(record, records.create_symbol):
-        frame.symbols.append(decoded.create_symbol)
-
-
-def _take_guard(record: Record, frame: FrameDraft) -> None:
-    if decoded := frame.header(record, records.guard_added):
-        frame.guards_added.append(decoded.guard_added_fast)
-
-
-def _take_specialization(record: Record, frame: FrameDraft) -> None:
-    if decoded := frame.header(record, records.specialization):
-        frame.specialized.append(decoded.symbolic_shape_specialization)
-
-
 TAKERS: dict[str, Callable[[Record, FrameDraft], None]] = {
-    "dynamo_start": _take_start,
-    "compilation_metrics": _take_metrics,
-    "bwd_compilation_metrics": _take_metrics,
-    "compilation_metrics_runtime": _take_metrics,
-    "bwd_compilation_metrics_runtime": _take_metrics,
+    **dict.fromkeys(records.Header.__struct_fields__, _take_header),
     "inductor_output_code": _take_output,
     "triton_kernel_info": _take_kernel_info,
     "kinetoscope_backend": _take_backend,
-    "create_symbol": _take_symbol,
-    "guard_added_fast": _take_guard,
-    "symbolic_shape_specialization": _take_specialization,
     "recompile_reasons": lambda record, frame: frame.reasons.append(record),
     "dynamo_graph_break_reason": lambda record, frame: frame.breaks.append(record),
-    # Known, and shown nowhere.
-    "describe_storage": lambda record, frame: None,
-    "describe_tensor": lambda record, frame: None,
-    "describe_source": lambda record, frame: None,
-    "before_post_grad_graph": lambda record, frame: None,
-    "torch._functorch.config": lambda record, frame: None,
-    "aot_forward_graph_fw_metadata": lambda record, frame: None,
 }

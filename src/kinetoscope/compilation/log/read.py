@@ -41,7 +41,6 @@ CONTEXT = {"frame_id", "frame_compile_id", "attempt", "compiled_autograd_id", "h
 
 class ArtifactName(msgspec.Struct, frozen=True):
     name: str = ""
-    encoding: str = "string"
 
 
 class Context(msgspec.Struct, frozen=True):

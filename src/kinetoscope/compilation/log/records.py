@@ -9,22 +9,16 @@ import msgspec
 RUNNABLE_VERSION = re.compile(rb"# torch version: (\S+)")
 
 
-class Known(msgspec.Struct, frozen=True):
-    pass
-
-
-class Stack(Known, frozen=True):
+class Stack(msgspec.Struct, frozen=True):
     line: int = 0
     name: str = ""
     filename: int = -1
     loc: str | None = None
 
 
-class Arguments(Known, frozen=True):
+class Arguments(msgspec.Struct, frozen=True):
     """The arguments of torch's regions that are read anywhere."""
 
-    compile_id: str | None = None
-    kernel_name: str | None = None
     # *_template_autotuning
     autotune_choices_stats: str | None = None
     autotune_shape: str | None = None
@@ -37,7 +31,7 @@ class Arguments(Known, frozen=True):
     new: str | None = None
 
 
-class Event(Known, frozen=True):
+class Event(msgspec.Struct, frozen=True):
     """One chromium event of the log; ``ts`` in microseconds, ``ph`` B(egin), E(nd) or i(nstant)."""
 
     name: str
@@ -46,19 +40,11 @@ class Event(Known, frozen=True):
     args: Arguments | None = None
 
 
-class InternedName(Known, frozen=True):
-    value: tuple[str, int] = msgspec.field(name="str")
-
-
-class Started(Known, frozen=True):
+class Started(msgspec.Struct, frozen=True):
     stack: list[Stack] = []
 
 
-class DynamoStart(Known, frozen=True):
-    dynamo_start: Started = Started()
-
-
-class Metrics(Known, frozen=True):
+class Metrics(msgspec.Struct, frozen=True):
     """``compilation_metrics`` and its three siblings (backward, and what happened at run time)."""
 
     compile_id: str | None = None
@@ -68,7 +54,6 @@ class Metrics(Known, frozen=True):
     guard_count: int | None = None
     graph_op_count: int | None = None
     entire_frame_compile_time_s: float | None = None
-    duration_us: int | None = None
     dynamo_cumulative_compile_time_us: int | None = None
     aot_autograd_cumulative_compile_time_us: int | None = None
     inductor_cumulative_compile_time_us: int | None = None
@@ -82,6 +67,7 @@ class Metrics(Known, frozen=True):
     restart_reasons: list[str] | None = None
     has_guarded_code: bool | None = None
     config_suppress_errors: bool | None = None
+    dynamo_config: str | None = None
     cudagraph_skip_reason: str | None = None
     runtime_cudagraphify_time_us: int | None = None
     guard_latency_us: int | None = None
@@ -89,23 +75,12 @@ class Metrics(Known, frozen=True):
     pytorch_version: str | None = None
 
 
-class FrameMetrics(Known, frozen=True):
-    compilation_metrics: Metrics | None = None
-    bwd_compilation_metrics: Metrics | None = None
-    compilation_metrics_runtime: Metrics | None = None
-    bwd_compilation_metrics_runtime: Metrics | None = None
-
-
-class OutputCode(Known, frozen=True):
+class OutputCode(msgspec.Struct, frozen=True):
     filename: str | None = None
     file_path: str | None = None
 
 
-class InductorOutput(Known, frozen=True):
-    inductor_output_code: OutputCode = OutputCode()
-
-
-class Symbol(Known, frozen=True):
+class Symbol(msgspec.Struct, frozen=True):
     symbol: str = ""
     val: str = ""
     vr: str = ""
@@ -113,46 +88,47 @@ class Symbol(Known, frozen=True):
     user_stack: list[Stack] = []
 
 
-class CreateSymbol(Known, frozen=True):
-    create_symbol: Symbol = Symbol()
-
-
-class Added(Known, frozen=True):
+class Added(msgspec.Struct, frozen=True):
     expr: str = ""
     user_stack: list[Stack] = []
 
 
-class GuardAdded(Known, frozen=True):
-    guard_added_fast: Added = Added()
-
-
-class Specialized(Known, frozen=True):
+class Specialized(msgspec.Struct, frozen=True):
     symbol: str = ""
-    sources: list[str] = []
     value: str = ""
     reason: str = ""
     user_stack: list[Stack] | None = None
 
 
-class Specialization(Known, frozen=True):
-    symbolic_shape_specialization: Specialized = Specialized()
+class Header(msgspec.Struct, frozen=True):
+    """What a record's header may hold: one of these, named by the record's kind."""
+
+    interned: tuple[str, int] | None = msgspec.field(name="str", default=None)
+    dynamo_start: Started | None = None
+    compilation_metrics: Metrics | None = None
+    bwd_compilation_metrics: Metrics | None = None
+    compilation_metrics_runtime: Metrics | None = None
+    bwd_compilation_metrics_runtime: Metrics | None = None
+    inductor_output_code: OutputCode | None = None
+    create_symbol: Symbol | None = None
+    guard_added_fast: Added | None = None
+    symbolic_shape_specialization: Specialized | None = None
 
 
-class CacheEvent(Known, frozen=True):
+class CacheEvent(msgspec.Struct, frozen=True):
     key: str | None = None
-    cache_status_detailed: str | None = None
 
 
-class CacheComponents(Known, frozen=True):
+class CacheComponents(msgspec.Struct, frozen=True):
     key: str | None = None
     components: list[str] | None = None
 
 
-class TorchVersion(Known, frozen=True):
+class TorchVersion(msgspec.Struct, frozen=True):
     pytorch_version: str | None = None
 
 
-class Backend(Known, frozen=True):
+class Backend(msgspec.Struct, frozen=True):
     """Our own record of who compiles a frame: ``capture.torch_private.backend_of``."""
 
     backend: str = ""
@@ -161,7 +137,7 @@ class Backend(Known, frozen=True):
     options: dict[str, bool | str] = {}
 
 
-class KernelInfo(Known, frozen=True):
+class KernelInfo(msgspec.Struct, frozen=True):
     """One kernel of ``triton_kernel_info``; configs are lists of (name, value)."""
 
     autotune_cache_state: str | None = None
@@ -169,16 +145,15 @@ class KernelInfo(Known, frozen=True):
     best_config: list[tuple[str, object]] | None = None
     num_configs: int | None = None
     compile_time_us: int | None = None
-    coordesc_tuning: bool | None = None
 
 
-class NodeMappings(Known, frozen=True):
+class NodeMappings(msgspec.Struct, frozen=True):
     """Inductor's provenance: handles of calls in the generated code → nodes of the post-grad graph."""
 
     handle_nodes: dict[str, list[str]] | None = msgspec.field(name="cppCodeToPost", default=None)
 
 
-class AutotuneStats(Known, frozen=True):
+class AutotuneStats(msgspec.Struct, frozen=True):
     num_choices: int | None = None
     best_kernel: str | None = None
     best_time: float | None = None
@@ -187,14 +162,8 @@ class AutotuneStats(Known, frozen=True):
     best_triton_kernel_desc: str | None = None
 
 
-interned = msgspec.json.Decoder(InternedName)
+header = msgspec.json.Decoder(Header)
 event = msgspec.json.Decoder(Event)
-dynamo_start = msgspec.json.Decoder(DynamoStart)
-frame_metrics = msgspec.json.Decoder(FrameMetrics)
-inductor_output = msgspec.json.Decoder(InductorOutput)
-create_symbol = msgspec.json.Decoder(CreateSymbol)
-guard_added = msgspec.json.Decoder(GuardAdded)
-specialization = msgspec.json.Decoder(Specialization)
 cache_event = msgspec.json.Decoder(CacheEvent)
 cache_components = msgspec.json.Decoder(CacheComponents)
 torch_version = msgspec.json.Decoder(TorchVersion)

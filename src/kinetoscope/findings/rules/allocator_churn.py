@@ -9,9 +9,9 @@ Why it is slow
     Each call takes up to a millisecond, and ``cudaFree`` waits for the device to finish all it has.
 
 How it decides
-    Such calls in at least two steps, in half of the steps or more (once in a recording without steps is
-    warm-up: ten there). The saving is the time that the device idles during the calls and as long again
-    behind them.
+    Such calls in at least two steps, in half of the steps or more (a recording without steps: ten after the
+    first launch). What the driver does inside a call of the runtime is that call. The saving is the time that
+    the device idles during the calls and as long again behind them.
 
 What to do
     Remove ``empty_cache()``; ``PYTORCH_ALLOC_CONF=expandable_segments:True`` against fragmentation; pad to a
@@ -28,6 +28,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
+from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import ALLOCATION
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
@@ -38,7 +40,7 @@ WITHOUT_STEPS = 10  # calls: a warm-up makes a handful
 
 
 def find(scene: Scene) -> Iterable[Finding]:
-    calls = scene.inside(scene.host(ALLOCATION))
+    calls = _in_steady_state(scene, _outermost(scene))
     if calls.is_empty() or not _again_and_again(scene, calls):
         return
     # cudaFree has emptied the queue: the launches behind a call come late as well.
@@ -55,6 +57,24 @@ def find(scene: Scene) -> Iterable[Finding]:
         snippet="PYTORCH_ALLOC_CONF=expandable_segments:True",
         source=evidence.source(scene, calls["parent"]),
     )
+
+
+def _outermost(scene: Scene) -> pl.DataFrame:
+    """The calls, without those that the driver makes inside a call of the runtime: they are the same ones."""
+    host = scene.trace.host_events
+    is_call = matching(host, "name", ALLOCATION)
+    inside = nearest(host, is_call).gather(host["parent"]).is_not_null()
+    return host.filter(is_call & ~inside)
+
+
+def _in_steady_state(scene: Scene, calls: pl.DataFrame) -> pl.DataFrame:
+    """Those that the steps make; without steps, those after the first launch: starting takes memory."""
+    if scene.unit == "step":
+        marks = scene.trace.steps.select("start_ns", ends=pl.col("start_ns") + pl.col("duration_ns"))
+        within = calls.sort("start_ns").join_asof(marks, on="start_ns")
+        return within.filter(pl.col("start_ns") < pl.col("ends")).drop("ends")
+    first = scene.trace.host_events["start_ns"].gather(scene.trace.device_events["launch"].drop_nulls()).min()
+    return calls.filter(pl.col("start_ns") > first) if first is not None else calls.clear()
 
 
 def _again_and_again(scene: Scene, calls: pl.DataFrame) -> bool:

@@ -43,7 +43,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     turns = rank is not None and share < MOSTLY
     if uneven.is_empty() and not turns:
         return
-    waited = waits(scene.run, scene.rank, scene.work) if turns else _beyond_its_bytes(uneven)
+    waited = waits(scene.run, scene.trace) if turns else _beyond_its_bytes(uneven)
     saving = savings.device(scene, waited, "half of the exposed waiting", saved=GAIN * pl.col("saved_ns"))
     if saving.share < (LOW if len(uneven) else MEDIUM):
         return

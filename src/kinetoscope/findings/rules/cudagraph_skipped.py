@@ -26,11 +26,10 @@ from collections.abc import Iterable
 
 from kinetoscope.analysis.compiled.regions import replaying
 from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.in_force import SKIPPED
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.savings import LOW
 from kinetoscope.findings.scene import Scene
-
-SKIPPED = "skipped: "
 
 
 def find(scene: Scene) -> Iterable[Finding]:

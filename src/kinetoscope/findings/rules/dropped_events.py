@@ -25,6 +25,8 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import DMA
 from kinetoscope.analysis.events.unanswered import unanswered_launches
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Evidence, Finding
@@ -41,7 +43,9 @@ def find(scene: Scene) -> Iterable[Finding]:
         return
     # A kernel that runs while nothing has been launched yet belongs to what came before the recording.
     first = device.filter(pl.col("launch").is_not_null())["start_ns"].min()
-    orphans = device.filter(pl.col("launch").is_null() & (pl.col("start_ns") > first))
+    orphans = device.filter(
+        pl.col("launch").is_null() & (pl.col("start_ns") > first) & ~matching(device, "name", DMA)
+    )
     # A memset or copy of no bytes makes no device work: cuDNN calls hundreds of those.
     lost = unanswered_launches(scene.trace).filter(
         ~pl.col("name").cast(pl.String).str.contains("Memset|Memcpy")

@@ -45,7 +45,7 @@ def find(scene: Scene) -> Iterable[Finding]:
         return
     compute = scene.work.filter(pl.col("part") == "compute")
     exposed = intervals.total(intervals.subtract(collectives, compute, ["device"]))
-    transfer = max(0, exposed - int(waits(scene.run, scene.rank, scene.work)["saved_ns"].sum()))
+    transfer = max(0, exposed - int(waits(scene.run, scene.trace)["saved_ns"].sum()))
     if transfer < HIGH * scene.length_ns:
         return
     # What each collective's exposed transfer is of its duration is not known one by one: the mean is taken.

@@ -33,6 +33,7 @@ from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.compiled.regions import entry_costs
 from kinetoscope.compilation.model import Compilation, GraphBreak
 from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.in_force import blocked
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.scene import Scene
 
@@ -41,7 +42,10 @@ def find(scene: Scene) -> Iterable[Finding]:
     joined = join(scene.run) if scene.first else None
     if joined is None:
         return
+    gave_up = {failure.function for failure in blocked(scene)}
     for number, row in enumerate(joined.compilation.graph_breaks):
+        if row.skipped_frame and row.function in gave_up:
+            continue  # no break, but the end of it: `frame-not-compiled`
         resumed = _resumed(scene, joined.compilation, row)
         place = evidence.at_line(row.file, row.line)
         entries = [f"{len(resumed)} entries of what follows"] if len(resumed) else []

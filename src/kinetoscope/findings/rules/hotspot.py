@@ -46,7 +46,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     if len(by_name) < 2 or (share := int(by_name["duration_ns"][0]) / max(total, 1)) < SHARE:
         return
     name = str(by_name["name"][0])
-    hot = work.filter(pl.col("name") == name)
+    hot = scene.known.filter(pl.col("name") == name)
     saving = savings.device(scene, hot, "what-if: this kernel twice as fast", saved=pl.col("duration_ns") / 2)
     if saving.share < LOW:
         return

@@ -41,7 +41,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     if scene.unit != "step" or scene.steps < STEPS:
         return
     place = ["name", "grid", "nth"]
-    kernels = scene.work.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
+    kernels = scene.known.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
     kernels = (
         kernels.with_columns(pl.col("id").cum_count().over("step", "name", "grid").alias("nth"))
         .with_columns(

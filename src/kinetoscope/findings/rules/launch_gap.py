@@ -26,8 +26,9 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.bench.tune.settings import Setting
+from kinetoscope.analysis.idle.gaps import TIMES
 from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.in_force import fewer_launches
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.proof import commands
 from kinetoscope.findings.rules.overhead_bound import BUSY
@@ -42,13 +43,15 @@ def find(scene: Scene) -> Iterable[Finding]:
     saving = savings.idle(scene, waiting, "the idle time that ends with a late launch, all of it")
     if scene.busy_share < BUSY or saving.share < MEDIUM:
         return
+    times = int(late.group_by("device").agg(TIMES)["next"].sum())
+    remedy = fewer_launches(scene)
     longest = late.sort("idle_ns", descending=True).head(4)
     yield Finding(
-        title=f"The device runs dry {scene.per_step(len(late)):.0f} times a {scene.unit} for want of a "
+        title=f"The device runs dry {scene.per_step(times):.0f} times a {scene.unit} for want of a "
         f"launch: {numbers.time(saving.us)}, {saving.share:.0%} of the {scene.unit}",
         saving=saving,
         evidence=evidence.of_gaps(scene, longest),
-        advice="Compile, batch or graph-capture the run of short ops around these gaps.",
+        advice=remedy.advice,
         source=evidence.source(scene, longest["host_event"]),
-        proof=commands.tune(scene, Setting(mode="reduce-overhead")),
+        proof=commands.tune(scene, remedy.setting) if remedy.setting else None,
     )

@@ -10,12 +10,13 @@ Why it is slow
     transposes the result back, at full memory traffic each time.
 
 How it decides
-    The kernel's name; what is saved is their device time.
+    The kernel's name; what is saved is their device time. Those that serve grouped or depthwise convolutions
+    (by recorded shapes, or the name of the kernel that follows) are left out, since channels_last makes many
+    of those slower. So are casts.
 
 What to do
     Keep the whole model in channels_last: ``model.to(memory_format=torch.channels_last)`` and the same for
-    its input. Where single layers still convert, their input came from an op that lost the format, or they
-    are grouped or depthwise convolutions for which the library has no NHWC kernel.
+    its input. Where single layers still convert, their input came from an op that lost the format.
 
 Source
     PyTorch tutorial "Channels Last Memory Format"; NVIDIA Deep Learning Performance Guide, "Tensor Layouts".
@@ -25,32 +26,73 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import polars as pl
+
 from kinetoscope import numbers
+from kinetoscope.analysis.events.makers import maker
+from kinetoscope.analysis.origins.convolutions import convolutions
 from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.in_force import Remedy
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
 
 MOVES = r"convolution(_backward)?|split_with_sizes|slice|permute|transpose|clone"
 CONVERTS = (
-    r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|^batched_transpose_\d|SubTensorOpWithCastTensor"
+    r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|^batched_transpose_\d"
     rf"|^triton_poi_fused_(({MOVES})_)*convolution(_backward)?(_({MOVES}))*(_\d+)?$"
 )
+ON_AMD = "On AMD, MIOpen takes channels_last only with PYTORCH_MIOPEN_SUGGEST_NHWC=1 in the environment."
 
 
 def find(scene: Scene) -> Iterable[Finding]:
-    kernels = scene.kernels(CONVERTS)
+    kernels = conversions(scene)
     if kernels.is_empty():
         return
     us = scene.us_of(kernels)
     share = us * 1000 * scene.steps / max(scene.busy_ns, 1)
     longest = kernels.sort("duration_ns", descending=True).head(8)
+    remedy = _remedy(scene, kernels)
     yield Finding(
         title=f"{scene.per_step(len(kernels)):.0f} layout conversions a {scene.unit} around convolutions: "
         f"{numbers.time(us)}, {share:.0%} of busy time",
         saving=savings.device(scene, kernels, "the conversions' own time", saved="duration_ns"),
         evidence=[evidence.of(scene, "the longest conversions", longest)],
-        advice="Keep model and input in channels_last.",
-        snippet="model = model.to(memory_format=torch.channels_last)\n"
-        "x = x.to(memory_format=torch.channels_last)",
+        advice=remedy.advice,
+        snippet=remedy.snippet,
         source=evidence.source(scene, kernels["op"]),
+    )
+
+
+def conversions(scene: Scene) -> pl.DataFrame:
+    """The conversions that serve convolutions of one group: others have no kernel to gain from the layout."""
+    found = scene.kernels(CONVERTS)
+    grouped = convolutions(scene.trace).filter("is_grouped")["op"]
+    return found.filter(~_served(scene, found).is_in(grouped.implode()).fill_null(False))
+
+
+def _served(scene: Scene, found: pl.DataFrame) -> pl.Series:
+    """The op that each conversion serves: the one that launched it; of a generated kernel, the op of the
+    convolution that follows it in its stream."""
+    key = ["device", "stream"]
+    is_own = (pl.col("category").cast(pl.String) == "convolution").fill_null(False)
+    following = (
+        scene.work.select("id", *key, "start_ns", "category", "op")
+        .sort(*key, "start_ns")
+        .with_columns(pl.when(is_own).then("op").backward_fill().over(key).alias("serves"))
+    )
+    return found.select("id").join(following.select("id", "serves"), on="id", maintain_order="left")["serves"]
+
+
+def _remedy(scene: Scene, kernels: pl.DataFrame) -> Remedy:
+    """channels_last for all, unless the convolutions have it already."""
+    known = convolutions(scene.trace).filter(pl.col("op").is_in(_served(scene, kernels).implode()))
+    if len(known) and known["is_channels_last"].mean() == 1.0:
+        return Remedy(
+            "The inputs are channels_last already: the library has no such kernel for their shapes and type. "
+            "Use a 16-bit type and channels that are multiples of 8."
+        )
+    advice = ["Keep model and input in channels_last.", *([ON_AMD] if maker(scene.trace) == "AMD" else [])]
+    return Remedy(
+        " ".join(advice),
+        "model = model.to(memory_format=torch.channels_last)\nx = x.to(memory_format=torch.channels_last)",
     )

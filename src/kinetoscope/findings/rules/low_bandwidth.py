@@ -11,7 +11,8 @@ Why it is slow
 How it decides
     Bytes of the call (each operand once) over its device time, against the device's peak bandwidth; calls of
     20 µs or more. 80 % of the peak is what good kernels reach, and what counts as possible. Needs recorded
-    shapes. Products that compiled code leaves to the library untuned are ``autotune-overdue``'s.
+    shapes. Attention, sorting, random numbers and others that something else than memory bounds by design are
+    left alone. Products that compiled code leaves to the library untuned are ``autotune-overdue``'s.
 
 What to do
     Make the tensor contiguous once (or keep the column you need as a tensor of its own), choose the layout in
@@ -28,6 +29,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis.cost.roofline import costed
+from kinetoscope.analysis.events.rows import matching
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.proof import commands
 from kinetoscope.findings.rules.autotune_overdue import slow_products, untuned
@@ -37,12 +39,16 @@ from kinetoscope.findings.slow_calls import slow_calls
 SHARE = 0.5
 POSSIBLE = 0.8
 LONG_NS = 20_000
+# What is bound by something else by design: exponentials and products on chip, passes over the same keys, the
+# generator of random numbers, one step after the other.
+OTHERWISE_BOUND = "^(attention|sort|random|recurrent|FFT|linear algebra)$"
 BASIS = f"the same bytes at {100 * POSSIBLE:.0f} % of the device's bandwidth"
 
 
 def find(scene: Scene) -> Iterable[Finding]:
+    work = scene.known.filter(~matching(scene.known, "category", OTHERWISE_BOUND))
     calls = costed(scene.trace).filter(
-        pl.col("id").is_in(scene.work["id"].implode())
+        pl.col("id").is_in(work["id"].implode())
         & (pl.col("time_ns") >= LONG_NS)
         & (pl.col("bytes") / pl.col("peak_bandwidth") >= pl.col("flops") / pl.col("peak_flops"))
     )

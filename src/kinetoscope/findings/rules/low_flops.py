@@ -14,8 +14,9 @@ How it decides
     what large products reach, and what counts as possible. Needs recorded shapes.
 
 What to do
-    Put several products into one (batch them, concatenate along rows), make the batch larger, try
-    max-autotune.
+    Put several products into one (batch them, concatenate along rows; a gradient's follow their forward),
+    make the batch larger, try max-autotune. Of convolutions: let the library measure its algorithms
+    (``torch.backends.cudnn.benchmark``), channels_last where they are not grouped.
 
 Source
     Roofline model (Williams, Waterman, Patterson, 2009); NVIDIA Deep Learning Performance Guide, "Tile
@@ -30,11 +31,13 @@ import polars as pl
 
 from kinetoscope.analysis.cost.roofline import costed
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.origins.attribution import attribution
+from kinetoscope.findings.in_force import Remedy
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.proof import commands
 from kinetoscope.findings.rules.misaligned_shapes import MISALIGNED
 from kinetoscope.findings.scene import Scene
-from kinetoscope.findings.slow_calls import slow_calls
+from kinetoscope.findings.slow_calls import SlowCalls, slow_calls
 
 SHARE = 0.4
 POSSIBLE = 0.7
@@ -57,11 +60,23 @@ def find(scene: Scene) -> Iterable[Finding]:
     for slow in slow_calls(scene, bound, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
         worst = slow.calls.row(0, named=True)
         calls, speed = scene.per_step(len(slow.calls)), worst["flops"] / worst["time_ns"] / 1000
+        remedy = _remedy(scene, slow)
         yield slow.finding(
             title=f"{worst['op_name']} ({calls:.0f} calls a {scene.unit}) computes at {speed:.0f} TFLOP/s, "
             f"{worst['share']:.0%} of the device's {worst['dtype']} peak",
             shown=f"inputs {worst['shapes']}",
-            advice="Batch the products or concatenate their rows; the device has room for more tiles.",
-            snippet="torch.cat(parts) @ w",
+            advice=remedy.advice,
+            snippet=remedy.snippet,
             proof=commands.bench(scene, slow.kernel),
         )
+
+
+def _remedy(scene: Scene, slow: SlowCalls) -> Remedy:
+    work = scene.work.filter(pl.col("id").is_in(slow.calls["id"].implode()))
+    if matching(work, "category", "^convolution$").any():
+        advice = "Let the library measure its algorithms for these shapes; make the batch larger."
+        return Remedy(advice, "torch.backends.cudnn.benchmark = True")
+    if attribution(scene.trace)["forward_op"].gather(work["id"]).is_not_null().any():
+        return Remedy("Batch the forward products or concatenate their rows: their gradients' follow.")
+    advice = "Batch the products or concatenate their rows; the device has room for more tiles."
+    return Remedy(advice, "torch.cat(parts) @ w")

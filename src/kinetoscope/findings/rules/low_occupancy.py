@@ -46,7 +46,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     device = scene.device
     if device is None or device.multiprocessors is None:
         return
-    long = scene.work.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
+    long = scene.known.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
     long = long.filter(~pl.col("category").cast(pl.String).is_in(PIPELINED))
     kernels = (
         fitted(long, device)

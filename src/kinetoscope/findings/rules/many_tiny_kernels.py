@@ -28,6 +28,7 @@ import polars as pl
 from kinetoscope import numbers
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.in_force import compiles
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
 
@@ -69,7 +70,8 @@ def find(scene: Scene) -> Iterable[Finding]:
             evidence.of(scene, f"{count} calls of {name}", host[rows])
             for name, count, rows in ops.head(4).select("op_name", "calls", "op").iter_rows()
         ],
-        advice="Do them at once: stack the tensors, use torch._foreach_* on the list, or compile the loop.",
+        advice="Do them at once: stack the tensors, or use torch._foreach_* on the list"
+        + ("." if compiles(scene) else "; or compile the loop."),
         snippet="torch._foreach_mul_(tensors, 0.99)",
         source=evidence.source(scene, calls["id"]),
     )

@@ -13,7 +13,7 @@ How it decides
     ``Optimizer.step``.
 
 What to do
-    ``torch.optim.AdamW(…, fused=True)`` (Adam, AdamW, SGD, Adagrad), or compile ``optimizer.step``.
+    ``torch.optim.AdamW(…, fused=True)`` (Adam, AdamW, SGD); compile ``optimizer.step`` of any other.
 
 Source
     PyTorch documentation of torch.optim, "fused".
@@ -32,6 +32,7 @@ from kinetoscope.findings.scene import Scene
 KERNELS = 30  # a fused optimizer needs a handful
 FUSED = r"(?i)Fused(Optimizer|Adam|SGD|Adagrad)|triton_"
 GAIN = 0.6
+WITH_FUSED = ("Adam", "AdamW", "SGD")  # on a device; Adagrad's fused one is the CPU's
 
 
 def find(scene: Scene) -> Iterable[Finding]:
@@ -46,6 +47,8 @@ def find(scene: Scene) -> Iterable[Finding]:
     spared, basis = pl.col("duration_ns") * GAIN, "60 % of the optimizer's device time"
     freed = savings.device(scene, kernels, basis, saved=spared)
     calls = scene.host(r"^Optimizer\.step#")
+    name = _name(calls)
+    fused = name in WITH_FUSED
     idle = scene.us(scene.idle_during(calls))
     waited = savings.idle(scene, idle, "the device's idle time during Optimizer.step")
     yield Finding(
@@ -53,7 +56,17 @@ def find(scene: Scene) -> Iterable[Finding]:
         "fused",
         saving=savings.both(scene, freed, waited),
         evidence=[evidence.of(scene, "Optimizer.step", calls)],
-        advice="Use the fused implementation.",
-        snippet="optimizer = torch.optim.AdamW(model.parameters(), fused=True)",
+        advice="Use the fused implementation." if fused else f"There is no fused {name}: compile its step.",
+        snippet=f"optimizer = torch.optim.{name}(model.parameters(), fused=True)"
+        if fused
+        else "optimizer.step = torch.compile(optimizer.step)",
         source=evidence.source(scene, calls["id"]),
     )
+
+
+def _name(calls: pl.DataFrame) -> str:
+    """The class of the optimizer whose steps take longest: of ``Optimizer.step#Shampoo.step``, Shampoo."""
+    longest = calls.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("duration_ns"))
+    if longest.is_empty():
+        return "optimizer of that kind"
+    return str(longest.sort("duration_ns", "name")["name"][-1]).partition("#")[2].partition(".")[0]

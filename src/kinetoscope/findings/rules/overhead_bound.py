@@ -15,9 +15,10 @@ How it decides
     nothing else (a synchronisation, data loading, the allocator) holding up the thread.
 
 What to do
-    Give the device more per launch: a larger batch, batched ops, ``torch.compile``. If shapes are fixed,
-    replay the step as a CUDA graph (``torch.compile(mode="reduce-overhead")`` or ``torch.cuda.CUDAGraph``):
-    one launch then starts all of it.
+    Give the device more per launch: a larger batch (of training: of what is served it makes the single
+    answer slower), batched ops, ``torch.compile``. If shapes are fixed, replay the step as a CUDA graph
+    (``torch.compile(mode="reduce-overhead")`` or ``torch.cuda.CUDAGraph``): one launch then starts all of it.
+    What the program does already, or tried in vain, is not advised.
 
 Source
     "Profiling in PyTorch", part 1: "Self CPU time total ≫ Self CUDA time total".
@@ -30,8 +31,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.in_force import fewer_launches
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.proof import commands
 from kinetoscope.findings.scene import Scene
@@ -58,14 +59,14 @@ def find(scene: Scene) -> Iterable[Finding]:
         f"{numbers.time(saving.us)} idle for want of a launch"
     )
     longest = late.sort("idle_ns", descending=True).head(3)
+    remedy = fewer_launches(scene)
     yield Finding(
         title=f"The device is busy {scene.busy_share:.0%} of the {scene.unit}: launching "
         f"{scene.per_step(len(kernels)):.0f} {what} of {numbers.time(typical)} each takes longer than "
         "running them",
         saving=saving,
         evidence=[evidence.of(scene, shown, kernels), *evidence.of_gaps(scene, longest)],
-        advice="Put more work behind each launch (larger batches, torch.compile), or replay the whole step "
-        "as a CUDA graph if its shapes are fixed.",
-        snippet='model = torch.compile(model, mode="reduce-overhead")',
-        proof=commands.tune(scene, Setting(mode="reduce-overhead")),
+        advice=remedy.advice,
+        snippet=remedy.snippet,
+        proof=commands.tune(scene, remedy.setting) if remedy.setting else None,
     )

@@ -31,6 +31,8 @@ from kinetoscope.findings.model import Finding, Saving, Severity
 from kinetoscope.findings.savings import HIGH
 from kinetoscope.findings.scene import Scene
 
+SIZES = ("size", "range", "shape-relation", "marked-late")  # kinds of guards that mark_dynamic spares
+
 
 def find(scene: Scene) -> Iterable[Finding]:
     compilation = scene.run.compilation
@@ -68,9 +70,17 @@ def find(scene: Scene) -> Iterable[Finding]:
                 for row in rows[:6]
             ],
             advice=last.advice or "Make what changes dynamic, or a tensor.",
-            snippet="torch._dynamo.mark_dynamic(x, 0)",
+            snippet=snippet(last),
             source=evidence.at_line(last.file, last.line),
         )
+
+
+def snippet(row: Recompilation) -> str | None:
+    """The call that makes a size dynamic, where it is a size that changed."""
+    reason = row.reasons[0] if row.reasons else None
+    if reason is None or reason.kind not in SIZES:
+        return None
+    return f"torch._dynamo.mark_dynamic({reason.subject or 'x'}, {reason.dimension or 0})"
 
 
 def by_function(recompilations: Iterable[Recompilation]) -> dict[str, list[Recompilation]]:

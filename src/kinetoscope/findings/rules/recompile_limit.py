@@ -8,7 +8,8 @@ Why it is slow
     Nothing says so but one warning in the log.
 
 How it decides
-    The compile log says so, or shows eight compilations of one code object, after which there is no other.
+    The compile log says so, or shows as many compilations of one code object as its configuration allows (8
+    where it does not say), after which there is no other.
     The saving is what fusing the eager elementwise chains of the recording would spare; without a recording
     none is claimed.
 
@@ -27,10 +28,8 @@ from collections.abc import Iterable
 from kinetoscope.analysis.kernels.chains import elementwise_chains
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.rules.recompilation import by_function
+from kinetoscope.findings.rules.recompilation import by_function, snippet
 from kinetoscope.findings.scene import Scene
-
-LIMIT = 8  # torch's default
 
 
 def find(scene: Scene) -> Iterable[Finding]:
@@ -38,10 +37,10 @@ def find(scene: Scene) -> Iterable[Finding]:
     if compilation is None or not scene.first:
         return
     for place, rows in by_function(compilation.recompilations).items():
-        compiled = 1 + sum(row.count for row in rows)
-        if not any(row.limit_hit for row in rows) and compiled < LIMIT:
-            continue
         last = rows[-1]
+        compiled = 1 + sum(row.count for row in rows)
+        if not any(row.limit_hit for row in rows) and compiled < last.limit:
+            continue
         yield Finding(
             subject=place,
             title=f"{last.function or 'A function'} was compiled {compiled} times: the limit is reached, "
@@ -57,7 +56,7 @@ def find(scene: Scene) -> Iterable[Finding]:
                 for row in rows[-3:]
             ],
             advice=last.advice or "Make what changes dynamic, or a tensor.",
-            snippet="torch._dynamo.mark_dynamic(x, 0)",
+            snippet=snippet(last),
             source=evidence.at_line(last.file, last.line),
         )
 

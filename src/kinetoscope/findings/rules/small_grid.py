@@ -43,7 +43,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     if device is None or device.multiprocessors is None:
         return
     processors = device.multiprocessors
-    long = scene.work.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
+    long = scene.known.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
     kernels = (
         fitted(long, device)
         .filter(pl.col("blocks") <= USED * processors)

@@ -35,7 +35,7 @@ MOSTLY = 0.6
 
 
 def find(scene: Scene) -> Iterable[Finding]:
-    waited = waits(scene.run, scene.rank, scene.work)
+    waited = waits(scene.run, scene.trace)
     if waited.is_empty():
         return
     rank, share = culprit(scene.run)

@@ -10,8 +10,8 @@ Why it is slow
 
 How it decides
     Consecutive kernels of a stream, category elementwise, copy or random, launched by aten ops, in a program
-    that has no compiled region (with one it is ``eager-remainder``), at least 5 µs each on average. A fused
-    kernel is taken to need as long as the chain's longest.
+    that has no compiled region and gave none up (with one it is ``eager-remainder``), at least 5 µs each on
+    average. A fused kernel is taken to need as long as the chain's longest.
 
 What to do
     ``torch.compile`` the function around it. Or a fused op that exists: ``torch.nn.functional.gelu``,
@@ -32,13 +32,14 @@ from kinetoscope.analysis.compiled.regions import regions
 from kinetoscope.analysis.kernels.chains import elementwise_chains
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.in_force import blocked
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.proof import commands
 from kinetoscope.findings.scene import Scene
 
 
 def find(scene: Scene) -> Iterable[Finding]:
-    if len(regions(scene.trace)):
+    if len(regions(scene.trace)) or blocked(scene):
         return
     chains = elementwise_chains(scene.work, scene.work)
     if chains.is_empty():

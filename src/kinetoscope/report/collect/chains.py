@@ -9,6 +9,7 @@ from kinetoscope.analysis.events.torch_names import LIBRARY_FRAME, MODULE
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.origins import dispatch
 from kinetoscope.analysis.run import Run
+from kinetoscope.report.collect.rows import row
 from kinetoscope.report.document import Chain, ChainListing, Link, Quantiles
 
 
@@ -24,12 +25,9 @@ def chains(run: Run, name: str, category: str | None) -> ChainListing:
         launches=sum(way.launches for way in found),
         device_time_us=sum(way.device_time_ns for way in found) / 1000,
         chains=[
-            Chain(
-                rank=way.rank,
-                ranks=way.ranks,
-                launches=way.launches,
-                device_time_us=way.device_time_ns / 1000,
-                share_of_device_time=way.share_of_device_time,
+            row(
+                Chain,
+                way,
                 latency_us=_quantiles(way.latency_ns),
                 queue_delay_us=_quantiles(way.queued_ns),
                 links=_links(way.chain.links),
@@ -46,12 +44,9 @@ def _quantiles(times_ns: tuple[float, float] | None) -> Quantiles | None:
 
 def _links(links: Sequence[dispatch.Link]) -> list[Link]:
     return [
-        Link(
-            kind=link.kind,
-            name=link.name,
-            start_us=link.start_ns / 1000,
-            duration_us=link.duration_ns / 1000,
-            event=link.event,
+        row(
+            Link,
+            link,
             since_us=(link.start_ns - links[0].start_ns) / 1000,
             label=short_name(link.name) if link is links[-1] else _label(link),
         )

@@ -48,9 +48,7 @@ def as_document(
     return msgspec.structs.replace(
         alone,
         coverage=msgspec.convert(joined.coverage, document.Coverage, from_attributes=True),
-        source_lines=msgspec.convert(
-            joined.source_lines, tuple[document.LineTime, ...], from_attributes=True
-        ),
+        source_lines=joined.source_lines,
         join=msgspec.convert(joined.matched, document.Matched, from_attributes=True),
     )
 

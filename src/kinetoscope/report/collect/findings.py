@@ -9,6 +9,7 @@ from kinetoscope.analysis.time.window import window
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.proof.measured import Measured, Measurements, measurements
 from kinetoscope.findings.registry import find
+from kinetoscope.report.collect.rows import row
 from kinetoscope.report.document import After, EvidenceRow, FindingRow, FindingsListing
 
 
@@ -35,18 +36,14 @@ def findings(run: Run, proven: Measurements) -> list[FindingRow]:
 
 
 def _finding(finding: Finding, measured: Measured | None) -> FindingRow:
-    return FindingRow(
-        rule=finding.rule,
-        severity=finding.severity,
-        title=finding.title,
+    return row(
+        FindingRow,
+        finding,
         saving_us=finding.saving.us,
         saving_basis=finding.saving.basis,
         evidence=msgspec.convert(finding.evidence, list[EvidenceRow], from_attributes=True),
-        advice=finding.advice,
-        source=finding.source,
         saving_on_critical_path=finding.saving.on_critical_path,
         share_of_step=finding.saving.share,
-        snippet=finding.snippet,
         proof=finding.proof.command if finding.proof else None,
         ranks=list(finding.ranks) or [finding.rank],
         measured_saving_us=measured.saving_us if measured else None,

@@ -14,33 +14,24 @@ from kinetoscope.analysis.origins import sums
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.busy import busy
 from kinetoscope.analysis.time.window import window
+from kinetoscope.report import document
 from kinetoscope.report.collect.rows import rows, rows_by, rows_within
-from kinetoscope.report.document import (
-    CategoryRow,
-    GraphCategory,
-    GraphRow,
-    KernelListing,
-    KernelOp,
-    KernelRow,
-    ListingRow,
-    OpRow,
-)
 
 
-def kernels(run: Run) -> list[KernelRow]:
+def kernels(run: Run) -> list[document.KernelRow]:
     """One row a kernel's name, copies and memsets included."""
     roofline = kernel_roofline(run).drop("launches")
     table = sums.kernel_rows(run).join(roofline, on="name", how="left", maintain_order="left")
     sources = source_of(run)
     return rows(
         table.with_columns(pl.col("costed_launches").fill_null(0)),
-        KernelRow,
-        ops=rows_within(table["ops"], KernelOp),
+        document.KernelRow,
+        ops=rows_within(table["ops"], document.KernelOp),
         source=[sources.get(name) for name in table["name"]],
     )
 
 
-def categories(run: Run) -> list[CategoryRow]:
+def categories(run: Run) -> list[document.CategoryRow]:
     """One row a category of device work."""
     limits = pl.DataFrame(
         [(trace.rank, window(trace).start_ns, window(trace).end_ns) for trace in run.traces],
@@ -59,22 +50,22 @@ def categories(run: Run) -> list[CategoryRow]:
     window_ns = int(busy(run)["window_ns"].sum())
     # Not divided by Polars, which multiplies a column by the reciprocal of one number.
     shares = [inside_ns / window_ns if window_ns else 0.0 for inside_ns in table["inside_ns"]]
-    return rows(table, CategoryRow, share_of_window=shares)
+    return rows(table, document.CategoryRow, share_of_window=shares)
 
 
-def ops(run: Run) -> list[OpRow]:
+def ops(run: Run) -> list[document.OpRow]:
     """torch's own op table."""
-    return rows(analysis.ops(run), OpRow)
+    return rows(analysis.ops(run), document.OpRow)
 
 
-def graphs(run: Run) -> list[GraphRow]:
+def graphs(run: Run) -> list[document.GraphRow]:
     """One row a compiled graph that was called."""
-    parts = rows_by(calls.graph_categories(run), "graph", GraphCategory)
+    parts = rows_by(calls.graph_categories(run), "graph", document.GraphCategory)
     table = calls.graphs(run)
-    return rows(table, GraphRow, categories=[parts.get(graph, []) for graph in table["graph"]])
+    return rows(table, document.GraphRow, categories=[parts.get(graph, []) for graph in table["graph"]])
 
 
-def listing(run: Run, by: str, category: str | None) -> KernelListing:
+def listing(run: Run, by: str, category: str | None) -> document.KernelListing:
     """Device time of ``category`` (None: of all) summed ``by`` a key of ``analysis.origins.sums.BY``.
 
     Raises:
@@ -83,10 +74,12 @@ def listing(run: Run, by: str, category: str | None) -> KernelListing:
     table = sums.kernels(run, by, category)
     names = [str(name) for name in table[by]]
     shares = sums.kernels(run, "category")
-    return KernelListing(
+    return document.KernelListing(
         by=by,
         category=category,
         device_time_us=int(shares["device_time_ns"].sum()) / 1000,
-        rows=rows(table, ListingRow, name=names, short_name=short_names(names) if by == "kernel" else names),
+        rows=rows(
+            table, document.ListingRow, name=names, short_name=short_names(names) if by == "kernel" else names
+        ),
         shares=dict(shares.select("category", "share_of_device_time").iter_rows()),
     )

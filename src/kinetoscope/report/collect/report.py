@@ -9,8 +9,7 @@ from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.events.ops import ops
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings.proof.measured import Measurements, measurements
-from kinetoscope.report.collect import devices, findings, kernels, launches, memory, sources, steps
-from kinetoscope.report.collect.page import with_page
+from kinetoscope.report.collect import devices, findings, kernels, launches, memory, replay, sources, steps
 from kinetoscope.report.document import Compilation, FindingRow, Report
 from kinetoscope.trace.workers import cores
 
@@ -35,7 +34,11 @@ def build(run: Run, *, page: bool = False) -> Report:
         if one_by_one:
             wait([found])
         report = _report(run, proven, found)
-    return with_page(run, report) if page else report
+    if not page:
+        return report
+    from kinetoscope.report.collect.page import with_page  # with it comes what reads bench's results
+
+    return with_page(run, report)
 
 
 def _report(run: Run, proven: Measurements, found: Future[list[FindingRow]]) -> Report:
@@ -59,6 +62,7 @@ def _report(run: Run, proven: Measurements, found: Future[list[FindingRow]]) -> 
         launching=launches.launching(run),
         memory=memory.memory(run),
         allocator=memory.allocator(run),
+        replay=replay.replay(run),
         compilation=_compilation(run),
         unread=[*run.unread, *proven.unread],
         findings=found.result(),  # last: until here both threads have work

@@ -16,9 +16,9 @@ _MICROSECONDS = re.compile(r"_us(?=_|$)")
 
 
 def rows(
-    table: pl.DataFrame, row: type[Row], renamed: Mapping[str, str] = {}, **given: Iterable[object]
+    table: pl.DataFrame, kind: type[Row], renamed: Mapping[str, str] = {}, **given: Iterable[object]
 ) -> list[Row]:
-    """One ``row`` for each of the table's.
+    """One ``kind`` for each of the table's rows.
 
     A field takes the column of its name; ``x_us`` takes ``x_ns``, divided by 1000, and ``x_us_of_y`` likewise
     ``x_ns_of_y``.
@@ -32,7 +32,7 @@ def rows(
         ValidationError: a column holds what its field does not.
     """
     fields = dict(given)
-    for field in msgspec.structs.fields(row):
+    for field in msgspec.structs.fields(kind):
         if field.name not in given:
             column = renamed.get(field.name) or _MICROSECONDS.sub("_ns", field.name)
             values = table[column].to_list()
@@ -40,21 +40,31 @@ def rows(
                 values = [None if value is None else value / 1000 for value in values]
             fields[field.name] = msgspec.convert(values, list[field.type])
     names = tuple(fields)
-    return [row(**dict(zip(names, values, strict=True))) for values in zip(*fields.values(), strict=True)]
+    return [kind(**dict(zip(names, values, strict=True))) for values in zip(*fields.values(), strict=True)]
+
+
+def row(kind: type[Row], source: object, **given: object) -> Row:
+    """One row of an object's attributes, likewise; those that it lacks are given, or have a default."""
+    for field in msgspec.structs.fields(kind):
+        if field.name not in given and hasattr(source, field.name):
+            given[field.name] = getattr(source, field.name)
+        elif field.name not in given and _MICROSECONDS.search(field.name):
+            given[field.name] = getattr(source, _MICROSECONDS.sub("_ns", field.name)) / 1000
+    return kind(**given)
 
 
 def rows_by(
-    table: pl.DataFrame, key: str, row: type[Row], renamed: Mapping[str, str] = {}
+    table: pl.DataFrame, key: str, kind: type[Row], renamed: Mapping[str, str] = {}
 ) -> dict[object, list[Row]]:
     """The table's rows by their value of one column."""
     found: dict[object, list[Row]] = {}
-    for value, made in zip(table[key], rows(table, row, renamed), strict=True):
+    for value, made in zip(table[key], rows(table, kind, renamed), strict=True):
         found.setdefault(value, []).append(made)
     return found
 
 
-def rows_within(column: pl.Series, row: type[Row]) -> list[list[Row]]:
+def rows_within(column: pl.Series, kind: type[Row]) -> list[list[Row]]:
     """The rows of each list in a column of lists of structs."""
     lists = column.list.len()
-    made = iter(rows(column.filter(lists > 0).explode().struct.unnest(), row))
+    made = iter(rows(column.filter(lists > 0).explode().struct.unnest(), kind))
     return [list(islice(made, length)) for length in lists]

@@ -6,6 +6,7 @@ import msgspec
 
 from kinetoscope.analysis import health as analysis
 from kinetoscope.analysis.run import Run
+from kinetoscope.report.collect.rows import row
 from kinetoscope.report.document import Environment, Health, SourceRow
 
 _VERSIONS = {"cuda_runtime": "cuda_runtime_version", "cuda_driver": "cuda_driver_version"}
@@ -14,14 +15,7 @@ _VERSIONS = {"cuda_runtime": "cuda_runtime_version", "cuda_driver": "cuda_driver
 def sources(run: Run) -> list[SourceRow]:
     """One row a trace."""
     return [
-        SourceRow(
-            path=trace.source.path,
-            bytes=trace.source.bytes,
-            events=trace.source.events,
-            rank=trace.rank,
-            complete=trace.source.complete,
-            notes=[damage.text for damage in trace.source.damages],
-        )
+        row(SourceRow, trace.source, notes=[damage.text for damage in trace.source.damages])
         for trace in run.traces
     ]
 

@@ -10,92 +10,66 @@ from kinetoscope.analysis.passes.unprofiled import unprofiled_seconds
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import phases as kinds
 from kinetoscope.analysis.time import steps as analysis
-from kinetoscope.report.collect.rows import rows, rows_within
-from kinetoscope.report.document import (
-    AsItRuns,
-    CauseRow,
-    PhaseKernel,
-    PhaseRow,
-    StepDifference,
-    StepOutlierRow,
-    StepRow,
-    StepSpread,
-    StepTimesRow,
-    TimingRow,
-    WaitingRow,
-)
+from kinetoscope.report import document
+from kinetoscope.report.collect.rows import row, rows, rows_within
 
 
-def steps(run: Run) -> list[StepRow]:
+def steps(run: Run) -> list[document.StepRow]:
     """One row a rank's step."""
     named = kinds.phases(run)
-    return rows(analysis.steps(run).join(named, on=["rank", "step"], maintain_order="left"), StepRow)
+    return rows(analysis.steps(run).join(named, on=["rank", "step"], maintain_order="left"), document.StepRow)
 
 
-def phases(run: Run) -> list[PhaseRow]:
+def phases(run: Run) -> list[document.PhaseRow]:
     """One row a phase of a rank, and one a part of its requests."""
     table = kinds.phase_rows(run)
-    return rows(table, PhaseRow, kernels=rows_within(table["kernels"], PhaseKernel))
+    return rows(table, document.PhaseRow, kernels=rows_within(table["kernels"], document.PhaseKernel))
 
 
-def step_times(run: Run) -> list[StepTimesRow]:
+def step_times(run: Run) -> list[document.StepTimesRow]:
     """One row a rank with steps."""
-    return rows(step_outliers.step_distribution(run), StepTimesRow)
+    return rows(step_outliers.step_distribution(run), document.StepTimesRow)
 
 
-def outliers(run: Run) -> list[StepOutlierRow]:
+def outliers(run: Run) -> list[document.StepOutlierRow]:
     """The steps that took much longer than the others of their rank."""
     return [
-        StepOutlierRow(
-            rank=step.rank,
-            name=step.name,
-            duration_us=step.duration_ns / 1000,
-            median_us=step.median_ns / 1000,
-            differences=[
-                StepDifference(
-                    kind=part.kind,
-                    name=part.name,
-                    extra_us=part.extra_ns / 1000,
-                    count=part.count,
-                    usual_count=part.usual_count,
-                )
-                for part in step.differences
-            ],
+        row(
+            document.StepOutlierRow,
+            step,
+            differences=[row(document.StepDifference, part) for part in step.differences],
         )
         for step in step_outliers.step_outliers(run)
     ]
 
 
-def as_it_runs(run: Run) -> AsItRuns | None:
+def as_it_runs(run: Run) -> document.AsItRuns | None:
     """The program's own step; None for a bare trace."""
     found = own.slowest(run)
     if found is None:
         return None
     timed, waiting = found.timed, found.timed.waiting
-    return AsItRuns(
-        rank=found.rank,
-        step_us=StepSpread(**asdict(timed.step)),
-        busy_fraction=found.busy_fraction,
-        idle=[CauseRow(cause=cause, idle_us=us) for cause, us in found.idle.items()],
-        waiting=None if waiting is None else WaitingRow(**asdict(waiting)),
-        basis=found.basis,
-        busy_us=found.busy_us,
+    return row(
+        document.AsItRuns,
+        found,
+        step_us=document.StepSpread(**asdict(timed.step)),
+        idle=[document.CauseRow(cause=cause, idle_us=us) for cause, us in found.idle.items()],
+        waiting=None if waiting is None else document.WaitingRow(**asdict(waiting)),
         n_before=timed.counts[0],
         n_after=timed.counts[1],
         before_us=timed.around[0],
         after_us=timed.around[1],
         drift=timed.drift,
         recorded_step_us=found.recorded_us,
-        inflation=found.inflation,
         matched_fraction=found.matched,
     )
 
 
-def timings(run: Run) -> list[TimingRow]:
+def timings(run: Run) -> list[document.TimingRow]:
     """One row a rank that timed steps without the profiler; none for a bare trace."""
     ranks = own.as_it_runs(run)
     return [
-        TimingRow(
+        document.TimingRow(
             rank=record.rank,
             found_by=record.steps.found_by,
             unprofiled_steps=step.n,

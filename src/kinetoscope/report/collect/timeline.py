@@ -14,7 +14,6 @@ from kinetoscope.analysis.origins.belonging import belonging
 from kinetoscope.analysis.run import Run
 from kinetoscope.report.collect.excerpt import excerpt
 from kinetoscope.report.collect.packing import packed
-from kinetoscope.report.document import FindingRow
 from kinetoscope.report.document.timeline import Column, Lane, Launched, Mark, Name, Timeline
 
 MOST = 1_000_000  # events; a page of so many takes 5 MB and a second to open
@@ -34,11 +33,11 @@ KEYS = {
 }
 
 
-def timeline(run: Run, findings: Iterable[FindingRow]) -> Timeline | None:
+def timeline(run: Run, marked: Iterable[int]) -> Timeline | None:
     """Lanes of streams first, then those of threads, the busiest first; None where there are no events.
 
     Args:
-        findings: whose evidence is marked.
+        marked: events, by their positions in their files, that something points at.
     """
     whole = pl.concat([_events(run, number) for number in range(len(run.traces))])
     if whole.is_empty():
@@ -71,7 +70,7 @@ def timeline(run: Run, findings: Iterable[FindingRow]) -> Timeline | None:
         ],
         idle_devices=devices,
         causes=CAUSES,
-        marks=_marks(run, events, findings),
+        marks=_marks(run, events, marked),
         left_out=left_out,
     )
 
@@ -190,9 +189,8 @@ def _idle(run: Run, origin: int) -> tuple[list[tuple[int, int]], list[Column]]:
     ]
 
 
-def _marks(run: Run, events: pl.DataFrame, findings: Iterable[FindingRow]) -> list[Mark]:
-    pointed = {event for row in findings for item in row.evidence for event in item.events}
-    found = events.filter(pl.col("event").is_in(sorted(pointed))).select("trace", "event", "row")
+def _marks(run: Run, events: pl.DataFrame, marked: Iterable[int]) -> list[Mark]:
+    found = events.filter(pl.col("event").is_in(sorted(set(marked)))).select("trace", "event", "row")
     return [
         Mark(rank=run.traces[trace].rank, event=event, row=row) for trace, event, row in found.iter_rows()
     ]

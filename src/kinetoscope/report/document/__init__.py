@@ -17,8 +17,9 @@ from kinetoscope.report.document.kernels import (
 )
 from kinetoscope.report.document.launches import LaunchRow, QueuePoint
 from kinetoscope.report.document.memory import AllocatorRow, MemoryPoint, MemoryRow
+from kinetoscope.report.document.replay import ChangeRow, PathRow, Replay, WhatIf
 from kinetoscope.report.document.report import Report
-from kinetoscope.report.document.sources import DeviceInfo, Environment, Health, HealthNote, SourceRow
+from kinetoscope.report.document.sources import Environment, Health, HealthNote, SourceRow
 from kinetoscope.report.document.steps import (
     AsItRuns,
     CauseRow,
@@ -34,10 +35,11 @@ from kinetoscope.report.document.steps import (
 )
 
 __all__ = [
-    "After", "AllocatorRow", "AsItRuns", "CategoryRow", "CauseRow", "Chain", "ChainListing", "Compilation",
-    "DeviceInfo", "DeviceRow", "Environment", "EvidenceRow", "Explanation", "FindingRow", "FindingsListing",
-    "Glossary", "GraphCategory", "GraphRow", "Health", "HealthNote", "IdleRow", "KernelListing", "KernelOp",
-    "KernelRow", "LaunchRow", "Link", "ListingRow", "MemoryPoint", "MemoryRow", "OpRow", "PhaseKernel",
-    "PhaseRow", "Quantiles", "QueuePoint", "Report", "SourceRow", "StepDifference", "StepOutlierRow",
-    "StepRow", "StepSpread", "StepTimesRow", "TimingRow", "WaitingRow",
+    "After", "AllocatorRow", "AsItRuns", "CategoryRow", "CauseRow", "Chain", "ChainListing", "ChangeRow",
+    "Compilation", "DeviceRow", "Environment", "EvidenceRow", "Explanation", "FindingRow",
+    "FindingsListing", "Glossary", "GraphCategory", "GraphRow", "Health", "HealthNote", "IdleRow",
+    "KernelListing", "KernelOp", "KernelRow", "LaunchRow", "Link", "ListingRow", "MemoryPoint",
+    "MemoryRow", "OpRow", "PathRow", "PhaseKernel", "PhaseRow", "Quantiles", "QueuePoint", "Replay",
+    "Report", "SourceRow", "StepDifference", "StepOutlierRow", "StepRow", "StepSpread", "StepTimesRow",
+    "TimingRow", "WaitingRow", "WhatIf",
 ]  # fmt: skip

@@ -19,6 +19,7 @@ from kinetoscope.compilation.model import (
     Graph,
     GraphBreak,
     Kernel,
+    LineTime,
     LogSource,
     Recompilation,
     Row,
@@ -50,24 +51,6 @@ class Coverage(Row, frozen=True, kw_only=True):
     compiled_share_of_device_time: float | None = None
     uncompiled_share_of_device_time: float | UnsetType | None = UNSET
     cudagraph_share_of_device_time: float | None = None
-
-
-class LineTime(Row, frozen=True, kw_only=True):
-    """Device time of the kernels that compute (part of) one line; fused ones count for each line.
-
-    ``own_us``: of those that compute this line alone; ``speed_of_light``: of the part that ``costed_us`` is.
-    """
-
-    file: str
-    line: int
-    code: str
-    device_time_us: float
-    own_us: float
-    kernels: int
-    share_of_device_time: float
-    share_of_window: float
-    speed_of_light: float | None = None
-    costed_us: float | None = None
 
 
 class UnmatchedKernel(Row, frozen=True, kw_only=True):
@@ -135,8 +118,6 @@ class Compilation(Row, frozen=True, kw_only=True):
 
 
 class Bytecode(Row, frozen=True, kw_only=True):
-    """A frame's instructions, and what Dynamo made of them."""
-
     before: tuple[Instruction, ...]
     after: tuple[Instruction, ...]
 

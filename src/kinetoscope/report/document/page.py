@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.report.document.measurements import BenchRow
 from kinetoscope.report.document.timeline import Timeline
 
 
@@ -41,6 +40,26 @@ class Roof(msgspec.Struct, frozen=True, kw_only=True):
     peaks: dict[str, float]
 
 
+class BenchedKernel(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel that `bench` measured alone: times in nanoseconds, ``cold`` and ``hot`` caches.
+
+    ``reference`` says whether it computes what it should, ``could_win_ns`` what tuning could win in a run.
+    """
+
+    name: str
+    bytes: int
+    cold_ns: tuple[float, float, float] | None
+    """10th percentile, median, 90th percentile."""
+    samples: int
+    hot_ns: float | None
+    configuration: dict[str, int] | None
+    registers: int | None
+    spills: int | None
+    reference: str | None
+    could_win_ns: float | None
+    error: str | None
+
+
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """What the page has beside the JSON.
 
@@ -53,5 +72,5 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     modules: list[GeneratedModule]
     frame_texts: list[FrameText]
     roofs: list[Roof]
-    benches: list[BenchRow]
+    benches: list[BenchedKernel]
     meanings: dict[str, str]

@@ -15,6 +15,7 @@ from kinetoscope.report.document.kernels import CategoryRow, GraphRow, KernelRow
 from kinetoscope.report.document.launches import LaunchRow
 from kinetoscope.report.document.memory import AllocatorRow, MemoryRow
 from kinetoscope.report.document.page import Page
+from kinetoscope.report.document.replay import Replay
 from kinetoscope.report.document.sources import Environment, Health, SourceRow
 from kinetoscope.report.document.steps import (
     AsItRuns,
@@ -51,6 +52,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     memory: list[MemoryRow] = []
     allocator: list[AllocatorRow] = []
     graphs: list[GraphRow] = []
+    replay: Replay | None = None
+    """Null where nothing was recorded that could be replayed."""
     compilation: Compilation | None = None
     unread: list[str] = []
     """What stands in the folder or recording and cannot be read, and why."""

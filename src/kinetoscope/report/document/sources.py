@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from kinetoscope.recording.manifest import DeviceInfo
+
 
 class SourceRow(msgspec.Struct, frozen=True, kw_only=True):
     path: str
@@ -13,18 +15,6 @@ class SourceRow(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     complete: bool
     notes: list[str]
-
-
-class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A device as the recorded program saw it."""
-
-    index: int
-    name: str
-    kind: str = "cuda"
-    total_memory_bytes: int | None = None
-    compute_capability: tuple[int, int] | None = None
-    multiprocessors: int | None = None
-    driver: str | None = None
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -22,8 +22,6 @@ class Event(msgspec.Struct):
 
 
 class Profile(msgspec.Struct):
-    """One lane."""
-
     type: str
     name: str
     unit: str

@@ -6,9 +6,10 @@ from rich.console import Console
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.report.document.measurements import AutotuneListing, AutotuneRow, Gain
-from kinetoscope.report.pages.table import Name, columns, heads
+from kinetoscope.report.document import measurements as document
+from kinetoscope.report.pages.table import Name
 from kinetoscope.report.verbs.bench import configuration, print_problems
+from kinetoscope.report.verbs.listing import grid, titled
 from kinetoscope.report.words import names, palette
 
 WHY = {
@@ -18,7 +19,7 @@ WHY = {
 }
 
 
-def print_autotuned(shown: AutotuneListing, console: Console) -> None:
+def print_autotuned(shown: document.AutotuneListing, console: Console) -> None:
     """Which kernels were worth it, the best configurations of each, what they promise and replays keep."""
     if shown.worth:
         _print_worth(shown, console)
@@ -35,21 +36,18 @@ def print_autotuned(shown: AutotuneListing, console: Console) -> None:
     print_problems(shown.problems, console)
 
 
-def _print_worth(shown: AutotuneListing, console: Console) -> None:
+def _print_worth(shown: document.AutotuneListing, console: Console) -> None:
     basis = "cold; the least is a copy of as many bytes, or the arithmetic at peak; in one run of its graph"
-    console.print(Text.assemble(("Worth tuning", "bold"), (f"  {basis}", "dim")))
-    table = columns("left*", *["right"] * 5, "left")
-    heads(table, "kernel", "launches", "time", "least", "of a copy's speed", "could win", "")
-    for kernel in shown.worth:
-        table.add_row(
-            Name(names.plain(kernel.name)),
-            Text(numbers.count(kernel.launches_per_run)),
-            Text(numbers.time(kernel.cold_ns / 1e3)),
-            Text(numbers.time(kernel.least_ns / 1e3)),
-            Text(numbers.percent(min(1.0, kernel.speed))),
-            Text(numbers.time(kernel.could_win_ns / 1e3)),
-            Text(f"skipped: {WHY[kernel.skipped]}" if kernel.skipped else "", style="dim"),
-        )
+    console.print(titled("Worth tuning", basis))
+    table = grid(
+        ("kernel", "left*", [Name(names.plain(kernel.name)) for kernel in shown.worth]),
+        ("launches", "right", [numbers.count(kernel.launches_per_run) for kernel in shown.worth]),
+        ("time", "right", [numbers.time(kernel.cold_ns / 1e3) for kernel in shown.worth]),
+        ("least", "right", [numbers.time(kernel.least_ns / 1e3) for kernel in shown.worth]),
+        ("of a copy's speed", "right", [numbers.percent(min(1.0, kernel.speed)) for kernel in shown.worth]),
+        ("could win", "right", [numbers.time(kernel.could_win_ns / 1e3) for kernel in shown.worth]),
+        ("", "left", [Text(_skipped(kernel), style="dim") for kernel in shown.worth]),
+    )
     console.print(table)
     for left in shown.skipped:
         together = f"{numbers.count(left.count, 'kernel')}, which together could win"
@@ -58,26 +56,28 @@ def _print_worth(shown: AutotuneListing, console: Console) -> None:
     console.print()
 
 
-def _print_configurations(row: AutotuneRow, console: Console) -> None:
-    timed = f"  {numbers.count(row.timed, 'configuration')} timed cold, side by side; {row.unusable} unusable"
-    console.print(Text.assemble((names.plain(row.name), "bold"), (timed, "dim")), soft_wrap=True)
-    table = columns("left*", *["right"] * 3, "left")
-    heads(table, "configuration", "median", "registers", "spills", "from")
-    for tried in row.fastest:
-        table.add_row(
-            Text(configuration(tried.configuration)),
-            Text(numbers.time(tried.median_ns / 1e3)),
-            Text(str(tried.registers)),
-            Text(str(tried.spills)),
-            Text(tried.origin, style="dim"),
-        )
+def _skipped(kernel: document.Worth) -> str:
+    return f"skipped: {WHY[kernel.skipped]}" if kernel.skipped else ""
+
+
+def _print_configurations(row: document.AutotuneRow, console: Console) -> None:
+    unusable = len(row.kernel.trials) - row.timed
+    timed = f"  {numbers.count(row.timed, 'configuration')} timed cold, side by side; {unusable} unusable"
+    console.print(Text.assemble((names.plain(row.kernel.name), "bold"), (timed, "dim")), soft_wrap=True)
+    table = grid(
+        ("configuration", "left*", [configuration(tried.configuration) for tried in row.fastest]),
+        ("median", "right", [numbers.time((tried.median_ns or 0.0) / 1e3) for tried in row.fastest]),
+        ("registers", "right", [str(tried.registers) for tried in row.fastest]),
+        ("spills", "right", [str(tried.spills) for tried in row.fastest]),
+        ("from", "left", [Text(tried.origin, style="dim") for tried in row.fastest]),
+    )
     console.print(table)
     console.print(Text(_winner(row)))
     console.print()
 
 
-def _winner(row: AutotuneRow) -> str:
-    against = row.comparison
+def _winner(row: document.AutotuneRow) -> str:
+    against = row.kernel.comparison
     if against is None:
         return "The default is the fastest."
     text = (
@@ -90,24 +90,22 @@ def _winner(row: AutotuneRow) -> str:
     return text
 
 
-def _print_promises(shown: AutotuneListing, console: Console) -> None:
+def _print_promises(shown: document.AutotuneListing, console: Console) -> None:
     """What each winner promises of a run of its graph; all together, and what the graph's replay keeps."""
     basis = "of one run of the graph: default's cold median × (1 − ratio) × launches; 95 % intervals"
-    console.print(Text.assemble(("Promised and measured", "bold"), (f"  {basis}", "dim")))
-    table = columns("left*", "right", "left*", "right", "right")
-    heads(table, "kernel", "launches", "default → winner", "ratio", "promised")
-    for kernel in shown.rows:
-        against = kernel.comparison
-        table.add_row(
-            Name(names.plain(kernel.name)),
-            Text(numbers.count(kernel.launches_per_run)),
-            Text(_changes(kernel)),
-            Text(f"{against.ratio:.3f} ({against.low:.3f}–{against.high:.3f})" if against else "–"),
-            Text(_gain(kernel.gain)),
-        )
+    console.print(titled("Promised and measured", basis))
+    kernels = [row.kernel for row in shown.rows]
+    table = grid(
+        ("kernel", "left*", [Name(names.plain(kernel.name)) for kernel in kernels]),
+        ("launches", "right", [numbers.count(kernel.launches_per_run) for kernel in kernels]),
+        ("default → winner", "left*", [_changes(kernel) for kernel in kernels]),
+        ("ratio", "right", [_ratio(kernel.comparison) for kernel in kernels]),
+        ("promised", "right", [_gain(kernel.gain) for kernel in kernels]),
+    )
     console.print(table)
-    for made in shown.promises:
-        before, after = numbers.time(made.before_ns / 1e3), numbers.time(made.after_ns / 1e3)
+    for row in shown.promises:
+        made = row.promise
+        before, after = numbers.time(row.before_ns / 1e3), numbers.time(row.after_ns / 1e3)
         console.print(
             Text.assemble(
                 f"{names.plain(made.aot_id)}: promised {_gain(made.promised)}; ",
@@ -119,7 +117,7 @@ def _print_promises(shown: AutotuneListing, console: Console) -> None:
     console.print()
 
 
-def _changes(kernel: AutotuneRow) -> str:
+def _changes(kernel: document.Tuned) -> str:
     """What the winner changes of the default: ``XBLOCK 8→4, warps 16→32``."""
     default, winner = kernel.default, kernel.winner
     changed = [
@@ -128,8 +126,11 @@ def _changes(kernel: AutotuneRow) -> str:
     return ", ".join(changed) or "(the default)"
 
 
-def _gain(gain: Gain) -> str:
-    """With its interval."""
+def _ratio(against: document.Comparison | None) -> str:
+    return f"{against.ratio:.3f} ({against.low:.3f}–{against.high:.3f})" if against else "–"
+
+
+def _gain(gain: document.Gain) -> str:
     if not gain.ns:
         return "0"
     middle, low, high = (numbers.time(ns / 1e3) for ns in (gain.ns, gain.low_ns, gain.high_ns))

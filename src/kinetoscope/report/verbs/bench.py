@@ -8,34 +8,25 @@ from rich.console import Console
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.report.document.measurements import (
-    BenchListing,
-    BenchRow,
-    ReplayedGraph,
-    ReplayListing,
-    WorkRow,
-    WorthRow,
-)
-from kinetoscope.report.pages.table import Name, columns, heads
+from kinetoscope.report.document import measurements as document
+from kinetoscope.report.pages.table import Name
+from kinetoscope.report.verbs.listing import grid, titled
 from kinetoscope.report.words import names, palette
 
 REFERENCE_STYLES = {"differs": "bold red", "agrees": "green"}
 
 
-def print_kernels(shown: BenchListing, console: Console) -> None:
+def print_kernels(shown: document.BenchListing, console: Console) -> None:
     """Each kernel's time alone, cold and hot, beside its time in the model, bandwidth and resources."""
     peak = shown.peak_bandwidth
     bandwidth = f"of {numbers.size(peak)}/s peak" if peak else "peak unknown"
-    console.print(
-        Text.assemble(
-            (f"Kernels alone on {names.plain(shown.device)}", "bold"),
-            (f"  median; cold: caches flushed, hot: not; in the model: from the trace; {bandwidth}", "dim"),
-        )
-    )
-    for kernel in shown.rows:
+    basis = f"median; cold: caches flushed, hot: not; in the model: from the trace; {bandwidth}"
+    console.print(titled(f"Kernels alone on {names.plain(shown.device)}", basis))
+    for row in shown.rows:
+        kernel = row.kernel
         category = f"  {kernel.category}"
-        if kernel.in_model is not None:
-            category += f", {numbers.percent(kernel.in_model.share_of_device_time)} of GPU time"
+        if row.in_model is not None:
+            category += f", {numbers.percent(row.in_model.share_of_device_time)} of GPU time"
         console.print()
         console.print(
             Text.assemble((names.plain(kernel.name), "bold"), (category, palette.category(kernel.category))),
@@ -44,29 +35,29 @@ def print_kernels(shown: BenchListing, console: Console) -> None:
         if kernel.error is not None:
             console.print(Text("  " + names.plain(kernel.error)[:300], style="red"))
             continue
-        for line in _figures(kernel, peak):
+        for line in _figures(row, peak):
             console.print(Text("  " + line))
         if kernel.reference is not None:
             style = REFERENCE_STYLES.get(kernel.reference.status, "dim")
             console.print(Text("  " + names.plain(kernel.reference.text), style=style))
-        if kernel.worth is not None:
-            console.print(Text("  " + _could_win(kernel.worth)))
+        if row.worth is not None:
+            console.print(Text("  " + _could_win(row.worth)))
     console.print()
     _print_notes(shown.notes, console)
     print_problems(shown.problems, console)
 
 
-def _figures(kernel: BenchRow, peak: float | None) -> Iterator[str]:
+def _figures(row: document.BenchRow, peak: float | None) -> Iterator[str]:
     """The figures of one kernel: times, then traffic, then resources."""
-    counters = kernel.counters
+    kernel, counters = row.kernel, row.counters
     times: list[str] = []
     if kernel.cold is not None:
         spread = numbers.span(kernel.cold.p10_ns / 1e3, kernel.cold.p90_ns / 1e3)
         times.append(f"cold {_time(kernel.cold.median_ns)} (p10–p90 {spread}, n={kernel.cold.n})")
     if kernel.hot is not None:
         times.append(f"hot {_time(kernel.hot.median_ns)}")
-    if kernel.in_model is not None:
-        times.append(f"in the model {_time(kernel.in_model.median_ns)}")
+    if row.in_model is not None:
+        times.append(f"in the model {_time(row.in_model.median_ns)}")
     if counters is not None:
         times.append(f"ncu {_time(counters.duration_ns)}")
     yield " · ".join(times)
@@ -87,7 +78,7 @@ def _figures(kernel: BenchRow, peak: float | None) -> Iterator[str]:
         yield f"{resources} · {configuration(kernel.configuration or {})}"
 
 
-def _could_win(worth: WorthRow) -> str:
+def _could_win(worth: document.Worth) -> str:
     least = f"a copy of as many bytes takes {_time(worth.least_ns)}"
     if worth.is_near:
         return f"could win nothing: {least}"
@@ -107,23 +98,21 @@ def configuration(values: Mapping[str, int]) -> str:
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 
-def print_replays(shown: ReplayListing, console: Console) -> None:
+def print_replays(shown: document.ReplayListing, console: Console) -> None:
     """Graphs replayed: wall, busy, their work by category and by kernel, with Nsight Compute's numbers."""
     for graph in shown.graphs:
-        console.print(
-            Text.assemble(
-                (names.plain(f"{graph.aot_id} {graph.module}"), "bold"), ("  " + _replayed(graph), "dim")
-            )
-        )
+        title = names.plain(f"{graph.module.aot_id} {graph.module.module}")
+        console.print(titled(title, _replayed(graph.module)))
         if graph.kernels:
             _print_categories(graph.categories, console)
             _print_work(graph.kernels, shown.has_counters, console)
-        _print_notes(graph.notes, console)
+        _print_notes(graph.module.notes, console)
     print_problems(shown.problems, console)
 
 
-def _replayed(graph: ReplayedGraph) -> str:
-    parts = [f"wall {_time(graph.wall.median_ns)} (n={graph.wall.n})"]
+def _replayed(graph: document.ModuleResult) -> str:
+    wall = graph.wall["as recorded"]
+    parts = [f"wall {_time(wall.median_ns)} (n={wall.n})"]
     if graph.busy_ns is not None and graph.span_ns:
         share = numbers.percent(graph.busy_ns / graph.span_ns)
         parts.append(f"busy {_time(graph.busy_ns)}, {share} of its span")
@@ -132,40 +121,35 @@ def _replayed(graph: ReplayedGraph) -> str:
     return "; ".join(parts)
 
 
-def _print_categories(rows: Sequence[WorkRow], console: Console) -> None:
-    table = columns("left*", *["right"] * 3)
-    heads(table, "category", "share of device time", "time a run", "launches")
-    for row in rows:
-        table.add_row(
-            Text(row.category, style=palette.category(row.category)),
-            Text(numbers.percent(row.share)),
-            Text(_time(row.device_time_ns)),
-            Text(f"{row.launches:g}"),
-        )
+def _print_categories(rows: Sequence[document.WorkRow], console: Console) -> None:
+    table = grid(
+        ("category", "left*", [_category(row) for row in rows]),
+        ("share of device time", "right", [numbers.percent(row.share) for row in rows]),
+        ("time a run", "right", [_time(row.device_time_ns) for row in rows]),
+        ("launches", "right", [f"{row.launches:g}" for row in rows]),
+    )
     console.print(table)
 
 
-def _print_work(rows: Sequence[WorkRow], has_counters: bool, console: Console) -> None:
-    table = columns("left*", "left", *["right"] * (7 if has_counters else 4))
-    heads(
-        table,
-        *("kernel", "category", "share", "time a run", "launches", "mean"),
-        *(("ncu", "memory", "compute") if has_counters else ()),
+def _category(row: document.WorkRow) -> Text:
+    return Text(row.category, style=palette.category(row.category))
+
+
+def _print_work(rows: Sequence[document.WorkRow], has_counters: bool, console: Console) -> None:
+    counters = [row.counters for row in rows]
+    table = grid(
+        ("kernel", "left*", [Name(names.plain(row.name)) for row in rows]),
+        ("category", "left", [_category(row) for row in rows]),
+        ("share", "right", [numbers.percent(row.share) for row in rows]),
+        ("time a run", "right", [_time(row.device_time_ns) for row in rows]),
+        ("launches", "right", [f"{row.launches:g}" for row in rows]),
+        ("mean", "right", [_time(row.device_time_ns / row.launches) for row in rows]),
+        ("ncu", "right", [_time(of.duration_ns) if of else "" for of in counters]) if has_counters else None,
+        ("memory", "right", [_speed(of and of.memory_percent) for of in counters]) if has_counters else None,
+        ("compute", "right", [_speed(of and of.compute_percent) for of in counters])
+        if has_counters
+        else None,
     )
-    for row in rows:
-        counted: list[str] = []
-        if row.counters is not None:
-            percents = row.counters.memory_percent, row.counters.compute_percent
-            counted = [_time(row.counters.duration_ns), *map(_speed, percents)]
-        table.add_row(
-            Name(names.plain(row.name)),
-            Text(row.category, style=palette.category(row.category)),
-            Text(numbers.percent(row.share)),
-            Text(_time(row.device_time_ns)),
-            Text(f"{row.launches:g}"),
-            Text(_time(row.device_time_ns / row.launches)),
-            *map(Text, counted),
-        )
     console.print(table)
     if has_counters:
         basis = "ncu: median duration of a launch; memory and compute: share of the device's speed of light"

@@ -13,7 +13,8 @@ from rich.text import Text
 from kinetoscope import numbers
 from kinetoscope.report.document import Chain, ChainListing, Link, Quantiles
 from kinetoscope.report.pages.json import indented
-from kinetoscope.report.pages.table import Prose, columns, heads, rest
+from kinetoscope.report.pages.table import Prose, rest
+from kinetoscope.report.verbs.listing import grid, titled
 from kinetoscope.report.words import names
 
 KINDS = {
@@ -55,12 +56,8 @@ def print_chains(listing: ChainListing, console: Console, limit: int) -> None:
     shown = listing.chains[:limit] if limit else listing.chains
     time = numbers.time(listing.device_time_us)
     share = numbers.percent(sum(chain.share_of_device_time for chain in listing.chains))
-    console.print(
-        Text.assemble(
-            (f"{numbers.count(listing.launches, 'launch')} of {names.shorten(listing.name, 60)}", "bold"),
-            (f"  {time}, {share} of all device time", "dim"),
-        )
-    )
+    title = f"{numbers.count(listing.launches, 'launch')} of {names.shorten(listing.name, 60)}"
+    console.print(titled(title, f"{time}, {share} of all device time"))
     for chain in shown:
         console.print()
         _print_chain(chain, console)
@@ -96,19 +93,19 @@ def _spread(times_us: Quantiles, launches: int) -> str:
 
 
 def _print_tree(links: Sequence[Link], console: Console) -> None:
-    table = columns("left*", "right", "right", "left")
-    heads(table, "", "from", "takes", "")
-    for depth, (label, link) in enumerate(_lines(links)):
-        if link is None:
-            table.add_row(Branch(depth, label), "", "", "")
-        else:
-            table.add_row(
-                Branch(depth, label),
-                Text(numbers.time(link.since_us), style="dim"),
-                Text(numbers.time(link.duration_us)),
-                Text(KINDS.get(link.kind, names.plain(link.kind)), style="dim"),
-            )
+    lines = list(_lines(links))
+    timed = [link for _, link in lines]
+    table = grid(
+        ("", "left*", [Branch(depth, label) for depth, (label, _) in enumerate(lines)]),
+        ("from", "right", [Text(numbers.time(link.since_us) if link else "", style="dim") for link in timed]),
+        ("takes", "right", [numbers.time(link.duration_us) if link else "" for link in timed]),
+        ("", "left", [Text(_kind(link) if link else "", style="dim") for link in timed]),
+    )
     console.print(table)
+
+
+def _kind(link: Link) -> str:
+    return KINDS.get(link.kind, names.plain(link.kind))
 
 
 def _lines(links: Sequence[Link]) -> Iterator[tuple[str, Link | None]]:

@@ -7,7 +7,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from kinetoscope.report.document import Explanation, Glossary
-from kinetoscope.report.pages.table import Name, Prose, columns
+from kinetoscope.report.pages.table import Name, Prose
+from kinetoscope.report.verbs.listing import grid
 from kinetoscope.report.words import names
 
 LONGEST = 90  # characters of a kernel's name
@@ -15,10 +16,8 @@ INDENT = (0, 0, 0, 2)
 
 
 def print_glossary(glossary: Glossary, console: Console) -> None:
-    """List what can be explained."""
-    table = columns("left", "left*")
-    for slug, summary in glossary.rules.items():
-        table.add_row(Text(slug, style="cyan"), Name(summary))
+    slugs = [Text(slug, style="cyan") for slug in glossary.rules]
+    table = grid(("", "left", slugs), ("", "left*", map(Name, glossary.rules.values())))
     console.print(Text("Rules", style="bold"), table, Text())
     console.print(Text("Terms", style="bold"), Prose(" · ".join(glossary.terms), "dim"), Text())
     example = "kinetoscope explain nvjet_sm90_tst_64x8_64x16_2x4_h_bz_TNT"
@@ -26,7 +25,6 @@ def print_glossary(glossary: Glossary, console: Console) -> None:
 
 
 def print_explanation(page: Explanation, console: Console) -> None:
-    """Print one page."""
     word = names.shorten(page.word, LONGEST) if page.parts else names.plain(page.word)
     origin = f"  {page.origin}" if page.origin else ""
     summary = f"  {page.summary}" if page.summary else ""
@@ -38,7 +36,5 @@ def print_explanation(page: Explanation, console: Console) -> None:
         # A docstring's paragraph as one line, without code marks: the terminal breaks it where it is wide.
         console.print(Padding(Prose(" ".join(text.replace("``", "").split())), INDENT))
     if page.parts:
-        table = columns("left", "left*")
-        for part, meaning in page.parts:
-            table.add_row(Text(names.shorten(part, 34), style="cyan"), Text(meaning))
-        console.print(table)
+        parts = [Text(names.shorten(part, 34), style="cyan") for part, _ in page.parts]
+        console.print(grid(("", "left", parts), ("", "left*", [meaning for _, meaning in page.parts])))

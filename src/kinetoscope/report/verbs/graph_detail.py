@@ -12,19 +12,9 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.report.document.compilation import (
-    Bytecode,
-    Frame,
-    FrameDetail,
-    Graph,
-    Guard,
-    GuardTree,
-    Instruction,
-    Kernel,
-    KernelDetail,
-    SourceLine,
-)
-from kinetoscope.report.pages.table import Name, aside, columns, heading, heads
+from kinetoscope.report.document import compilation as document
+from kinetoscope.report.pages.table import Name, aside, heading
+from kinetoscope.report.verbs.listing import grid
 from kinetoscope.report.words import names
 from kinetoscope.report.words.compiled import frame_name, place
 
@@ -34,7 +24,7 @@ SAVED = 5
 PHASES = ("dynamo", "aot", "inductor", "codegen", "triton", "autotune", "cudagraphs", "backward")
 
 
-def print_frame(detail: FrameDetail, console: Console, *, fusion: bool) -> None:
+def print_frame(detail: document.FrameDetail, console: Console, *, fusion: bool) -> None:
     """Print one frame and what was asked for of it; ``fusion``: what was fused in its graphs, too."""
     console.print(Group(*_frame(detail)), markup=False)
     if detail.guards is not UNSET:
@@ -49,12 +39,12 @@ def print_frame(detail: FrameDetail, console: Console, *, fusion: bool) -> None:
         console.print(Group(*_texts(detail.text.name, detail.text.texts, detail.text_names)), markup=False)
 
 
-def print_kernel(detail: KernelDetail, console: Console) -> None:
+def print_kernel(detail: document.KernelDetail, console: Console) -> None:
     """Print where a kernel comes from, what it costs, and its generated source."""
     console.print(Group(*_kernel(detail)), markup=False)
 
 
-def _frame(detail: FrameDetail) -> Iterable[RenderableType]:
+def _frame(detail: document.FrameDetail) -> Iterable[RenderableType]:
     frame = detail.frame
     title = f"{frame_name(frame)}  {place(frame.file, frame.line, frame.function)}  {frame.status}"
     yield Text(title, style="bold")
@@ -65,22 +55,19 @@ def _frame(detail: FrameDetail) -> Iterable[RenderableType]:
             yield Text(f"  {place(line.file, line.line, line.function)}  {names.plain(line.code or '')}")
     if frame.dimensions:
         yield from heading("Symbols", "sizes and numbers that may vary, and those that were pinned again")
-        rows = columns("left", "left", "left", "left*")
-        heads(rows, "what", "symbol", "state", "why")
-        for dimension in frame.dimensions:
-            rows.add_row(
-                Text(names.plain(dimension.source)),
-                Text(names.plain(f"{dimension.symbol} in {dimension.range}")),
-                Text(dimension.state, style="yellow" if dimension.state == "specialized" else "green"),
-                Text(names.plain(dimension.why)),
-            )
-        yield rows
+        pinned = {"specialized": "yellow"}
+        yield grid(
+            ("what", "left", [names.plain(row.source) for row in frame.dimensions]),
+            ("symbol", "left", [names.plain(f"{row.symbol} in {row.range}") for row in frame.dimensions]),
+            ("state", "left", [Text(r.state, style=pinned.get(r.state, "green")) for r in frame.dimensions]),
+            ("why", "left*", [names.plain(row.why) for row in frame.dimensions]),
+        )
     if detail.text_names:
         yield Text()
         yield Text(f"texts for --graph: {', '.join(detail.text_names)}", style="dim")
 
 
-def _frame_facts(frame: Frame) -> dict[str, str]:
+def _frame_facts(frame: document.Frame) -> dict[str, str]:
     phases = ", ".join(f"{phase} {time:.3f}" for phase in PHASES if (time := getattr(frame, f"{phase}_s")))
     restarts = f", restarted by: {'; '.join(frame.restarts)}" if frame.restarts else ""
     latency = f", checked in {frame.guard_latency_us} µs" if frame.guard_latency_us else ""
@@ -95,14 +82,12 @@ def _frame_facts(frame: Frame) -> dict[str, str]:
 
 
 def _facts(facts: dict[str, str]) -> Iterable[RenderableType]:
-    table = columns("left", "left*")
-    for name, value in facts.items():
-        if value:
-            table.add_row(Text(name, style="dim"), Text(names.plain(value), overflow="fold"))
-    yield table
+    known = {name: value for name, value in facts.items() if value}
+    values = [Text(names.plain(value), overflow="fold") for value in known.values()]
+    yield grid(("", "left", [Text(name, style="dim") for name in known]), ("", "left*", values))
 
 
-def _guards(tree: GuardTree | None) -> Iterable[RenderableType]:
+def _guards(tree: document.GuardTree | None) -> Iterable[RenderableType]:
     yield from heading("Guards", "what the compiled code relies on, checked before every call")
     if tree is None:
         yield Text("The log has no guards of this compilation.", style="yellow")
@@ -113,7 +98,7 @@ def _guards(tree: GuardTree | None) -> Iterable[RenderableType]:
         yield Text(f"{tree.checks} checks, {tree.latency_us:g} µs a call", style="dim")
 
 
-def _guard(guard: Guard) -> Iterable[RenderableType]:
+def _guard(guard: document.Guard) -> Iterable[RenderableType]:
     indent = (0, 0, 0, 2 * guard.depth)
     if guard.is_check:
         line = Text(f"✓ {names.plain(guard.words)}")
@@ -125,7 +110,7 @@ def _guard(guard: Guard) -> Iterable[RenderableType]:
         yield from _guard(child)
 
 
-def _bytecode(code: Bytecode | None) -> Iterable[RenderableType]:
+def _bytecode(code: document.Bytecode | None) -> Iterable[RenderableType]:
     yield from heading("Bytecode", "before Dynamo | after")
     if code is None:
         yield Text(
@@ -133,38 +118,40 @@ def _bytecode(code: Bytecode | None) -> Iterable[RenderableType]:
             style="yellow",
         )
         return
-    table = columns("right", "left", "left*", "right", "left", "left*")
-    heads(table, "line", "opcode", "operand", "line", "opcode", "operand")
-    for old, new in zip_longest(code.before, code.after):
-        table.add_row(*_instruction(old), *_instruction(new))
-    yield table
+    lines = list(zip_longest(code.before, code.after))
+    yield grid(*_instructions([old for old, _ in lines]), *_instructions([new for _, new in lines]))
     used = {i.opcode: i.meaning for i in (*code.before, *code.after) if i.meaning}
     yield from heading("Opcodes")
-    meanings = columns("left", "left*")
-    for opcode in sorted(used):
-        meanings.add_row(Text(opcode, style="dim"), Text(used[opcode]))
-    yield meanings
+    opcodes = sorted(used)
+    yield grid(
+        ("", "left", [Text(opcode, style="dim") for opcode in opcodes]),
+        ("", "left*", [used[opcode] for opcode in opcodes]),
+    )
 
 
-def _instruction(instruction: Instruction | None) -> Iterable[Text | Name]:
-    if instruction is None:
-        return Text(), Text(), Text()
-    line = "" if instruction.line is None else str(instruction.line)
-    operand = instruction.operand if instruction.operand is not None else instruction.argument or ""
-    return Text(line, style="dim"), Text(instruction.opcode), Name(operand)
+def _instructions(code: list[document.Instruction | None]) -> Iterable[tuple[str, str, list[RenderableType]]]:
+    yield "line", "right", [Text(str(i.line or "") if i else "", style="dim") for i in code]
+    yield "opcode", "left", [i.opcode if i else "" for i in code]
+    yield (
+        "operand",
+        "left*",
+        [Name((i.operand if i.operand is not None else i.argument) or "") if i else "" for i in code],
+    )
 
 
-def _graph(graph: Graph, meanings: dict[str, str]) -> Iterable[RenderableType]:
+def _graph(graph: document.Graph, meanings: dict[str, str]) -> Iterable[RenderableType]:
     cost = f", {numbers.time(graph.device_time_us)} on the device" if graph.device_time_us else ""
     if graph.speed_of_light is not None and graph.costed_us and graph.device_time_us:
         part = graph.costed_us / graph.device_time_us
         of = "" if part > 0.99 else f" in {numbers.percent(part)} of that time"
         cost += f", {numbers.percent(graph.speed_of_light)} of the device's peak{of}"
     yield from heading(f"{graph.direction} graph", f"{numbers.count(graph.ops, 'op')}{cost}")
-    table = columns("right", "left", "left*")
-    for op, count in list(graph.op_counts.items())[:OPS]:
-        table.add_row(Text(f"{count} ×"), Text(op), Text(meanings.get(op, ""), style="dim"))
-    yield table
+    ops = list(graph.op_counts)[:OPS]
+    yield grid(
+        ("", "right", [f"{graph.op_counts[op]} ×" for op in ops]),
+        ("", "left", ops),
+        ("", "left*", [Text(meanings.get(op, ""), style="dim") for op in ops]),
+    )
     if graph.saved:
         size = numbers.size(graph.saved_bytes) if graph.saved_bytes else "a size that depends on the input"
         yield Text(f"saved for backward: {numbers.count(len(graph.saved), 'tensor')}, {size}")
@@ -177,7 +164,7 @@ def _graph(graph: Graph, meanings: dict[str, str]) -> Iterable[RenderableType]:
         yield Text(f"{call.calls} × {names.plain(call.name)}{time}  {lines}", style="dim")
 
 
-def _fusion(graph: Graph) -> Iterable[RenderableType]:
+def _fusion(graph: document.Graph) -> Iterable[RenderableType]:
     if graph.fusion is None:
         yield Text(
             "fusion: not recorded (`kinetoscope run` records it, or TORCH_LOGS=fusion)", style="yellow"
@@ -206,7 +193,7 @@ def _code(text: str) -> Syntax:
     return Syntax(names.printable(text), "python", background_color="default", word_wrap=True)
 
 
-def _kernel(detail: KernelDetail) -> Iterable[RenderableType]:
+def _kernel(detail: document.KernelDetail) -> Iterable[RenderableType]:
     kernel = detail.kernel
     yield Text(kernel.name, style="bold")
     yield from _facts(_kernel_facts(kernel, detail.meanings))
@@ -215,7 +202,7 @@ def _kernel(detail: KernelDetail) -> Iterable[RenderableType]:
     yield _code(detail.code)
 
 
-def _kernel_facts(kernel: Kernel, meanings: dict[str, str]) -> dict[str, str]:
+def _kernel_facts(kernel: document.Kernel, meanings: dict[str, str]) -> dict[str, str]:
     calls = numbers.count(kernel.calls, "call")
     ops = (f"{op} ({meanings[op]})" if op in meanings else op for op in kernel.aten_ops)
     moved, shared = kernel.bytes, kernel.shared_memory_bytes
@@ -236,7 +223,7 @@ def _kernel_facts(kernel: Kernel, meanings: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _times(kernel: Kernel) -> str:
+def _times(kernel: document.Kernel) -> str:
     if not kernel.launches:
         return ""
     time = kernel.device_time_us or 0.0
@@ -248,7 +235,7 @@ def _times(kernel: Kernel) -> str:
     )
 
 
-def _speed(kernel: Kernel) -> str:
+def _speed(kernel: document.Kernel) -> str:
     """At the median launch: bytes and FLOPs a second, and the share of the device's peak that bounds it."""
     rates = [f"{kernel.bytes_per_s / 1e9:,.0f} GB/s"] if kernel.bytes_per_s else []
     rates += [f"{kernel.flops_per_s / 1e12:,.1f} TFLOP/s"] if kernel.flops_per_s else []
@@ -262,7 +249,7 @@ def _speed(kernel: Kernel) -> str:
     return f"{speed}: {numbers.percent(kernel.speed_of_light)} of the device's {kernel.bound} peak"
 
 
-def _spills(kernel: Kernel) -> str:
+def _spills(kernel: document.Kernel) -> str:
     if kernel.spills is None:
         return ""
     kept = "none"
@@ -272,7 +259,7 @@ def _spills(kernel: Kernel) -> str:
     return kept + (tried if kernel.configs_that_spill and (kernel.configs or 0) > 1 else "")
 
 
-def _source(lines: tuple[SourceLine, ...], basis: str | None) -> Iterable[RenderableType]:
+def _source(lines: tuple[document.SourceLine, ...], basis: str | None) -> Iterable[RenderableType]:
     yield from heading("Source lines", f"by {basis}" if basis else "")
     for line in lines:
         yield Text(f"  {names.plain(line.file)}:{line.line}  {names.plain(line.code)}")

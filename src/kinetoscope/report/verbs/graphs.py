@@ -10,16 +10,10 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.report.document.compilation import (
-    Compilation,
-    Frame,
-    Graph,
-    Kernel,
-    LineTime,
-    Matched,
-)
-from kinetoscope.report.pages.table import Name, columns, heading, heads, rest
+from kinetoscope.report.document import compilation as document
+from kinetoscope.report.pages.table import Name, heading, rest
 from kinetoscope.report.verbs.graph_troubles import breaks, failures, limits, recompilations
+from kinetoscope.report.verbs.listing import grid
 from kinetoscope.report.words import names, palette
 from kinetoscope.report.words.compiled import frame_name, place
 
@@ -35,12 +29,12 @@ _STATUS = {"ok": "green", "failed": "bold red", "skipped": "yellow", "unfinished
 _PHASES = ("dynamo", "aot", "inductor", "codegen", "triton", "autotune", "backward")
 
 
-def print_overview(compilation: Compilation, inputs: Sequence[str], console: Console) -> None:
+def print_overview(compilation: document.Compilation, inputs: Sequence[str], console: Console) -> None:
     """Print what happened, the loudest first, and the command worth typing next."""
     console.print(Group(*_sections(compilation, inputs)), markup=False, crop=False)
 
 
-def _sections(compilation: Compilation, inputs: Sequence[str]) -> Iterable[RenderableType]:
+def _sections(compilation: document.Compilation, inputs: Sequence[str]) -> Iterable[RenderableType]:
     yield Text(_title(compilation), style="bold")
     for note in compilation.notes:
         yield Text(f"⚠ {names.plain(note)}", style="yellow")
@@ -59,7 +53,7 @@ def _sections(compilation: Compilation, inputs: Sequence[str]) -> Iterable[Rende
     yield from _next(compilation, inputs)
 
 
-def _title(compilation: Compilation) -> str:
+def _title(compilation: document.Compilation) -> str:
     facts = [
         f"torch.compile · torch {compilation.torch}" if compilation.torch else "torch.compile",
         numbers.count(len(compilation.frames), "compilation"),
@@ -73,7 +67,7 @@ def _title(compilation: Compilation) -> str:
     return " · ".join(facts)
 
 
-def _coverage(compilation: Compilation, matched: Matched) -> Iterable[RenderableType]:
+def _coverage(compilation: document.Compilation, matched: document.Matched) -> Iterable[RenderableType]:
     share = compilation.coverage.compiled_share_of_device_time
     if share is None:
         yield Text(
@@ -97,24 +91,23 @@ def _coverage(compilation: Compilation, matched: Matched) -> Iterable[Renderable
         yield Text(f"⚠ graph {row.hash[:12]}… ran {time} and is not in the compile log", style="yellow")
 
 
-def _frames(compilation: Compilation) -> Iterable[RenderableType]:
+def _frames(compilation: document.Compilation) -> Iterable[RenderableType]:
     if not compilation.frames:
         return
     used = [p for p in _PHASES if any(getattr(f, f"{p}_s") >= 0.0005 for f in compilation.frames)]
     yield from heading("Compilations", "seconds; each phase without the ones inside it")
     all_well = all(frame.status == "ok" for frame in compilation.frames)
-    table = columns("left", "left*", *(() if all_well else ("left",)), "right", *("right" for _ in used))
-    heads(table, "id", "function", *(() if all_well else ("status",)), "total", *used)
-    frames = sorted(compilation.frames, key=lambda f: -f.compile_s)[:FRAMES]
-    for frame in sorted(frames, key=lambda f: f.index):
-        table.add_row(
-            Text(frame_name(frame)),
-            Name(f"{names.plain(frame.function or '?')} {place(frame.file, frame.line)}"),
-            *(() if all_well else (Text(frame.status, style=_STATUS[frame.status]),)),
-            Text(f"{frame.compile_s:.2f}", style="bold"),
-            *(Text(_seconds(getattr(frame, f"{phase}_s"))) for phase in used),
-        )
-    yield table
+    slowest = sorted(compilation.frames, key=lambda f: -f.compile_s)[:FRAMES]
+    frames = sorted(slowest, key=lambda f: f.index)
+    functions = [f"{names.plain(f.function or '?')} {place(f.file, f.line)}" for f in frames]
+    statuses = [Text(f.status, style=_STATUS[f.status]) for f in frames]
+    yield grid(
+        ("id", "left", map(frame_name, frames)),
+        ("function", "left*", map(Name, functions)),
+        None if all_well else ("status", "left", statuses),
+        ("total", "right", [Text(f"{f.compile_s:.2f}", style="bold") for f in frames]),
+        *((phase, "right", [_seconds(getattr(f, f"{phase}_s")) for f in frames]) for phase in used),
+    )
     yield from rest(len(compilation.frames) - FRAMES, "compilation")
     yield from _backends(frames)
     cache = compilation.cache.fx
@@ -122,7 +115,7 @@ def _frames(compilation: Compilation) -> Iterable[RenderableType]:
         yield Text(f"graph cache: {cache.hit} hit, {cache.miss} missed, {cache.bypass} bypassed", style="dim")
 
 
-def _backends(frames: Sequence[Frame]) -> Iterable[RenderableType]:
+def _backends(frames: Sequence[document.Frame]) -> Iterable[RenderableType]:
     """Who compiled, and in which mode; with the ids where it was not always the same."""
     ids: dict[str, list[str]] = {}
     for frame in sorted(frames, key=lambda f: f.index):
@@ -136,75 +129,65 @@ def _seconds(value: float) -> str:
     return f"{value:.2f}" if value >= 0.005 else "·"
 
 
-def _how(frame: Frame) -> str:
+def _how(frame: document.Frame) -> str:
     graphs = f", CUDA graphs {frame.cudagraphs}" if frame.backend == "inductor" else ""
     mode = f" ({frame.mode})" if frame.mode not in ("none", "unknown") else ""
     return names.plain(f"backend {frame.backend}{mode}{graphs}")
 
 
-def _graphs(compilation: Compilation) -> Iterable[RenderableType]:
+def _graphs(compilation: document.Compilation) -> Iterable[RenderableType]:
     if not compilation.graphs:
         return
     timed = any(graph.launches for graph in compilation.graphs)
     yield from heading("Graphs", "share of device time" if timed else "")
     rated = any(graph.costed_us for graph in compilation.graphs)
-    table = columns("left*", *("right",) * 5, *(("right",) * (3 + rated) if timed else ()))
-    times = ("device time", "share", *(["of peak"] if rated else []), "calls") if timed else ()
-    heads(table, "graph", "ops", "kernels", "library", "saved", "fusion", *times)
     order = sorted(compilation.graphs, key=lambda g: (-(g.device_time_us or 0.0), g.index))
-    for graph in order[:GRAPHS]:
-        table.add_row(*_graph_cells(graph), *(_time_cells(graph, rated=rated) if timed else ()))
-    yield table
+    graphs = order[:GRAPHS]
+    saved = [numbers.size(g.saved_bytes) if g.saved_bytes else "–" for g in graphs]
+    shares = [numbers.percent(g.share_of_device_time or 0.0) for g in graphs]
+    yield grid(
+        ("graph", "left*", [f"{g.compile_id} {g.direction}" for g in graphs]),
+        ("ops", "right", [numbers.count(g.ops) for g in graphs]),
+        ("kernels", "right", [numbers.count(g.kernels) for g in graphs]),
+        ("library", "right", [numbers.count(sum(e.calls for e in g.extern)) for g in graphs]),
+        ("saved", "right", saved),
+        ("fusion", "right", map(_fused, graphs)),
+        ("device time", "right", [numbers.time(g.device_time_us or 0.0) for g in graphs]) if timed else None,
+        ("share", "right", shares) if timed else None,
+        ("of peak", "right", map(_of_peak, graphs)) if timed and rated else None,
+        ("calls", "right", [numbers.count(g.calls or 0) for g in graphs]) if timed else None,
+    )
     yield from rest(len(order) - GRAPHS, "graph")
 
 
-def _graph_cells(graph: Graph) -> Iterable[Text]:
-    yield Text(f"{graph.compile_id} {graph.direction}")
-    yield Text(numbers.count(graph.ops))
-    yield Text(numbers.count(graph.kernels))
-    yield Text(numbers.count(sum(e.calls for e in graph.extern)))
-    yield Text(numbers.size(graph.saved_bytes) if graph.saved_bytes else "–")
-    yield Text(_fused(graph))
-
-
-def _fused(graph: Graph) -> str:
+def _fused(graph: document.Graph) -> str:
     nodes = [n for r in graph.fusion.rounds for n in (r.before, r.after)] if graph.fusion else []
     return f"{nodes[0]} → {nodes[-1]}" if nodes else "–"
 
 
-def _time_cells(graph: Graph, *, rated: bool) -> Iterable[Text]:
-    yield Text(numbers.time(graph.device_time_us or 0.0))
-    yield Text(numbers.percent(graph.share_of_device_time or 0.0))
-    if rated:
-        yield Text(_of_peak(graph))
-    yield Text(numbers.count(graph.calls or 0))
-
-
-def _kernels(compilation: Compilation) -> Iterable[RenderableType]:
+def _kernels(compilation: document.Compilation) -> Iterable[RenderableType]:
     if not compilation.kernels:
         return
     timed = any(kernel.launches for kernel in compilation.kernels)
     yield from heading("Generated kernels", "by device time" if timed else "in the order they were written")
     # A kernel's name begins with its category: where there is more to say, that is enough.
     rated = any(kernel.median_us for kernel in compilation.kernels)
-    table = columns("left*", "left", "left*", *(("right",) * (2 + rated) if timed else ("left",)))
-    times = ("device time", "share", *(["of peak"] if rated else []))
-    heads(table, "kernel", "graph", "source", *(times if timed else ("category",)))
     order = sorted(compilation.kernels, key=lambda k: -(k.device_time_us or 0.0))
-    for kernel in order[:KERNELS]:
-        table.add_row(
-            Name(kernel.name),
-            Text(f"{kernel.compile_id} {kernel.direction}"),
-            Name(_source(kernel)),
-            *(
-                _kernel_times(kernel, rated=rated)
-                if timed
-                else (Text(kernel.category, style=palette.category(kernel.category)),)
-            ),
-        )
-    yield table
+    kernels = order[:KERNELS]
+    categories = [Text(k.category, style=palette.category(k.category)) for k in kernels]
+    times = [numbers.time(k.device_time_us or 0.0) for k in kernels]
+    shares = [numbers.percent(k.share_of_device_time or 0.0) for k in kernels]
+    speeds = ["refused" if k.refused else _percent(k.speed_of_light) for k in kernels]
+    yield grid(
+        ("kernel", "left*", [Name(k.name) for k in kernels]),
+        ("graph", "left", [f"{k.compile_id} {k.direction}" for k in kernels]),
+        ("source", "left*", [Name(_source(k)) for k in kernels]),
+        ("device time", "right", times) if timed else ("category", "left", categories),
+        ("share", "right", shares) if timed else None,
+        ("of peak", "right", speeds) if timed and rated else None,
+    )
     yield from rest(len(order) - KERNELS, "kernel")
-    if any(kernel.refused for kernel in order[:KERNELS]):
+    if any(kernel.refused for kernel in kernels):
         yield Text(
             "refused: more than the device can do, so the bytes or FLOPs do not hold for it", style="dim"
         )
@@ -215,18 +198,11 @@ def _kernels(compilation: Compilation) -> Iterable[RenderableType]:
             yield Text(names.plain(text), style="yellow")
 
 
-def _kernel_times(kernel: Kernel, *, rated: bool) -> Iterable[Text]:
-    yield Text(numbers.time(kernel.device_time_us or 0.0))
-    yield Text(numbers.percent(kernel.share_of_device_time or 0.0))
-    if rated:
-        yield Text("refused" if kernel.refused else _percent(kernel.speed_of_light))
-
-
 def _percent(share: float | None) -> str:
     return "–" if share is None else numbers.percent(share)
 
 
-def _of_peak(row: Graph | LineTime) -> str:
+def _of_peak(row: document.Graph | document.LineTime) -> str:
     """The share of the device's peak; ``~`` where a tenth or more of its device time has no known cost."""
     if row.speed_of_light is None or not row.costed_us:
         return "–"
@@ -234,7 +210,7 @@ def _of_peak(row: Graph | LineTime) -> str:
     return f"{part}{numbers.percent(row.speed_of_light)}"
 
 
-def _source(kernel: Kernel) -> str:
+def _source(kernel: document.Kernel) -> str:
     """The first line it computes, and how many more."""
     if not kernel.source:
         return "–"
@@ -242,45 +218,39 @@ def _source(kernel: Kernel) -> str:
     return place(first.file, first.line) + (f" +{len(others)}" if others else "")
 
 
-def _lines(lines: Sequence[LineTime]) -> Iterable[RenderableType]:
+def _lines(lines: Sequence[document.LineTime]) -> Iterable[RenderableType]:
     if not lines:
         return
     yield from heading(
         "Source lines", "device time of the kernels that compute the line; fused ones count for each"
     )
     rated = any(row.costed_us for row in lines)
-    table = columns("left", "left*", *("right",) * (3 + rated))
-    heads(table, "line", "code", "device time", "share", *(["of peak"] if rated else []), "kernels")
-    for row in lines[:LINES]:
-        table.add_row(
-            Text(place(row.file, row.line)),
-            Name(row.code),
-            Text(numbers.time(row.device_time_us)),
-            Text(numbers.percent(row.share_of_device_time)),
-            *([Text(_of_peak(row))] if rated else []),
-            Text(str(row.kernels)),
-        )
-    yield table
+    shown = lines[:LINES]
+    yield grid(
+        ("line", "left", [place(row.file, row.line) for row in shown]),
+        ("code", "left*", [Name(row.code) for row in shown]),
+        ("device time", "right", [numbers.time(row.device_time_us) for row in shown]),
+        ("share", "right", [numbers.percent(row.share_of_device_time) for row in shown]),
+        ("of peak", "right", map(_of_peak, shown)) if rated else None,
+        ("kernels", "right", [str(row.kernels) for row in shown]),
+    )
     yield from rest(len(lines) - LINES, "line")
 
 
-def _autotune(compilation: Compilation) -> Iterable[RenderableType]:
+def _autotune(compilation: document.Compilation) -> Iterable[RenderableType]:
     if not compilation.autotune:
         return
     yield from heading("Autotuned choices")
-    table = columns("left", "left*", "right", "left*", "right", "left*", "right")
-    heads(table, "op", "shape", "choices", "best", "time", "best Triton", "time")
-    for row in compilation.autotune[:CHOICES]:
-        table.add_row(
-            Text(names.plain(row.op)),
-            Name(row.shape or "?"),
-            Text(str(row.choices or "?")),
-            Name(row.best or "?"),
-            Text(_milliseconds(row.best_ms)),
-            Name(row.best_triton or "–"),
-            Text(_milliseconds(row.best_triton_ms)),
-        )
-    yield table
+    rows = compilation.autotune[:CHOICES]
+    yield grid(
+        ("op", "left", [names.plain(row.op) for row in rows]),
+        ("shape", "left*", [Name(row.shape or "?") for row in rows]),
+        ("choices", "right", [str(row.choices or "?") for row in rows]),
+        ("best", "left*", [Name(row.best or "?") for row in rows]),
+        ("time", "right", [_milliseconds(row.best_ms) for row in rows]),
+        ("best Triton", "left*", [Name(row.best_triton or "–") for row in rows]),
+        ("time", "right", [_milliseconds(row.best_triton_ms) for row in rows]),
+    )
     yield from rest(len(compilation.autotune) - CHOICES, "choice")
 
 
@@ -288,7 +258,7 @@ def _milliseconds(value: float | None) -> str:
     return "–" if value is None else numbers.time(value * 1000)
 
 
-def _next(compilation: Compilation, inputs: Sequence[str]) -> Iterable[RenderableType]:
+def _next(compilation: document.Compilation, inputs: Sequence[str]) -> Iterable[RenderableType]:
     quoted = " ".join(shlex.quote(item) for item in inputs)
     commands: list[tuple[str, str]] = []
     if compilation.kernels:

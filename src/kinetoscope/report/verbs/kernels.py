@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.report.document import KernelListing
+from kinetoscope.report.document import KernelListing, ListingRow
 from kinetoscope.report.pages.json import indented
-from kinetoscope.report.pages.table import Name, columns, heads, rest
+from kinetoscope.report.pages.table import Name, rest
+from kinetoscope.report.verbs.listing import grid, titled
 from kinetoscope.report.words import names, palette
 
 
@@ -33,37 +34,30 @@ def print_listing(shown: KernelListing, console: Console, limit: int) -> None:
     time = sum(row.device_time_us for row in shown.rows)
     of_all = f", {numbers.percent(time / shown.device_time_us)} of all" if shown.category else ""
     console.print(
-        Text.assemble(
-            (f"{what.capitalize()} by {shown.by}", "bold"),
-            (f"  {numbers.time(time)}{of_all}; share of all device time; times of one launch", "dim"),
+        titled(
+            f"{what.capitalize()} by {shown.by}",
+            f"{numbers.time(time)}{of_all}; share of all device time; times of one launch",
         )
     )
-    with_category = shown.by != "category" and shown.category is None
-    table = columns("left*", *(["left"] if with_category else []), *["right"] * 6)
-    heads(
-        table,
-        shown.by,
-        *(["category"] if with_category else []),
-        *("share", "total", "launches", "median", "p90", "max"),
+    table = grid(
+        (shown.by, "left*", [Name(names.plain(row.short_name)) for row in rows]),
+        ("category", "left", map(_category, rows)) if shown.by != "category" and not shown.category else None,
+        ("share", "right", [numbers.percent(row.share_of_device_time) for row in rows]),
+        ("total", "right", [numbers.time(row.device_time_us) for row in rows]),
+        ("launches", "right", [numbers.count(row.launches) for row in rows]),
+        ("median", "right", [numbers.time(row.median_us) for row in rows]),
+        ("p90", "right", [numbers.time(row.p90_us) for row in rows]),
+        ("max", "right", [Text(numbers.time(row.max_us), style="dim") for row in rows]),
     )
-    for row in rows:
-        colour = palette.category(row.category)
-        category = [Text(names.shorten(row.category, 13), style=colour)] if with_category else []
-        table.add_row(
-            Name(names.plain(row.short_name)),
-            *category,
-            Text(numbers.percent(row.share_of_device_time)),
-            Text(numbers.time(row.device_time_us)),
-            Text(numbers.count(row.launches)),
-            Text(numbers.time(row.median_us)),
-            Text(numbers.time(row.p90_us)),
-            Text(numbers.time(row.max_us), style="dim"),
-        )
     console.print(table)
     for line in rest(len(shown.rows) - len(rows), "row"):
         console.print(line)
     console.print()
     console.print(Text(" · ".join(_shares(shown))))
+
+
+def _category(row: ListingRow) -> Text:
+    return Text(names.shorten(row.category, 13), style=palette.category(row.category))
 
 
 def _shares(shown: KernelListing) -> Iterator[str]:

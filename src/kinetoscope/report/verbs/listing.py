@@ -1,10 +1,11 @@
-"""A plain table of values on the terminal, for verbs that print rows."""
+"""Tables on the terminal, for verbs that print rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from kinetoscope.report.pages.table import Name, columns, heads
@@ -13,20 +14,39 @@ from kinetoscope.report.words import names
 LONGEST = 72  # characters of one cell
 
 
+def grid(*wanted: tuple[str, str, Iterable[RenderableType]] | None) -> Table:
+    """A table of columns: each its head, its side as ``columns`` takes it, its cells. None is no column."""
+    shown = [column for column in wanted if column is not None]
+    table = columns(*(side for _, side, _ in shown))
+    if any(head for head, _, _ in shown):
+        heads(table, *(head for head, _, _ in shown))
+    for row in zip(*(cells for _, _, cells in shown), strict=True):
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    return table
+
+
+def titled(title: str, basis: str) -> Text:
+    """A title, and what its numbers are of."""
+    return Text.assemble((title, "bold"), (f"  {basis}", "dim"))
+
+
 def print_rows(
     console: Console, headers: Sequence[str], numeric: Sequence[bool], rows: Sequence[Sequence[object]]
 ) -> None:
     """Print ``rows`` under ``headers``; numeric ones align to the right. Missing values show as ``–``."""
-    table = columns(*("right" if number else "left*" for number in numeric))
-    heads(table, *(names.shorten(name, LONGEST) for name in headers))
-    for row in rows:
-        table.add_row(
+    places = enumerate(zip(headers, numeric, strict=True))
+    console.print(
+        grid(
             *(
-                Text(_cell(value)) if number else Name(_cell(value))
-                for value, number in zip(row, numeric, strict=True)
+                (
+                    names.shorten(head, LONGEST),
+                    "right" if number else "left*",
+                    [_cell(row[at]) if number else Name(_cell(row[at])) for row in rows],
+                )
+                for at, (head, number) in places
             )
         )
-    console.print(table)
+    )
 
 
 def _cell(value: object) -> str:

@@ -6,15 +6,15 @@ from rich.console import Console
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.report.document.measurements import SettingRow, TuneListing
-from kinetoscope.report.pages.table import columns, heads
+from kinetoscope.report.document.measurements import SettingRow, Tuning
+from kinetoscope.report.verbs.listing import grid
 from kinetoscope.report.words import names, palette
 
 GAP = 2  # columns between two of the table's
 GIVES_WAY = ("samples/s", "breaks", "memory", "pays after", "compile", "tokens/s")
 
 
-def print_tuning(shown: TuneListing, console: Console) -> None:
+def print_tuning(shown: Tuning, console: Console) -> None:
     """The settings side by side, and what to do."""
     rates = any(row.samples_per_s for row in shown.rows)
     head = f"{' '.join(shown.command) or shown.step_name} on {shown.device}"
@@ -28,11 +28,8 @@ def print_tuning(shown: TuneListing, console: Console) -> None:
     # Columns that no row fills take no room.
     filled = [name for name in cells[0] if any(line[name].plain for line in cells)] if cells else []
     fitting = _fitting(cells, filled, console.width)
-    table = columns(*("left" if name in ("setting", "verdict") else "right" for name in fitting))
-    heads(table, *fitting)
-    for line in cells:
-        table.add_row(*(line[name] for name in fitting))
-    console.print(table)
+    sides = {"setting": "left", "verdict": "left"}
+    console.print(grid(*((n, sides.get(n, "right"), [line[n] for line in cells]) for n in fitting)))
     if left_out := [name for name in filled if name not in fitting]:
         console.print(Text(f"no room here for {', '.join(left_out)}: a wider terminal has it", style="dim"))
     for row in shown.rows:
@@ -57,7 +54,7 @@ def _fitting(cells: list[dict[str, Text]], columns: list[str], width: int) -> li
     return shown
 
 
-def _base(shown: TuneListing) -> str:
+def _base(shown: Tuning) -> str:
     """What the speed-ups are over: the one row without a ratio, or eager with each batch."""
     bases = [row.label for row in shown.rows if row.error is None and row.ratio is None]
     return names.plain(bases[0]) if len(bases) == 1 else "eager with the same batch"

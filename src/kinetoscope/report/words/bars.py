@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kinetoscope.report.document import DeviceRow, Report, StepRow
+from kinetoscope.report.document import DeviceRow, Report
 from kinetoscope.report.words.palette import COMMUNICATION, COMPUTE, COPY, IDLE
 
 # What a segment stands for: communication counts only where nothing computes, copies where neither runs.
@@ -43,7 +43,12 @@ def device_bars(report: Report) -> list[Bar]:
 
 def step_bars(report: Report) -> list[Bar]:
     """One bar a step: busy and idle."""
-    return [_step_bar(row, devices_of(report, row.rank)) for row in report.steps]
+    bars: list[Bar] = []
+    for row in report.steps:
+        available = row.duration_us * devices_of(report, row.rank)
+        busy = row.busy_us / available if available else 0.0
+        bars.append(Bar(row.name, row.duration_us, busy, (Segment(COMPUTE, busy), Segment(IDLE, 1 - busy))))
+    return bars
 
 
 def devices_of(report: Report, rank: int) -> int:
@@ -67,9 +72,3 @@ def _device_bar(row: DeviceRow, with_rank: bool) -> Bar:
         row.busy_fraction,
         (*parts, Segment(IDLE, 1 - row.busy_fraction)),
     )
-
-
-def _step_bar(row: StepRow, devices: int) -> Bar:
-    available = row.duration_us * devices
-    busy = row.busy_us / available if available else 0.0
-    return Bar(row.name, row.duration_us, busy, (Segment(COMPUTE, busy), Segment(IDLE, 1 - busy)))

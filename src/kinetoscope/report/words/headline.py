@@ -246,13 +246,9 @@ def _busy_sentence(report: Report) -> str:
         busy, idle = _range(shares), _range([1 - share for share in reversed(shares)])
     sentence = f"{subject} busy {busy} of {window(report)}"
     causes = idle_causes(report)
-    total = sum(row.idle_us for row in causes)
-    if not total or shares[0] > 0.97:
+    if not causes or shares[0] > 0.97:
         return f"{sentence}."
-    share = causes[0].idle_us / total
-    cause = names.shorten(causes[0].cause, 40)
-    why = f"mostly {cause}" if share >= 0.5 else f"{numbers.percent(share)} of that {cause}"
-    return f"{sentence}; {idle} idle, {why}."
+    return f"{sentence}; {idle} idle, {own_pace.why(causes)}."
 
 
 def _work_sentence(report: Report) -> str:

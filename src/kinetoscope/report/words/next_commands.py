@@ -13,8 +13,6 @@ from kinetoscope.report.words import headline, names
 
 @dataclass(frozen=True)
 class NextCommand:
-    """A shell command and what it shows."""
-
     line: str
     shows: str
 

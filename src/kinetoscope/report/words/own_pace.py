@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kinetoscope import numbers
-from kinetoscope.report.document import AsItRuns, Report
+from kinetoscope.report.document import AsItRuns, CauseRow, IdleRow, Report
 from kinetoscope.report.words import names, phase_lines
 
 # Of fewer steps nobody learns a range.
@@ -26,7 +28,7 @@ def step(report: Report) -> str | None:
     sentence += f"; the GPU is busy {numbers.percent(own.busy_fraction)} of it"
     if not own.idle or idle < 0.03:
         return f"{sentence}."
-    return f"{sentence}, {numbers.percent(idle)} idle, {_why(own)}."
+    return f"{sentence}, {numbers.percent(idle)} idle, {why(own.idle)}."
 
 
 def inflation(report: Report) -> str:
@@ -67,7 +69,8 @@ def _of(own: AsItRuns) -> str:
     return f"median of {spread.n}{span}"
 
 
-def _why(own: AsItRuns) -> str:
-    share = own.idle[0].idle_us / sum(row.idle_us for row in own.idle)
-    cause = names.shorten(own.idle[0].cause, 40)
+def why(causes: Sequence[CauseRow | IdleRow]) -> str:
+    """What most of the idle time is for; of its causes, longest first."""
+    share = causes[0].idle_us / sum(row.idle_us for row in causes)
+    cause = names.shorten(causes[0].cause, 40)
     return f"mostly {cause}" if share >= 0.5 else f"{numbers.percent(share)} of that {cause}"

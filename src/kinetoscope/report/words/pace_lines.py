@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from kinetoscope import numbers
-from kinetoscope.report.document import (
-    LaunchRow,
-    MemoryRow,
-    Report,
-    StepDifference,
-    StepOutlierRow,
-    StepTimesRow,
-)
+from kinetoscope.report import document
 from kinetoscope.report.words import names
 
 OUTLIERS = 3
@@ -18,7 +11,7 @@ RANKS = 8
 DIFFERENCES = 2
 
 
-def lines(report: Report) -> list[tuple[str, str]]:
+def lines(report: document.Report) -> list[tuple[str, str]]:
     """What each sentence is about (steps, outlier, launches, memory or allocator), and the sentence."""
     many = len({row.rank for row in report.launching} | {row.rank for row in report.step_times}) > 1
     slowest = sorted(report.step_outliers, key=lambda row: -row.duration_us / row.median_us)
@@ -39,7 +32,7 @@ def lines(report: Report) -> list[tuple[str, str]]:
     return [(what, f"rank {rank}: {text}" if many else text) for what, rank, text in found]
 
 
-def _steps(row: StepTimesRow) -> str:
+def _steps(row: document.StepTimesRow) -> str:
     times = f"{numbers.time(row.duration_median_us)} at the median"
     if row.steps >= 5:
         times += f", p10–p90 {numbers.span(row.duration_p10_us, row.duration_p90_us)}"
@@ -47,19 +40,19 @@ def _steps(row: StepTimesRow) -> str:
     return f"{times}, all {numbers.span(row.duration_min_us, row.duration_max_us)}; {busy}"
 
 
-def _outlier(row: StepOutlierRow) -> str:
+def _outlier(row: document.StepOutlierRow) -> str:
     times = numbers.rate(row.duration_us / row.median_us)
     sentence = f"{names.shorten(row.name, 40)} took {numbers.time(row.duration_us)}, {times} × the median"
     parts = ", ".join(map(_difference, row.differences[:DIFFERENCES]))
     return f"{sentence}: {parts}" if parts else sentence
 
 
-def _difference(part: StepDifference) -> str:
+def _difference(part: document.StepDifference) -> str:
     idle = " idle" if part.kind == "idle" else ""
     return f"{names.shorten(part.name, 60)}{idle} +{numbers.time(part.extra_us)}"
 
 
-def _launches(row: LaunchRow) -> str:
+def _launches(row: document.LaunchRow) -> str:
     often = (
         f"{numbers.count(row.launches)} in all"
         if row.launches_per_step is None
@@ -82,7 +75,7 @@ def _launches(row: LaunchRow) -> str:
     return "; ".join(parts)
 
 
-def _memory(row: MemoryRow) -> str:
+def _memory(row: document.MemoryRow) -> str:
     peak = f"peak {numbers.size(row.peak_allocated_bytes)}"
     if row.peak_reserved_bytes is not None:
         peak += f" of {numbers.size(row.peak_reserved_bytes)} reserved"

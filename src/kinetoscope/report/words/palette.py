@@ -27,6 +27,11 @@ CATEGORIES = {
     "pooling": "#4fb286",
     "loss": "#b85c8f",
     "random": "#a78bd4",
+    "quantization": "#c77f5a",
+    "expert routing": "#5f8f8b",
+    "recurrent": "#7d7fd6",
+    "FFT": "#6fa3c9",
+    "linear algebra": "#5574c4",
     "communication": "#d8576b",
     "copy": "#7f8fa3",
     "memset": "#9aa5b1",
@@ -66,5 +71,4 @@ VERDICTS = {
 
 
 def verdict(name: str | None) -> str:
-    """The terminal's style for what a comparison says."""
     return VERDICTS.get(name or "", "")

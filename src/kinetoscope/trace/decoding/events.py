@@ -67,6 +67,10 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     collective_rank: Any = msgspec.field(default=None, name="Rank")
 
 
+# What is read of a collective, by its name in the file: these alone are null where they are absent.
+COLLECTIVE = {f.name: f.encode_name for f in msgspec.structs.fields(Args) if f.default is None}
+
+
 class Event(msgspec.Struct, gc=False):
     """One element of ``traceEvents``. ``ts`` and ``dur`` are microseconds."""
 
@@ -81,18 +85,11 @@ class Event(msgspec.Struct, gc=False):
     args: Args | None = None
 
 
-class ExactEvent(msgspec.Struct, gc=False):
+class ExactEvent(Event, gc=False):
     """An event whose times are kept as written: a double does not hold nanoseconds since 1970."""
 
-    ph: Label = None
-    cat: Label = None
-    name: Label = None
-    pid: Label = None
-    tid: Label = None
     ts: msgspec.Raw = _NOTHING
     dur: msgspec.Raw = _NOTHING
-    id: Label = ABSENT
-    args: Args | None = None
 
 
 # Categories by the name they have today. Kineto of 2021 capitalised them and called some otherwise.

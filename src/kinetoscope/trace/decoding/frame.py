@@ -62,9 +62,9 @@ def opening_without_head(window: bytes) -> Opening | None:
     return Opening(first.start(), b"", headless=True) if first and is_event(window, first.start()) else None
 
 
-def cut(window: bytes, start: int = 0) -> tuple[int, int] | None:
-    """The first place at or after ``start`` between two events: (end of one, start of the next)."""
-    for match in BOUNDARY.finditer(window, start):
+def cut(window: bytes) -> tuple[int, int] | None:
+    """The first place between two events: (end of one, start of the next)."""
+    for match in BOUNDARY.finditer(window):
         if is_event(window, match.end()):
             return match.start() + 1, match.end()
     return None

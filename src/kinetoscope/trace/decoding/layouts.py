@@ -44,17 +44,3 @@ LAYOUTS = {
 TABLES = tuple(LAYOUTS)
 # The same under the name that other years gave it.
 RENAMED = {"external_id": "external_id_2021", "input_dims": "input_dims_2022"}
-COLLECTIVE = {
-    "collective_name": "Collective name",
-    "dtype": "dtype",
-    "elements_in": "In msg nelems",
-    "elements_out": "Out msg nelems",
-    "group_size": "Group size",
-    "group_name": "Process Group Name",
-    "group_description": "Process Group Description",
-    "group_ranks": "Process Group Ranks",
-    "split_in": "In split size",
-    "split_out": "Out split size",
-    "collective_sequence": "Seq",
-    "collective_rank": "Rank",
-}

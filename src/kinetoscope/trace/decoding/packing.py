@@ -7,6 +7,7 @@ decoded inside the cache of the core, which is worth a factor of two.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -15,8 +16,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kinetoscope.trace.decoding.decode import double_ns, exact_ns
-from kinetoscope.trace.decoding.events import ABSENT, NO_NUMBER, Args, Event, ExactEvent, Label, table_of
-from kinetoscope.trace.decoding.layouts import COLLECTIVE, LAYOUTS, RENAMED, TABLES, Layout
+from kinetoscope.trace.decoding.events import (
+    ABSENT,
+    COLLECTIVE,
+    NO_NUMBER,
+    Args,
+    Event,
+    ExactEvent,
+    Label,
+    table_of,
+)
+from kinetoscope.trace.decoding.layouts import LAYOUTS, RENAMED, TABLES, Layout
 from kinetoscope.trace.decoding.usual import TABLE_OF
 
 NOWHERE = len(TABLES)  # stands for the table of an event that none holds
@@ -65,8 +75,6 @@ class Batch(NamedTuple):
 
 
 class _Columns:
-    """The growing columns of one packed table."""
-
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.arrays: dict[str, array[Any]] = {}
@@ -94,14 +102,14 @@ class Packer:
     """Packs decoded events, slice by slice, into one Batch."""
 
     def __init__(self) -> None:
-        self.damages: dict[str, int] = {}
+        self.damages: Counter[str] = Counter()
         self._exact = False
         self._table_of = _TableOf()
         self._order = bytearray()
         self._tables = {table: _Columns(layout) for table, layout in LAYOUTS.items()}
         self._names, self._lanes = Codes(), Codes()
         self._texts, self._joined = Codes({b"": 0}), Codes({b"": 0})
-        self._unused: dict[str, int] = {}
+        self._unused: Counter[str] = Counter()
 
     def add(self, events: Sequence[Any]) -> None:
         """Pack decoded events, in the order of the file: all are exact from the first exact one on."""
@@ -115,9 +123,7 @@ class Packer:
         puts = [chosen.append for chosen in members]
         for put, event in zip(map(puts.__getitem__, order), events, strict=True):
             put(event)
-        for event in members.pop():
-            kind = f"{event.ph} {event.cat or ''}".strip()
-            self._unused[kind] = self._unused.get(kind, 0) + 1
+        self._unused.update(f"{event.ph} {event.cat or ''}".strip() for event in members.pop())
         for table, chosen in zip(TABLES, members, strict=True):
             if chosen:
                 self._pack(table, chosen)
@@ -130,8 +136,7 @@ class Packer:
                 self._order += bytes([NOWHERE]) * len(members)
             else:
                 self.add([event for event in members if event is not None])
-        for code, count in damages.items():
-            self.damages[code] = self.damages.get(code, 0) + count
+        self.damages.update(damages)
 
     def batch(self) -> Batch:
         tables = {
@@ -146,8 +151,8 @@ class Packer:
             list(self._texts),
             list(self._joined),
             list(self._lanes),
-            self._unused,
-            self.damages,
+            dict(self._unused),
+            dict(self.damages),
         )
 
     def _keep_exact(self) -> None:
@@ -159,7 +164,7 @@ class Packer:
                     columns.arrays[name] = array("q", map(double_ns, columns.arrays[name]))
 
     def _tables_of(self, events: Sequence[Any]) -> bytes:
-        if isinstance(events[0], Event | ExactEvent):
+        if isinstance(events[0], Event):
             return bytes(map(self._table_of.__getitem__, map(_KIND, events)))
         return bytes(map(_PLACE_OF_USUAL.__getitem__, map(type, events)))
 
@@ -229,7 +234,7 @@ class Packer:
         except (TypeError, ValueError, OverflowError):
             number = None
         if number is None or not -(1 << 63) < number < 1 << 63:
-            self.damages["bad-field"] = self.damages.get("bad-field", 0) + 1
+            self.damages["bad-field"] += 1
             return ABSENT
         return number
 
@@ -239,7 +244,7 @@ class Packer:
         try:
             return float(value)
         except (TypeError, ValueError, OverflowError):
-            self.damages["bad-field"] = self.damages.get("bad-field", 0) + 1
+            self.damages["bad-field"] += 1
             return NO_NUMBER
 
 

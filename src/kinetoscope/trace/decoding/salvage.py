@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
 
-from kinetoscope.trace.decoding.events import Event, ExactEvent
+from kinetoscope.trace.decoding.events import Event
 from kinetoscope.trace.decoding.frame import BOUNDARY
 
-AnyEvent = Event | ExactEvent
 # What msgspec raises on bytes that are no events: malformed, ill-typed, nested past the stack.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -29,17 +29,14 @@ _NAME = re.compile(rb'("name"\s*:\s*")(.*?)("\s*,\s*"(?:pid|ph|cat|ts|tid|args|i
 _BARE_QUOTE = re.compile(rb'(?<!\\)"')
 
 Repair = Callable[[bytes], bytes]
-REPAIRS: tuple[tuple[str, Repair], ...] = (
-    ("invalid-utf8", lambda data: data.decode("utf-8", "replace").encode()),
-    ("control-character", lambda data: data.translate(_CONTROL)),
-    ("not-a-number", lambda data: _NOT_A_NUMBER.sub(rb"\1null", data)),
-    ("lone-backslash", lambda data: _LONE_BACKSLASH.sub(lambda m: m[1] or b"\\\\", data)),
-    ("stray-comma", lambda data: _STRAY_COMMA.sub(b"", data)),
-    (
-        "unescaped-quote",
-        lambda data: _NAME.sub(lambda m: m[1] + _BARE_QUOTE.sub(b'\\\\"', m[2]) + m[3], data),
-    ),
-)
+REPAIRS: dict[str, Repair] = {
+    "invalid-utf8": lambda data: data.decode("utf-8", "replace").encode(),
+    "control-character": lambda data: data.translate(_CONTROL),
+    "not-a-number": lambda data: _NOT_A_NUMBER.sub(rb"\1null", data),
+    "lone-backslash": lambda data: _LONE_BACKSLASH.sub(lambda m: m[1] or b"\\\\", data),
+    "stray-comma": lambda data: _STRAY_COMMA.sub(b"", data),
+    "unescaped-quote": lambda data: _NAME.sub(lambda m: m[1] + _BARE_QUOTE.sub(b'\\\\"', m[2]) + m[3], data),
+}
 
 
 class Salvaged(NamedTuple):
@@ -51,18 +48,18 @@ class Salvaged(NamedTuple):
         rest: bytes at the end that may be the beginning of an event that goes on after the slice.
     """
 
-    events: list[AnyEvent | None]
-    damages: dict[str, int]
+    events: list[Event | None]
+    damages: Counter[str]
     rest: bytes
 
 
-def salvage(data: bytes, kind: type[AnyEvent], *, last: bool) -> Salvaged:
+def salvage(data: bytes, kind: type[Event], *, last: bool) -> Salvaged:
     """The events of a slice that did not decode as a whole; ``last`` if nothing follows it."""
     one, many = msgspec.json.Decoder(kind), msgspec.json.Decoder(list[kind])
     starts = [0, *(match.end() for match in BOUNDARY.finditer(data))]
     ends = [*(match.start() + 1 for match in BOUNDARY.finditer(data)), len(data)]
-    events: list[AnyEvent | None] = []
-    damages: dict[str, int] = {}
+    events: list[Event | None] = []
+    damages: Counter[str] = Counter()
     at = 0
     while at < len(starts):
         stop = min(at + _GROUP, len(starts))
@@ -79,7 +76,7 @@ def salvage(data: bytes, kind: type[AnyEvent], *, last: bool) -> Salvaged:
             if event is None:
                 piece = data[starts[at] : ends[at + used - 1]]
                 code = "several-traces" if b'"traceEvents"' in piece else "bad-event"
-                damages[code] = damages.get(code, 0) + 1
+                damages[code] += 1
             events.append(event)
             at += used
     return Salvaged(events, damages, b"")
@@ -90,9 +87,9 @@ def _one(
     starts: list[int],
     ends: list[int],
     at: int,
-    decoder: msgspec.json.Decoder[AnyEvent],
-    damages: dict[str, int],
-) -> tuple[AnyEvent | None, int]:
+    decoder: msgspec.json.Decoder[Event],
+    damages: Counter[str],
+) -> tuple[Event | None, int]:
     """One event and how many pieces it took."""
     piece = data[starts[at] : ends[at]]
     try:
@@ -111,12 +108,10 @@ def _one(
     return None, 1
 
 
-def _mended(
-    piece: bytes, decoder: msgspec.json.Decoder[AnyEvent], damages: dict[str, int]
-) -> AnyEvent | None:
+def _mended(piece: bytes, decoder: msgspec.json.Decoder[Event], damages: Counter[str]) -> Event | None:
     applied: list[str] = []
-    event: AnyEvent | None = None
-    for code, repair in REPAIRS:
+    event: Event | None = None
+    for code, repair in REPAIRS.items():
         mended = repair(piece)
         if mended == piece:
             continue
@@ -130,12 +125,11 @@ def _mended(
     if event is None and (event := _with_fields_dropped(piece, decoder)) is not None:
         applied.append("bad-field")
     if event is not None:
-        for code in applied:
-            damages[code] = damages.get(code, 0) + 1
+        damages.update(applied)
     return event
 
 
-def _with_fields_dropped(piece: bytes, decoder: msgspec.json.Decoder[AnyEvent]) -> AnyEvent | None:
+def _with_fields_dropped(piece: bytes, decoder: msgspec.json.Decoder[Event]) -> Event | None:
     """The event without those of its fields that have a wrong type."""
     try:
         fields: Any = msgspec.json.decode(piece)

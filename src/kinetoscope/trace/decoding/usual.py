@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from kinetoscope.trace.decoding.events import ABSENT, Args, Label
-from kinetoscope.trace.decoding.layouts import COLLECTIVE, LAYOUTS, RENAMED
+from kinetoscope.trace.decoding.events import ABSENT, COLLECTIVE, Args, Label
+from kinetoscope.trace.decoding.layouts import LAYOUTS, RENAMED
 
 _CATEGORIES = {
     "ops": ("cpu_op", "user_annotation", "overhead"),

@@ -1,0 +1,106 @@
+"""What a fix changes in the recorded steps. It says nothing of what that saves: the replay does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from kinetoscope.trace.model import Trace
+
+DEVICE = {"id": pl.UInt32, "saved_ns": pl.Float64}
+HOST = {"lane": pl.UInt32, "start_ns": pl.Int64, "end_ns": pl.Int64, "share": pl.Float64}
+
+
+def _none_of(schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
+    return pl.DataFrame(schema=schema)
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """What goes away of one rank's recorded steps. Several changes are joined by ``|``: nothing goes twice.
+
+    Args:
+        device: ``id`` (row of ``device_events``), once each, and ``saved_ns``: the event is shortened by so
+            much; by its whole duration: it is gone, its launch with it.
+        host: stretches of host threads (``lane``, ``start_ns``, ``end_ns``) of which ``share`` goes away.
+        waits: rows of ``host_events``: synchronising calls that no longer wait; their own time they cost.
+    """
+
+    device: pl.DataFrame = field(default_factory=lambda: _none_of(DEVICE))
+    host: pl.DataFrame = field(default_factory=lambda: _none_of(HOST))
+    waits: pl.Series = field(default_factory=lambda: pl.Series("id", [], pl.UInt32))
+
+    def __or__(self, other: Change) -> Change:
+        """Both: of an event the larger saving; where stretches overlap the larger share (see ``removed``)."""
+        device = pl.concat([self.device, other.device]).group_by("id", maintain_order=True)
+        return Change(
+            device.agg(pl.col("saved_ns").max()),
+            pl.concat([self.host, other.host]),
+            pl.concat([self.waits, other.waits]).unique().sort(),
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        return self.device.is_empty() and self.host.is_empty() and self.waits.is_empty()
+
+
+NOTHING = Change()
+
+
+def shorten(ids: pl.Series, saved_ns: pl.Series) -> Change:
+    """Device events shortened; of an event named twice the larger saving counts."""
+    table = pl.DataFrame([ids.alias("id"), saved_ns.alias("saved_ns")], schema_overrides=DEVICE)
+    table = table.filter(pl.col("saved_ns") > 0).group_by("id", maintain_order=True)
+    return Change(device=table.agg(pl.col("saved_ns").max()))
+
+
+def without_host(events: pl.DataFrame, share: float = 1.0) -> Change:
+    """Host events (rows of ``host_events``) of whose time ``share`` goes away."""
+    stretches = events.select(
+        "lane", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"), share=pl.lit(share)
+    )
+    return Change(host=stretches.cast(pl.Schema(HOST)).filter(pl.col("share") > 0))
+
+
+def no_wait(calls: pl.Series) -> Change:
+    """Synchronising calls, by their rows in ``host_events``, that no longer wait."""
+    return Change(waits=calls.rename("id").cast(pl.UInt32).unique().sort())
+
+
+def merge_launches(trace: Trace, groups: pl.DataFrame) -> Change:
+    """Device events that become one: each group's first stays, with the time of its longest.
+
+    Args:
+        groups: ``id`` (row of ``device_events``) and ``group``. The ops that launched the others (their
+            launching calls, where no op is known) cost the host nothing any more.
+    """
+    events = groups.join(
+        trace.device_events.select("id", "duration_ns", "start_ns", "launch", "op"), on="id"
+    ).sort("group", "start_ns")
+    first = pl.int_range(pl.len()).over("group") == 0
+    spared = pl.col("duration_ns") - pl.when(first).then(pl.col("duration_ns").max().over("group")).otherwise(
+        0
+    )
+    events = events.with_columns(saved_ns=spared.clip(lower_bound=0).cast(pl.Float64), first=first)
+    others = events.filter(~pl.col("first")).select(pl.coalesce("op", "launch")).to_series().drop_nulls()
+    return shorten(events["id"], events["saved_ns"]) | without_host(trace.host_events[others.unique().sort()])
+
+
+def removed(host: pl.DataFrame) -> pl.DataFrame:
+    """Stretches of one thread (``start_ns``, ``end_ns``, ``share``) cut so that they are disjoint.
+
+    Returns:
+        The same columns, sorted; where several overlapped, with the largest share of them.
+    """
+    edges = pl.concat([host["start_ns"], host["end_ns"]]).unique().sort()
+    pieces = pl.DataFrame({"start_ns": edges, "end_ns": edges.shift(-1)}).drop_nulls()
+    # Few distinct shares come together: one pass each, the largest last, so that it stands.
+    share = pl.Series("share", [0.0] * len(pieces), pl.Float64)
+    for value in host["share"].unique().sort():
+        these = host.filter(pl.col("share") == value)
+        begun = these["start_ns"].sort().search_sorted(pieces["start_ns"], side="right")
+        ended = these["end_ns"].sort().search_sorted(pieces["start_ns"], side="right")
+        share = pl.select(pl.when(begun > ended).then(value).otherwise(share).alias("share")).to_series()
+    return pieces.with_columns(share).filter((pl.col("share") > 0) & (pl.col("end_ns") > pl.col("start_ns")))

@@ -1,0 +1,133 @@
+"""Clocks moved through a program, and how fast they run if the program is repeated for ever.
+
+All that a program does to its clocks is adding and taking the latest: it is a linear map over (max, +). The
+time that one round takes once it repeats is the map's eigenvalue, the largest mean weight of a circle of
+clocks (Baccelli, Cohen, Olsder, Quadrat: Synchronization and Linearity, 1992); Karp (1978) says how it is
+found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kinetoscope.analysis.replay.graph import Block, Graph, Joint
+
+NEVER = float("-inf")
+Weights = Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a change makes of a graph's numbers, in ns.
+
+    Args:
+        block: by block, its work with its pauses (D).
+        ends: by block, the latest end that its launches would have, from the start of their stretch (M).
+        host: by stretch, its length.
+        transfer: by number of the meeting in the program, the collective's own time.
+        free: calls (rank, row) that no longer wait.
+    """
+
+    block: Sequence[float]
+    ends: Sequence[float]
+    host: Sequence[float]
+    transfer: Sequence[float]
+    free: frozenset[tuple[int, int]] = frozenset()
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round: when each stretch began and each block ended, when the blocks of collectives could have
+    begun had no rank been waited for, and the clocks (strands, then streams) at the end."""
+
+    begun: list[float]
+    ended: list[float]
+    arrived: dict[int, float]
+    clocks: list[float]
+
+
+def once(graph: Graph, numbers: Numbers, clocks: Sequence[float]) -> Round:
+    """One round from these clocks."""
+    strands = len(graph.first)
+    begun = [NEVER] * len(graph.stretches)
+    for strand, stretch in enumerate(graph.first):
+        begun[stretch] = clocks[strand]
+    stream = list(clocks[strands:])
+    ended = [NEVER] * len(numbers.block)
+    arrived: dict[int, float] = {}
+    work, ends, host = numbers.block, numbers.ends, numbers.host
+    transfers = iter(numbers.transfer)
+    for instruction in graph.program:
+        if isinstance(instruction, Block):
+            block, at, stretch, sources = instruction
+            clock = stream[at]
+            for source in sources:
+                if ended[source] > clock:
+                    clock = ended[source]
+            clock += work[block]
+            if stretch >= 0 and begun[stretch] + ends[block] > clock:
+                clock = begun[stretch] + ends[block]
+            stream[at] = ended[block] = clock
+        elif isinstance(instruction, Joint):
+            stretch, following, call, targets, tail = instruction
+            clock = begun[stretch] + host[stretch]
+            if call not in numbers.free:
+                for target in targets:
+                    if ended[target] > clock:
+                        clock = ended[target]
+            begun[following] = clock + tail
+        else:
+            transfer = next(transfers)
+            together = max(ended[block] for block in instruction.blocks) + transfer
+            for block, at in zip(instruction.blocks, instruction.streams, strict=True):
+                arrived[block] = ended[block]
+                stream[at] = ended[block] = together
+    return Round(begun, ended, arrived, [begun[stretch] for stretch in graph.last] + stream)
+
+
+def from_one(graph: Graph, numbers: Numbers, clock: int) -> Round:
+    """One round that began with this clock alone: nothing else holds it up."""
+    size = len(graph.first) + graph.streams
+    return once(graph, numbers, [0.0 if other == clock else NEVER for other in range(size)])
+
+
+def matrix(graph: Graph, numbers: Numbers) -> Weights:
+    """``matrix[i][j]``: how much later clock i ends than clock j began."""
+    size = len(graph.first) + graph.streams
+    columns = [from_one(graph, numbers, clock).clocks for clock in range(size)]
+    return [[column[row] for column in columns] for row in range(size)]
+
+
+def growth(weights: Weights) -> float:
+    """The largest mean weight of a circle (Karp); 0 where there is none."""
+    size = len(weights)
+    walks = [[0.0] * size]
+    for _ in range(size):
+        walks.append([max(w + d for w, d in zip(row, walks[-1], strict=True)) for row in weights])
+    means = [
+        min((walks[size][node] - walks[k][node]) / (size - k) for k in range(size) if walks[k][node] > NEVER)
+        for node in range(size)
+        if walks[size][node] > NEVER
+    ]
+    return max(means, default=0.0)
+
+
+def circle(weights: Weights) -> list[int]:
+    """The clocks of a circle whose mean weight is ``growth``, each after the one that it waits for."""
+    size, mean = len(weights), growth(weights)
+    # Longest walks between any two clocks (Floyd, Warshall), with the clock that each walk begins with.
+    best = [[weight - mean for weight in row] for row in weights]
+    via = [list(range(size)) for _ in range(size)]
+    for middle in range(size):
+        for to in range(size):
+            for start in range(size):
+                longer = best[to][middle] + best[middle][start]
+                if longer > best[to][start] + 1e-6:
+                    best[to][start] = longer
+                    via[to][start] = via[to][middle]
+    start = max(range(size), key=lambda clock: best[clock][clock], default=0)
+    found = [start]
+    while size and (before := via[found[-1]][start]) != start and len(found) <= size:
+        found.append(before)
+    return found[::-1]

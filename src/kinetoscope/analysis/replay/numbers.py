@@ -1,0 +1,147 @@
+"""A graph's numbers once a change is made: all blocks at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from kinetoscope.analysis.replay.change import Change, removed
+from kinetoscope.analysis.replay.engine import NEVER, Numbers
+from kinetoscope.analysis.replay.graph import Graph, Meeting
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A graph with host time scaled by ``pace``, as recorded or changed.
+
+    ``work`` is one row a device event in the graph's order: ``work_ns``, ``pause_ns`` before it, and when it
+    is ``ready``, counted from the start of its stretch (null where no launch holds it up).
+    """
+
+    graph: Graph
+    pace: float
+    work: pl.DataFrame
+    numbers: Numbers
+
+
+def recorded(graph: Graph, pace: float = 1.0) -> State:
+    """As it was recorded, but for host time, which is multiplied by ``pace``."""
+    opened = graph.stretches["start_ns"].gather(graph.work["stretch"])
+    work = graph.work.select(
+        "rank",
+        "id",
+        "block",
+        "duration_ns",
+        "pause_ns",
+        work_ns=pl.when("meets").then(0).otherwise("work_ns").cast(pl.Float64),
+        left=pl.lit(1.0),
+        ready=(pl.col("point_ns") - opened) * pace + pl.col("latency_ns"),
+    )
+    lengths = graph.stretches.select((pl.col("end_ns") - pl.col("start_ns")) * pace).to_series()
+    transfers = [one.transfer_ns for one in graph.program if isinstance(one, Meeting)]
+    numbers = Numbers(*_of_blocks(work), lengths.cast(pl.Float64).to_list(), transfers)
+    return State(graph, pace, work, numbers)
+
+
+def changed(base: State, changes: Mapping[int, Change]) -> State:
+    """With these changes, by rank."""
+    work, numbers = base.work, base.numbers
+    device = [_of_rank(change.device, rank) for rank, change in changes.items() if len(change.device)]
+    if device:
+        work = _shortened(work, pl.concat(device))
+        numbers = replace(numbers, transfer=_transfers(base, work))
+    spared = [(rank, change.host) for rank, change in changes.items() if len(change.host)]
+    if spared:
+        work, host = _spared(base, work, spared)
+        numbers = replace(numbers, host=host)
+    if device or spared:
+        block, ends = _of_blocks(work)
+        numbers = replace(numbers, block=block, ends=ends)
+    free = {(rank, call) for rank, change in changes.items() for call in change.waits}
+    return State(base.graph, base.pace, work, replace(numbers, free=frozenset(free)))
+
+
+def _of_rank(table: pl.DataFrame, rank: int) -> pl.DataFrame:
+    return table.with_columns(rank=pl.lit(rank, pl.Int32))
+
+
+def _shortened(work: pl.DataFrame, saved: pl.DataFrame) -> pl.DataFrame:
+    """What an event saves of its own duration, its stream saves of what it added to it. What is gone needs no
+    launch, and no pause before it."""
+    left = (1 - pl.col("saved_ns").fill_null(0) / pl.col("duration_ns")).clip(0, 1)
+    gone = pl.col("left") <= 0
+    return (
+        work.join(saved, on=["rank", "id"], how="left", maintain_order="left")
+        .with_columns(left.alias("left"))
+        .with_columns(
+            pl.col("work_ns") * pl.col("left"),
+            pl.when(~gone).then("ready").alias("ready"),
+            pl.when(gone).then(0).otherwise("pause_ns").alias("pause_ns"),
+        )
+    )
+
+
+def _transfers(base: State, work: pl.DataFrame) -> list[float]:
+    """A collective moves its data as fast as the rank that gains most from the change: all make the same."""
+    left = work["left"]
+    return [
+        one.transfer_ns * min(left[row] for row in one.rows)
+        for one in base.graph.program
+        if isinstance(one, Meeting)
+    ]
+
+
+def _spared(
+    base: State, work: pl.DataFrame, spared: Sequence[tuple[int, pl.DataFrame]]
+) -> tuple[pl.DataFrame, list[float]]:
+    """Launches and stretches of host time, sooner and shorter by what went away before them."""
+    graph = base.graph
+    points = graph.work.select("rank", "stretch", at="point_ns")
+    strand = graph.stretches["strand"].gather(points["stretch"])
+    points = points.with_columns(strand.alias("strand"))
+    stretches = graph.stretches
+    at_launch = pl.zeros(len(points), pl.Float64, eager=True)
+    at_start, at_end = (pl.zeros(len(stretches), pl.Float64, eager=True) for _ in range(2))
+    for rank, host in spared:
+        own = host.join(graph.lanes.filter(pl.col("rank") == rank), on="lane")
+        for (number,), pieces in own.group_by("strand"):
+            these = removed(pieces.select("start_ns", "end_ns", "share"))
+            of_points = (points["rank"] == rank) & (points["strand"] == number).fill_null(False)
+            of_stretches = (stretches["rank"] == rank) & (stretches["strand"] == number)
+            at_launch = _where(of_points, _until(these, points["at"]), at_launch)
+            at_start = _where(of_stretches, _until(these, stretches["start_ns"]), at_start)
+            at_end = _where(of_stretches, _until(these, stretches["end_ns"]), at_end)
+    less = (at_launch - at_start.gather(points["stretch"])) * base.pace
+    host = pl.Series(base.numbers.host) - (at_end - at_start) * base.pace
+    return work.with_columns((pl.col("ready") - less).alias("ready")), host.to_list()
+
+
+def _where(rows: pl.Series, these: pl.Series, others: pl.Series) -> pl.Series:
+    return pl.select(pl.when(rows).then(these).otherwise(others)).to_series()
+
+
+def _until(pieces: pl.DataFrame, at: pl.Series) -> pl.Series:
+    """How much had gone away before each instant, ns."""
+    length = (pieces["end_ns"] - pieces["start_ns"]) * pieces["share"]
+    before = pl.concat([pl.Series([0.0]), length.cum_sum()])
+    place = pieces["start_ns"].search_sorted(at, side="right").cast(pl.Int64)
+    begun = pl.select(pl.when(place > 0).then(place - 1)).to_series()
+    inside = (at - pieces["start_ns"].gather(begun)).clip(
+        upper_bound=(pieces["end_ns"] - pieces["start_ns"]).gather(begun)
+    ) * pieces["share"].gather(begun)
+    return before.gather(begun.fill_null(0)) + inside.fill_null(0)
+
+
+def _of_blocks(work: pl.DataFrame) -> tuple[list[float], list[float]]:
+    """D and M of each block (see ``graph``)."""
+    cost = pl.col("pause_ns") + pl.col("work_ns")
+    table = work.select("block", "ready", "work_ns", cost=cost, done=cost.cum_sum())
+    blocks = table.group_by("block", maintain_order=True).agg(
+        pl.col("cost").sum(),
+        ((pl.col("ready") + pl.col("work_ns") - pl.col("done")).max() + pl.col("done").last())
+        .fill_null(NEVER)
+        .alias("ends"),
+    )
+    return blocks["cost"].to_list(), blocks["ends"].to_list()

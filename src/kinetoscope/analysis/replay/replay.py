@@ -1,0 +1,135 @@
+"""What a step takes as recorded, replayed, and after a change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from weakref import WeakValueDictionary
+
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.passes.as_it_runs import as_it_runs
+from kinetoscope.analysis.replay.change import NOTHING, Change
+from kinetoscope.analysis.replay.engine import Numbers, growth, matrix, once
+from kinetoscope.analysis.replay.graph import Graph, Part, build
+from kinetoscope.analysis.replay.named import Segment, segments
+from kinetoscope.analysis.replay.numbers import State, changed, recorded
+from kinetoscope.analysis.replay.path import repeated, single
+from kinetoscope.analysis.replay.ranks import together
+from kinetoscope.analysis.replay.spans import Spans, spans
+from kinetoscope.analysis.run import Run
+from kinetoscope.trace.model import Trace
+
+# Bisection of the host's pace: to a thousandth.
+HALVINGS = 10
+SAME = 1e-3
+
+
+class Replay:
+    """The recorded steps of one rank, ready to be replayed.
+
+    ``step_us`` is the step replayed without a change, of the program as it runs where that was timed;
+    ``recorded_us`` the recorded step (the whole window without steps), ``error`` by how much of it the
+    recorded step's replay is longer; ``unexplained`` the share of the step that stands in delays without a
+    known cause; ``pace`` what host time was multiplied by to get from the recorded step to the one without
+    the profiler.
+    """
+
+    def __init__(
+        self, rank: int, graph: Graph, within: Spans, traces: Sequence[Trace], runs_us: float | None = None
+    ) -> None:
+        """Args:
+        within: what of this rank is replayed.
+        traces: of all ranks in the graph.
+        runs_us: the step as it was timed without the profiler, where it was.
+        """
+        self.rank = rank
+        self.steps = within.steps
+        self.recorded_us = within.recorded_us
+        self._graph = graph
+        # Weak: what is remembered of a trace must not keep it.
+        self._traces = WeakValueDictionary({trace.rank: trace for trace in traces})
+        # One step of several ranks begins when each rank's recording did: that is not how they would go on.
+        self._repeats = within.steps > 1 or (within.steps == 1 and len(traces) == 1)
+        # The steps that are replayed take their mean; the step is the median.
+        self._typical = within.recorded_us / within.mean_us if within.mean_us else 1.0
+        self._base = recorded(graph)
+        self.step_us = self._us(self._base.numbers)
+        self.error = self.step_us / self.recorded_us - 1 if self.recorded_us else 0.0
+        whole = self.step_us * max(1, self.steps)
+        self.unexplained = min(1.0, graph.lost_ns / 1000 / whole) if whole else 0.0
+        if runs_us is not None and self.steps and self.step_us:
+            self._run_as(runs_us)
+
+    @property
+    def pace(self) -> float:
+        return self._base.pace
+
+    def after(self, change: Change = NOTHING, others: Mapping[int, Change] | None = None) -> float:
+        """The step's time once ``change`` is made, in µs: never below 0 nor above ``step_us``.
+
+        Args:
+            others: what changes on the other ranks.
+        """
+        changes = {**(others or {}), self.rank: change}
+        return min(self.step_us, max(0.0, self._us(changed(self._base, changes).numbers)))
+
+    def critical_path(
+        self, change: Change = NOTHING, others: Mapping[int, Change] | None = None
+    ) -> list[Segment]:
+        """What the step's time consists of, longest first; sums to ``step_us``, or what is left of it."""
+        state = changed(self._base, {**(others or {}), self.rank: change})
+        pieces, rounds = repeated(state) if self._repeats else (single(state, self.rank), 1)
+        scale = self._typical / 1000 / rounds / max(1, self.steps)
+        return segments(state, pieces, dict(self._traces), self.rank, scale)
+
+    def _us(self, numbers: Numbers) -> float:
+        """A step's time; without steps that of all there is."""
+        if self._repeats:
+            return growth(matrix(self._graph, numbers)) / 1000 / self.steps * self._typical
+        clocks = once(self._graph, numbers, self._graph.origin).clocks
+        began = min(self._own(self._graph.origin), default=0.0)
+        return max(0.0, max(self._own(clocks), default=0.0) - began) / 1000 * self._typical
+
+    def _own(self, clocks: Sequence[float]) -> list[float]:
+        """Of all ranks' clocks this one's."""
+        return [clock for clock, rank in zip(clocks, self._graph.ranks, strict=True) if rank == self.rank]
+
+    def _run_as(self, runs_us: float) -> None:
+        """Take the greatest pace of the host at which the step is not longer than timed; what is left (the
+        device's own time differs, or the program was slower when it was timed) is the whole step's."""
+        slowest = max(runs_us, self._us(recorded(self._graph, 0.0).numbers)) * (1 + SAME)
+        if self.step_us > slowest:
+            slow, fast = 1.0, 0.0
+            for _ in range(HALVINGS):
+                middle = (slow + fast) / 2
+                if self._us(recorded(self._graph, middle).numbers) > slowest:
+                    slow = middle
+                else:
+                    fast = middle
+            self._base: State = recorded(self._graph, fast)
+        self._typical *= runs_us / self._us(self._base.numbers)
+        self.step_us = self._us(self._base.numbers)
+
+
+@remembered
+def replay(trace: Trace) -> Replay:
+    """One rank by itself, as recorded: its collectives take as long as they did."""
+    within = spans(trace)
+    return Replay(trace.rank, build([Part(trace, within)]), within, [trace])
+
+
+@remembered
+def replays(run: Run) -> dict[int, Replay]:
+    """Each rank's replay, as the program runs; of ranks that meet in collectives, with the others'."""
+    joined = together(run)
+    timed = {rank: runs.step_us for rank, runs in as_it_runs(run).items()}
+    if joined is not None:
+        graph, within = joined
+        return {rank: Replay(rank, graph, own, run.traces, timed.get(rank)) for rank, own in within.items()}
+    return {trace.rank: _alone(trace, timed.get(trace.rank)) for trace in run.traces}
+
+
+def _alone(trace: Trace, runs_us: float | None) -> Replay:
+    if runs_us is None:
+        return replay(trace)
+    within = spans(trace)
+    return Replay(trace.rank, build([Part(trace, within)]), within, [trace], runs_us)

@@ -1,0 +1,111 @@
+"""What of a recording is replayed: the steps of the kind that takes most time, without outliers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.replay.launched import launched
+from kinetoscope.analysis.replay.waits import DEVICE_WAIT
+from kinetoscope.analysis.time.periods import CONTIGUOUS, CONTIGUOUS_NS
+from kinetoscope.analysis.time.phases import leading_of
+from kinetoscope.analysis.time.window import window
+from kinetoscope.bench.measure.statistics import median
+from kinetoscope.trace.model import Trace
+
+# A step that took so much more or less than the median is an outlier: it is not what the step costs.
+LIKE = 0.25
+# Device work in as many steps as it takes to be representative: more costs time and tells nothing new.
+ENOUGH_WORK = 30_000
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Stretches of host time, in order and apart.
+
+    Args:
+        bounds: (start_ns, end_ns) of each. Steps whose marks follow each other are one stretch.
+        steps: how many steps they are; 0: none were marked, and it is the whole recording, once.
+        recorded_us: the step as recorded, by the device's clock: the median (the whole recording without
+            steps).
+        mean_us: the same of the steps that are replayed, at the mean: a replay goes through all of them.
+    """
+
+    bounds: tuple[tuple[int, int], ...]
+    steps: int
+    recorded_us: float
+    mean_us: float
+
+
+@remembered
+def spans(trace: Trace) -> Spans:
+    """Of one trace; see ``Spans``."""
+    leading = leading_of(trace) if len(trace.steps) else pl.DataFrame()
+    if leading.is_empty():
+        within = window(trace)
+        length_us = within.length_ns / 1000
+        return Spans(((within.start_ns, within.end_ns),), 0, length_us, length_us)
+    return of_steps(trace, chosen(trace))
+
+
+def of_steps(trace: Trace, steps: Sequence[int]) -> Spans:
+    """These steps of a trace."""
+    leading = leading_of(trace)
+    lengths = leading["duration_ns"].filter(leading["step"].is_in(steps))
+    recorded_us = median(leading["duration_ns"].to_list()) / 1000
+    mean_us = sum(lengths) / max(1, len(lengths)) / 1000
+    return Spans(tuple(_bounds(trace, steps)), len(steps), recorded_us, mean_us or recorded_us)
+
+
+@remembered
+def chosen(trace: Trace) -> tuple[int, ...]:
+    """The steps that are replayed."""
+    leading = leading_of(trace)
+    return tuple(_like(trace, leading, median(leading["duration_ns"].to_list())))
+
+
+def _like(trace: Trace, leading: pl.DataFrame, usual: float) -> list[int]:
+    apart = (pl.col("duration_ns") - usual).abs()
+    nearest = leading.filter(apart <= LIKE * usual).sort(apart, "step")
+    work = launched(trace).group_by("step").agg(pl.len().alias("work"))
+    nearest = nearest.join(work, on="step", how="left", maintain_order="left")
+    before = nearest["work"].fill_null(0).cum_sum().shift(1, fill_value=0)
+    kept = nearest.filter(before < ENOUGH_WORK)
+    return (kept if len(kept) else leading.head(1))["step"].sort().to_list()
+
+
+def _bounds(trace: Trace, steps: Sequence[int]) -> list[tuple[int, int]]:
+    table = trace.steps.select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    marks = list(table.iter_rows())
+    bounds: list[tuple[int, int]] = []
+    for step in steps:
+        start, end = marks[step]
+        if step + 1 < len(marks):
+            following = marks[step + 1][0]
+            near = following - end <= max(CONTIGUOUS * (end - start), CONTIGUOUS_NS)
+            end = following if near else end
+        else:
+            end = _without_the_recorders_wait(trace, start, end, len(steps))
+        if bounds and bounds[-1][1] == start:
+            bounds[-1] = bounds[-1][0], end
+        else:
+            bounds.append((start, end))
+    return bounds
+
+
+def _without_the_recorders_wait(trace: Trace, start: int, end: int, steps: int) -> int:
+    """Where the last recorded step ends: before a wait for the device that no other step has."""
+    host = trace.host_events
+    calls = host["start_ns"].filter(matching(host, "name", DEVICE_WAIT)).sort()
+    inside = calls.filter(calls.is_between(start, end))
+    others = calls.filter(calls < start).len() + inside.len() - 1
+    points = launched(trace)["point_ns"]
+    last = points.filter(points.is_between(start, end)).max()
+    alone = steps > 1 and len(inside) > 0 and others < steps - 1
+    if alone and (last is None or inside[-1] >= last):
+        return int(inside[-1])
+    return end

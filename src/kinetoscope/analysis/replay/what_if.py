@@ -1,0 +1,157 @@
+"""What somebody asks of a replay, as changes: kernels, ops and categories that take a part of their time."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from kinetoscope.analysis.aggregates import whole
+from kinetoscope.analysis.events.enclosing import caller, nearest
+from kinetoscope.analysis.kernels.categories import categories
+from kinetoscope.analysis.kernels.chains import elementwise_chains
+from kinetoscope.analysis.kernels.names import short_names
+from kinetoscope.analysis.kernels.work import work
+from kinetoscope.analysis.replay.change import NOTHING, Change, merge_launches, no_wait, shorten, without_host
+from kinetoscope.analysis.replay.threads import strands
+from kinetoscope.analysis.replay.waits import waits
+from kinetoscope.analysis.run import Run
+from kinetoscope.errors import InputError
+from kinetoscope.trace.model import Trace
+
+Changes = Mapping[int, Change]  # by rank
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """One thing that was asked, what it changes on each rank, and how many events it concerns."""
+
+    text: str
+    changes: Changes
+    events: int
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Names that take ``factor`` (0 to 1) of their time; ``of``: kernel, op or category."""
+
+    of: str
+    glob: str
+    factor: float
+
+
+def scaled(run: Run, scale: Scale) -> WhatIf:
+    """Kernels by name (as recorded or in short), ops by name with all device work in them, or a category.
+
+    Raises:
+        InputError: nothing has such a name; the message says what comes close.
+    """
+    found = {trace.rank: BY[scale.of](trace, scale.glob, 1 - scale.factor) for trace in run.traces}
+    events = sum(count for _, count in found.values())
+    if not events:
+        known = {name for trace in run.traces for name in _known(trace, scale.of)}
+        raise InputError(
+            f"no {scale.of} fits {scale.glob!r}", where=f"--{scale.of}", mend=_near(scale, sorted(known))
+        )
+    text = f"--{scale.of} {scale.glob}={scale.factor:g}"
+    return WhatIf(text, {rank: change for rank, (change, _) in found.items()}, events)
+
+
+def without_waits(run: Run) -> WhatIf:
+    """No call waits for the device."""
+    calls = {trace.rank: waits(trace)["call"].unique() for trace in run.traces}
+    changes = {rank: no_wait(own) for rank, own in calls.items()}
+    return WhatIf("--no-sync", changes, sum(map(len, calls.values())))
+
+
+def host(run: Run, factor: float) -> WhatIf:
+    """All host time of the threads that launch takes ``factor`` of itself."""
+    changes = {trace.rank: _all_host(trace, 1 - factor) for trace in run.traces}
+    return WhatIf(f"--host {factor:g}", changes, sum(len(change.host) for change in changes.values()))
+
+
+def fused(run: Run) -> WhatIf:
+    """Chains of eager elementwise kernels become one kernel each, as long as the longest of them."""
+    found = [(trace, _chains(trace)) for trace in run.traces]
+    changes = {trace.rank: merge_launches(trace, chains) for trace, chains in found}
+    return WhatIf("--fuse", changes, sum(len(chains) for _, chains in found))
+
+
+def together(asked: Iterable[WhatIf]) -> Changes:
+    """All that was asked, nothing twice."""
+    changes: dict[int, Change] = {}
+    for one in asked:
+        for rank, change in one.changes.items():
+            changes[rank] = changes.get(rank, NOTHING) | change
+    return changes
+
+
+def _kernels(trace: Trace, glob: str, share: float) -> tuple[Change, int]:
+    names = trace.device_events["name"]
+    texts = names.unique()
+    full = texts.cast(pl.String).to_list()
+    both = zip(full, short_names(full), strict=True)
+    fits = [any(fnmatch.fnmatchcase(name, glob) for name in pair) for pair in both]
+    rows = trace.device_events.filter(names.is_in(texts.filter(pl.Series(fits, dtype=pl.Boolean)).implode()))
+    return shorten(rows["id"], rows["duration_ns"] * share), len(rows)
+
+
+def _ops(trace: Trace, glob: str, share: float) -> tuple[Change, int]:
+    host = trace.host_events
+    texts = host.filter(host["category"].cast(pl.String) != "trace")["name"].unique()
+    fits = pl.Series([fnmatch.fnmatchcase(text, glob) for text in texts.cast(pl.String)], dtype=pl.Boolean)
+    wanted = host["name"].is_in(texts.filter(fits).implode())
+    inside = nearest(host, wanted).gather(caller(trace.device_events))
+    device = trace.device_events.filter(inside.is_not_null())
+    outer = host.filter(wanted)
+    return (
+        shorten(device["id"], device["duration_ns"] * share) | without_host(outer, share),
+        len(outer),
+    )
+
+
+def _category(trace: Trace, glob: str, share: float) -> tuple[Change, int]:
+    named = categories(trace).cast(pl.String)
+    fits = {name: fnmatch.fnmatchcase(name, glob) for name in named.unique().drop_nulls()}
+    rows = trace.device_events.filter(named.replace_strict(fits, default=False, return_dtype=pl.Boolean))
+    return shorten(rows["id"], rows["duration_ns"] * share), len(rows)
+
+
+def _texts(names: pl.Series) -> list[str]:
+    return names.cast(pl.String).unique().drop_nulls().to_list()
+
+
+def _known(trace: Trace, of: str) -> list[str]:
+    if of == "category":
+        return _texts(categories(trace))
+    return _texts((trace.device_events if of == "kernel" else trace.host_events)["name"])
+
+
+BY = {"kernel": _kernels, "op": _ops, "category": _category}
+
+
+def _near(scale: Scale, known: Sequence[str]) -> str:
+    word = scale.glob.strip("*?")
+    if any(word and word in name for name in known):
+        return f"did you mean '*{word}*'?"
+    near = difflib.get_close_matches(word, known, 3, 0.4)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    listed = f"kinetoscope kernels INPUT --by {scale.of}"
+    return f"there is {', '.join(known)}" if scale.of == "category" else f"`{listed}` lists them"
+
+
+def _all_host(trace: Trace, share: float) -> Change:
+    """Every instant of the strands, what lies between events too."""
+    ends = trace.host_events["start_ns"] + trace.host_events["duration_ns"]
+    lanes = strands(trace).select("lane", start_ns=pl.lit(0, pl.Int64), duration_ns=pl.lit(whole(ends.max())))
+    return without_host(lanes, share)
+
+
+def _chains(trace: Trace) -> pl.DataFrame:
+    table = work(trace)
+    table = table.with_columns(trace.host_events["name"].gather(table["op"]).alias("op_name"))
+    return elementwise_chains(table, table).select("id", group="chain")

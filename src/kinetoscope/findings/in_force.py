@@ -1,0 +1,99 @@
+"""What the program does already: no advice repeats what is in force, or what was tried and failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from kinetoscope.analysis.compiled.regions import regions
+from kinetoscope.analysis.events.makers import maker
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, GRAPH_LAUNCH, OPTIMIZER
+from kinetoscope.bench.tune.settings import Setting
+from kinetoscope.compilation.model import Failure
+from kinetoscope.findings.scene import Scene
+
+SKIPPED = "skipped: "
+LISTED = 3  # ops that are launched one by one
+
+# Makers whose devices replay captured graphs under torch.
+WITH_GRAPHS = ("NVIDIA", "AMD", None)
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """``setting`` is what `kinetoscope tune` can try of it."""
+
+    advice: str
+    snippet: str | None = None
+    setting: Setting | None = None
+
+
+def compiles(scene: Scene) -> bool:
+    return not regions(scene.trace).is_empty()
+
+
+def captures(scene: Scene) -> bool:
+    """Some work is launched by replaying a graph."""
+    return bool(matching(scene.trace.host_events, "name", GRAPH_LAUNCH).any())
+
+
+def trains(scene: Scene) -> bool:
+    """A larger batch makes training faster; of what is served it makes the single answer slower."""
+    return bool(matching(scene.trace.host_events, "name", f"{AUTOGRAD_NODE}|{OPTIMIZER}").any())
+
+
+def blocked(scene: Scene) -> tuple[Failure, ...]:
+    """The functions that torch.compile gave up, so that they run eagerly; beyond its limit of recompilations
+    is another matter."""
+    compilation = scene.run.compilation
+    if compilation is None:
+        return ()
+    done = {(f.function, f.file) for f in compilation.frames if f.status == "ok" and f.dynamo_ops}
+    place = {f.index: (f.function, f.file) for f in compilation.frames}
+    return tuple(
+        failure
+        for failure in compilation.failures
+        if "runs eagerly" in failure.effect
+        and not failure.effect.startswith("recompile limit")
+        and place.get(failure.frame) not in done
+    )
+
+
+def fewer_launches(scene: Scene) -> Remedy:
+    """What gives the device more behind each launch, of what the program does not do yet."""
+    if gave_up := blocked(scene):
+        return Remedy(f"torch.compile gave up on {gave_up[0].function}: remove what blocks it first.")
+    larger = "larger batches, " if trains(scene) else ""
+    if maker(scene.trace) not in WITH_GRAPHS:
+        return Remedy(f"Put more work behind each launch ({larger}torch.compile).")
+    if captures(scene):
+        return Remedy(f"Graphs are replayed already; launched one by one: {_outside_graphs(scene)}.")
+    graph = Setting(mode="reduce-overhead")
+    snippet = 'model = torch.compile(model, mode="reduce-overhead")'
+    if why := _skipped_graphs(scene):
+        return Remedy(f"CUDA graphs were asked for and skipped: remove the reason ({why}).")
+    if compiles(scene):
+        return Remedy("Replay the compiled code as a CUDA graph, if its shapes are fixed.", snippet, graph)
+    advice = (
+        f"Put more work behind each launch ({larger}torch.compile), or replay the whole step as a CUDA graph "
+        "if its shapes are fixed."
+    )
+    return Remedy(advice, snippet, graph)
+
+
+def _outside_graphs(scene: Scene) -> str:
+    """The ops that launch most of what no graph does."""
+    host = scene.trace.host_events
+    launched = scene.work.drop_nulls("launch")
+    by_graph = matching(host, "name", GRAPH_LAUNCH).gather(launched["launch"])
+    ops = launched.filter(~by_graph).drop_nulls("op_name").group_by(pl.col("op_name").cast(pl.String)).len()
+    names = ops.sort("len", "op_name", descending=[True, False])
+    return ", ".join(names["op_name"].head(LISTED)) or "little"
+
+
+def _skipped_graphs(scene: Scene) -> str | None:
+    frames = scene.run.compilation.frames if scene.run.compilation else ()
+    skipped = (frame.cudagraphs for frame in frames if frame.cudagraphs.startswith(SKIPPED))
+    return next((why.removeprefix(SKIPPED) for why in skipped), None)

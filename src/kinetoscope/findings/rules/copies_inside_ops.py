@@ -1,0 +1,91 @@
+"""An op copies, casts or transforms its tensors before it computes.
+
+What it finds
+    Copies, layout changes and casts that nobody wrote, inside another op: of ``convolution_backward``,
+    ``scaled_dot_product_attention``, ``einsum``, ``linear``.
+
+Why it is slow
+    The op's kernel takes only one layout, alignment or type: what comes otherwise is written once more, at
+    full memory traffic, at each call.
+
+How it decides
+    Kernels that only move, cast or transform bytes, whose op is, or is inside of, one that computes. Layout
+    changes of ordinary convolutions are ``layout-conversion``'s, the driver's copies before a product
+    ``hidden-device-copy``'s. Four fifths of their time count as saved, since one copy for all uses remains;
+    half of a convolution's, since some of those give way to a slower kernel only.
+
+What to do
+    Give the op what its kernel takes: contiguous operands, one type for all, sizes that are multiples of 8.
+    Of grouped convolutions: measure both layouts and ``torch.backends.cudnn.benchmark``.
+
+Source
+    NVIDIA Deep Learning Performance Guide, "Tensor Layouts"; PyTorch's Convolution.cpp and Blas.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from kinetoscope import numbers
+from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.origins.attribution import attribution
+from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.model import Finding
+from kinetoscope.findings.rules.layout_conversion import CONVERTS, conversions
+from kinetoscope.findings.scene import Scene
+
+# Ops that do nothing but make or move a tensor: what they do inside of another is that one's doing.
+MOVING = (
+    r"^aten::(copy_|clone|contiguous|to|_to_copy|empty\w*|resize_|reshape|_reshape_copy|transpose|permute|expand"
+    r"|view|_unsafe_view|pad|constant_pad_nd|fill_|zero_|zeros\w*|new_\w+|cat|_foreach_copy_|detach|narrow"
+    r"|slice|select|as_strided|t|squeeze|unsqueeze|stack|split\w*|chunk|index\w*|flatten|unflatten|pin_memory)$"
+)
+MOVES = rf"{CONVERTS}|tensorTransform|SubTensorOp\w*CastTensor|copy_kernel|transpose"
+# Of the copies' time: one for all uses remains; some of a convolution's give way to a slower kernel.
+GAIN, GAIN_OF_CONVOLUTIONS = 0.8, 0.5
+
+
+def find(scene: Scene) -> Iterable[Finding]:
+    copies = inside_ops(scene)
+    gain = pl.when(pl.col("maker").str.contains("conv")).then(GAIN_OF_CONVOLUTIONS).otherwise(GAIN)
+    copies = copies.with_columns(saved_ns=pl.col("duration_ns") * gain)
+    basis = "most of the copies' time (half of a convolution's), an estimate"
+    for group, saving in savings.heaviest(scene, copies, "maker", basis=basis):
+        maker = str(group["maker"][0])
+        us = scene.us_of(group)
+        longest = group.sort("duration_ns", descending=True)
+        forward = attribution(scene.trace)["forward_op"].gather(longest["id"])
+        yield Finding(
+            subject=maker,
+            title=f"{scene.per_step(len(group)):.0f} copies, casts and layout changes a {scene.unit} inside "
+            f"{maker}: {numbers.time(us)}, {us / max(scene.busy_us, 1e-9):.0%} of busy time",
+            saving=saving,
+            at_most="medium",
+            evidence=[evidence.of(scene, "the longest of them", longest)],
+            advice=f"Give {maker} what its kernel takes: contiguous operands of one type, sizes that are "
+            "multiples of 8.",
+            source=evidence.source(scene, longest["op"]) or evidence.source(scene, forward),
+        )
+
+
+def inside_ops(scene: Scene) -> pl.DataFrame:
+    """The work that only moves bytes inside of an op that computes, with that op's name (``maker``)."""
+    host = scene.trace.host_events
+    is_op = matching(host, "name", "^aten::")
+    makes = nearest(host, is_op & ~matching(host, "name", MOVING))
+    of_others = [conversions(scene)["id"], _before_products(scene)]
+    moved = scene.work.filter(
+        matching(scene.work, "name", MOVES)
+        & ~matching(scene.work, "category", "^(optimizer|communication)$")
+        & ~pl.col("id").is_in(pl.concat(of_others).implode())
+    )
+    names = host["name"].gather(makes.gather(moved["op"]))
+    return moved.with_columns(names.cast(pl.String).alias("maker")).drop_nulls("maker")
+
+
+def _before_products(scene: Scene) -> pl.Series:
+    """Copies of the driver that seed a product's output."""
+    return scene.work.filter(matching(scene.work, "name", "^Memcpy DtoD"))["id"]

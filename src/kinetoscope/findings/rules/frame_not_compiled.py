@@ -1,0 +1,74 @@
+"""torch.compile gave a function up: it runs eagerly.
+
+What it finds
+    Functions that were to be compiled and are not: Dynamo or the backend failed, or skipped the frame, and
+    went on without a word.
+
+Why it is slow
+    All that one hoped for of ``torch.compile`` does not happen: nothing is fused, every op is launched from
+    Python. What a report says of eager code below is the consequence.
+
+How it decides
+    The compile log: a failure whose effect is that the function runs eagerly (one that raised, or the limit
+    of recompilations, is another matter), unless the same function was compiled after all. The saving is what
+    fusing the eager elementwise chains outside of compiled regions would spare the device, and the part of
+    the launch-bound idle time that their launches have among all.
+
+What to do
+    Remove what blocks it (named with its line), or keep it out of the compiled function:
+    ``@torch.compiler.disable`` on the helper that cannot be traced lets the rest be compiled.
+
+Source
+    torch.compile troubleshooting, "Skipped frames"; ``kinetoscope graphs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from kinetoscope.analysis.compiled.regions import compiled
+from kinetoscope.analysis.kernels.chains import elementwise_chains
+from kinetoscope.compilation.model import Failure
+from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.in_force import blocked
+from kinetoscope.findings.model import Finding, Saving
+from kinetoscope.findings.scene import Scene
+
+
+def find(scene: Scene) -> Iterable[Finding]:
+    if not scene.first:
+        return
+    for number, failure in enumerate(blocked(scene)):
+        yield Finding(
+            subject=f"{failure.function} {evidence.at_line(failure.file, failure.line)}",
+            title=f"torch.compile gave up on {failure.function or 'a function'}, which runs eagerly: "
+            f"{failure.reason.rstrip('.')}",
+            # What runs eagerly is not known function by function: the first stands for all.
+            saving=_saving(scene) if number == 0 else savings.nothing("counted with the first function"),
+            at_least="high",
+            evidence=[evidence.of(scene, _shown(failure), scene.trace.steps)],
+            advice=" ".join(["Remove what blocks it.", *failure.hints[:1]]),
+            snippet="torch.compile(model, fullgraph=True)  # makes it an error",
+            source=evidence.at_line(failure.file, failure.line),
+        )
+
+
+def _shown(failure: Failure) -> str:
+    code = f": {failure.code}" if failure.code else ""
+    return f"{failure.compile_id} {failure.type}{code}; {failure.explanation or failure.effect}"
+
+
+def _saving(scene: Scene) -> Saving:
+    if scene.work.is_empty():
+        return savings.nothing("not known: no recording of what runs eagerly")
+    eager = scene.work.filter(
+        ~pl.col("launch").is_in(compiled(scene.trace).implode()).fill_null(True)
+        & (pl.col("category").cast(pl.String) != "optimizer")
+    )
+    chains = elementwise_chains(scene.work, eager)
+    freed = savings.device(scene, chains, "each eager elementwise chain in the time of its longest kernel")
+    spared = len(chains) - chains["chain"].n_unique()
+    waiting = scene.idle_us("launch-bound") * spared / max(1, len(scene.work))
+    return savings.both(scene, freed, savings.idle(scene, waiting, "idle time of the launches that go"))

@@ -1,0 +1,81 @@
+"""The backward of selecting writes whole tensors of zeros, and adds them up.
+
+What it finds
+    Gradients of ``w[i]``, ``x[a:b]`` and ``x[index]`` in a loop: a loop over the experts of one stacked
+    parameter, over time steps, over heads.
+
+Why it is slow
+    The gradient of a part is a tensor of the whole's size, zero but for the part; autograd adds one such
+    tensor for each part. A loop over n experts writes, reads and adds n times the whole parameter, where one
+    write of the parts would do.
+
+How it decides
+    Device work inside the backward of select, slice, as_strided or index, at least four a step: fills and
+    memsets, and the additions that autograd makes of the results. Their time counts as saved, on the device
+    and, where the host sets the pace, there; the copies of the parts themselves remain.
+
+What to do
+    Take all parts at once (``unbind``, ``split``, ``chunk``): ``for w in weight.unbind(0)`` (its backward is
+    one stack), or no loop at all: one batched or grouped product over all experts.
+
+Source
+    PyTorch's derivatives.yaml: ``select_backward`` and ``slice_backward`` start from ``zeros``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from kinetoscope import numbers
+from kinetoscope.analysis.events.enclosing import caller, nearest
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.origins.attribution import attribution
+from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.model import Finding
+from kinetoscope.findings.scene import Scene
+
+NODES = r"^autograd::engine::evaluate_function: (Select|Slice|AsStrided|Index)Backward\d+$"
+WHOLE = r"^aten::(zeros|zero_|fill_|new_zeros|add|add_)$"
+CALLS = 4  # a step: a single selection, such as that of the last token, is no loop
+
+
+def find(scene: Scene) -> Iterable[Finding]:
+    wasted = whole_tensors(scene)
+    nodes = wasted["node"].n_unique()
+    if nodes < CALLS * scene.steps:
+        return
+    additions = int(matching(wasted, "op_name", r"^aten::add_?$").sum())
+    us = scene.us_of(wasted)
+    longest = wasted.sort("duration_ns", descending=True)
+    freed = savings.device(scene, wasted, "the fills and additions, all of them", saved="duration_ns")
+    calls = scene.trace.host_events[wasted["node"].unique().sort()]
+    ends, saved = pl.col("start_ns") + pl.col("duration_ns"), pl.col("duration_ns") * additions / nodes
+    spared = calls.select(at=ends, saved_ns=saved).sort("at")  # of n parts of one tensor, n - 1 are added
+    forward = attribution(scene.trace)["forward_op"].gather(longest["id"])
+    yield Finding(
+        title=f"The backward of {scene.per_step(nodes):.0f} selections a {scene.unit} fills and adds "
+        f"{scene.per_step(len(wasted)):.0f} whole tensors ({scene.per_step(additions):.0f} additions): "
+        f"{numbers.time(us)}, {us / max(scene.busy_us, 1e-9):.0%} of busy time",
+        saving=savings.both(
+            scene, freed, savings.host(scene, spared, "host time of the nodes but one a tensor")
+        ),
+        evidence=[evidence.of(scene, "the longest fills and additions", longest)],
+        advice="Take all parts at once: unbind, split or chunk the tensor before the loop, or compute them "
+        "in one product.",
+        snippet="for expert, w in zip(experts, weight.unbind(0)): …  # instead of weight[i]",
+        source=evidence.source(scene, forward),
+    )
+
+
+def whole_tensors(scene: Scene) -> pl.DataFrame:
+    """The work that fills and adds tensors of the whole's size, with the autograd ``node`` that it is of."""
+    host = scene.trace.host_events
+    node = nearest(host, matching(host, "name", NODES)).gather(caller(scene.work))
+    of_nodes = scene.work.with_columns(node.alias("node")).drop_nulls("node")
+    above = host["name"].gather(host["parent"].gather(of_nodes["op"])).alias("above")
+    table = of_nodes.with_columns(above)
+    return table.filter(
+        matching(table, "op_name", WHOLE) | matching(table, "above", r"^aten::(zeros|new_zeros)$")
+    )

@@ -1,0 +1,14 @@
+"""Every product copies its strided operand first: the library takes no stride inside a row."""
+
+import torch
+
+
+def build(device):
+    features = torch.randn(8192, 8192, device=device, dtype=torch.bfloat16)
+    weights = [torch.randn(4096, 256, device=device, dtype=torch.bfloat16) for _ in range(8)]
+
+    def step():
+        even = features[:, ::2]
+        return [even @ weight for weight in weights]
+
+    return step

@@ -1,0 +1,461 @@
+"""Everyday programs with one or several things wrong, and each fix alone: what was promised, what it saved.
+
+    python tests/gpu/pairs.py record OUT [NAME…]     on a CUDA device: record each program as it is, and time it with
+                                                     each fix (recordings and times.json go to OUT)
+    python tests/gpu/pairs.py judge OUT              anywhere: the table of predicted and measured
+
+`python tests/gpu/pairs.py NAME [--fix A,B]` is the program itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+STEPS, WARM, TIMED = 110, 8, 24
+Step = Callable[[], Any]
+
+# Each fix of each program, and the rules whose advice it is.
+FIXES: dict[str, dict[str, tuple[str, ...]]] = {
+    "resnet": {
+        "channels_last": ("layout-conversion",),
+        "pinned": ("pageable-copy",),
+        "fused": ("optimizer-not-fused",),
+        "no-item": ("sync-in-step",),
+    },
+    "bert": {
+        "tf32": ("no-tensor-cores",),
+        "fused": ("optimizer-not-fused",),
+        "no-item": ("sync-in-step",),
+    },
+    "gpt": {
+        "sdpa": ("unfused-attention",),
+        "fused": ("optimizer-not-fused",),
+        "compile": ("unfused-elementwise", "overhead-bound", "launch-gap"),
+    },
+    "vit": {"tf32": ("no-tensor-cores",), "graph": ("overhead-bound", "launch-gap")},
+    "densenet": {"graph": ("overhead-bound", "launch-gap"), "channels_last": ("layout-conversion",)},
+    "unet": {"tf32": ("no-tensor-cores",), "channels_last": ("layout-conversion",)},
+    "experts": {"unbind": ("index-backward",)},
+    "average": {"foreach": ("many-tiny-kernels",), "fused": ("optimizer-not-fused",)},
+    "loader": {"workers": ("data-loading-stall",)},
+    "tuned": {},
+}
+
+
+def resnet(fixes: set[str]) -> Step:
+    import torch
+    import torchvision
+    from torch import nn
+
+    channels = torch.channels_last if "channels_last" in fixes else torch.contiguous_format
+    model = torchvision.models.resnet50().cuda().to(memory_format=channels)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, fused="fused" in fixes)
+    images, labels = torch.randn(64, 3, 224, 224), torch.randint(0, 1000, (64,))
+    pinned = "pinned" in fixes
+    if pinned:
+        images, labels = images.pin_memory(), labels.pin_memory()
+    total = torch.zeros((), device="cuda")
+
+    def step() -> None:
+        x = images.to("cuda", non_blocking=pinned).to(memory_format=channels)
+        y = labels.to("cuda", non_blocking=pinned)
+        optimizer.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        total.add_(loss.detach()) if "no-item" in fixes else loss.item()
+
+    return step
+
+
+def bert(fixes: set[str]) -> Step:
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.set_float32_matmul_precision("high" if "tf32" in fixes else "highest")
+    config = BertConfig(hidden_size=512, num_hidden_layers=6, num_attention_heads=8, intermediate_size=2048)
+    model = BertForSequenceClassification(config).cuda().train()
+    optimizer = torch.optim.AdamW(model.parameters(), fused="fused" in fixes)
+    ids, labels = torch.randint(0, 30000, (32, 128), device="cuda"), torch.randint(0, 2, (32,), device="cuda")
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss = model(input_ids=ids, labels=labels).loss
+        loss.backward()
+        optimizer.step()
+        if "no-item" not in fixes:
+            loss.item()
+
+    return step
+
+
+def gpt(fixes: set[str]) -> Step:
+    import torch
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self, width: int = 768, heads: int = 12) -> None:
+            super().__init__()
+            self.heads, self.qkv, self.out = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+            self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+
+        def forward(self, x: Any, mask: Any) -> Any:
+            batch, length, width = x.shape
+            q, k, v = self.qkv(self.norms[0](x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            if "sdpa" in fixes:
+                y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            else:
+                scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+                y = scores.masked_fill(mask, float("-inf")).softmax(-1) @ v
+            x = x + self.out(y.transpose(1, 2).reshape(batch, length, width))
+            return x + self.mlp(self.norms[1](x))
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.blocks = nn.Embedding(16000, 768), nn.ModuleList(Block() for _ in range(6))
+            self.head = nn.Linear(768, 16000, bias=False)
+
+        def forward(self, ids: Any, mask: Any) -> Any:
+            x = self.words(ids)
+            for block in self.blocks:
+                x = block(x, mask)
+            return nn.functional.cross_entropy(self.head(x).flatten(0, 1), ids.flatten())
+
+    model: Any = Model().to("cuda", torch.bfloat16)
+    optimizer = torch.optim.AdamW(model.parameters(), fused="fused" in fixes)
+    ids = torch.randint(0, 16000, (8, 512), device="cuda")
+    mask = torch.ones(512, 512, device="cuda", dtype=torch.bool).triu(1)
+    if "compile" in fixes:
+        model = torch.compile(model)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(ids, mask).backward()
+        optimizer.step()
+
+    return step
+
+
+def _captured(forward: Step) -> Step:
+    import torch
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            forward()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        forward()
+    return graph.replay
+
+
+def vit(fixes: set[str]) -> Step:
+    import timm
+    import torch
+
+    torch.set_float32_matmul_precision("high" if "tf32" in fixes else "highest")
+    model = timm.create_model("vit_small_patch16_224").cuda().eval()
+    x = torch.randn(4, 3, 224, 224, device="cuda")
+
+    @torch.no_grad()
+    def step() -> None:
+        model(x)
+
+    return _captured(step) if "graph" in fixes else step
+
+
+def densenet(fixes: set[str]) -> Step:
+    import torch
+    import torchvision
+
+    channels = torch.channels_last if "channels_last" in fixes else torch.contiguous_format
+    model = torchvision.models.densenet121().to("cuda", torch.bfloat16, memory_format=channels).eval()
+    x = torch.randn(16, 3, 224, 224, device="cuda", dtype=torch.bfloat16).to(memory_format=channels)
+
+    @torch.no_grad()
+    def step() -> None:
+        model(x)
+
+    return _captured(step) if "graph" in fixes else step
+
+
+def unet(fixes: set[str]) -> Step:
+    import torch
+    from torch import nn
+
+    torch.backends.cudnn.allow_tf32 = "tf32" in fixes
+    torch.set_float32_matmul_precision("high" if "tf32" in fixes else "highest")
+    channels = torch.channels_last if "channels_last" in fixes else torch.contiguous_format
+
+    def block(a: int, b: int) -> Any:
+        return nn.Sequential(
+            nn.Conv2d(a, b, 3, padding=1), nn.GroupNorm(8, b), nn.SiLU(), nn.Conv2d(b, b, 3, padding=1)
+        )
+
+    class Unet(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            widths = [64, 128, 256]
+            self.first = nn.Conv2d(3, 64, 3, padding=1)
+            self.down = nn.ModuleList(block(a, b) for a, b in zip([64, 64, 128], widths, strict=True))
+            self.up = nn.ModuleList(block(a, b) for a, b in ((512, 128), (256, 64), (128, 64)))
+            self.last = nn.Conv2d(64, 3, 1)
+
+        def forward(self, x: Any) -> Any:
+            x, kept = self.first(x), []
+            for layer in self.down:
+                x = layer(x)
+                kept.append(x)
+                x = nn.functional.avg_pool2d(x, 2)
+            for layer in self.up:
+                x = nn.functional.interpolate(x, scale_factor=2)
+                x = layer(torch.cat([x, kept.pop()], 1))
+            return self.last(x)
+
+    model = Unet().cuda().to(memory_format=channels)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    x = torch.randn(16, 3, 128, 128, device="cuda").to(memory_format=channels)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def experts(fixes: set[str]) -> Step:
+    import torch
+    from torch import nn
+
+    bank = [nn.Parameter(torch.randn(16, 512, 512, device="cuda") * 0.02) for _ in range(4)]
+    optimizer = torch.optim.SGD(bank, 1e-3, fused=True)
+    x = torch.randn(16, 256, 512, device="cuda")
+
+    def step() -> None:
+        optimizer.zero_grad()
+        y = x
+        for weights in bank:
+            each = weights.unbind(0) if "unbind" in fixes else [weights[i] for i in range(16)]
+            y = torch.stack([torch.relu(part @ w) for part, w in zip(y, each, strict=True)])
+        y.square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def average(fixes: set[str]) -> Step:
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(
+        *[nn.Sequential(nn.Linear(1024, 1024), nn.LayerNorm(1024), nn.GELU()) for _ in range(24)]
+    )
+    model = model.to("cuda", torch.bfloat16)
+    optimizer = torch.optim.AdamW(model.parameters(), fused="fused" in fixes)
+    kept = [p.detach().clone() for p in model.parameters()]
+    x = torch.randn(8192, 1024, device="cuda", dtype=torch.bfloat16)
+
+    @torch.no_grad()
+    def update() -> None:
+        if "foreach" in fixes:
+            torch._foreach_lerp_(kept, list(model.parameters()), 0.01)
+            return
+        for mean, p in zip(kept, model.parameters(), strict=True):
+            mean.mul_(0.99).add_(p, alpha=0.01)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+        update()
+
+    return step
+
+
+def loader(fixes: set[str]) -> Step:
+    import numpy as np
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, Dataset
+
+    class Images(Dataset[Any]):
+        def __len__(self) -> int:
+            return 100_000
+
+        def __getitem__(self, i: int) -> Any:
+            image = np.random.default_rng(i).integers(0, 255, (3, 96, 96), dtype=np.uint8)
+            return torch.from_numpy(image).float().div_(255), i % 10
+
+    model = nn.Sequential(
+        nn.Conv2d(3, 64, 3, 2),
+        nn.ReLU(),
+        nn.Conv2d(64, 128, 3, 2),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(128, 10),
+    ).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, fused=True)
+    workers = 8 if "workers" in fixes else 0
+    batches = iter(DataLoader(Images(), 64, num_workers=workers, pin_memory=True))
+
+    def step() -> None:
+        x, y = next(batches)
+        optimizer.zero_grad()
+        x, y = x.to("cuda", non_blocking=True), y.to("cuda", non_blocking=True)
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def tuned(fixes: set[str]) -> Step:
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(4096, 4096), nn.GELU()) for _ in range(6)])
+    compiled = torch.compile(model.to("cuda", torch.bfloat16), mode="reduce-overhead")
+    x = torch.randn(8192, 4096, device="cuda", dtype=torch.bfloat16)
+
+    @torch.no_grad()
+    def step() -> None:
+        compiled(x)
+
+    return step
+
+
+PROGRAMS = {name: globals()[name] for name in FIXES}
+
+
+def timed(step: Step) -> float:
+    """Median of rounds of steps, in µs; the device is waited for at both ends of a round."""
+    import torch
+
+    for _ in range(WARM):
+        step()
+    rounds: list[float] = []
+    for _ in range(4):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(TIMED // 4):
+            step()
+        torch.cuda.synchronize()
+        rounds.append((time.perf_counter() - began) / (TIMED // 4) * 1e6)
+    return statistics.median(rounds)
+
+
+def times(name: str) -> None:
+    """Time each fix alone and all together, the program as it is first and last."""
+    found: dict[str, list[float]] = {}
+    fixes = list(FIXES[name])
+    turns = [set[str](), *({fix} for fix in fixes), *([set(fixes)] if len(fixes) > 1 else []), set[str]()]
+    for chosen in turns:
+        step = PROGRAMS[name](chosen)
+        found.setdefault("+".join(sorted(chosen)), []).append(timed(step))
+        del step
+    print("TIMES", json.dumps(found), flush=True)
+
+
+def record(out: Path, names: list[str]) -> None:
+    every: dict[str, Any] = {}
+    for name in names or list(FIXES):
+        began = time.perf_counter()
+        tool = [sys.executable, "-m", "kinetoscope", "run", "-o", str(out / name), "--", __file__, name]
+        ran = subprocess.run(tool, capture_output=True, text=True, timeout=150)
+        between = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, __file__, name, "--times"], capture_output=True, text=True, timeout=200
+        )
+        lines = [line for line in done.stdout.splitlines() if line.startswith("TIMES")]
+        if lines:
+            every[name] = json.loads(lines[0][6:])
+        else:
+            print(done.stderr[-400:], flush=True)
+        if ran.returncode:
+            print(ran.stderr[-400:], flush=True)
+        print(
+            f"{name:10} run {between - began:5.1f} s, times {time.perf_counter() - between:5.1f} s",
+            every.get(name),
+            flush=True,
+        )
+        (out / "times.json").write_text(json.dumps(every, indent=1))
+
+
+def judge(out: Path) -> None:
+    """The table of predicted and measured savings of the recordings in a folder."""
+    from kinetoscope.analysis.run import load
+    from kinetoscope.findings.registry import find
+    from kinetoscope.findings.scene import scenes
+
+    every = json.loads((out / "times.json").read_text())
+    ratios: list[float] = []
+    for name, measured in every.items():
+        run = load(out / name)
+        found = find(run)
+        (scene,) = scenes(run)
+        before = statistics.mean(measured[""])
+        plain = ", ".join(f"{us / 1e3:.2f}" for us in measured[""])
+        print(
+            f"\n{name}: plain {plain} ms, as it runs {scene.own_step_us / 1e3:.2f} ms, joint {sum(f.remaining.us for f in found) / 1e3:.2f} ms"
+        )
+        for f in found[:6]:
+            print(
+                f"   {f.severity:6} {f.rule:22} {f.saving.us:9.0f} alone {f.remaining.us:9.0f} left  {f.remaining.owner:18} {f.title[:70]}"
+            )
+        for fix, rules in FIXES[name].items():
+            saved = before - measured[fix][0]
+            promised = max((f.saving.us for f in found if f.rule in rules), default=None)
+            ratio = promised / saved if promised is not None and saved > 0 else None
+            ratios += [ratio] if ratio is not None else []
+            print(
+                f" {fix:16} saved {saved:9.0f} µs, promised {'–' if promised is None else f'{promised:9.0f}'}  ratio {'–' if ratio is None else f'{ratio:.2f}'}"
+            )
+        if len(FIXES[name]) > 1:
+            everything = before - measured["+".join(sorted(FIXES[name]))][0]
+            wanted = {rule for rules in FIXES[name].values() for rule in rules}
+            joint = sum(f.remaining.us for f in found if f.rule in wanted)
+            print(
+                f" {'all of these':16} saved {everything:9.0f} µs, promised {joint:9.0f}  ratio {joint / everything:.2f}"
+            )
+    if ratios:
+        print(
+            f"\n{sum(0.67 <= r <= 1.5 for r in ratios)} of {len(ratios)} within [0.67, 1.5]; {min(ratios):.2f} to {max(ratios):.2f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what")
+    parser.add_argument("rest", nargs="*")
+    parser.add_argument("--fix", default="")
+    parser.add_argument("--times", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.what == "record":
+        record(Path(arguments.rest[0]), arguments.rest[1:])
+    elif arguments.what == "judge":
+        judge(Path(arguments.rest[0]))
+    elif arguments.times:
+        times(arguments.what)
+    else:
+        step = PROGRAMS[arguments.what](set(filter(None, arguments.fix.split(","))))
+        for _ in range(STEPS):
+            step()
+
+
+if __name__ == "__main__":
+    main()

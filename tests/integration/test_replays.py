@@ -1,0 +1,91 @@
+"""How recordings replay, and what ``kinetoscope whatif`` says of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cases.replays import FIXTURES, PAGE, recordings, rows
+from command import complaints, kinetoscope
+from kinetoscope import cli
+from kinetoscope.analysis.replay import what_if
+from kinetoscope.analysis.replay.replay import replays
+from kinetoscope.analysis.run import load
+from kinetoscope.bench.measure.statistics import quantile
+
+OURS = [(name, files) for name, files in recordings() if files[0].is_relative_to(FIXTURES)]
+EAGER = str(FIXTURES / "h200" / "mm_4096_warm_eager.json.gz")
+
+
+def test_fixtures_replay_as_they_were_recorded_and_as_the_page_says() -> None:
+    found = [row for name, files in OURS for row in rows(name, files)]
+    errors = [abs(row.error) for row in found]
+    assert quantile(errors, 0.5) <= 0.02
+    assert quantile(errors, 0.9) <= 0.05
+    page = PAGE.read_text()
+    assert not [row.name for row in found if str(row) not in page]
+
+
+def test_the_step_without_the_profiler_is_what_answers_are_of() -> None:
+    run = load(FIXTURES / "h100_everyday" / "host-bound")
+    found = replays(run)[0]
+    assert found.recorded_us == pytest.approx(28_925.136)
+    assert found.step_us == pytest.approx(15_587.952, rel=1e-6)
+    assert 0.5 < found.pace < 0.6
+    assert found.after(what_if.host(run, 0.5).changes[0]) < 0.6 * found.step_us
+
+
+def test_what_if_a_category_took_no_time() -> None:
+    done = kinetoscope("whatif", EAGER, "--category", "matmul=0", "--kernel", "*=1", "--json")
+    assert done.returncode == 0, done.stderr
+    assert not complaints(done)
+    document = json.loads(done.stdout)
+    replay = document["replay"]
+    assert document["unit"] == "step"
+    assert document["after_us"] == pytest.approx(replay["step_us"] - document["saving_us"])
+    # Three steps of one product each: once they are gone, the host is what the step waits for.
+    assert [change["text"] for change in document["changes"]] == ["--kernel *=1", "--category matmul=0"]
+    assert [change["events"] for change in document["changes"]] == [10, 3]
+    assert document["changes"][0]["saving_us"] == 0
+    assert sum(part["us"] for part in replay["critical_path"]) == pytest.approx(replay["step_us"])
+    assert sum(part["us"] for part in document["after"]) == pytest.approx(document["after_us"])
+    assert replay["critical_path"][0]["text"] == "aten::mm kernels"
+    assert any(part["text"].startswith("host: ") for part in document["after"])
+
+
+def test_the_listing_without_changes_is_the_critical_path(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["whatif", EAGER]) == 0
+    out = capsys.readouterr().out
+    assert "Critical path" in out
+    assert "aten::mm kernels" in out
+    assert "→" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["--kernel", "elementwise=0.5"], 3, "did you mean '*elementwise*'?"),
+        (["--category", "matmull=0"], 3, "did you mean matmul?"),
+        (["--op", "nothing_like_it_qqq=0"], 3, "`kinetoscope kernels INPUT --by op` lists them"),
+        (["--kernel", "*=1.5"], 2, "is no name and part of its time"),
+        (["--host", "-1"], 2, "is no name and part of its time"),
+    ],
+)
+def test_what_fits_nothing_is_said(
+    words: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["whatif", EAGER, *words]) == status
+    assert said in capsys.readouterr().err
+
+
+def test_asked_twice_is_saved_once() -> None:
+    run = load(Path(EAGER))
+    found = replays(run)[0]
+    half = what_if.scaled(run, what_if.Scale("category", "matmul", 0.5))
+    ops = what_if.scaled(run, what_if.Scale("op", "aten::mm", 0.5))
+    both = what_if.together([half, ops])[0]
+    assert found.after(both) <= found.after(half.changes[0])
+    products = half.changes[0].device.sort("id")
+    assert both.device.join(products, on="id", how="semi").sort("id").equals(products)

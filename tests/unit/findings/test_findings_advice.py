@@ -1,0 +1,278 @@
+"""Advice knows what the program does, and what it is given for: each case was once advised wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import traces
+from kinetoscope.analysis.run import Run
+from kinetoscope.compilation import recompiles
+from kinetoscope.compilation.model import Recompilation
+from kinetoscope.findings import in_force
+from kinetoscope.findings.model import Finding
+from kinetoscope.findings.rules import (
+    allocator_churn,
+    copies_inside_ops,
+    index_backward,
+    layout_conversion,
+    low_bandwidth,
+    low_flops,
+    optimizer_not_fused,
+    recompilation,
+)
+from kinetoscope.findings.scene import Scene
+from kinetoscope.trace.model import DeviceProperties, Trace
+
+H200 = DeviceProperties(index=0, name="NVIDIA H200", properties={})
+
+
+def scene(*events: traces.Event, device: DeviceProperties | None = None) -> Scene:
+    trace: Trace = traces.trace(*events)
+    if device is not None:
+        trace = replace(trace, devices=(device,))
+    return Scene(Run((trace,)), trace)
+
+
+def launched(
+    op: str,
+    kernel: str,
+    number: int,
+    took_us: float,
+    maker: str = "cuda",
+    around: str | None = None,
+    **arguments: Any,
+) -> list[traces.Event]:
+    """An op that launches one kernel; every hundred microseconds one."""
+    at = 100.0 * number
+    outer = [traces.host(around, at - 2, 30)] if around else []
+    return [
+        *outer,
+        traces.host(op, at, 20, **arguments),
+        traces.call(f"{maker}LaunchKernel", at + 5, 5, number),
+        traces.kernel(kernel, at + 30, took_us, number),
+    ]
+
+
+def flat(parts: Iterable[list[traces.Event]]) -> list[traces.Event]:
+    return [event for part in parts for event in part]
+
+
+def only(found: Iterable[Finding]) -> Finding:
+    (finding,) = found
+    return finding
+
+
+# What gives the device more behind each launch.
+
+
+def test_larger_batches_are_for_training() -> None:
+    served = scene(*launched("aten::mm", "gemm", 1, 2))
+    trained = scene(
+        *launched("aten::mm", "gemm", 1, 2, around="autograd::engine::evaluate_function: MmBackward0")
+    )
+    assert "larger batches" not in in_force.fewer_launches(served).advice
+    assert "larger batches" in in_force.fewer_launches(trained).advice
+
+
+def test_what_is_compiled_is_not_told_to_compile() -> None:
+    region = traces.host("Torch-Compiled Region: 0/0", 90, 60)
+    remedy = in_force.fewer_launches(scene(region, *launched("aten::mm", "gemm", 1, 2)))
+    assert remedy.advice.startswith("Replay the compiled code as a CUDA graph")
+
+
+def test_what_is_captured_is_not_told_to_capture() -> None:
+    graph = [traces.call("cudaGraphLaunch", 20, 5, 99), traces.kernel("gemm", 40, 5, 99)]
+    remedy = in_force.fewer_launches(scene(*graph, *launched("aten::add", "add", 1, 2)))
+    assert remedy.advice == "Graphs are replayed already; launched one by one: aten::add."
+    assert remedy.setting is None
+
+
+def test_no_graphs_for_makers_without_them() -> None:
+    calls = [
+        {**e, "cat": "mtia_runtime"} if "Launch" in e["name"] else e
+        for e in launched("aten::mm", "gemm", 1, 2)
+    ]
+    assert "graph" not in in_force.fewer_launches(scene(*calls)).advice
+
+
+# Optimizers.
+
+
+@pytest.mark.parametrize(
+    ("name", "snippet"),
+    [
+        ("AdamW", "optimizer = torch.optim.AdamW(model.parameters(), fused=True)"),
+        ("SGD", "optimizer = torch.optim.SGD(model.parameters(), fused=True)"),
+        ("Shampoo", "optimizer.step = torch.compile(optimizer.step)"),
+    ],
+)
+def test_a_fused_optimizer_is_advised_where_there_is_one(name: str, snippet: str) -> None:
+    around = f"Optimizer.step#{name}.step"
+    step = traces.host(around, 90, 4000, "user_annotation")
+    kernels = flat(launched("aten::mul_", "void elementwise_kernel<f>(int)", i, 5) for i in range(1, 36))
+    assert only(optimizer_not_fused.find(scene(step, *kernels))).snippet == snippet
+
+
+# Recompilations.
+
+
+def recompiled(guard: str) -> Recompilation:
+    return Recompilation(
+        frame=0, compile_id="0/1", function="f", file="a.py", line=1, cost_s=1.0, advice="", limit_hit=False,
+        reasons=(recompiles.parse(f"0/0: {guard}"),),
+    )  # fmt: skip
+
+
+def test_mark_dynamic_is_for_sizes_and_names_the_one() -> None:
+    size = recompiled("tensor 'x' size mismatch at index 1. expected 8, actual 16")
+    assert recompilation.snippet(size) == "torch._dynamo.mark_dynamic(x, 1)"
+    assert recompilation.snippet(recompiled("___check_obj_id(L['m'], 140218)")) is None
+    assert recompilation.snippet(recompiled("tensor 'x' dtype mismatch. expected Float, actual Half")) is None
+
+
+def test_the_limit_is_the_configuration_s_own() -> None:
+    assert recompiles.limit(None) == 8
+    assert recompiles.limit('{"a": 1, "recompile_limit": 1000000, "b": false}') == 1_000_000
+    assert recompiles.limit('{"accumulated_recompile_limit": 256, "cache_size_limit": 64}') == 64
+
+
+# Kernels that are what they are by design.
+
+
+def busy_calls(
+    op: str, kernel: str, dims: list[list[int]], took_us: float, around: str | None = None
+) -> Scene:
+    arguments: dict[str, Any] = {"Input Dims": dims, "Input type": ["c10::BFloat16"] * len(dims)}
+    return scene(
+        *flat(launched(op, kernel, i, took_us, around=around, **arguments) for i in range(1, 6)), device=H200
+    )
+
+
+def test_low_bandwidth_leaves_attention_alone() -> None:
+    dims = [[64, 16, 2048, 64]] * 3
+    flash = busy_calls("aten::mul", "void flash_fwd_kernel<int>(int)", dims[:2], 2000)
+    plain = busy_calls("aten::mul", "void elementwise_kernel<MulFunctor>(int)", dims[:2], 2000)
+    assert list(low_bandwidth.find(plain))
+    assert not list(low_bandwidth.find(flash))
+
+
+def test_slow_convolutions_are_not_concatenated() -> None:
+    products = busy_calls("aten::mm", "gemm", [[4096, 4096], [4096, 4096]], 5000)
+    assert only(low_flops.find(products)).snippet == "torch.cat(parts) @ w"
+    arguments = {
+        "Input Dims": [[256, 512, 28, 28], [512, 512, 3, 3], [], [], []],
+        "Input type": ["c10::BFloat16", "c10::BFloat16", *["ScalarList"] * 3],
+        "Concrete Inputs": ["", "", "[1, 1]", "[1, 1]", "[1, 1]"],
+    }
+    op = "aten::cudnn_convolution"
+    calls = flat(launched(op, "conv2d_fprop", i, 9000, **arguments) for i in range(1, 6))
+    found = only(low_flops.find(scene(*calls, device=H200)))
+    assert found.snippet == "torch.backends.cudnn.benchmark = True"
+
+
+# Layouts.
+
+
+def converting(
+    channels: int, weight: list[int], maker: str = "cuda", kernel: str = "nchwToNhwcKernel"
+) -> Scene:
+    dims = [[64, channels, 56, 56], weight]
+    op = "aten::cudnn_convolution" if maker == "cuda" else "aten::miopen_convolution"
+    return scene(
+        *flat(launched(op, kernel, i, 40, maker, **{"Input Dims": dims}) for i in range(1, 6)),
+    )
+
+
+def test_channels_last_is_advised_for_ordinary_convolutions_alone() -> None:
+    assert only(layout_conversion.find(converting(64, [64, 64, 3, 3]))).snippet is not None
+    assert not list(layout_conversion.find(converting(64, [64, 1, 3, 3])))  # depthwise
+
+
+def test_channels_last_on_amd_takes_a_switch() -> None:
+    found = only(
+        layout_conversion.find(converting(64, [64, 64, 3, 3], "hip", "batched_transpose_32x32_half"))
+    )
+    assert "PYTORCH_MIOPEN_SUGGEST_NHWC" in found.advice
+
+
+def test_casts_are_no_conversions_of_layout() -> None:
+    assert not list(
+        layout_conversion.find(converting(64, [64, 64, 3, 3], "hip", "SubTensorOpWithCastTensor1d"))
+    )
+
+
+# The driver's memory.
+
+
+def allocating(start_up: int, in_steps: int) -> list[traces.Event]:
+    calls = [traces.call("cudaMalloc", 10 * i, 8, 0) for i in range(start_up)]
+    steps = [traces.step(n, 10_000 + 1000 * n, 1000) for n in range(4)]
+    within = [
+        event
+        for n in range(4)
+        for i in range(in_steps)
+        for event in (
+            traces.call("cudaMalloc", 10_100 + 1000 * n + 50 * i, 40, 0),
+            traces.call("cuMemAlloc_v2", 10_102 + 1000 * n + 50 * i, 30, 0),  # inside of it
+        )
+    ]
+    work = [
+        event
+        for n in range(4)
+        for event in (
+            traces.call("cudaLaunchKernel", 10_500 + 1000 * n, 5, n + 1),
+            traces.kernel("gemm", 10_510 + 1000 * n, 100, n + 1),
+        )
+    ]
+    return [*calls, *steps, *within, *work]
+
+
+def test_an_allocation_counts_once_and_start_up_does_not() -> None:
+    assert not list(allocator_churn.find(scene(*allocating(start_up=50, in_steps=0))))
+    found = only(allocator_churn.find(scene(*allocating(start_up=50, in_steps=3))))
+    assert found.title.startswith("3 driver allocations and frees a step")
+
+
+# Causes.
+
+
+def selecting(parts: int) -> Scene:
+    """The backward of so many selections: each fills a whole tensor, and from the second on one is added."""
+    events: list[traces.Event] = [traces.step(1, 0, 100_000)]
+    number = 0
+    for part in range(parts):
+        at = 1000.0 * part + 100
+        node = "autograd::engine::evaluate_function: SelectBackward0"
+        events += [traces.host(node, at, 500), traces.host("SelectBackward0", at + 1, 200)]
+        events += [traces.host("aten::select_backward", at + 2, 150)]
+        inside = [
+            ("aten::zero_", 20, "void FillFunctor<float>(int)"),
+            ("aten::copy_", 60, "direct_copy_kernel_cuda"),
+        ]
+        for op, offset, name in [*inside, *([("aten::add_", 300, "void add<float>(int)")] if part else [])]:
+            number += 1
+            events += [
+                traces.host(op, at + offset, 30),
+                traces.call("cudaLaunchKernel", at + offset + 5, 5, number),
+                traces.kernel(name, at + offset + 15, 12, number),
+            ]
+    return scene(*events)
+
+
+def test_selections_fill_and_add_whole_tensors() -> None:
+    table = index_backward.whole_tensors(selecting(8))
+    assert sorted(table["op_name"].cast(str).to_list()) == ["aten::add_"] * 7 + ["aten::zero_"] * 8
+    assert "15 whole tensors (7 additions)" in only(index_backward.find(selecting(8))).title
+    assert not list(index_backward.find(selecting(1)))  # the last token
+
+
+def test_copies_are_the_op_s_that_makes_them() -> None:
+    inside = launched("aten::copy_", "direct_copy_kernel_cuda", 1, 50, around="aten::mm")
+    written = launched("aten::copy_", "direct_copy_kernel_cuda", 2, 50, around="aten::contiguous")
+    driver = launched("aten::addmm", "Memcpy DtoD (Device -> Device)", 3, 50)
+    table = copies_inside_ops.inside_ops(scene(*inside, *written, *driver))
+    assert table.select("maker", "duration_ns").rows() == [("aten::mm", 50_000)]
