@@ -1,12 +1,13 @@
 // The program's lines with what they cost, and what was generated of them.
 import type { App } from "../app.ts";
 import { numbered } from "../code.ts";
+import { lineDoor } from "../doors.ts";
 import { copyButton, h, type Child } from "../dom.ts";
 import { works } from "../launches.ts";
 import { isOwnFrame, place, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { format, type Route } from "../route.ts";
-import { share, table } from "../table.ts";
+import { share, table, type ColumnOf } from "../table.ts";
 import { keys } from "../timeline/chain.ts";
 
 export interface Line {
@@ -42,7 +43,7 @@ export function codePage(app: App, { parameters }: Route): Child {
           "p",
           { class: "lead" },
           lines.length
-            ? "Device time of the kernels that compute or launch each line of the program; a fused kernel counts for each of its lines."
+            ? "The kernels that compute each line, or that it launches, with their device time; a fused kernel counts for each of its lines."
             : "The recording does not say which lines launch what: it needs Python stacks, or a compile log.",
         ),
     file
@@ -115,43 +116,41 @@ function allLines(app: App, lines: Line[]): Child {
 }
 
 function lineTable(app: App, lines: Line[]): HTMLElement {
-  const most = lines[0]?.time ?? 1,
-    whole = app.report.kernels.reduce((sum, row) => sum + row.device_time_us, 0) || 1;
+  const most = lines[0]?.time ?? 1;
+  const whole = app.report.kernels.reduce((sum, row) => sum + row.device_time_us, 0) || 1;
+  const ran: ColumnOf<Line>[] = [
+    { label: "device time", value: (row) => row.time, cell: (row) => numbers.time(row.time) },
+    {
+      label: "share",
+      value: (row) => row.time,
+      cell: (row) => share(row.time / whole, "var(--accent)", most / whole),
+    },
+    {
+      label: "launches",
+      value: (row) => row.launches,
+      cell: (row) => (row.launches ? numbers.count(row.launches) : "–"),
+    },
+    {
+      label: "idle before",
+      title: "idle time that ended with one of its launches",
+      value: (row) => row.idle,
+      cell: (row) => (row.idle ? numbers.time(row.idle) : "–"),
+    },
+  ];
   return table(
     lines,
     [
       {
         label: "line",
         value: (row) => row.file + String(row.line).padStart(7),
-        cell: (row) =>
-          h(
-            "a",
-            { class: "door mono", href: app.lineHref(row.file, row.line), title: `${row.file}:${row.line}` },
-            place(row.file, row.line),
-          ),
+        cell: (row) => lineDoor(app, row.file, row.line),
       },
       {
         label: "code",
         value: (row) => row.code,
         cell: (row) => h("code", {}, shorten(row.code.trim(), 120)),
       },
-      { label: "device time", value: (row) => row.time, cell: (row) => numbers.time(row.time) },
-      {
-        label: "share",
-        value: (row) => row.time,
-        cell: (row) => share(row.time / whole, "var(--accent)", most / whole),
-      },
-      {
-        label: "launches",
-        value: (row) => row.launches,
-        cell: (row) => (row.launches ? numbers.count(row.launches) : "–"),
-      },
-      {
-        label: "idle before",
-        title: "idle time that ended with one of its launches",
-        value: (row) => row.idle,
-        cell: (row) => (row.idle ? numbers.time(row.idle) : "–"),
-      },
+      ...(most > 0 ? ran : []), // a compile log alone knows no times
       { label: "kernels", value: (row) => row.kernels.size, cell: (row) => numbers.count(row.kernels.size) },
     ],
     { id: "lines", label: "lines of the program", filter: (row) => `${row.file}:${row.line} ${row.code}` },

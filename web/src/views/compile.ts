@@ -22,21 +22,25 @@ const PHASES: [keyof Frame, string, string][] = [
 ];
 
 export function compile(app: App): Child {
-  const facts = app.report.compilation;
+  const { compilation } = app.report;
   return [
     h("h1", {}, "What torch.compile did"),
-    facts && h("p", { class: "lead" }, app.sentences.compilation),
-    facts && [
-      facts.notes.map((note) => h("p", { class: "note" }, note)),
-      failures(app, facts),
-      frames(app, facts),
-      breaks(app, facts),
-      recompilations(app, facts),
-      graphs(app, facts),
-      compiledKernels(app, facts),
-      autotuning(facts),
-    ],
+    compilation && h("p", { class: "lead" }, app.sentences.compilation),
+    compilation && compileParts(app, compilation),
     calledGraphs(app),
+  ];
+}
+
+export function compileParts(app: App, facts: Compilation): Child {
+  return [
+    facts.notes.map((note) => h("p", { class: "note" }, note)),
+    failures(app, facts),
+    frames(app, facts),
+    breaks(app, facts),
+    recompilations(app, facts),
+    graphs(app, facts),
+    compiledKernels(app, facts),
+    autotuning(facts),
   ];
 }
 

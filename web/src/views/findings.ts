@@ -122,7 +122,7 @@ export function critical(app: App): Child {
             "span",
             { class: "number" },
             numbers.time(part.us),
-            h("small", {}, ` ×${numbers.count(part.count)}`),
+            part.count > 0 && h("small", {}, ` ×${numbers.count(part.count)}`),
           ),
         ]),
     ),

@@ -7,6 +7,7 @@ import * as numbers from "../numbers.ts";
 import { bar } from "../plot.ts";
 import { format } from "../route.ts";
 import { share, table } from "../table.ts";
+import { compileParts } from "./compile.ts";
 import { critical, findings } from "./findings.ts";
 import { idle, stepBars } from "./step.ts";
 
@@ -30,6 +31,7 @@ export function overview(app: App): Child {
     categories(app),
     phases(app),
     pace(app),
+    report.compilation && !report.devices.length && compileParts(app, report.compilation),
     commands(app),
     report.unread.map((problem) => h("p", { class: "soft" }, problem)),
   ];
