@@ -4,7 +4,7 @@ import { test } from "node:test";
 import type { Name, Timeline } from "../src/document.ts";
 import { unpacked } from "../src/load.ts";
 import { evidenceRows, nearest, neighbour, nextNamed, snapped } from "../src/timeline/near.ts";
-import { statistics, union } from "../src/timeline/statistics.ts";
+import { statistics, union, uses } from "../src/timeline/statistics.ts";
 import { gallop, lowerBound, NONE, Store } from "../src/timeline/store.ts";
 
 /** Numbers that look random and are the same each time. */
@@ -123,6 +123,23 @@ test("sums of a range are those of every nanosecond in it", () => {
       );
     }
   }
+});
+
+test("uses of a stretch add up to its busy time, each counted once", () => {
+  const plain = NAMES.slice();
+  NAMES[0] = { name: "nccl", kind: "kernel", category: "communication" };
+  for (let seed = 1; seed <= 20; seed++) {
+    const { store, streams } = recording(seed);
+    const covered = (name: number, at: number) =>
+      streams.some((event) => event.name === name && event.start <= at && at < event.start + event.duration);
+    const stretch = Array.from({ length: 40 }, (_, at) => at + 5);
+    const found = uses(store, 0, 5, 45);
+    assert.equal(found.compute, stretch.filter((at) => covered(1, at)).length);
+    assert.equal(found.communication, stretch.filter((at) => covered(0, at) && !covered(1, at)).length);
+    assert.equal(found.copy, 0);
+    assert.deepEqual(uses(store, 1, 5, 45), { compute: 0, communication: 0, copy: 0 });
+  }
+  NAMES[0] = plain[0]!;
 });
 
 test("events nest by time, and lines never overlap", () => {

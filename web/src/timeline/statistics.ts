@@ -93,6 +93,29 @@ function devices(
   });
 }
 
+export type Uses = Record<"compute" | "communication" | "copy", number>;
+
+/** What the devices of a rank did in a stretch: communication counts where nothing computes, copies where neither. */
+export function uses(store: Store, rank: number, from: number, to: number): Uses {
+  const intervals: Record<keyof Uses, [number, number][]> = { compute: [], communication: [], copy: [] };
+  for (const { lane, rows } of store.lines) {
+    if (store.lanes[lane]!.kind !== "stream" || store.lanes[lane]!.rank !== rank) continue;
+    for (
+      let at = lowerBound(rows, from, store.endOf);
+      at < rows.length && store.start[rows[at]!]! < to;
+      at++
+    ) {
+      const { kind, category } = store.nameOf(rows[at]!);
+      const use = kind !== "kernel" ? "copy" : category === "communication" ? "communication" : "compute";
+      intervals[use].push([Math.max(store.start[rows[at]!]!, from), Math.min(store.endOf(rows[at]!), to)]);
+    }
+  }
+  const compute = union([...intervals.compute]);
+  const worked = union([...intervals.compute, ...intervals.communication]);
+  const all = union([...intervals.compute, ...intervals.communication, ...intervals.copy]);
+  return { compute, communication: worked - compute, copy: all - worked };
+}
+
 /** The length of the union of intervals. */
 export function union(intervals: [number, number][]): number {
   intervals.sort((a, b) => a[0] - b[0]);

@@ -3,6 +3,10 @@ import type { App } from "../app.ts";
 import { h, type Child } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 import { bar, type Part } from "../plot.ts";
+import { uses } from "../timeline/statistics.ts";
+import type { Store } from "../timeline/store.ts";
+
+const STEPS = 12;
 
 /** One bar a step: compute, exposed communication and copies, idle by cause; as it runs, as recorded, each. */
 export function stepBars(app: App): Child {
@@ -99,44 +103,45 @@ export function stepBars(app: App): Child {
   );
 }
 
+/** Each step as recorded; what is left blank of the last lies behind the recording's window. */
 function recordedSteps(app: App): [string, Part[], string, string | null][] {
   const store = app.store!,
     origin = store.timeline.origin_ns / 1000;
-  return app.report.steps.slice(0, 12).map((step) => {
+  return app.report.steps.slice(0, STEPS).map((step) => {
     const from = (step.start_us - origin) * 1000,
-      to = from + step.duration_us * 1000;
-    const idle = new Map<string, number>();
-    for (const one of store.idle.filter((device) => device.rank === step.rank))
-      one.start.forEach((start, at) => {
-        const inside = Math.min(one.end[at]!, to) - Math.max(start, from);
-        if (inside > 0)
-          idle.set(
-            store.causes[one.cause[at]!]!,
-            (idle.get(store.causes[one.cause[at]!]!) ?? 0) + inside / 1000,
-          );
-      });
-    const whole = step.duration_us || 1;
+      whole = step.duration_us * 1000 || 1;
+    const busy = Object.entries(uses(store, step.rank, from, from + whole));
+    const idle = [...idleIn(store, step.rank, from, from + whole)].sort((a, b) => b[1] - a[1]);
     return [
       step.name,
       [
-        {
-          label: `busy: ${numbers.time(step.busy_us)}`,
-          share: step.busy_us / whole,
-          colour: app.palette.use("compute"),
-        },
-        ...[...idle]
-          .sort((a, b) => b[1] - a[1])
-          .map(([cause, time]) => ({
-            label: `idle, ${cause}: ${numbers.time(time)}`,
-            share: time / whole,
-            colour: app.palette.cause(cause),
-            idle: true,
-          })),
+        ...busy.map(([use, ns]) => ({
+          label: `${app.sentences.uses[use]}: ${numbers.time(ns / 1000)}`,
+          share: ns / whole,
+          colour: app.palette.use(use),
+        })),
+        ...idle.map(([cause, ns]) => ({
+          label: `idle, ${cause}: ${numbers.time(ns / 1000)}`,
+          share: ns / whole,
+          colour: app.palette.cause(cause),
+          idle: true,
+        })),
       ],
-      `${numbers.percent(step.busy_us / whole)} of ${numbers.time(step.duration_us)}`,
-      app.timeHref(from, to, {}, 0.03),
+      `${numbers.percent(step.busy_us / (step.duration_us || 1))} of ${numbers.time(step.duration_us)}`,
+      app.timeHref(from, from + whole, {}, 0.03),
     ];
   });
+}
+
+function idleIn(store: Store, rank: number, from: number, to: number): Map<string, number> {
+  const found = new Map<string, number>();
+  for (const { start, end, cause } of store.idle.filter((one) => one.rank === rank))
+    start.forEach((began, at) => {
+      const inside = Math.min(end[at]!, to) - Math.max(began, from),
+        name = store.causes[cause[at]!]!;
+      if (inside > 0) found.set(name, (found.get(name) ?? 0) + inside);
+    });
+  return found;
 }
 
 export function idle(app: App): Child {
