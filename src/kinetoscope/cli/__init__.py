@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from kinetoscope.errors import KinetoscopeError
+from kinetoscope.errors import KinetoscopeError, meant
 
 # verb → the line that --help shows; in the order a newcomer meets them.
 VERBS: dict[str, str] = {
@@ -76,6 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     verb = words[0] if words and words[0] in VERBS else None
     parser = build_parser(verb)
+    if words and verb is None and not words[0].startswith("-"):
+        parser.error(f"there is no verb {words[0]!r}; {meant(words[0], VERBS)}")
     if not words:
         parser.print_help()
         return 2
