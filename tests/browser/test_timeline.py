@@ -180,7 +180,14 @@ def test_evidence_is_lit_in_the_timeline(page: Any) -> None:
     go(page, "overview")
     page.click(".finding li a >> nth=0")
     page.wait_for_selector("canvas")
-    assert page.evaluate("kinetoscope.timeline.marked.rows.size") > 0
+    lit = page.evaluate("[...kinetoscope.timeline.marked.rows]")
+    assert lit
+    page.focus("canvas")
+    page.keyboard.press("d")
+    page.wait_for_timeout(250)  # the address follows a little later
+    page.reload()
+    page.wait_for_function("window.kinetoscope")
+    assert page.evaluate("[...kinetoscope.timeline.marked.rows]") == lit
     page.go_back()
     page.wait_for_selector(".finding")
 

@@ -37,6 +37,8 @@ export class TimelineView {
     hovered: NONE,
   };
   private tracks: Track[] = [];
+  /** What the address says is lit: it stays there until one lets go. */
+  private lit: Record<string, string | undefined> = {};
   private height = 0;
   private frame = 0;
   private writing = 0;
@@ -118,6 +120,7 @@ export class TimelineView {
     const row = Number(parameters.get("k") ?? NaN);
     this.marked.selected = Number.isInteger(row) && row >= 0 && row < this.store.length ? row : NONE;
     this.marked.range = stretch("r");
+    this.lit = { f: parameters.get("f"), n: parameters.get("n") };
     this.marked.rows = evidenceRows(this.store, this.app.report, parameters.get("f"));
     this.marked.found = this.named(parameters.get("n"));
     const seen = stretch("t");
@@ -184,6 +187,7 @@ export class TimelineView {
   }
 
   private letGo(): void {
+    this.lit = {};
     Object.assign(this.marked, { selected: NONE, range: null, found: null, rows: new Set<number>() });
     this.refresh();
     this.moved();
@@ -351,6 +355,7 @@ export class TimelineView {
         format(["timeline"], {
           t: `${stamp(Math.max(this.view.from, 0))}-${stamp(this.view.to)}`,
           k: selected === NONE ? null : selected,
+          ...this.lit,
           r: range ? `${stamp(range[0])}-${stamp(range[1])}` : null,
         }),
       );

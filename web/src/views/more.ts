@@ -1,11 +1,12 @@
 // Ops, steps, memory, and what was read.
 import type { App } from "../app.ts";
-import { h, type Child } from "../dom.ts";
+import type { DeviceRow } from "../document.ts";
+import { h, titled, type Child } from "../dom.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { curve } from "../plot.ts";
 import { format } from "../route.ts";
-import { share, table } from "../table.ts";
+import { share, table, type ColumnOf } from "../table.ts";
 
 const NOT_HOST = new Set(["user_annotation", "kernel", "memcpy", "memset", "device annotation"]);
 
@@ -94,7 +95,7 @@ export function steps(app: App): Child {
         [
           {
             label: "step",
-            value: (row) => row.start_us,
+            value: (row) => String(Math.round(row.start_us)).padStart(20),
             cell: (row) => {
               const href = app.traceTimeHref(row.start_us, row.start_us + row.duration_us);
               return href ? h("a", { class: "door", href }, row.name) : row.name;
@@ -126,6 +127,7 @@ export function steps(app: App): Child {
         { id: "steps", label: "steps" },
       ),
     ),
+    ranks(app),
     report.launching
       .filter((row) => row.queue.length > 1)
       .map((row) =>
@@ -142,6 +144,49 @@ export function steps(app: App): Child {
         ),
       ),
   ];
+}
+
+/** What each rank's device did with its window. */
+function ranks(app: App): Child {
+  const rows = app.report.devices;
+  const time = (label: string, of: (row: DeviceRow) => number): ColumnOf<DeviceRow> => ({
+    label,
+    value: of,
+    cell: (row) => numbers.time(of(row)),
+  });
+  return (
+    rows.length > 1 &&
+    titled(
+      "Devices",
+      "busy: share of each one's window",
+      table(
+        rows,
+        [
+          {
+            label: "device",
+            value: (row) => `${row.rank}`.padStart(6),
+            cell: (row) => `rank ${row.rank} GPU ${row.device}`,
+          },
+          { label: "window", value: (row) => row.window_us, cell: (row) => numbers.time(row.window_us) },
+          {
+            label: "busy",
+            value: (row) => row.busy_fraction,
+            cell: (row) => share(row.busy_fraction, app.palette.use("compute")),
+          },
+          time("idle", (row) => row.idle_us),
+          time("compute", (row) => row.compute_us),
+          time("communication", (row) => row.communication_us),
+          time("exposed", (row) => row.exposed_communication_us),
+          {
+            label: "launches",
+            value: (row) => row.kernel_launches,
+            cell: (row) => numbers.count(row.kernel_launches),
+          },
+        ],
+        { id: "devices", label: "devices" },
+      ),
+    )
+  );
 }
 
 export function memory(app: App): Child {
