@@ -292,7 +292,11 @@ function generatedModule(app: App, graph: number, kernel: string | undefined): C
   const lit = module.kernels.find((one) => one.name === kernel);
   const rows = app.report.compilation?.kernels.filter((one) => one.graph === graph) ?? [];
   const view = numbered(module.code, lit && [lit.first_line, lit.last_line]);
-  if (lit) requestAnimationFrame(() => view.querySelector("#lit")?.scrollIntoView({ block: "center" }));
+  if (lit)
+    requestAnimationFrame(() => {
+      document.querySelector(".lines .wanted")?.scrollIntoView({ block: "nearest" });
+      view.querySelector("#lit")?.scrollIntoView({ block: "start" });
+    });
   return [
     h("p", { class: "soft" }, h("a", { href: "#code" }, "code"), " / generated"),
     h("h1", {}, `Generated for ${label(app, graph)}`),

@@ -238,7 +238,7 @@ function source(app: App, compiled: CompiledKernel[]): Child {
           "div",
           {},
           h("h3", {}, "generated", text && [" ", copyButton(text, "the source")]),
-          text ? code(text) : h("p", { class: "soft" }, "The log has no source of it."),
+          text ? withFolded(text) : h("p", { class: "soft" }, "The log has no source of it."),
           h(
             "p",
             {},
@@ -252,6 +252,25 @@ function source(app: App, compiled: CompiledKernel[]): Child {
       ),
     );
   });
+}
+
+/** The code, with the comments that Inductor wrote above it folded. */
+function withFolded(text: string): Child {
+  const lines = text.split("\n");
+  const first = Math.max(
+    lines.findIndex((line) => !line.startsWith("#")),
+    0,
+  );
+  return [
+    first > 0 &&
+      h(
+        "details",
+        {},
+        h("summary", {}, numbers.count(first, "line"), " of comments: its nodes and graph"),
+        code(lines.slice(0, first).join("\n")),
+      ),
+    code(lines.slice(first).join("\n")),
+  ];
 }
 
 export function generated(app: App, kernel: CompiledKernel): string | null {
