@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import polars as pl
 
@@ -29,12 +30,15 @@ class State:
 def recorded(graph: Graph, pace: float = 1.0) -> State:
     """As it was recorded, but for host time, which is multiplied by ``pace``."""
     opened = graph.stretches["start_ns"].gather(graph.work["stretch"])
+    # What a kernel waited for is not known: of one rank's streams, for room beside what others run.
+    crowded = graph.streams > 1 and len(set(graph.ranks)) == 1
     work = graph.work.select(
         "rank",
         "id",
         "block",
         "duration_ns",
         "pause_ns",
+        crowded_ns=pl.when(crowded).then(pl.col("lost_ns").clip(lower_bound=0)).otherwise(0),
         work_ns=pl.when("meets").then(0).otherwise("work_ns").cast(pl.Float64),
         left=pl.lit(1.0),
         ready=(pl.col("point_ns") - opened) * pace + pl.col("latency_ns"),
@@ -56,7 +60,12 @@ def changed(base: State, changes: Mapping[int, Change]) -> State:
     if spared:
         work, host = _spared(base, work, spared)
         numbers = replace(numbers, host=host)
-    if device or spared:
+    pauses = {rank: change.pause_ns for rank, change in changes.items() if change.pause_ns < inf}
+    for rank, longest in pauses.items():
+        usual = (pl.col("rank") == rank) & (pl.col("crowded_ns") == 0)
+        shorter = pl.when(usual).then(pl.col("pause_ns").clip(upper_bound=longest))
+        work = work.with_columns(shorter.otherwise("pause_ns").alias("pause_ns"))
+    if device or spared or pauses:
         block, ends = _of_blocks(work)
         numbers = replace(numbers, block=block, ends=ends)
     free = {(rank, call) for rank, change in changes.items() for call in change.waits}
@@ -72,9 +81,11 @@ def _shortened(work: pl.DataFrame, saved: pl.DataFrame) -> pl.DataFrame:
     launch, and no pause before it."""
     left = (1 - pl.col("saved_ns").fill_null(0) / pl.col("duration_ns")).clip(0, 1)
     gone = pl.col("left") <= 0
+    rest = (pl.col("work_ns") * pl.col("left")).sum().over("rank") / pl.col("work_ns").sum().over("rank")
     return (
         work.join(saved, on=["rank", "id"], how="left", maintain_order="left")
         .with_columns(left.alias("left"))
+        .with_columns(pl.col("pause_ns") - pl.col("crowded_ns") * (1 - rest.fill_nan(1)))
         .with_columns(
             pl.col("work_ns") * pl.col("left"),
             pl.when(~gone).then("ready").alias("ready"),

@@ -68,7 +68,4 @@ def _saving(scene: Scene) -> Saving:
         & (pl.col("category").cast(pl.String) != "optimizer")
     )
     chains = elementwise_chains(scene.work, eager)
-    freed = savings.device(scene, chains, "each eager elementwise chain in the time of its longest kernel")
-    spared = len(chains) - chains["chain"].n_unique()
-    waiting = scene.idle_us("launch-bound") * spared / max(1, len(scene.work))
-    return savings.both(scene, freed, savings.idle(scene, waiting, "idle time of the launches that go"))
+    return savings.fused(scene, chains, "each eager elementwise chain in the time of its longest kernel")

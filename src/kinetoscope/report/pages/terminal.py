@@ -97,6 +97,8 @@ def _findings(report: Report) -> Iterable[RenderableType]:
             ),
         )
     yield table
+    if together := headline.together(report):
+        yield Prose(together)
     yield from rest(len(report.findings) - len(shown), "finding")
     for problem in report.unread:
         yield Text(names.shorten(problem, 300), style="yellow")
