@@ -81,3 +81,16 @@ def test_a_long_answer_is_cut_and_says_so():
 def test_missing_values_show():
     done = kinetoscope("query", SMALL, "SELECT NULL AS nothing, 1.5 AS number, 'text' AS word")
     assert done.stdout.split() == ["nothing", "number", "word", "–", "1.5", "text"]
+
+
+def test_names_are_whole_and_records_stand_in_blocks_where_columns_do_not_fit():
+    by_length = "FROM device_events ORDER BY length(name) DESC LIMIT"
+    (longest,) = json.loads(kinetoscope("query", RECORDING, f"SELECT name {by_length} 1", "--json").stdout)
+    name = "".join(longest["name"].split())
+    beside = kinetoscope("query", RECORDING, f"SELECT name {by_length} 1").stdout
+    assert name in "".join(beside.split())
+    blocks = kinetoscope("query", RECORDING, f"SELECT * {by_length} 2").stdout
+    assert blocks.startswith("row 1\n")
+    assert "row 2\n" in blocks
+    assert "…" not in blocks
+    assert name in "".join(blocks.split())

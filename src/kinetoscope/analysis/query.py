@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import polars as pl
 
 from kinetoscope.analysis.kernels.work import work_of_all
 from kinetoscope.analysis.run import Run
-from kinetoscope.errors import UsageError
+from kinetoscope.errors import UsageError, meant
 from kinetoscope.trace import schema
 from kinetoscope.trace.schema import Column, Schema
 
@@ -32,6 +34,13 @@ def _shown(columns: Schema) -> Schema:
     }
 
 
+# With comments and brackets before it; WITH names subqueries, FROM may stand first in Polars' dialect.
+SELECT = re.compile(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(?:select|with|from)\b", re.IGNORECASE | re.DOTALL)
+# How the engine says that it found none of that name.
+UNKNOWN = re.compile(
+    r"relation '(?P<table>[^']+)' was not found|unable to find column \"(?P<column>[^\"]+)\""
+)
+
 # What `query` and `export --to parquet` offer: the declared tables of every rank one below the other.
 TABLES: dict[str, Schema] = {
     name: _shown(RANK | columns | (WORK if name == "device_events" else {}))
@@ -56,20 +65,36 @@ def tables(run: Run) -> dict[str, pl.LazyFrame]:
 
 
 def query(run: Run, sql: str) -> pl.DataFrame:
-    """The rows that one SQL statement (Polars' dialect) selects from ``tables(run)``.
+    """The rows that one SELECT (Polars' dialect) finds in ``tables(run)``.
 
     Raises:
-        UsageError: the statement cannot be run; the message is the SQL engine's.
+        UsageError: it is no SELECT, or cannot be run; the message is the SQL engine's.
     """
+    if not SELECT.match(sql):
+        raise UsageError(
+            "only a SELECT can be run: a recording is read, never changed",
+            where=sql,
+            mend='kinetoscope query INPUT "SELECT name, duration_ns FROM device_events LIMIT 10"',
+        )
     try:
         return pl.SQLContext(frames=tables(run)).execute(sql, eager=True)
     except (pl.exceptions.PolarsError, OSError) as error:
-        reason = str(error).split("\n\n")[0]
+        reason = str(error).split("\n\n")[0].split("; valid columns:")[0]
         raise UsageError(
             f"the query cannot be run: {reason}",
             where=sql,
-            mend="kinetoscope query INPUT --tables lists the tables and their columns",
+            mend=_mend(reason),
         ) from error
+
+
+def _mend(reason: str) -> str:
+    """What a table or column that was not found may have been meant to be, and where they are listed."""
+    listed = "kinetoscope query INPUT --tables lists the tables and their columns"
+    word = UNKNOWN.search(reason)
+    if not word:
+        return listed
+    columns = dict.fromkeys(column for table in TABLES.values() for column in table)
+    return f"{meant(word['table'] or word['column'], TABLES if word['table'] else columns)}; {listed}"
 
 
 def _resolved(work: pl.LazyFrame, frames: dict[str, pl.LazyFrame]) -> pl.LazyFrame:

@@ -221,7 +221,7 @@ def test_every_report_shows_predicted_and_measured(tmp_path: Path) -> None:
     assert "tune on NVIDIA H200" in finding["measured_basis"]
     assert "tune-20250101" in done["unread"][0]
     pages = [kinetoscope("findings", folder).stdout, kinetoscope("report", folder).stdout]
-    for suffix in ("md", "html", "txt"):
+    for suffix in ("md", "txt"):
         target = tmp_path / f"report.{suffix}"
         assert kinetoscope("report", folder, "-o", target).returncode == 0
         pages.append(target.read_text())

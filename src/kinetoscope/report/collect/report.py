@@ -19,10 +19,13 @@ from kinetoscope.trace.workers import cores
 LARGE, FEW = 2_000_000, 2
 
 
-def build(run: Run) -> Report:
+def build(run: Run, *, page: bool = False) -> Report:
     """Run every analysis and put the results together.
 
     The findings take as long as all the rest: they are looked for beside it, where memory is no matter.
+
+    Args:
+        page: with what only the page shows: all events, all generated code.
     """
     one_by_one = sum(trace.source.events for trace in run.traces) > LARGE and cores() <= FEW
     proven = measurements(run)
@@ -32,7 +35,12 @@ def build(run: Run) -> Report:
         found = beside.submit(findings.findings, run, proven)
         if one_by_one:
             wait([found])
-        return _report(run, proven, found)
+        report = _report(run, proven, found)
+    if not page:
+        return report
+    from kinetoscope.report.collect.page import with_page  # with it comes what reads bench's results
+
+    return with_page(run, report)
 
 
 def _report(run: Run, proven: Measurements, found: Future[list[FindingRow]]) -> Report:
