@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from browsing import Open, go
@@ -224,3 +225,26 @@ def test_it_prints(breaks: Any) -> None:
     assert not breaks.is_visible(".top")
     assert breaks.is_visible("h1")
     breaks.emulate_media(media="screen")
+
+
+def test_what_a_finding_saves_leads_to_the_one_that_saves_it_already(opened: Open) -> None:
+    (first,) = report().findings
+    owned = msgspec.structs.replace(
+        first,
+        rule="small-grid",
+        also=first.rule,
+        saving_us=2_000.0,
+        share_of_step=0.06,
+        saving_low_us=-1_000.0,
+        saving_high_us=3_000.0,
+    )
+    sure = msgspec.structs.replace(first, rule="hotspot", saving_low_us=9_000.0, saving_high_us=15_000.0)
+    page = opened(rendered(report(findings=[first, owned, sure])))
+    shown = [text.replace("\N{NO-BREAK SPACE}", " ") for text in page.locator(".saves").all_inner_texts()]
+    assert shown[0] == "saves about 12.6 ms a step"
+    assert shown[1].startswith("saves 2.00 ms more, 12.6 ms a step by itself: most of that is what")
+    assert shown[1].endswith("likely -1.00 ms to 3.00 ms")
+    assert shown[2].endswith("likely 9.00–15.0 ms")
+    page.click(".saves >> text=overhead-bound")
+    page.wait_for_selector(".finding.lit")
+    assert page.get_attribute(".finding.lit", "data-rule") == "overhead-bound"

@@ -25,9 +25,10 @@ export interface FindingRow {
   measured_interval_us: [number, number] | null;
   measured_basis: string | null;
   measured_verdict: string | null;
-  saving_alone_us?: number | null;
-  saving_low_us?: number | null;
-  saving_high_us?: number | null;
+  saving_alone_us: number;
+  saving_low_us: number;
+  saving_high_us: number;
+  also: string | null;
 }
 export interface Replay {
   rank: number;
@@ -276,6 +277,7 @@ export interface Sentences {
   compilation: string;
   window: string;
   savings: string[];
+  together: string;
   measured: string[];
   graph_labels: string[];
   idle: IdleRow[];

@@ -35,6 +35,10 @@ export function span(low: number, high: number): string {
   return lower === upper ? `${lower}${SPACE}${unit}` : `${lower}–${upper}${SPACE}${unit}`;
 }
 
+/** The same where the lower end may be a loss. */
+export const range = (low: number, high: number): string =>
+  low < 0 ? `${time(low)} to ${time(high)}` : span(low, high);
+
 export function percent(fraction: number): string {
   if (fraction > 0 && fraction < 0.0005) return `<0.1${SPACE}%`;
   if (fraction >= 0.9995 && fraction < 1) return `>99.9${SPACE}%`;

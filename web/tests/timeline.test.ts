@@ -94,6 +94,33 @@ function recording(seed: number): { store: Store; streams: Event[]; host: Event[
   return { store: new Store(timeline, columns), streams: streams.flat(), host };
 }
 
+/** One thread of events: start, duration and name of each, in the order of their starts. */
+function annotated(events: readonly (readonly [number, number, string])[]): Store {
+  const names = events.map(([, , name]) => ({ name, kind: "user_annotation", category: "" }));
+  const lane = { label: "main", kind: "thread", rank: 0, device: null, first: 0, count: events.length };
+  const columns: [string, Float64Array][] = [
+    ["start", Float64Array.from(events, ([start]) => start)],
+    ["duration", Float64Array.from(events, ([, duration]) => duration)],
+    ["name", Float64Array.from(events.keys())],
+  ];
+  const none = ["launch", "forward", "launched", "idle_device", "idle_start", "idle_duration", "idle_cause"];
+  return new Store(
+    {
+      origin_ns: 0,
+      lanes: [lane],
+      names,
+      texts: [""],
+      launched: [{}],
+      columns: [],
+      idle_devices: [],
+      causes: [],
+      marks: [],
+      left_out: null,
+    },
+    new Map([...columns, ...none.map((name): [string, Float64Array] => [name, new Float64Array()])]),
+  );
+}
+
 test("sums of a range are those of every nanosecond in it", () => {
   for (let seed = 1; seed <= 40; seed++) {
     const { store, streams, host } = recording(seed);
@@ -159,6 +186,24 @@ test("events nest by time, and lines never overlap", () => {
     [2, 2, 2],
   );
   assert.deepEqual([store.workOf(3), store.workOf(30)], [3, -1]);
+});
+
+test("a step is not pushed down by what outlasts the one before it", () => {
+  // A thread's annotations: an epoch around two steps; the first one's optimizer ends inside of the second.
+  const events = [
+    [0, 200, "epoch"],
+    [10, 50, "ProfilerStep#1"],
+    [40, 30, "optimizer"],
+    [60, 40, "ProfilerStep#2"],
+    [62, 4, "first"],
+    [75, 20, "second"],
+    [150, 10, "after"],
+  ] as const;
+  const store = annotated(events);
+  assert.deepEqual([...store.depth], [0, 1, 2, 1, 3, 2, 1]);
+  assert.deepEqual([...store.parent], [NONE, 0, 1, 0, 3, 3, 0]);
+  for (const { rows } of store.lines)
+    for (let at = 1; at < rows.length; at++) assert.ok(store.endOf(rows[at - 1]!) <= store.start[rows[at]!]!);
 });
 
 test("idle time belongs to the work that ended it, once", () => {

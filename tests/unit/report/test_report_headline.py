@@ -75,6 +75,8 @@ def test_what_a_finding_above_saves_already_is_not_promised_again():
     assert headline.saving(report(), owned) == (
         "saves 12.6 ms a step by itself: most of that is what graph-break above saves"
     )
+    nothing = msgspec.structs.replace(owned, saving_us=0.0)
+    assert headline.saving(report(), nothing) == headline.saving(report(), owned)
     part = msgspec.structs.replace(row, saving_us=2_000.0, share_of_step=0.06, also="graph-break")
     assert headline.saving(report(), part).startswith("saves 2.00 ms more, 12.6 ms a step by itself")
     grown = msgspec.structs.replace(row, saving_alone_us=500.0)  # once those above are followed

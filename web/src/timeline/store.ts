@@ -154,14 +154,25 @@ export class Store {
 
   private nest(lane: number): void {
     const { first, count } = this.lanes[lane]!;
-    const open: number[] = [];
+    const open: number[] = []; // by depth
     const onLine: number[] = [];
+    const isStepName = this.names.map(({ name }) => name.startsWith("ProfilerStep#"));
+    let step = -1,
+      now = 0;
+    const isOver = (row: number) => this.endOf(row) <= now;
     for (let row = first; row < first + count; row++) {
-      while (open.length && this.endOf(open.at(-1)!) <= this.start[row]!) open.pop();
-      this.parent[row] = open.length ? open.at(-1)! : NONE;
-      this.depth[row] = open.length;
-      onLine[open.length] = (onLine[open.length] ?? 0) + 1;
-      open.push(row);
+      now = this.start[row]!;
+      while (open.length && isOver(open.at(-1)!)) open.pop();
+      // What outlasts its step does not push the next one down.
+      const isStep = isStepName[this.name[row]!]!;
+      const free = isStep ? open.findIndex(isOver) : -1;
+      const depth = free < 0 ? open.length : free;
+      const around = free < 0 && step >= 0 && !isOver(step) ? Math.max(step, open.at(-1)!) : open[depth - 1];
+      if (isStep) step = row;
+      this.parent[row] = around ?? NONE;
+      this.depth[row] = depth;
+      onLine[depth] = (onLine[depth] ?? 0) + 1;
+      open[depth] = row;
     }
     const lines = onLine.map((size, depth) => ({ lane, depth, rows: new Uint32Array(size) }));
     const filled = onLine.map(() => 0);

@@ -6,28 +6,48 @@ import { sourceDoor } from "../doors.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { bar } from "../plot.ts";
+import { format } from "../route.ts";
 
 const PARTS = 12;
 
 export function findings(app: App): Child {
-  const { report } = app,
-    { replay } = report;
-  if (!report.findings.length) return null;
-  const unit = report.steps.length ? " a step" : "";
-  const joint =
-    replay && replay.joint_saving_us !== null
-      ? `all of them together save about ${numbers.time(replay.joint_saving_us)}${unit}, replayed; each what is left after those above it`
-      : "what to change, the largest saving first";
+  const rows = app.report.findings;
+  if (!rows.length) return null;
   return h(
     "section",
     { id: "findings" },
-    h("header", {}, h("h2", {}, "Findings"), h("p", {}, joint)),
-    report.findings.map((row, index) => finding(app, row, index)),
+    h("header", {}, h("h2", {}, "Findings"), h("p", {}, "what to change, the largest saving first")),
+    app.sentences.together && h("p", { class: "lead" }, app.sentences.together),
+    rows.map((row, index) => finding(app, row, index)),
+  );
+}
+
+/** What it saves, how sure that is, and the way to the finding above that saves most of it already. */
+function saves(app: App, row: FindingRow, index: number): Child {
+  const sentence = app.sentences.savings[index]!;
+  if (!sentence) return null;
+  const above = app.report.findings.slice(0, index).findIndex((one) => one.rule === row.also);
+  const [before, after] = sentence.split(above < 0 ? sentence : row.also!) as [string, string];
+  const alone = numbers.time(row.saving_alone_us);
+  const range =
+    row.saving_high_us > row.saving_low_us &&
+    h(
+      "span",
+      { title: "by what such advice was measured to save elsewhere" },
+      `likely ${numbers.range(row.saving_low_us, row.saving_high_us)}`,
+    );
+  const differs = alone !== numbers.time(row.saving_us) && !sentence.includes(alone);
+  return h(
+    "div",
+    { class: above < 0 ? "saves" : "saves owned" },
+    above < 0
+      ? sentence
+      : [before, h("a", { class: "door", href: format(["overview"], { finding: above }) }, row.also), after],
+    h("small", {}, range, range && differs && " · ", differs && `${alone} by itself`),
   );
 }
 
 function finding(app: App, row: FindingRow, index: number): HTMLElement {
-  const alone = row.saving_alone_us ?? null;
   const measured = app.sentences.measured[index];
   const kernels = app.report.kernels
     .filter(
@@ -40,19 +60,7 @@ function finding(app: App, row: FindingRow, index: number): HTMLElement {
   return h(
     "article",
     { class: `finding ${row.severity}`, data: { rule: row.rule } },
-    h(
-      "div",
-      { class: "finding-head" },
-      h("h3", {}, row.title),
-      h(
-        "div",
-        { class: "saves" },
-        app.sentences.savings[index],
-        alone !== null &&
-          Math.abs(alone - row.saving_us) > 0.5 &&
-          h("small", {}, `alone ${numbers.time(alone)}`),
-      ),
-    ),
+    h("div", { class: "finding-head" }, h("h3", {}, row.title), saves(app, row, index)),
     h("p", {}, row.advice, " ", row.source && sourceDoor(app, row.source)),
     row.saving_us > 0 && h("p", { class: "soft" }, `Estimate: ${row.saving_basis}.`),
     measured

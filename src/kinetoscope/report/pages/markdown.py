@@ -75,7 +75,7 @@ def _findings(report: Report) -> Iterable[str]:
         return
     yield from ("", "## Findings", "")
     for number, row in enumerate(report.findings, 1):
-        saving = f", {headline.saving(report, row)}" if row.saving_us > 0 else ""
+        saving = f", {saving}" if (saving := headline.saving(report, row)) else ""
         where = f" ({code(row.source)})" if row.source else ""
         yield f"{number}. **{escape(row.title)}** ({escape(row.severity)}{saving}){where}"
         yield f"   {escape(row.advice)}"

@@ -28,6 +28,7 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     compilation: str
     window: str
     savings: list[str]
+    together: str
     measured: list[str]
     graph_labels: list[str]
     idle: list[IdleRow]
@@ -51,7 +52,8 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
         timing=numbers.together(headline.timing(report) or ""),
         compilation=numbers.together(headline.compilation(report) or ""),
         window=numbers.together(headline.recorded_window(report)),
-        savings=[headline.saving(report, row) if row.saving_us > 0 else "" for row in report.findings],
+        savings=[numbers.together(headline.saving(report, row)) for row in report.findings],
+        together=numbers.together(headline.together(report)),
         measured=[headline.measured(row) for row in report.findings],
         graph_labels=headline.graph_labels(report),
         idle=headline.idle_causes(report),

@@ -82,7 +82,7 @@ def _findings(report: Report) -> Iterable[RenderableType]:
     table = columns("left", "left*")
     for row in shown:
         where = f" ({names.plain(row.source)})" if row.source else ""
-        saving = f"{headline.saving(report, row)}. ".capitalize() if row.saving_us > 0 else ""
+        saving = f"{saving}. ".capitalize() if (saving := headline.saving(report, row)) else ""
         measured = headline.measured(row)
         table.add_row(
             Text(names.plain(row.severity), style=_SEVERITY_STYLES.get(row.severity, "")),

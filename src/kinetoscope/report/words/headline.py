@@ -135,7 +135,9 @@ def worth_doing(report: Report) -> list[FindingRow]:
 
 
 def saving(report: Report, row: FindingRow) -> str:
-    """What a finding's advice is estimated to bring, and of what."""
+    """What a finding's advice is estimated to bring, and of what; empty where it claims nothing."""
+    if row.saving_us <= 0 and not row.also:
+        return ""
     of = " a step" if report.steps else ""
     alone = numbers.time(row.saving_alone_us)
     if row.also and row.saving_us < OWNED * row.saving_alone_us:
