@@ -32,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write a file instead; its suffix is the format: .html .json .md .txt",
     )
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="on the terminal: all of it, with how steps, launches and memory went, not a screenful",
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -40,10 +46,11 @@ def main(arguments: argparse.Namespace) -> int:
 
     output: Path | None = arguments.output
     if output is None:
-        from kinetoscope.report.pages.console import standard_output
+        from kinetoscope.report.pages.console import WIDEST, standard_output
         from kinetoscope.report.pages.terminal import print_report
 
-        print_report(_report(arguments.inputs), arguments.inputs, standard_output())
+        console = standard_output(widest=WIDEST)
+        print_report(_report(arguments.inputs), arguments.inputs, console, whole=arguments.verbose)
         return 0
     render = renderer(output)
     destination.check(output, arguments.inputs)

@@ -1,6 +1,7 @@
 import msgspec
 
 from compilation_sample import compilation, sample
+from kinetoscope.findings import savings
 from kinetoscope.report.document import Health, HealthNote, IdleRow, Replay
 from kinetoscope.report.document.compilation import Coverage, Frame, GraphBreak, Recompilation
 from kinetoscope.report.words import headline, own_pace
@@ -107,6 +108,12 @@ def test_findings_that_only_inform_ask_for_nothing():
     (row,) = report().findings
     inform = msgspec.structs.replace(row, severity="info")
     assert headline.worth_doing(report(findings=[inform, row])) == [row]
+
+
+def test_what_the_profiler_costs_is_no_advice_on_the_program():
+    (row,) = report().findings
+    slowed = msgspec.structs.replace(row, severity="medium", saving_basis=savings.OF_THE_PROFILER.basis)
+    assert headline.worth_doing(report(findings=[slowed, row])) == [row]
 
 
 def test_notes_that_only_inform_are_no_weakness():

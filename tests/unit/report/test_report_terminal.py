@@ -5,17 +5,38 @@ import pytest
 from rich.console import Console
 
 from kinetoscope import numbers
-from kinetoscope.report.document import Health, HealthNote
+from kinetoscope.report.document import Health, HealthNote, LaunchRow
 from kinetoscope.report.pages import text
 from kinetoscope.report.pages.terminal import print_report
-from kinetoscope.report.words import names
-from report_sample import HOSTILE, device, host_only, hostile, kernel, report
+from kinetoscope.report.words import headline, names
+from report_sample import HOSTILE, device, graph, host_only, hostile, kernel, report
+
+LAUNCHES = LaunchRow(
+    rank=0,
+    device=0,
+    launches=100,
+    launches_per_step=10.0,
+    work_per_launch=1.0,
+    host_us=500.0,
+    host_median_us=5.0,
+    host_p90_us=6.0,
+    host_us_per_launch=20.0,
+    latency_median_us=8.0,
+    latency_p10_us=6.0,
+    latency_p90_us=9.0,
+    depth_median=1.0,
+    depth_max=2,
+    on_idle_device=60,
+    shorter_than_call=0,
+    short_device_us=0.0,
+    queue=[],
+)
 
 
-def shown(document, inputs=("trace.json.gz",), **options):
+def shown(document, inputs=("trace.json.gz",), whole=True, **options):
     page = io.StringIO()
     settings = {"file": page, "width": 100, "highlight": False, "markup": False, "emoji": False} | options
-    print_report(document, inputs, Console(**settings))
+    print_report(document, inputs, Console(**settings), whole=whole)
     return page.getvalue()
 
 
@@ -23,10 +44,11 @@ def commands(page):
     return [line for line in page.splitlines() if " kinetoscope " in line]
 
 
-@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
 @pytest.mark.parametrize("document", [report(), host_only(), hostile()], ids=["gpu", "host", "hostile"])
-def test_everything_but_commands_to_copy_fits(document, width):
-    page = shown(document, width=width)
+def test_everything_but_commands_to_copy_fits(document, width, whole):
+    page = shown(document, width=width, whole=whole)
     assert [line for line in page.splitlines() if len(line) > width and line not in commands(page)] == []
 
 
@@ -41,6 +63,55 @@ def test_a_screenful():
     assert len(page.splitlines()) <= 60
     assert "… and 290 kernels more" in page
     assert "… and 114 steps more" in page
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160, 200])
+def test_the_first_screen_has_forty_lines_at_most(width):
+    notes = [HealthNote(code=str(number), text="what is missing " * 8) for number in range(6)]
+    many = report(
+        health=Health(verdict="degraded", notes=notes),
+        kernels=[kernel(f"triton_poi_fused_{number}") for number in range(300)],
+        categories=report().categories * 10,
+        findings=report().findings * 9,
+        devices=[device(rank=rank) for rank in range(64)],
+    )
+    for document in (many, report(), host_only()):
+        lines = shown(document, width=width, whole=False).splitlines()
+        assert sum(max(1, -(-len(line) // width)) for line in lines) < 40
+        assert lines[-1].endswith("kinetoscope report trace.json.gz --verbose")
+
+
+def test_wider_screens_hold_more():
+    many = report(kernels=[kernel(f"triton_poi_fused_{'k' * 80}_{number}") for number in range(300)])
+    rows, widths = {}, {}
+    for width in (80, 100, 160, 200):
+        lines = shown(many, width=width, whole=False).splitlines()
+        listed = [line for line in lines if line.startswith("triton_poi")]
+        rows[width], widths[width] = len(listed), len(listed[0].split()[0])
+    assert 0 < rows[80] <= rows[100] <= rows[160] <= rows[200]
+    assert widths[80] < widths[100] < widths[160]
+    assert widths[200] == len(f"triton_poi_fused_{'k' * 80}_0")
+
+
+def test_launches_are_named_on_the_first_screen_where_they_come_late():
+    late = LAUNCHES
+    assert "launches come late: 60.0 % of 10 a step found the device idle" in shown(
+        report(launching=[late]), whole=False
+    )
+    early = msgspec.structs.replace(late, on_idle_device=49)
+    assert "come late" not in shown(report(launching=[early]), whole=False)
+    assert "found the device idle" in shown(report(launching=[early]))
+
+
+def test_calls_of_compiled_graphs_are_called_by_their_graph():
+    called = graph(hash="fabcdefghijklmnop", compile_id="0/0")
+    op = host_only().ops[0]
+    call = msgspec.structs.replace(op, name="## Call CompiledFxGraph fabcdefghijklmnop ##")
+    other = msgspec.structs.replace(op, name="## Call CompiledFxGraph fzzzzzzzzzzzzzzzz ##")
+    page = shown(msgspec.structs.replace(host_only(), ops=[call, other], graphs=[called]))
+    assert "CompiledFxGraph" not in page
+    assert f"graph {headline.graph_labels(report(graphs=[called]))[0]}  " in page
+    assert "graph fzzzzzzz  " in page
 
 
 def test_the_verdict_comes_first_and_its_notes_when_it_is_not_good():
@@ -142,7 +213,7 @@ def test_colour_only_where_it_is_wanted(monkeypatch):
 def test_a_terminal_without_unicode_gets_bars_that_it_can_show():
     raw = io.BytesIO()
     page = io.TextIOWrapper(raw, encoding="ascii", errors="replace")
-    print_report(report(), ["trace.json"], Console(file=page, width=100, highlight=False))
+    print_report(report(), ["trace.json"], Console(file=page, width=100, highlight=False), whole=True)
     page.flush()
     assert b"GPU 0           ######=+............" in raw.getvalue()
 
@@ -168,7 +239,7 @@ def test_columns_leave_before_a_digit_does(width: int) -> None:
     long = [kernel(f"{'k' * 70}_{number}", max_us=1_234_567.0) for number in range(3)]
     document = report(kernels=long)
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    print_report(document, ["t.json"], console)
+    print_report(document, ["t.json"], console, whole=True)
     assert isinstance(console.file, io.StringIO)
     sections = console.file.getvalue().split("\n\n")
     (categories,) = [text for text in sections if text.startswith("GPU time by category")]

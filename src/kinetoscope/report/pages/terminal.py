@@ -1,28 +1,38 @@
-"""The report as a screenful of terminal."""
+"""The report on a terminal: a first screen, or whole."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from kinetoscope import numbers
 from kinetoscope.report.document import Report
+from kinetoscope.report.pages.screen import Section, fitting
 from kinetoscope.report.pages.table import Name, Prose, columns, heading, heads, rest
 from kinetoscope.report.words import bars, headline, names, own_pace, pace_lines, palette, phase_lines
 from kinetoscope.report.words.bars import Bar
-from kinetoscope.report.words.next_commands import next_commands
+from kinetoscope.report.words.next_commands import NextCommand, next_commands
 
-NOTES = 4
-DEVICES = 8
-PHASES = 12
+LINES = 39  # of the first screen: 40 with the prompt
+# Rows of each section: of the whole report; of any first screen; what that grows by, in this order.
+WHOLE = {
+    "lead": 4, "findings": 3, "busy": 8, "phases": 12, "pace": 99, "categories": 8, "graphs": 3,
+    "kernels": 10, "ops": 12, "next": 9,
+}  # fmt: skip
+LEAST = {"lead": 2, "findings": 1, "busy": 1, "next": 3}
+MORE = (
+    ("findings", 2), ("findings", 3), ("busy", 4), ("ops", 5), ("phases", 4), ("kernels", 3), ("next", 9),
+    ("categories", 4), ("kernels", 5), ("graphs", 2), ("ops", 12), ("busy", 8), ("kernels", 8),
+    ("categories", 8),
+)  # fmt: skip
 STEPS = 6
-FINDINGS = 3
-CATEGORIES = 8
-GRAPHS = 3
-KERNELS = 10
-OPS = 12
+WIDE = 120  # columns, from which bars and categories have more of them
+SEEN = 0.0005  # of the window: 0.1 %, as it is written
 WORTH_WORDS = 0.05  # of the window, unexplained
 
 # Without colour the uses of time are still told apart, by their fill.
@@ -32,52 +42,75 @@ _VERDICT_STYLES = {"good": "green", "degraded": "yellow", "unreliable": "bold re
 _SEVERITY_STYLES = {"high": "bold red", "medium": "yellow", "low": "blue"}
 
 
-def print_report(report: Report, inputs: Sequence[str], console: Console) -> None:
-    """Print the report of ``inputs`` (as they were typed: the next commands name them)."""
-    ascii_only = not console.encoding.startswith("utf")
+@dataclass(frozen=True)
+class _Look:
+    """How it is drawn: with what letters, how much room bars and categories have, whether all of it."""
+
+    ascii_only: bool
+    is_wide: bool
+    is_whole: bool
+
+
+def print_report(report: Report, inputs: Sequence[str], console: Console, *, whole: bool = False) -> None:
+    """Print the report of ``inputs`` (as they were typed: the next commands name them).
+
+    Args:
+        whole: not only what fits on a screen.
+    """
+    look = _Look(not console.encoding.startswith("utf"), console.width >= WIDE, whole)
+    sections = _sections(report, inputs, look)
+    if whole:
+        shown = [part for name, section in sections.items() for part in section(WHOLE[name])]
+    else:
+        shown = fitting(sections, LEAST, MORE, console, LINES)
     # Tables keep to the width; only a long command to copy may run past it.
-    console.print(Group(*_sections(report, inputs, ascii_only=ascii_only)), markup=False, crop=False)
+    console.print(Group(*shown), markup=False, crop=False)
 
 
-def _sections(report: Report, inputs: Sequence[str], *, ascii_only: bool) -> Iterable[RenderableType]:
+def _sections(report: Report, inputs: Sequence[str], look: _Look) -> dict[str, Section]:
+    sections: dict[str, Section] = {"lead": partial(_lead, report, look)}
+    if headline.worth_doing(report):
+        sections["findings"] = partial(_findings, report)
+    if report.devices:
+        sections |= {
+            "busy": partial(_busy, report, look),
+            "phases": partial(_phases, report),
+            "pace": partial(_pace, report),
+            "categories": partial(_categories, report, look),
+            "graphs": partial(_graphs, report),
+            "kernels": partial(_kernels, report, look),
+        }
+    else:
+        sections |= {"phases": partial(_phases, report), "ops": partial(_ops, report)}
+    return sections | {"next": partial(_next, report, inputs, look)}
+
+
+def _lead(report: Report, look: _Look, notes: int) -> Iterable[RenderableType]:
     yield Text(" · ".join(headline.title(report)), style="dim", no_wrap=True, overflow="ellipsis")
-    yield from _health(report, ascii_only)
+    yield from _health(report, look.ascii_only, notes)
     yield Text()
     yield Prose(headline.headline(report), style="bold")
-    if timing := headline.timing(report):
+    if look.is_whole and (timing := headline.timing(report)):
         yield Prose(timing)
     if compiled := headline.compilation(report):
         yield Prose(compiled)
-    if headline.worth_doing(report):
-        yield from _findings(report)
-    if report.devices:
-        yield from _busy(report, ascii_only)
-        yield from _phases(report)
-        yield from _pace(report)
-        yield from _categories(report, ascii_only)
-        yield from _graphs(report)
-        yield from _kernels(report)
-    else:
-        yield from _phases(report)
-        yield from _ops(report)
-    yield from _next(report, inputs)
 
 
-def _health(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
+def _health(report: Report, ascii_only: bool, most: int) -> Iterable[RenderableType]:
     good = report.health.verdict == "good"
     mark = ("+" if good else "!") if ascii_only else ("✓" if good else "⚠")
     yield Text(f"{mark} {headline.verdict(report)}", style=_VERDICT_STYLES.get(report.health.verdict, ""))
     notes = headline.notes(report)
     table = columns("left", "left*")
-    for note in notes[:NOTES]:
+    for note in notes[:most]:
         table.add_row(Text("  -"), Text(note))
     if notes:
         yield table
-    yield from rest(len(notes) - NOTES, "note")
+    yield from rest(len(notes) - most, "note")
 
 
-def _findings(report: Report) -> Iterable[RenderableType]:
-    shown = headline.worth_doing(report)[:FINDINGS]
+def _findings(report: Report, most: int) -> Iterable[RenderableType]:
+    shown = headline.worth_doing(report)[:most]
     yield from heading("Findings", "what to change, the largest saving first")
     table = columns("left", "left*")
     for row in shown:
@@ -104,13 +137,14 @@ def _findings(report: Report) -> Iterable[RenderableType]:
         yield Text(names.shorten(problem, 300), style="yellow")
 
 
-def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
+def _busy(report: Report, look: _Look, most: int) -> Iterable[RenderableType]:
     talks = any(row.communication_us for row in report.devices)
     exposed = "; communication, copies: exposed" if talks else ""
     yield from heading("Busy", f"share of {headline.recorded_window(report)}{exposed}")
     table = columns("left*", "left", "right", "left", leave=(1, 3))
-    device_bars, step_bars = bars.device_bars(report), bars.step_bars(report)
-    for bar in device_bars[:DEVICES]:
+    device_bars = bars.device_bars(report)
+    step_bars = bars.step_bars(report) if look.is_whole and len(device_bars) == 1 else []
+    for bar in device_bars[:most]:
         parts = " · ".join(
             f"{segment.use} {numbers.percent(segment.share)}"
             for segment in bar.segments
@@ -118,30 +152,39 @@ def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
         )
         table.add_row(
             Name(bar.label),
-            _bar(bar, ascii_only),
+            _bar(bar, look),
             Text(f"{numbers.percent(bar.busy)} busy"),
             Text(parts, style="dim"),
         )
-    if len(report.devices) == 1:
-        for bar in step_bars[:STEPS]:
-            table.add_row(
-                Name(names.shorten(bar.label, 24)),
-                _bar(bar, ascii_only),
-                Text(f"{numbers.percent(bar.busy)} busy"),
-                Text(f"of {numbers.time(bar.time_us)}", style="dim"),
-            )
+    for bar in step_bars[:STEPS]:
+        table.add_row(
+            Name(names.shorten(bar.label, 24)),
+            _bar(bar, look),
+            Text(f"{numbers.percent(bar.busy)} busy"),
+            Text(f"of {numbers.time(bar.time_us)}", style="dim"),
+        )
     yield table
-    yield from rest(len(device_bars) - DEVICES, "device")
-    if len(report.devices) == 1:
-        yield from rest(len(step_bars) - STEPS, "step")
+    yield from rest(len(device_bars) - most, "device")
+    yield from rest(len(step_bars) - STEPS, "step")
+    yield from _idle(report, look)
+    if not look.is_whole and (judged := pace_lines.judged(report)):
+        yield Prose(judged, style="dim")
+
+
+def _idle(report: Report, look: _Look) -> Iterable[RenderableType]:
     causes = headline.idle_causes(report)
     if own := own_pace.idle(report):
-        listed = " · ".join(f"{names.plain(cause)} {numbers.percent(share)}" for cause, share in own[:4])
+        listed = " · ".join(
+            f"{names.plain(cause)} {numbers.percent(share)}" for cause, share in own[:4] if share >= SEEN
+        )
         yield Text.assemble(("as it runs, idle because   ", "dim"), listed)
+        causes = causes if look.is_whole else []
     if causes:
         recorded = "as recorded, idle because  " if own else "idle because  "
         listed = " · ".join(
-            f"{names.plain(row.cause)} {numbers.percent(row.share_of_window)}" for row in causes[:4]
+            f"{names.plain(row.cause)} {numbers.percent(row.share_of_window)}"
+            for row in causes[:4]
+            if row.share_of_window >= SEEN
         )
         yield Text.assemble((recorded, "dim"), listed)
     for row in causes:
@@ -149,21 +192,21 @@ def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
             yield Prose(f"unexplained: mostly, {names.shorten(row.text, 300)}", style="dim")
 
 
-def _phases(report: Report) -> Iterable[RenderableType]:
+def _phases(report: Report, most: int) -> Iterable[RenderableType]:
     found = phase_lines.lines(report)
     if not found:
         return
     yield from heading("Phases", "unlike steps apart; median, and busy share of it")
     table = columns("left", *["right"] * 6, "left*")
     heads(table, *phase_lines.HEADS)
-    for line in found[:PHASES]:
+    for line in found[:most]:
         table.add_row(*map(Text, line[:-1]), Name(line.kernel))
     yield table
-    yield from rest(len(found) - PHASES, "phase")
+    yield from rest(len(found) - most, "phase")
 
 
-def _pace(report: Report) -> Iterable[RenderableType]:
-    found = pace_lines.lines(report)
+def _pace(report: Report, most: int) -> Iterable[RenderableType]:
+    found = pace_lines.lines(report)[:most]
     if not found:
         return
     yield from heading("Steps, launches, memory")
@@ -175,37 +218,42 @@ def _pace(report: Report) -> Iterable[RenderableType]:
     yield table
 
 
-def _categories(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
+def _categories(report: Report, look: _Look, most: int) -> Iterable[RenderableType]:
     if not report.categories:
         return
     total = sum(row.device_time_us for row in report.categories)
     yield from heading("GPU time by category", f"share of {numbers.time(total)} of device time")
     table = columns("left", "left", "right", "right", "right", "right", leave=(5, 4, 1))
-    largest = report.categories[0].share_of_device_time
-    for row in report.categories[:CATEGORIES]:
+    largest, cells = report.categories[0].share_of_device_time, 56 if look.is_wide else 28
+    for row in report.categories[:most]:
         colour = palette.category(row.category)
         table.add_row(
             Text(names.shorten(row.category, 22)),
-            Text(_length(row.share_of_device_time / largest if largest else 0, 28, ascii_only), style=colour),
+            Text(
+                _length(row.share_of_device_time / largest if largest else 0, cells, look.ascii_only),
+                style=colour,
+            ),
             Text(numbers.percent(row.share_of_device_time)),
             Text(numbers.time(row.device_time_us)),
             Text(numbers.count(row.launches, "launch"), style="dim"),
             Text(numbers.count(row.distinct_kernels, "kernel"), style="dim"),
         )
     yield table
-    yield from rest(len(report.categories) - CATEGORIES, "category")
+    yield from rest(len(report.categories) - most, "category")
 
 
-def _kernels(report: Report) -> Iterable[RenderableType]:
+def _kernels(report: Report, look: _Look, most: int) -> Iterable[RenderableType]:
     if not report.kernels:
         return
     yield from heading("Top kernels", "share of device time; median and range of one launch")
     table = columns("left*", "left", "right", "right", "right", "right", "right", leave=(6, 5, 4, 1))
     heads(table, "kernel", "category", "share", "total", "launches", "median", "min–max")
-    for row in report.kernels[:KERNELS]:
+    for row in report.kernels[:most]:
         table.add_row(
             Name(names.plain(row.short_name)),
-            Text(names.shorten(row.category, 13), style=palette.category(row.category)),
+            Text(
+                names.shorten(row.category, 24 if look.is_wide else 13), style=palette.category(row.category)
+            ),
             Text(numbers.percent(row.share_of_device_time)),
             Text(numbers.time(row.device_time_us)),
             Text(numbers.count(row.launches)),
@@ -213,15 +261,15 @@ def _kernels(report: Report) -> Iterable[RenderableType]:
             Text(numbers.span(row.min_us, row.max_us), style="dim"),
         )
     yield table
-    yield from rest(len(report.kernels) - KERNELS, "kernel")
+    yield from rest(len(report.kernels) - most, "kernel")
 
 
-def _graphs(report: Report) -> Iterable[RenderableType]:
+def _graphs(report: Report, most: int) -> Iterable[RenderableType]:
     if not report.graphs:
         return
     yield from heading("Compiled graphs", "share of device time; of each graph's own time")
     table = columns("left", "right", "right", "right", "left*")
-    for row, label in zip(report.graphs[:GRAPHS], headline.graph_labels(report), strict=False):
+    for row, label in zip(report.graphs[:most], headline.graph_labels(report), strict=False):
         parts = " · ".join(
             f"{names.shorten(part.category, 22)} {numbers.percent(part.share_of_graph)}"
             for part in row.categories[:3]
@@ -234,10 +282,10 @@ def _graphs(report: Report) -> Iterable[RenderableType]:
             Text(parts, style="dim"),
         )
     yield table
-    yield from rest(len(report.graphs) - GRAPHS, "graph")
+    yield from rest(len(report.graphs) - most, "graph")
 
 
-def _ops(report: Report) -> Iterable[RenderableType]:
+def _ops(report: Report, most: int) -> Iterable[RenderableType]:
     rows = headline.host_ops(report)
     if not rows:
         return
@@ -245,21 +293,24 @@ def _ops(report: Report) -> Iterable[RenderableType]:
     yield from heading("Top ops", f"share of {numbers.time(total)} of host time in ops and runtime calls")
     table = columns("left*", "right", "right", "right", "right", leave=(3, 4))
     heads(table, "op", "share", "self", "total", "calls")
-    for row in rows[:OPS]:
+    for row in rows[:most]:
         table.add_row(
-            Name(names.plain(row.name)),
+            Name(headline.event(report, row.name)),
             Text(numbers.percent(row.host_self_us / total if total else 0.0)),
             Text(numbers.time(row.host_self_us)),
             Text(numbers.time(row.host_total_us)),
             Text(numbers.count(row.calls)),
         )
     yield table
-    yield from rest(len(rows) - OPS, "op")
+    yield from rest(len(rows) - most, "op")
 
 
-def _next(report: Report, inputs: Sequence[str]) -> Iterable[RenderableType]:
+def _next(report: Report, inputs: Sequence[str], look: _Look, most: int) -> Iterable[RenderableType]:
     yield from heading("Next")
-    commands = next_commands(report, inputs)
+    commands = next_commands(report, inputs)[:most]
+    if not look.is_whole:
+        quoted = " ".join(map(shlex.quote, inputs))
+        commands.append(NextCommand(f"kinetoscope report {quoted} --verbose", "what did not fit here"))
     longest = max(len(command.shows) for command in commands)
     for command in commands:
         # Never folded or shortened: the line must be right when it is copied.
@@ -271,8 +322,8 @@ def _next(report: Report, inputs: Sequence[str]) -> Iterable[RenderableType]:
         )
 
 
-def _bar(bar: Bar, ascii_only: bool, width: int = 20) -> Text:
-    fills = _ASCII_FILLS if ascii_only else _FILLS
+def _bar(bar: Bar, look: _Look) -> Text:
+    fills, width = _ASCII_FILLS if look.ascii_only else _FILLS, 40 if look.is_wide else 20
     text = Text()
     drawn, edge = 0, 0.0
     for segment in bar.segments:

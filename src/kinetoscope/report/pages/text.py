@@ -1,4 +1,4 @@
-"""The terminal's report as plain text, for mail and files."""
+"""The terminal's report, whole, as plain text, for mail and files."""
 
 from __future__ import annotations
 
@@ -15,5 +15,7 @@ from kinetoscope.report.pages.terminal import print_report
 def render(report: Report, inputs: Sequence[str]) -> str:
     """The report of ``inputs`` (as they were typed: the next commands name them), without colour."""
     page = io.StringIO()
-    print_report(report, inputs, Console(file=page, width=WIDTH, color_system=None, highlight=False))
+    print_report(
+        report, inputs, Console(file=page, width=WIDTH, color_system=None, highlight=False), whole=True
+    )
     return "\n".join(line.rstrip() for line in page.getvalue().splitlines()) + "\n"

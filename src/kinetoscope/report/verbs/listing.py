@@ -59,4 +59,4 @@ def _cell(value: object) -> str:
         return "–"
     if isinstance(value, float):
         return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.1f}"
-    return names.plain(str(value))
+    return names.whole(str(value))

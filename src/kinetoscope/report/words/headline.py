@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePath
 from statistics import median
 
 from kinetoscope import numbers
+from kinetoscope.analysis.events import torch_names
+from kinetoscope.findings import savings
 from kinetoscope.report.document import FindingRow, HealthNote, IdleRow, OpRow, Report
 from kinetoscope.report.words import names, own_pace, phase_lines
 
 PHASES = 4
 # A finding's saving is told otherwise where so much of it is another's, or only comes with others'.
 OWNED, WORTH = 0.5, 0.005
-HASH = 8  # characters that tell graphs apart
 VERDICTS = {
     "good": "The recording is good: nothing in it weakens the numbers below.",
     "degraded": "The recording is degraded: read the numbers below with these notes.",
@@ -130,8 +132,10 @@ def _whose(kind: list[HealthNote], several: bool) -> str:
 
 
 def worth_doing(report: Report) -> list[FindingRow]:
-    """The findings that ask for a change; what only informs is left out."""
-    return [row for row in report.findings if row.severity != "info"]
+    """The findings that ask for a change of the program; what only informs is left out, and what is the
+    profiler's own cost, of which the notes on the recording's health speak."""
+    own = savings.OF_THE_PROFILER.basis
+    return [row for row in report.findings if row.severity != "info" and row.saving_basis != own]
 
 
 def saving(report: Report, row: FindingRow) -> str:
@@ -203,10 +207,21 @@ def graph_labels(report: Report) -> list[str]:
     labels = [" ".join(part for part in (row.compile_id, row.direction) if part) for row in report.graphs]
     return [
         names.plain(
-            label if row.compile_id and labels.count(label) == 1 else f"{label} {row.hash[:HASH]}".strip()
+            label
+            if row.compile_id and labels.count(label) == 1
+            else f"{label} {row.hash[: names.HASH]}".strip()
         )
         for label, row in zip(labels, report.graphs, strict=True)
     ]
+
+
+def event(report: Report, name: str) -> str:
+    """What an event is called: calls of compiled graphs by their graph's label."""
+    found = re.match(torch_names.CALL, name)
+    for row, label in zip(report.graphs, graph_labels(report), strict=True) if found else ():
+        if found and row.hash == found[1]:
+            return f"graph {label}"
+    return names.plain(name)
 
 
 def window(report: Report) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from kinetoscope import numbers
 from kinetoscope.report import document
-from kinetoscope.report.words import names
+from kinetoscope.report.words import headline, names
 
 OUTLIERS = 3
 RANKS = 8
 DIFFERENCES = 2
+LATE = 0.5  # of the launches
 
 
 def lines(report: document.Report) -> list[tuple[str, str]]:
@@ -17,7 +18,7 @@ def lines(report: document.Report) -> list[tuple[str, str]]:
     slowest = sorted(report.step_outliers, key=lambda row: -row.duration_us / row.median_us)
     inside = [row for row in report.allocator if row.calls_in_window]
     found = [("steps", row.rank, _steps(row)) for row in report.step_times if row.steps > 1]
-    found += [("outlier", row.rank, _outlier(row)) for row in slowest[:OUTLIERS]]
+    found += [("outlier", row.rank, _outlier(report, row)) for row in slowest[:OUTLIERS]]
     found += [("launches", row.rank, _launches(row)) for row in report.launching[:RANKS]]
     found += [("memory", row.rank, _memory(row)) for row in report.memory[:RANKS]]
     found += [
@@ -32,6 +33,19 @@ def lines(report: document.Report) -> list[tuple[str, str]]:
     return [(what, f"rank {rank}: {text}" if many else text) for what, rank, text in found]
 
 
+def judged(report: document.Report) -> str:
+    """Whether launches keep the device supplied, where one more often than not does not; empty otherwise."""
+    late = max(report.launching, key=lambda row: row.on_idle_device / row.launches, default=None)
+    if late is None or late.on_idle_device < LATE * late.launches:
+        return ""
+    many = len(report.launching) > 1
+    often = "" if late.launches_per_step is None else f" of {_plain(late.launches_per_step)} a step"
+    return (
+        f"launches come late{f' on rank {late.rank}' if many else ''}: "
+        f"{numbers.percent(late.on_idle_device / late.launches)}{often} found the device idle"
+    )
+
+
 def _steps(row: document.StepTimesRow) -> str:
     times = f"{numbers.time(row.duration_median_us)} at the median"
     if row.steps >= 5:
@@ -40,16 +54,16 @@ def _steps(row: document.StepTimesRow) -> str:
     return f"{times}, all {numbers.span(row.duration_min_us, row.duration_max_us)}; {busy}"
 
 
-def _outlier(row: document.StepOutlierRow) -> str:
+def _outlier(report: document.Report, row: document.StepOutlierRow) -> str:
     times = numbers.rate(row.duration_us / row.median_us)
     sentence = f"{names.shorten(row.name, 40)} took {numbers.time(row.duration_us)}, {times} × the median"
-    parts = ", ".join(map(_difference, row.differences[:DIFFERENCES]))
+    parts = ", ".join(_difference(report, part) for part in row.differences[:DIFFERENCES])
     return f"{sentence}: {parts}" if parts else sentence
 
 
-def _difference(part: document.StepDifference) -> str:
+def _difference(report: document.Report, part: document.StepDifference) -> str:
     idle = " idle" if part.kind == "idle" else ""
-    return f"{names.shorten(part.name, 60)}{idle} +{numbers.time(part.extra_us)}"
+    return f"{names.shorten(headline.event(report, part.name), 60)}{idle} +{numbers.time(part.extra_us)}"
 
 
 def _launches(row: document.LaunchRow) -> str:
