@@ -1,7 +1,6 @@
 import msgspec
 
 from compilation_sample import compilation, sample
-from kinetoscope.findings import savings
 from kinetoscope.report.document import Health, HealthNote, IdleRow, Replay
 from kinetoscope.report.document.compilation import Coverage, Frame, GraphBreak, Recompilation
 from kinetoscope.report.words import headline, own_pace
@@ -112,7 +111,7 @@ def test_findings_that_only_inform_ask_for_nothing():
 
 def test_what_the_profiler_costs_is_no_advice_on_the_program():
     (row,) = report().findings
-    slowed = msgspec.structs.replace(row, severity="medium", saving_basis=savings.OF_THE_PROFILER.basis)
+    slowed = msgspec.structs.replace(row, severity="medium", of_the_profiler=True)
     assert headline.worth_doing(report(findings=[slowed, row])) == [row]
 
 

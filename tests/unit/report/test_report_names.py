@@ -1,8 +1,10 @@
+import re
 import unicodedata
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinetoscope.analysis.events import torch_names
 from kinetoscope.report.words import names
 
 ANYTHING = st.text(st.characters(), max_size=200)
@@ -48,3 +50,12 @@ def test_kernels_of_one_template_stay_apart_when_shortened():
         for what in ("divides", "multiplies")
     }
     assert len(shown) == 2
+
+
+def test_calls_of_compiled_graphs_are_short_where_names_are_shown_and_whole_where_they_are_asked_for():
+    name = "## Call CompiledFxGraph fyipgwdcr2yagycvnxpr5yfqcilwgli5vr ##"
+    assert re.match(torch_names.CALL, name)
+    assert names.CALL.pattern == torch_names.CALL.strip("^$")
+    assert names.plain(f"{name} idle") == "graph fyipgwdc idle"
+    assert names.shorten(name, 60) == "graph fyipgwdc"
+    assert names.whole(name) == name

@@ -15,7 +15,7 @@ const PHASES: [keyof Frame, string, string][] = [
   ["aot_s", "AOTAutograd", "#8e6fd8"],
   ["inductor_s", "Inductor", "#2fa39a"],
   ["codegen_s", "code generation", "#6aa84f"],
-  ["triton_s", "Triton", "#e08a3c"],
+  ["triton_s", "generated kernels", "#e08a3c"],
   ["autotune_s", "autotuning", "#c9a227"],
   ["cudagraphs_s", "CUDA graphs", "#a98a1f"],
   ["backward_s", "backward graph", "#c2559d"],

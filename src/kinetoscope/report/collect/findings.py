@@ -6,6 +6,7 @@ import msgspec
 
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
+from kinetoscope.findings import savings
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.proof.measured import Measured, Measurements, measurements
 from kinetoscope.findings.registry import find
@@ -44,6 +45,7 @@ def _finding(finding: Finding, measured: Measured | None) -> FindingRow:
         saving_low_us=finding.remaining.low_us,
         saving_high_us=finding.remaining.high_us,
         also=finding.remaining.owner or None,
+        of_the_profiler=finding.saving == savings.OF_THE_PROFILER,
         saving_basis=finding.saving.basis,
         evidence=msgspec.convert(finding.evidence, list[EvidenceRow], from_attributes=True),
         saving_on_critical_path=finding.saving.on_critical_path,

@@ -68,7 +68,11 @@ def _frame(detail: document.FrameDetail) -> Iterable[RenderableType]:
 
 
 def _frame_facts(frame: document.Frame) -> dict[str, str]:
-    phases = ", ".join(f"{phase} {time:.3f}" for phase in PHASES if (time := getattr(frame, f"{phase}_s")))
+    phases = ", ".join(
+        f"{'kernels' if phase == 'triton' else phase} {time:.3f}"
+        for phase in PHASES
+        if (time := getattr(frame, f"{phase}_s"))
+    )
     restarts = f", restarted by: {'; '.join(frame.restarts)}" if frame.restarts else ""
     latency = f", checked in {frame.guard_latency_us} µs" if frame.guard_latency_us else ""
     return {

@@ -15,7 +15,7 @@ from kinetoscope.report.pages.table import Name, heading, rest
 from kinetoscope.report.verbs.graph_troubles import breaks, failures, limits, recompilations
 from kinetoscope.report.verbs.listing import grid
 from kinetoscope.report.words import names, palette
-from kinetoscope.report.words.compiled import frame_name, place
+from kinetoscope.report.words.compiled import frame_name, kernel_languages, place
 
 FRAMES = 12
 GRAPHS = 10
@@ -94,6 +94,7 @@ def _coverage(compilation: document.Compilation, matched: document.Matched) -> I
 def _frames(compilation: document.Compilation) -> Iterable[RenderableType]:
     if not compilation.frames:
         return
+    called = {"triton": kernel_languages(compilation.kernels)}
     used = [p for p in _PHASES if any(getattr(f, f"{p}_s") >= 0.0005 for f in compilation.frames)]
     yield from heading("Compilations", "seconds; each phase without the ones inside it")
     all_well = all(frame.status == "ok" for frame in compilation.frames)
@@ -106,7 +107,10 @@ def _frames(compilation: document.Compilation) -> Iterable[RenderableType]:
         ("function", "left*", map(Name, functions)),
         None if all_well else ("status", "left", statuses),
         ("total", "right", [Text(f"{f.compile_s:.2f}", style="bold") for f in frames]),
-        *((phase, "right", [_seconds(getattr(f, f"{phase}_s")) for f in frames]) for phase in used),
+        *(
+            (called.get(phase, phase), "right", [_seconds(getattr(f, f"{phase}_s")) for f in frames])
+            for phase in used
+        ),
     )
     yield from rest(len(compilation.frames) - FRAMES, "compilation")
     yield from _backends(frames)

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from kinetoscope.report.document.compilation import Frame
+from collections.abc import Iterable
+
+from kinetoscope.report.document.compilation import Frame, Kernel
 from kinetoscope.report.words import names
+
+
+def kernel_languages(kernels: Iterable[Kernel]) -> str:
+    """In what generated kernels are written, as the column of the time that compiling them took is called.
+
+    torch calls that phase Triton's on the CPU as well, where a C++ compiler takes it.
+    """
+    languages = {"C++" if kernel.language == "cpp" else kernel.language for kernel in kernels}
+    return "+".join(sorted(languages, reverse=True)) or "triton"
 
 
 def place(file: str | None, line: int | None, function: str | None = None) -> str:

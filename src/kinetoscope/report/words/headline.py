@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import PurePath
 from statistics import median
 
 from kinetoscope import numbers
-from kinetoscope.analysis.events import torch_names
-from kinetoscope.findings import savings
 from kinetoscope.report.document import FindingRow, HealthNote, IdleRow, OpRow, Report
 from kinetoscope.report.words import names, own_pace, phase_lines
 
@@ -134,8 +131,7 @@ def _whose(kind: list[HealthNote], several: bool) -> str:
 def worth_doing(report: Report) -> list[FindingRow]:
     """The findings that ask for a change of the program; what only informs is left out, and what is the
     profiler's own cost, of which the notes on the recording's health speak."""
-    own = savings.OF_THE_PROFILER.basis
-    return [row for row in report.findings if row.severity != "info" and row.saving_basis != own]
+    return [row for row in report.findings if row.severity != "info" and not row.of_the_profiler]
 
 
 def saving(report: Report, row: FindingRow) -> str:
@@ -217,7 +213,7 @@ def graph_labels(report: Report) -> list[str]:
 
 def event(report: Report, name: str) -> str:
     """What an event is called: calls of compiled graphs by their graph's label."""
-    found = re.match(torch_names.CALL, name)
+    found = names.CALL.fullmatch(name)
     for row, label in zip(report.graphs, graph_labels(report), strict=True) if found else ():
         if found and row.hash == found[1]:
             return f"graph {label}"

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import re
 
-from kinetoscope.analysis.events import torch_names
-
 HASH = 8  # characters that tell graphs apart, as ``--graph`` takes them
 # Controls (among them ESC, which starts terminal sequences), lone surrogates, and the invisible or
 # direction-turning characters with which a name can pose as another.
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
-_CALL = re.compile(torch_names.CALL.strip("^$"))
+# As in analysis/events/torch_names.py, but anywhere in a sentence.
+CALL = re.compile(r"## Call CompiledFxGraph (\S+) ##")
 _BREAKS = re.compile("[\t\n\u2028\u2029\\s]+")
 
 
 def plain(text: str) -> str:
     """``text`` on one line, without characters that a terminal or browser would obey instead of show; calls
     of compiled graphs by their graph, not their whole hash."""
-    return whole(_CALL.sub(lambda call: f"graph {call[1][:HASH]}", text))
+    return whole(CALL.sub(lambda call: f"graph {call[1][:HASH]}", text))
 
 
 def whole(text: str) -> str:

@@ -1,0 +1,13 @@
+import pytest
+
+from compilation_sample import sample
+from kinetoscope.report.document.compilation import Kernel
+from kinetoscope.report.words.compiled import kernel_languages
+
+
+@pytest.mark.parametrize(
+    ("languages", "called"),
+    [(["cpp", "cpp"], "C++"), (["triton"], "triton"), (["cpp", "triton"], "triton+C++"), ([], "triton")],
+)
+def test_the_time_that_kernels_took_to_compile_says_by_what(languages, called):
+    assert kernel_languages(sample(Kernel, language=language) for language in languages) == called
