@@ -107,7 +107,9 @@ def test_ranks_that_show_the_same_are_one_and_no_step_is_saved_twice() -> None:
         ("own", (1,)),
         ("same", (0, 1)),
     ]
-    assert sum(one.remaining.us for one in found) <= scenes(run)[0].own_step_us + 0.1
+    # What the devices have to do remains, whatever else is saved.
+    first = scenes(run)[0]
+    assert sum(one.remaining.us for one in found) == pytest.approx(first.own_step_us - first.busy_us, rel=0.1)
 
 
 CHANGES = st.lists(
