@@ -72,8 +72,8 @@ def without_host(events: pl.DataFrame, share: float = 1.0) -> Change:
 
 
 def in_a_row(calls: pl.DataFrame, apart_ns: int) -> pl.DataFrame:
-    """Host events (``lane``, ``start_ns``, ``duration_ns``) with the time until the next of their thread, where
-    that is not longer than ``apart_ns``: what a loop takes between its calls."""
+    """Host events (``lane``, ``start_ns``, ``duration_ns``) with the time until the next of their thread,
+    where that is not longer than ``apart_ns``: what a loop takes between its calls."""
     following = pl.col("start_ns").shift(-1).over("lane") - pl.col("start_ns")
     until = following - pl.col("duration_ns")
     return calls.sort("lane", "start_ns").with_columns(

@@ -39,6 +39,8 @@ CALLS = 50  # fewer calls are ordinary: a model of fifty layers has fifty of eve
 APART_NS = 20_000  # of Python between the calls of one loop
 TINY_NS = 5_000  # shorter than any launch
 
+ROLE = "symptom"
+
 
 def find(scene: Scene) -> Iterable[Finding]:
     host = scene.trace.host_events
