@@ -38,8 +38,7 @@ class Cutter:
                 yield supply.take(at, found[0])
                 at = found[1]
             elif supply.reaches(at + supply.span + _LONGEST_EVENT):
-                self.damages["unreadable-bytes"] += _LONGEST_EVENT
-                supply.take(at, at + _LONGEST_EVENT)
+                yield supply.take(at, at + _LONGEST_EVENT)  # who decodes it finds that it cannot be read
                 at += _LONGEST_EVENT
             else:
                 break

@@ -39,16 +39,22 @@ REPAIRS: dict[str, Repair] = {
 }
 
 
+class Lost(NamedTuple):
+    """A stretch of so many bytes in which no event could be read."""
+
+    bytes: int
+
+
 class Salvaged(NamedTuple):
     """What a slice gave.
 
     Args:
-        events: events, and None where one was lost, in the order of the file.
+        events: events, and what was lost between them, in the order of the file.
         damages: code → events concerned.
         rest: bytes at the end that may be the beginning of an event that goes on after the slice.
     """
 
-    events: list[Event | None]
+    events: list[Event | Lost]
     damages: Counter[str]
     rest: bytes
 
@@ -58,7 +64,7 @@ def salvage(data: bytes, kind: type[Event], *, last: bool) -> Salvaged:
     one, many = msgspec.json.Decoder(kind), msgspec.json.Decoder(list[kind])
     starts = [0, *(match.end() for match in BOUNDARY.finditer(data))]
     ends = [*(match.start() + 1 for match in BOUNDARY.finditer(data)), len(data)]
-    events: list[Event | None] = []
+    events: list[Event | Lost] = []
     damages: Counter[str] = Counter()
     at = 0
     while at < len(starts):
@@ -77,7 +83,7 @@ def salvage(data: bytes, kind: type[Event], *, last: bool) -> Salvaged:
                 piece = data[starts[at] : ends[at + used - 1]]
                 code = "several-traces" if b'"traceEvents"' in piece else "bad-event"
                 damages[code] += 1
-            events.append(event)
+            events.append(event or Lost(ends[at + used - 1] - starts[at]))
             at += used
     return Salvaged(events, damages, b"")
 

@@ -9,7 +9,7 @@ from kinetoscope.trace.decoding.decode import Decoder, doubles_hold
 from kinetoscope.trace.decoding.events import Event, ExactEvent
 from kinetoscope.trace.decoding.frame import BOUNDARY
 from kinetoscope.trace.decoding.packing import Batch, Packer
-from kinetoscope.trace.decoding.salvage import UNREADABLE, salvage
+from kinetoscope.trace.decoding.salvage import UNREADABLE, Lost, salvage
 
 SLICE = 512 << 10  # bytes decoded at a time
 MARGIN = 1 << 14  # where in a slice the cut is looked for first
@@ -36,7 +36,9 @@ def decode_span(span: Span) -> Batch:
             packer.add(decoder.decode(b"[" + data + b"]"))
         except UNREADABLE:
             salvaged = salvage(data, ExactEvent if decoder.exact else Event, last=last)
-            if not decoder.exact and not doubles_hold([event for event in salvaged.events if event]):
+            if not decoder.exact and not doubles_hold(
+                [event for event in salvaged.events if not isinstance(event, Lost)]
+            ):
                 decoder.exact = True
                 salvaged = salvage(data, ExactEvent, last=last)
             packer.add_salvaged(salvaged.events, salvaged.damages)
