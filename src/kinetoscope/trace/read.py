@@ -21,6 +21,7 @@ from kinetoscope.trace.recognise import refuse_document
 from kinetoscope.trace.workers import Workers, cores
 
 Progress = Callable[[int, int], None]
+_MEND = "was it changed or copied badly? Record it again, or copy it again"
 IN_PROCESS = 24 << 20  # bytes; below this starting processes costs more than it saves
 
 
@@ -63,6 +64,8 @@ def _read(path: Path, progress: Progress | None) -> Trace:
         metadata = cutter.metadata()
         unpacked = supply.end()
     if not assembly.holds_a_trace:
+        if (bad := assembly.damages["bad-event"]) > 1:
+            raise NotATraceError(f"none of its {bad:,} events can be read", where=str(path), mend=_MEND)
         _refuse_empty(path, start, metadata)
     if moved is not None:
         moved(size)

@@ -17,6 +17,7 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _GROUP = 32  # events decoded together: one bad one costs only its group the second look
 _JOIN = 8  # pieces of one event that contains what looks like a boundary
+_PATIENCE = 1000  # events in a row that could not be mended: what follows is most probably no trace
 _LONGEST = 1 << 20  # bytes of one event that are still worth mending
 
 _CONTROL = bytes(32 if code < 32 or code == 127 else code for code in range(256))
@@ -25,7 +26,7 @@ _NOT_A_NUMBER = re.compile(
 )
 _LONE_BACKSLASH = re.compile(rb'(\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})|\\')
 _STRAY_COMMA = re.compile(rb",(?=\s*[}\]])")
-_NAME = re.compile(rb'("name"\s*:\s*")(.*?)("\s*,\s*"(?:pid|ph|cat|ts|tid|args|id|s)"\s*:)', re.DOTALL)
+_NAME = re.compile(rb'("name"\s*:\s*")(.{0,8192}?)("\s*,\s*"(?:pid|ph|cat|ts|tid|args|id|s)"\s*:)', re.DOTALL)
 _BARE_QUOTE = re.compile(rb'(?<!\\)"')
 
 Repair = Callable[[bytes], bytes]
@@ -66,7 +67,7 @@ def salvage(data: bytes, kind: type[Event], *, last: bool) -> Salvaged:
     ends = [*(match.start() + 1 for match in BOUNDARY.finditer(data)), len(data)]
     events: list[Event | Lost] = []
     damages: Counter[str] = Counter()
-    at = 0
+    at = in_vain = 0
     while at < len(starts):
         stop = min(at + _GROUP, len(starts))
         try:
@@ -76,7 +77,8 @@ def salvage(data: bytes, kind: type[Event], *, last: bool) -> Salvaged:
         except UNREADABLE:
             pass
         while at < stop:
-            event, used = _one(data, starts, ends, at, one, damages)
+            event, used = _one(data, starts, ends, at, one, damages if in_vain < _PATIENCE else None)
+            in_vain = in_vain + 1 if event is None else 0
             if event is None and not last and at + _JOIN >= len(starts) and _is_open(data[starts[at] :]):
                 return Salvaged(events, damages, data[starts[at] :])
             if event is None:
@@ -94,14 +96,16 @@ def _one(
     ends: list[int],
     at: int,
     decoder: msgspec.json.Decoder[Event],
-    damages: Counter[str],
+    damages: Counter[str] | None,
 ) -> tuple[Event | None, int]:
-    """One event and how many pieces it took."""
+    """One event and how many pieces it took; it is taken as it is where ``damages`` is None."""
     piece = data[starts[at] : ends[at]]
     try:
         return decoder.decode(piece), 1
     except UNREADABLE:
         pass
+    if damages is None:
+        return None, 1
     if len(piece) <= _LONGEST and (event := _mended(piece, decoder, damages)) is not None:
         return event, 1
     for more in range(1, min(_JOIN, len(starts) - at)):
