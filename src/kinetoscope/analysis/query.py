@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import polars as pl
 
 from kinetoscope.analysis.kernels.work import work_of_all
@@ -55,12 +57,32 @@ def tables(run: Run) -> dict[str, pl.LazyFrame]:
     }
 
 
-def query(run: Run, sql: str) -> pl.DataFrame:
-    """The rows that one SQL statement (Polars' dialect) selects from ``tables(run)``.
+# Anything before the first word, as a statement may begin with it.
+_SELECTS = re.compile(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(?:select|with)\b", re.IGNORECASE | re.DOTALL)
+# Polars' table functions, however quoted or spaced: what lies between name and bracket is not looked at, for a
+# reader of SQL less exact than the engine's would be a way around it.
+_READS_FILES = re.compile(r"\b(?:read|scan)_\w+.*\(", re.IGNORECASE | re.DOTALL)
+
+
+def query(run: Run, sql: str, *, allow_files: bool = False) -> pl.DataFrame:
+    """The rows that one SELECT (Polars' dialect) takes from ``tables(run)``.
+
+    Args:
+        allow_files: let the statement read files and addresses, with ``read_csv`` and its like.
 
     Raises:
-        UsageError: the statement cannot be run; the message is the SQL engine's.
+        UsageError: the statement is no SELECT, reads files unasked, or cannot be run.
     """
+    if not _SELECTS.match(sql):
+        raise UsageError(
+            "only SELECT is run, or WITH … SELECT: a recording is read, never changed", where=sql
+        )
+    if not allow_files and _READS_FILES.search(sql):
+        raise UsageError(
+            "the query would read files beside the recording (read_csv and its like)",
+            where=sql,
+            mend="if that is what you want: kinetoscope query --allow-files INPUT SQL",
+        )
     try:
         return pl.SQLContext(frames=tables(run)).execute(sql, eager=True)
     except (pl.exceptions.PolarsError, OSError) as error:
