@@ -74,7 +74,7 @@ def test_a_wrong_query_says_what_is_there():
         "duration_ns",
         "--tables",
     )
-    refused(kinetoscope("query", SMALL, "SELEC 1"), 2, "sql")
+    refused(kinetoscope("query", SMALL, "SELEC 1"), 2, "only SELECT")
     refused(kinetoscope("query", SMALL, "SELECT * FROM nothing"), 2, "nothing")
     refused(kinetoscope("query", SMALL), 2, "SELECT")
 

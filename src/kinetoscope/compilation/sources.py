@@ -108,7 +108,7 @@ def _sidecar(path: Path) -> Sidecar:
 def _decoded(path: Path, decoder: msgspec.json.Decoder[Line], between: bytes = b"\n") -> Iterator[Line]:
     if path.is_file():
         for line in path.read_bytes().split(between):
-            with suppress(msgspec.MsgspecError):  # the last line of a program that was killed
+            with suppress(*manifests.UNREADABLE):  # the last line of a program that was killed
                 yield decoder.decode(line)
 
 

@@ -25,6 +25,7 @@ from typing import TypeVar
 import msgspec
 
 from kinetoscope.errors import InputError, TooLargeError
+from kinetoscope.recording.manifest import UNREADABLE
 
 Decoded = TypeVar("Decoded")
 
@@ -95,7 +96,7 @@ class Log:
         """The payload decoded, or None where it is not the JSON that ``decoder`` expects."""
         try:
             return decoder.decode(self.payload(record))
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return None
 
 
@@ -201,7 +202,7 @@ def _records(data: bytes | mmap.mmap, damages: Counter[str]) -> Iterator[Record]
             name = kind[1].decode()
             if name in CONTEXT:
                 name = next(key for key in msgspec.json.decode(header) if key not in CONTEXT)
-        except (msgspec.MsgspecError, StopIteration):
+        except (*UNREADABLE, StopIteration):
             damages["cut" if end == size else "bad-json"] += 1
             continue
         start = end if stop < 0 else stop + 1
