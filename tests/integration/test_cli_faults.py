@@ -160,3 +160,57 @@ def test_a_program_that_a_real_time_signal_ended(tmp_path: Path) -> None:
     assert done.returncode == 4
     assert "SIGRTMIN+5" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_pipes_are_refused_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KINETOSCOPE_CACHE", raising=False)
+    os.mkfifo(tmp_path / "pipe.json")
+    for place in (tmp_path / "pipe.json", tmp_path, Path("/dev/zero")):
+        done = kinetoscope("report", place)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert "pipe, socket or device" in done.stderr
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_standard_input_is_an_input(packed: bool, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kinetoscope", "report", "-"],
+        input=SMALL.read_bytes() if packed else TRACE,
+        env=ENVIRONMENT,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"standard-input" in done.stdout
+
+
+def test_one_bad_entry_of_a_folder_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "good.json").write_bytes(TRACE)
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "loop.json").symlink_to(tmp_path / "loop.json")
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe.json")
+    assert main(["kernels", str(tmp_path)]) == 0
+    left_out = capsys.readouterr().err
+    for name in ("folder.json", "loop.json", "gone.json"):
+        assert f"{name} was left out" in left_out
+
+
+@pytest.mark.parametrize("content", [None, b"", TRACE[:200], TRACE[: len(TRACE) // 2], TRACE])
+def test_a_recording_whose_run_was_killed_opens(
+    content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = recording(tmp_path / "r", exit="running", ranks=[])
+    (folder / "ranks").mkdir()
+    (folder / "ranks" / "rank0.claim").touch()
+    trace = folder / "trace" / "rank0.json"
+    if content is None:
+        trace.unlink()
+    else:
+        trace.write_bytes(content)
+    assert main(["report", str(folder), "-o", str(tmp_path / "report.json")]) == 0
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["health"]["verdict"] == "good") == (content == TRACE)
+    assert report["sources"][0]["complete"] == (content == TRACE)

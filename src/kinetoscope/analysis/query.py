@@ -59,7 +59,7 @@ def tables(run: Run) -> dict[str, pl.LazyFrame]:
 
 # Anything before the first word, as a statement may begin with it.
 _SELECTS = re.compile(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(?:select|with)\b", re.IGNORECASE | re.DOTALL)
-# Polars' table functions, however quoted or spaced: what lies between name and bracket is not looked at, for a
+# Polars' table functions, however quoted or spaced: what lies between name and bracket is not looked at, as a
 # reader of SQL less exact than the engine's would be a way around it.
 _READS_FILES = re.compile(r"\b(?:read|scan)_\w+.*\(", re.IGNORECASE | re.DOTALL)
 

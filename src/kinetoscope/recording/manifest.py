@@ -209,12 +209,16 @@ def read(folder: Path) -> Manifest:
             where=str(path),
             mend="upgrade kinetoscope",
         )
-    _check(folder, manifest.ranks)
+    check(folder, manifest.ranks)
     return manifest
 
 
-def _check(folder: Path, ranks: tuple[RankRecord, ...]) -> None:
-    """Raise unless ranks are numbers of ranks, and what they left lies in the recording itself."""
+def check(folder: Path, ranks: tuple[RankRecord, ...]) -> None:
+    """See that what the records name lies in the recording itself.
+
+    Raises:
+        InputError: it does not, links followed, or ranks are not numbered as ranks are.
+    """
     where = str(folder / FILE)
     numbers = [record.rank for record in ranks]
     if len(set(numbers)) < len(numbers) or not all(0 <= number < MOST_RANKS for number in numbers):
@@ -245,5 +249,8 @@ def write(folder: Path, manifest: Manifest) -> None:
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file that others may read at any time: they see all of it, or what was there before."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)  # it is still there where the disk was full

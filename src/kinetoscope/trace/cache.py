@@ -115,7 +115,7 @@ def user_folder() -> Path:
 
 
 def _entry(path: Path) -> Path | None:
-    if os.environ.get("KINETOSCOPE_CACHE") == "0":
+    if os.environ.get("KINETOSCOPE_CACHE") == "0" or not path.is_file():  # opening a pipe would wait
         return None
     try:
         key = _key(path)
