@@ -214,3 +214,49 @@ def test_a_recording_whose_run_was_killed_opens(
     report = json.loads((tmp_path / "report.json").read_text())
     assert (report["health"]["verdict"] == "good") == (content == TRACE)
     assert report["sources"][0]["complete"] == (content == TRACE)
+
+
+def test_nothing_from_a_file_reaches_the_terminal_as_a_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "\x1b]52;c;aGk=\x07\x9b31m"
+    metrics = json.dumps({"pytorch_version": f"2.13{hostile}"})
+    log = tmp_path / f"rank0{hostile}.log"
+    payload = b"\t" + metrics.encode()
+    log.write_bytes(
+        HEADER % (b"torch_version", json.dumps({"version": f"2.13{hostile}"}).encode())
+        + HEADER % (b"dynamo_start", b'{"stack": []}')
+        + HEADER % (b"compilation_metrics", metrics.encode())
+        + payload
+    )
+    trace = json.loads(TRACE)
+    for event in trace["traceEvents"]:
+        event["name"] = f"{event['name']}{hostile}" if event.get("cat") == "kernel" else event["name"]
+    path = tmp_path / f"trace{hostile}.json"
+    path.write_text(json.dumps(trace))
+    commands = [
+        ["graphs", str(log)],
+        ["report", str(path)],
+        ["kernels", str(path)],
+        ["query", str(path), "SELECT name FROM device_events"],
+        ["report", str(tmp_path / f"none{hostile}.json")],
+    ]
+    for command in commands:
+        main(command)
+        shown = capsys.readouterr()
+        assert not {"\x1b", "\x07", "\x9b"} & set(shown.out + shown.err), command
+
+
+@pytest.mark.parametrize(
+    ("ends", "given", "status"),
+    [
+        ("raise SystemExit(7)", ["--exit-code"], 7),
+        ("raise SystemExit(7)", [], 4),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", ["--exit-code"], 143),
+        ("pass", ["--exit-code"], 0),
+    ],
+)
+def test_the_status_of_a_run(ends: str, given: list[str], status: int, tmp_path: Path) -> None:
+    script = tmp_path / "ends.py"
+    script.write_text(ends)
+    assert kinetoscope("run", *given, "--out", tmp_path / "r", script).returncode == status
