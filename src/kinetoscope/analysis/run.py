@@ -107,7 +107,8 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
     if not traces and not recorded:
         if failures and compilation is None and not _was_killed(recordings.values()):
             raise failures[0]
-        recorded.append(_no_events(inputs, compilation, recordings))
+        is_lost = bool(failures) or _was_killed(recordings.values())
+        recorded.append(_no_events(inputs, compilation, recordings, is_lost=is_lost))
     return Run(
         distinct([*recorded, *traces], recorded),
         _of_all_hosts(list(recordings.values())),
@@ -170,16 +171,23 @@ def _recordings_in(item: Path) -> list[Path]:
 
 
 def _no_events(
-    inputs: Sequence[str | Path], compilation: Compilation | None, recordings: Mapping[Path, Manifest]
+    inputs: Sequence[str | Path],
+    compilation: Compilation | None,
+    recordings: Mapping[Path, Manifest],
+    *,
+    is_lost: bool,
 ) -> Trace:
     """What stands for the trace where there are compile logs only, or a program that left nothing else.
+
+    Args:
+        is_lost: there was a trace, or was to be one.
 
     Raises:
         InputError: there is nothing at all.
     """
     from kinetoscope.trace import schema
 
-    if compilation is not None:
+    if compilation is not None and not is_lost:
         first = compilation.sources[0]
         source = Source(first.path, first.bytes, 0, first.rank)
     elif recordings:
