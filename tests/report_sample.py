@@ -181,6 +181,7 @@ def report(**changes: Any) -> Report:
                 severity="high",
                 title="The host launches work more slowly than the GPU does it",
                 saving_us=12_600.0,
+                saving_alone_us=12_600.0,
                 saving_basis="idle time before kernels that started as soon as they were launched",
                 evidence=[
                     EvidenceRow(text="412 gaps of 5 to 60 µs", start_us=10.0, end_us=20.0, events=[1, 2])

@@ -91,6 +91,7 @@ def shoot(browser: Browser, page: str, target: str, *, height: int | None = None
     )
     view = context.new_page()
     view.set_content(page)
+    view.wait_for_timeout(500)  # the page draws itself
     if height:
         view.screenshot(path=HERE / target)
     else:
@@ -102,7 +103,7 @@ def shoot(browser: Browser, page: str, target: str, *, height: int | None = None
 def main() -> None:
     os.chdir(HERE.parents[1])
     chromium = sys.argv[1] if len(sys.argv) > 1 else shutil.which("chromium")
-    report = build(load(RECORDING))
+    report = build(load(RECORDING), page=True)
     page = html.render(report, [str(RECORDING)])
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])

@@ -185,13 +185,20 @@ class Run(runs.Run):
 
         return build(self)
 
+    def _document(self, suffix: str) -> document.Report:
+        if suffix != ".html":
+            return self._report
+        from kinetoscope.report.collect.page import with_page
+
+        return with_page(self, self._report)
+
     def _write(self, path: str | Path, suffix: str) -> Path:
         from kinetoscope.report import destination
         from kinetoscope.report.pages.formats import renderer
 
         target = destination.check(Path(path), self.inputs)
         render = renderer(Path(f"report{suffix}"))
-        destination.write(target, render(self.report(), self.inputs).encode())
+        destination.write(target, render(self._document(suffix), self.inputs).encode())
         return target
 
 

@@ -14,6 +14,8 @@ They are raised where the cause is known and caught once, in ``kinetoscope.cli``
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class KinetoscopeError(Exception):
     """Base of all errors meant for the user.
@@ -63,3 +65,14 @@ class MissingDependencyError(KinetoscopeError):
 
 class ProgramError(KinetoscopeError):
     exit_code = 4
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """How to mend a name that is not there: what is like it, and what there is."""
+    import difflib  # only where something went wrong
+
+    names = list(known)
+    folded = {name.casefold(): name for name in names}
+    near = [folded[name] for name in difflib.get_close_matches(word.casefold(), folded, 3, 0.6)]
+    there = f"one of: {', '.join(names)}"
+    return f"did you mean {' or '.join(near)}? ({there})" if near else there

@@ -32,11 +32,16 @@ INTRODUCTION = """\
 `kinetoscope findings INPUT` reads a recording, a trace or a compile log and says what is slow, why, and what
 to change, ranked by the time that the change would save. `kinetoscope explain RULE` shows the pages below.
 
-A saving is an estimate with a basis. It is the part of a change that is on the critical path: the recorded
-device work is replayed with the shorter pieces, launches as they came, cut where the host waited for the
-device, and what the end moves is what the step would gain. Device time that is freed beside the critical path
-is said, and not counted. Severity is the saving's share of the step: 10 % is high, 3 % medium, 0.5 % low;
-what the profiler itself did, and what-ifs, are information.
+A rule says what its fix changes in the recorded steps: device work that is shorter or gone with its
+launches, host time that goes away, waits that do not. What that saves is what [the replay](replay.md) of
+the steps gains, with the host as fast as it is without the profiler where the recording timed that. Each
+saving is counted once: `saving_us` is what a finding adds to those above it, so that they sum to what all
+save together, never more than the step; `saving_alone_us` stands beside it, and `also` names the finding
+above that has most of it. A cause stands before the symptom that it explains half of; advice that has cost
+time somewhere is never first while other advice saves as much. `saving_low_us` and `saving_high_us` are
+that saving times the least and the most that was measured of the rule's predictions
+(`findings/experience.py`). Severity is the share of the step that remains to be saved: 10 % is high, 3 %
+medium, 0.5 % low; what the profiler itself did, and what-ifs, are information.
 
 Where a command of ours can try the advice, the finding prints it. What it measured stands beside the
 prediction from then on, here and in every report; `--proof AFTER` takes a recording of the changed program

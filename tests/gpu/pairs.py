@@ -1,8 +1,10 @@
 """Everyday programs with one or several things wrong, and each fix alone: what was promised, what it saved.
 
-    python tests/gpu/pairs.py record OUT [NAME…]     on a CUDA device: record each program as it is, and time it with
-                                                     each fix (recordings and times.json go to OUT)
-    python tests/gpu/pairs.py judge OUT              anywhere: the table of predicted and measured
+    python tests/gpu/pairs.py record OUT [NAME…]
+    python tests/gpu/pairs.py judge OUT
+
+The first, on a CUDA device, records each program as it is and times it with each fix: recordings and
+times.json go to OUT. The second, anywhere, prints the table of predicted and measured.
 
 `python tests/gpu/pairs.py NAME [--fix A,B]` is the program itself.
 """
@@ -401,39 +403,35 @@ def judge(out: Path) -> None:
     from kinetoscope.findings.scene import scenes
 
     every = json.loads((out / "times.json").read_text())
-    ratios: list[float] = []
+    print("| program | plain, ms | as it runs, ms | fix | promised, ms | saved, ms | ratio | first finding |")
+    print("|---|---:|---:|---|---:|---:|---:|---|")
     for name, measured in every.items():
         run = load(out / name)
         found = find(run)
         (scene,) = scenes(run)
         before = statistics.mean(measured[""])
-        plain = ", ".join(f"{us / 1e3:.2f}" for us in measured[""])
-        print(
-            f"\n{name}: plain {plain} ms, as it runs {scene.own_step_us / 1e3:.2f} ms, joint {sum(f.remaining.us for f in found) / 1e3:.2f} ms"
-        )
-        for f in found[:6]:
-            print(
-                f"   {f.severity:6} {f.rule:22} {f.saving.us:9.0f} alone {f.remaining.us:9.0f} left  {f.remaining.owner:18} {f.title[:70]}"
-            )
+        plain = " and ".join(f"{us / 1e3:.2f}" for us in measured[""])
+        program = f"| {name} | {plain} | {scene.own_step_us / 1e3:.2f}"
+        first = found[0].rule if found else ""
         for fix, rules in FIXES[name].items():
-            saved = before - measured[fix][0]
-            promised = max((f.saving.us for f in found if f.rule in rules), default=None)
-            ratio = promised / saved if promised is not None and saved > 0 else None
-            ratios += [ratio] if ratio is not None else []
-            print(
-                f" {fix:16} saved {saved:9.0f} µs, promised {'–' if promised is None else f'{promised:9.0f}'}  ratio {'–' if ratio is None else f'{ratio:.2f}'}"
-            )
+            promised = max((one.saving.us for one in found if one.rule in rules), default=None)
+            print(f"{program} | {fix} | {_compared(promised, before - measured[fix][0])} | {first} |")
+            program, first = "| | | ", ""
         if len(FIXES[name]) > 1:
-            everything = before - measured["+".join(sorted(FIXES[name]))][0]
+            saved = before - measured["+".join(sorted(FIXES[name]))][0]
             wanted = {rule for rules in FIXES[name].values() for rule in rules}
-            joint = sum(f.remaining.us for f in found if f.rule in wanted)
-            print(
-                f" {'all of these':16} saved {everything:9.0f} µs, promised {joint:9.0f}  ratio {joint / everything:.2f}"
-            )
-    if ratios:
-        print(
-            f"\n{sum(0.67 <= r <= 1.5 for r in ratios)} of {len(ratios)} within [0.67, 1.5]; {min(ratios):.2f} to {max(ratios):.2f}"
-        )
+            promised = sum(one.remaining.us for one in found if one.rule in wanted)
+            print(f"{program} | all of these | {_compared(promised, saved)} | |")
+        if not FIXES[name]:
+            graver = [one.rule for one in found if one.severity in ("high", "medium")]
+            print(f"{program} | none: tuned | | | | {', '.join(graver) or 'nothing above low'} |")
+
+
+def _compared(promised: float | None, saved: float) -> str:
+    if promised is None:
+        return f"– | {saved / 1e3:.2f} | –"
+    ratio = f"{promised / saved:.2f}" if saved > 0 else "–"
+    return f"{promised / 1e3:.2f} | {saved / 1e3:.2f} | {ratio}"
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import stat
 
 import pytest
 
-from command import SMALL, kinetoscope, refused
+from command import ROOT, SMALL, kinetoscope, refused
 
 
 def test_a_folder_with_nothing_in_it_is_refused(tmp_path):
@@ -74,7 +74,7 @@ def test_a_wrong_query_says_what_is_there():
         "duration_ns",
         "--tables",
     )
-    refused(kinetoscope("query", SMALL, "SELEC 1"), 2, "only SELECT")
+    refused(kinetoscope("query", SMALL, "SELEC 1"), 2, "only a SELECT")
     refused(kinetoscope("query", SMALL, "SELECT * FROM nothing"), 2, "nothing")
     refused(kinetoscope("query", SMALL), 2, "SELECT")
 
@@ -114,3 +114,34 @@ def test_what_is_no_trace_in_a_folder_is_left_out_and_said(tmp_path):
     assert kinetoscope("report", tmp_path, "-o", report).returncode == 0
     (unread,) = json.loads(report.read_text())["unread"]
     assert "config.json" in unread
+
+
+LOG = ROOT / "tests" / "fixtures" / "h200_breaks" / "breaks.log.gz"
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "expected"),
+    [
+        (["reprot", SMALL], 2, "did you mean report or export?"),
+        (["kernels", SMALL, "--category", "matmull"], 2, "did you mean matmul?"),
+        (["kernels", LOG], 3, "no device work was recorded"),
+        (["graphs", LOG, "--graph", "dinamo"], 3, "did you mean dynamo?"),
+        (["query", SMALL, "SELECT nam FROM device_events"], 2, "did you mean name"),
+        (["query", SMALL, "SELECT name FROM devic_events"], 2, "did you mean device_events"),
+        (["query", SMALL, "DROP TABLE device_events"], 2, "only a SELECT"),
+        (["query", SMALL, " -- a comment\n delete from device_events"], 2, "only a SELECT"),
+        (["explain", "overhead-bond"], 2, "overhead-bound"),
+    ],
+)
+def test_a_name_that_is_not_there_is_met_with_those_that_are(words, status, expected):
+    done = kinetoscope(*words)
+    assert done.returncode == status, done.stderr
+    assert expected in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "sql", ["select 1 AS x", "(SELECT 1 AS x)", "/* c */ WITH a AS (SELECT 1 AS x) SELECT x FROM a"]
+)
+def test_every_way_to_begin_a_select_is_run(sql):
+    assert kinetoscope("query", SMALL, sql).returncode == 0

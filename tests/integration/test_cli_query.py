@@ -119,7 +119,7 @@ def test_files_that_are_allowed_are_read(tmp_path: Path) -> None:
     ["DROP TABLE steps", "CREATE TABLE x AS SELECT 1", "DELETE FROM steps", "-- SELECT\nTRUNCATE steps", ""],
 )
 def test_what_is_no_select_is_refused(sql: str) -> None:
-    with pytest.raises(UsageError, match="only SELECT"):
+    with pytest.raises(UsageError, match="only a SELECT"):
         query(load(SMALL), sql)
 
 
@@ -131,3 +131,16 @@ def test_a_select_may_begin_as_sql_lets_it() -> None:
         "WITH x AS (SELECT 1 AS a) SELECT * FROM x",
     ):
         assert query(run, sql).rows() == [(1,)]
+
+
+def test_names_are_whole_and_records_stand_in_blocks_where_columns_do_not_fit():
+    by_length = "FROM device_events ORDER BY length(name) DESC LIMIT"
+    (longest,) = json.loads(kinetoscope("query", RECORDING, f"SELECT name {by_length} 1", "--json").stdout)
+    name = "".join(longest["name"].split())
+    beside = kinetoscope("query", RECORDING, f"SELECT name {by_length} 1").stdout
+    assert name in "".join(beside.split())
+    blocks = kinetoscope("query", RECORDING, f"SELECT * {by_length} 2").stdout
+    assert blocks.startswith("row 1\n")
+    assert "row 2\n" in blocks
+    assert "…" not in blocks
+    assert name in "".join(blocks.split())

@@ -10,6 +10,7 @@ import pytest
 from cases.document import PAGE, page
 from cases.recorded import HERE, cases, found, measured_us, predicted_us, recorded
 from kinetoscope.findings.registry import find, rules
+from kinetoscope.findings.scene import scenes
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
 
 SHOWN = [case for case in cases() if case in rules()]
@@ -55,10 +56,13 @@ def test_findings_are_whole(case: str) -> None:
         if recording is None:
             continue
         findings = find(recording)
-        assert [f.saving.us for f in findings if f.severity != "info"] == sorted(
-            (f.saving.us for f in findings if f.severity != "info"), reverse=True
-        )
-        for finding in findings:
+        step_us = max(scene.own_step_us for scene in scenes(recording))
+        assert sum(finding.remaining.us for finding in findings) <= 1.0001 * step_us
+        for place, finding in enumerate(findings):
+            owner = finding.remaining.owner
+            assert not owner or owner in {above.rule for above in findings[:place]}
+            assert 0 <= finding.remaining.us <= finding.remaining.high_us
+            assert finding.remaining.low_us <= finding.remaining.us
             assert finding.rule in rules()
             assert finding.title
             assert finding.advice

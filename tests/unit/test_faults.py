@@ -1,4 +1,4 @@
-"""One attack of every class, and those that once succeeded; ``python -m faults`` runs as many as asked for."""
+"""One attack of every class, and those that once succeeded; ``python -m faults`` makes more of them."""
 
 from __future__ import annotations
 

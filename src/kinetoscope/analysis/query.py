@@ -8,7 +8,7 @@ import polars as pl
 
 from kinetoscope.analysis.kernels.work import work_of_all
 from kinetoscope.analysis.run import Run
-from kinetoscope.errors import UsageError
+from kinetoscope.errors import UsageError, meant
 from kinetoscope.trace import schema
 from kinetoscope.trace.schema import Column, Schema
 
@@ -34,6 +34,13 @@ def _shown(columns: Schema) -> Schema:
     }
 
 
+# With comments and brackets before it; WITH names subqueries, FROM may stand first in Polars' dialect.
+SELECT = re.compile(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(?:select|with|from)\b", re.IGNORECASE | re.DOTALL)
+# How the engine says that it found none of that name.
+UNKNOWN = re.compile(
+    r"relation '(?P<table>[^']+)' was not found|unable to find column \"(?P<column>[^\"]+)\""
+)
+
 # What `query` and `export --to parquet` offer: the declared tables of every rank one below the other.
 TABLES: dict[str, Schema] = {
     name: _shown(RANK | columns | (WORK if name == "device_events" else {}))
@@ -57,8 +64,6 @@ def tables(run: Run) -> dict[str, pl.LazyFrame]:
     }
 
 
-# Anything before the first word, as a statement may begin with it.
-_SELECTS = re.compile(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(?:select|with)\b", re.IGNORECASE | re.DOTALL)
 # Polars' table functions, however quoted or spaced: what lies between name and bracket is not looked at, as a
 # reader of SQL less exact than the engine's would be a way around it.
 _READS_FILES = re.compile(r"\b(?:read|scan)_\w+.*\(", re.IGNORECASE | re.DOTALL)
@@ -73,9 +78,11 @@ def query(run: Run, sql: str, *, allow_files: bool = False) -> pl.DataFrame:
     Raises:
         UsageError: the statement is no SELECT, reads files unasked, or cannot be run.
     """
-    if not _SELECTS.match(sql):
+    if not SELECT.match(sql):
         raise UsageError(
-            "only SELECT is run, or WITH … SELECT: a recording is read, never changed", where=sql
+            "only a SELECT can be run: a recording is read, never changed",
+            where=sql,
+            mend='kinetoscope query INPUT "SELECT name, duration_ns FROM device_events LIMIT 10"',
         )
     if not allow_files and _READS_FILES.search(sql):
         raise UsageError(
@@ -86,12 +93,22 @@ def query(run: Run, sql: str, *, allow_files: bool = False) -> pl.DataFrame:
     try:
         return pl.SQLContext(frames=tables(run)).execute(sql, eager=True)
     except (pl.exceptions.PolarsError, OSError) as error:
-        reason = str(error).split("\n\n")[0]
+        reason = str(error).split("\n\n")[0].split("; valid columns:")[0]
         raise UsageError(
             f"the query cannot be run: {reason}",
             where=sql,
-            mend="kinetoscope query INPUT --tables lists the tables and their columns",
+            mend=_mend(reason),
         ) from error
+
+
+def _mend(reason: str) -> str:
+    """What a table or column that was not found may have been meant to be, and where they are listed."""
+    listed = "kinetoscope query INPUT --tables lists the tables and their columns"
+    word = UNKNOWN.search(reason)
+    if not word:
+        return listed
+    columns = dict.fromkeys(column for table in TABLES.values() for column in table)
+    return f"{meant(word['table'] or word['column'], TABLES if word['table'] else columns)}; {listed}"
 
 
 def _resolved(work: pl.LazyFrame, frames: dict[str, pl.LazyFrame]) -> pl.LazyFrame:

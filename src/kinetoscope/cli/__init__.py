@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from kinetoscope.errors import KinetoscopeError
+from kinetoscope.errors import KinetoscopeError, meant
 
 # verb → the line that --help shows; in the order a newcomer meets them.
 VERBS: dict[str, str] = {
     "run": "run a program, unedited, and record where its time goes",
     "report": "show where the time went: terminal, .html, .json, .md, .txt",
+    "view": "the report with its timeline in a browser, served on this machine alone",
     "kernels": "the device kernels, by category, op, graph, step or stream",
     "findings": "what is slow, why, and what to change, ranked by time saved",
     "whatif": "what a step would take if something changed, and its critical path",
@@ -83,6 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     verb = words[0] if words and words[0] in VERBS else None
     parser = build_parser(verb)
+    if words and verb is None and not words[0].startswith("-"):
+        parser.error(f"there is no verb {words[0]!r}; {meant(words[0], VERBS)}")
     if not words:
         parser.print_help()
         return 2

@@ -8,7 +8,8 @@ from pathlib import Path
 
 EPILOG = """\
 formats:
-  perfetto     Chrome JSON for https://ui.perfetto.dev; PATH is a file, with .gz compressed
+  perfetto     for https://ui.perfetto.dev; PATH is a file: .pftrace is Perfetto's own format, anything else
+               Chrome JSON, with .gz compressed
   speedscope   JSON for https://www.speedscope.app; PATH is a file, with .gz compressed
   parquet      one file a table (see `kinetoscope query --tables`); PATH is a folder
 """
@@ -36,9 +37,10 @@ def main(arguments: argparse.Namespace) -> int:
         print(f"wrote {len(written)} tables into {output}", file=sys.stderr)
         return 0
     destination.check(output, arguments.inputs)
-    from kinetoscope.report.export import perfetto, speedscope
+    from kinetoscope.report.export import perfetto, pftrace, speedscope
 
-    render = perfetto.render if arguments.to == "perfetto" else speedscope.render
+    chosen = pftrace if output.suffix == ".pftrace" else perfetto
+    render = chosen.render if arguments.to == "perfetto" else speedscope.render
     content = render(load_shown(arguments.inputs))
     if output.suffix == ".gz":
         import gzip

@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
+    from kinetoscope.errors import InputError
     from kinetoscope.report.collect.chains import chains
     from kinetoscope.report.collect.kernels import listing
     from kinetoscope.report.pages.console import standard_output
@@ -38,6 +39,12 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.report.verbs import kernels as kernel_page
 
     run, limit = load_shown(arguments.inputs), arguments.limit
+    if not any(len(trace.device_events) for trace in run.traces):
+        raise InputError(
+            "no device work was recorded in it",
+            where=" ".join(arguments.inputs),
+            mend="`kinetoscope graphs` shows a compile log, `kinetoscope report` what ran on the host",
+        )
     console = standard_output(widest=None)
     if arguments.chain:
         found = chains(run, arguments.chain, arguments.category)

@@ -47,20 +47,21 @@ def main(arguments: argparse.Namespace) -> int:
         return 0
     render = renderer(output)
     destination.check(output, arguments.inputs)
-    page = render(_report(arguments.inputs), arguments.inputs).encode()
+    report = _report(arguments.inputs, page=output.suffix.lower() == ".html")
+    page = render(report, arguments.inputs).encode()
     destination.write(output, page)
     print(f"wrote {output} ({len(page):,} bytes)", file=sys.stderr)
     return 0
 
 
-def _report(inputs: list[str]) -> Report:
+def _report(inputs: list[str], *, page: bool = False) -> Report:
     os.environ.setdefault("_RJEM_MALLOC_CONF", _ALLOCATOR)  # read when Polars is loaded
     from kinetoscope.report.progress import load_shown
 
     run = load_shown(inputs, meanwhile=_load_analyses)
     from kinetoscope.report.collect.report import build
 
-    return build(run)
+    return build(run, page=page)
 
 
 def _load_analyses() -> None:

@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kinetoscope.analysis.replay.change import NOTHING, Change
 from kinetoscope.bench.tune.settings import Setting
 
 Severity = Literal["high", "medium", "low", "info"]
+# root: stands first, whatever it saves, since what follows is its consequence. symptom: what it sees, others
+# explain.
+Role = Literal["root", "cause", "symptom"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 
 
@@ -28,9 +32,12 @@ class Saving:
     """What following the advice is estimated to save.
 
     Args:
-        us: microseconds of step time, per step (per recording where no steps were recorded); 0 where none is
-            claimed, as for what the profiler itself did.
+        us: microseconds of step time, per step (per recording where no steps were recorded), if nothing else
+            is changed; 0 where none is claimed, as for what the profiler itself did.
         basis: how that was worked out, in words.
+        change: what the fix changes in the recorded steps; ``us`` is what their replay gains by it.
+        beside_us: of ``us``, what no replay of the recorded steps can show: paid once, or measured without
+            the profiler.
         on_critical_path: the step gets shorter by it. False: device time is freed, but the step waits for the
             host (or another rank) and would not end sooner.
         share: of the step's time; what severity is taken from.
@@ -42,6 +49,24 @@ class Saving:
     on_critical_path: bool
     share: float
     freed_share: float = 0.0
+    change: Change = NOTHING
+    beside_us: float = 0.0
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """What a finding still saves once those above it are followed: these add up, to no more than the step.
+
+    Args:
+        us: of a step, ``share`` of it; ``low_us`` to ``high_us`` by what was measured of the rule's advice.
+        owner: the rule of the finding above that has most of the rest; empty where it keeps what it saves.
+    """
+
+    us: float
+    low_us: float
+    high_us: float
+    share: float = 0.0
+    owner: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,7 +90,8 @@ class Proof:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing found. Rules leave ``severity``, ``rule``, ``rank`` and ``ranks`` to the registry.
+    """One thing found. Rules leave ``rule``, ``rank`` and ``ranks`` to the registry, ``remaining`` and
+    ``severity`` to the ledger.
 
     Args:
         subject: what tells this finding from others of the same rule (an op, a kernel); findings of several
@@ -89,6 +115,7 @@ class Finding:
     source: str | None = None
     proof: Proof | None = None
     subject: str = ""
+    remaining: Remaining = Remaining(0.0, 0.0, 0.0)
     severity: Severity = "info"
     rule: str = ""
     rank: int = 0

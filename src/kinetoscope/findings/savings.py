@@ -1,4 +1,4 @@
-"""What a change would save of a step, and how serious that makes it."""
+"""What a change would save of a step by itself, and how serious that makes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from collections.abc import Iterator
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.idle import timeline
+from kinetoscope.analysis.replay.change import (
+    Change,
+    at_once,
+    merge_launches,
+    shorten,
+    without_host,
+    without_idle,
+)
 from kinetoscope.findings.model import SEVERITIES, Saving, Severity
 from kinetoscope.findings.scene import Scene
 
@@ -16,9 +23,8 @@ from kinetoscope.findings.scene import Scene
 # about it.
 HIGH, MEDIUM, LOW = 0.10, 0.03, 0.005
 
-# A step that takes hardly longer than its device work waits for nothing else.
-DEVICE_BOUND = 1.1
-
+# Single launches leave a device 1 to 3 µs between kernels, a CUDA graph hardly anything.
+GRAPH_PAUSE_NS = 0
 SHOWN_GROUPS = 4  # findings of one rule on one rank: kernels beyond the worst few are noise
 
 
@@ -46,50 +52,80 @@ def nothing(basis: str) -> Saving:
 OF_THE_PROFILER = nothing("the profiler's own cost; a run without it does not pay this")
 
 
+def of(scene: Scene, change: Change, basis: str) -> Saving:
+    """What a change of the recorded steps saves."""
+    us = scene.saves(change)
+    if scene.unprofiled_us is not None:
+        basis += "; of the step's time without the profiler"
+    return Saving(us, basis, True, us / scene.own_step_us, change=change)
+
+
+def beside(scene: Scene, us: float, basis: str) -> Saving:
+    """What no replay of the recorded steps can show: paid once, or measured without the profiler."""
+    us = min(us, scene.own_step_us)
+    return Saving(us, basis, us > 0, us / scene.own_step_us, beside_us=us)
+
+
+def once(scene: Scene, us: float, basis: str) -> Saving:
+    """What a recording paid once: the program's own steps, where they were timed, do not."""
+    return beside(scene, us, basis) if scene.unprofiled_us is None else nothing(basis)
+
+
 def device(scene: Scene, events: pl.DataFrame, basis: str, saved: str | pl.Expr = "saved_ns") -> Saving:
     """What is saved if device events (``id``) are shortened, each by ``saved`` nanoseconds."""
     shorter = events.select("id", saved_ns=saved)
     freed = scene.us_of(shorter, "saved_ns")
     if freed < LOW * scene.step_us:  # no severity asks for more: the replay is spared
         return nothing(basis)
-    us = min(freed, scene.us(timeline.sooner(scene.trace, shorter)))
-    if scene.unprofiled_us is not None and scene.unprofiled_us < DEVICE_BOUND * scene.own_busy_us:
-        us = freed  # without the profiler the host keeps up: the device sets the pace
+    change = shorten(shorter["id"], shorter["saved_ns"]) | _launches(scene, shorter)
+    us = scene.saves(change)
     part = "all"
     if us < 0.95 * freed:
         part = f"{numbers.time(freed)} of device time per {scene.unit}, {numbers.time(us)}"
     basis = f"{basis}; {part} of it on the critical path"
     freed_share = freed / max(scene.busy_us, 1e-9)
-    return Saving(us, basis, us >= 0.25 * freed, min(us / scene.own_step_us, 1.0), freed_share)
+    return Saving(us, basis, us >= 0.25 * freed, us / scene.own_step_us, freed_share, change)
 
 
-def host(scene: Scene, earlier: pl.DataFrame, basis: str) -> Saving:
-    """What is saved if host work is shortened: ``at`` (ns) and ``saved_ns``. Host time is as profiled; where
-    the time of a step without the profiler is known, it is scaled to that."""
-    return idle(scene, scene.us(timeline.sooner_launched(scene.trace, earlier)), basis)
+def _launches(scene: Scene, shorter: pl.DataFrame) -> Change:
+    """Calls that launch nothing but what is gone."""
+    device = scene.trace.device_events
+    saved = device.select("id", "launch", "duration_ns").join(shorter, on="id", how="left")
+    gone = (pl.col("saved_ns") >= pl.col("duration_ns")).fill_null(False)
+    of_calls = saved.drop_nulls("launch").group_by("launch").agg(gone.all().alias("gone"))
+    calls = of_calls.filter("gone")["launch"].sort()
+    return without_host(scene.trace.host_events[calls])
 
 
-def idle(scene: Scene, profiled_us: float, basis: str) -> Saving:
-    """What is saved if ``profiled_us`` per step in which the device idles, the host being behind, go away."""
-    us = min(profiled_us, scene.step_us)
-    real = scene.unprofiled_us
-    if real is not None and real < scene.step_us:
-        # The profiler slows the host, not the device: all of the difference was idle time.
-        us *= max(real - scene.own_busy_us, 0.0) / max(scene.step_us - scene.busy_us, 1e-9)
-        us = min(us, real)
-        basis += "; scaled to the step's time without the profiler"
-    return Saving(us, basis, True, us / scene.own_step_us)
+def host(scene: Scene, events: pl.DataFrame, basis: str, share: float = 1.0) -> Saving:
+    """What is saved if ``share`` of host events' time goes away; the events' own ``share``, where they have
+    such a column."""
+    return of(scene, without_host(events, share), basis)
+
+
+def idle(scene: Scene, stretches: pl.DataFrame, basis: str) -> Saving:
+    """What is saved if the host does not keep the device waiting in these stretches of its idle time."""
+    return of(scene, without_idle(scene.trace, stretches), basis)
+
+
+def captured(scene: Scene, stretches: pl.DataFrame, basis: str) -> Saving:
+    """What is saved if a CUDA graph does the launches of these stretches of idle time."""
+    return of(scene, without_idle(scene.trace, stretches) | at_once(GRAPH_PAUSE_NS), basis)
+
+
+def fused(scene: Scene, chains: pl.DataFrame, basis: str) -> Saving:
+    """What is saved if each ``chain`` of kernels (``analysis.kernels.chains``) is one, launched once."""
+    freed = device(scene, chains, basis)
+    launched = merge_launches(scene.trace, chains.select("id", group="chain"))
+    return both(scene, freed, of(scene, launched, "their launches")) if freed.us > 0 else freed
 
 
 def both(scene: Scene, freed: Saving, waited: Saving) -> Saving:
-    """A saving of device time and one of idle time, together; a step cannot lose more than all of it."""
-    return Saving(
-        min(freed.us + waited.us, scene.own_step_us),
-        f"{freed.basis}; and {waited.basis} ({numbers.time(waited.us)})",
-        True,
-        min(freed.share + waited.share, 1.0),
-        freed.freed_share,
-    )
+    """A saving of device time and one of idle time, together."""
+    change = freed.change | waited.change
+    us = max(freed.us, waited.us, scene.saves(change))
+    basis = f"{freed.basis}; and {waited.basis} ({numbers.time(waited.us)})"
+    return Saving(us, basis, True, us / scene.own_step_us, freed.freed_share, change)
 
 
 def heaviest(

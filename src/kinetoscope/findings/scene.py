@@ -15,6 +15,8 @@ from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.as_it_runs import AsItRuns, as_it_runs
+from kinetoscope.analysis.replay.change import Change
+from kinetoscope.analysis.replay.replay import Replay, alone
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
@@ -109,6 +111,15 @@ class Scene:
         """The recording's manifest says that steps were warmed up until their time had settled."""
         return self.record is not None and self.record.steps.settled and len(self.record.steps.warmup_s) > 0
 
+    @property
+    def replay(self) -> Replay:
+        return alone(self.run)[self.rank]
+
+    def saves(self, change: Change) -> float:
+        """By how much the program's own step gets shorter, µs, by its replay."""
+        before = self.replay.step_us
+        return 0.0 if before <= 0 else (1 - self.replay.after(change) / before) * self.own_step_us
+
     def per_step(self, count: float) -> float:
         return count / self.steps
 
@@ -172,13 +183,13 @@ class Scene:
         found = gaps(self.run).filter(pl.col("rank") == self.rank)
         return found.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
 
-    def idle_us(self, *causes: str) -> float:
-        """Idle time of these causes per step, µs."""
-        return self.us_of(self.gaps.filter(pl.col("cause").is_in(causes)), "idle_ns")
+    def idle(self, *causes: str) -> pl.DataFrame:
+        """The rows of ``gaps`` of these causes."""
+        return self.gaps.filter(pl.col("cause").is_in(causes))
 
-    def idle_during(self, events: pl.DataFrame) -> int:
-        """Idle time that coincides with these events, ns."""
-        return intervals.total(intervals.intersect(spans(events), self.gaps))
+    def idle_during(self, events: pl.DataFrame) -> pl.DataFrame:
+        """Stretches of idle time that coincide with these events."""
+        return intervals.intersect(spans(events), self.gaps)
 
     # Events by name.
 

@@ -59,13 +59,15 @@ def test_the_registry_says_whose_a_finding_is_and_drops_what_saves_nothing(
 ) -> None:
     def made_up(scene: Scene) -> Iterable[Finding]:
         for share in (0.2, 0.001):
-            saving = Saving(100 * share, "", True, share)
+            saving = Saving(200 * share, "", True, share, beside_us=200 * share)
             yield Finding(subject=f"{share}", title="", saving=saving, evidence=[], advice="")
-        saving = Saving(50, "", True, 0.5)
+        saving = Saving(100, "", True, 0.5, beside_us=100)
         yield Finding(subject="capped", title="", saving=saving, evidence=[], advice="", at_most="low")
         if scene.first:
             saving = Saving(0, "", False, 0)
-            yield Finding(subject="told", title="", saving=saving, evidence=[], advice="", at_least="medium")
+            yield Finding(
+                subject="of one rank", title="", saving=saving, evidence=[], advice="", at_least="medium"
+            )
 
     monkeypatch.setattr(registry, "rules", lambda: {"made-up": Rule("made-up", "", {}, made_up)})
     found = find(Run((traces.nothing(), launch_bound(1, 20))))
@@ -73,7 +75,7 @@ def test_the_registry_says_whose_a_finding_is_and_drops_what_saves_nothing(
     assert [(finding.subject, finding.severity, finding.ranks) for finding in found] == [
         ("capped", "low", (0, 1)),
         ("0.2", "high", (0, 1)),
-        ("told", "medium", ()),
+        ("of one rank", "medium", ()),
     ]
 
 

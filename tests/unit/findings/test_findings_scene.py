@@ -6,6 +6,7 @@ import pytest
 
 import traces
 from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time import intervals
 from kinetoscope.findings.scene import Scene, scenes
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
 from kinetoscope.trace.model import Trace
@@ -60,8 +61,8 @@ def test_idle_time_is_counted_by_cause_and_by_what_ran_meanwhile() -> None:
     scene = Scene(Run((trace,)), trace)
     idle = scene.us_of(scene.gaps, "idle_ns")
     assert idle == pytest.approx(scene.step_us - 30)
-    assert scene.idle_us(*scene.gaps["cause"].unique()) == pytest.approx(idle)
-    assert scene.idle_during(scene.host("aten::item")) == 10_000
+    assert scene.us_of(scene.idle(*scene.gaps["cause"].unique()), "idle_ns") == pytest.approx(idle)
+    assert intervals.total(scene.idle_during(scene.host("aten::item"))) == 10_000
 
 
 def test_the_first_rank_speaks_for_all() -> None:

@@ -1,7 +1,7 @@
 import msgspec
 
 from compilation_sample import compilation, sample
-from kinetoscope.report.document import Health, HealthNote, IdleRow
+from kinetoscope.report.document import Health, HealthNote, IdleRow, Replay
 from kinetoscope.report.document.compilation import Coverage, Frame, GraphBreak, Recompilation
 from kinetoscope.report.words import headline, own_pace
 from report_sample import as_it_runs, device, graph, host_only, report, timing
@@ -67,6 +67,38 @@ def test_a_saving_says_of_what():
     assert headline.saving(report(), row) == "saves about 12.6 ms a step"
     freed = msgspec.structs.replace(row, saving_on_critical_path=False)
     assert headline.saving(report(steps=[]), freed) == "frees about 12.6 ms of device time"
+
+
+def test_what_a_finding_above_saves_already_is_not_promised_again():
+    (row,) = report().findings
+    owned = msgspec.structs.replace(row, saving_us=100.0, share_of_step=0.001, also="graph-break")
+    assert headline.saving(report(), owned) == (
+        "saves 12.6 ms a step by itself: most of that is what graph-break above saves"
+    )
+    part = msgspec.structs.replace(row, saving_us=2_000.0, share_of_step=0.06, also="graph-break")
+    assert headline.saving(report(), part).startswith("saves 2.00 ms more, 12.6 ms a step by itself")
+    grown = msgspec.structs.replace(row, saving_alone_us=500.0)  # once those above are followed
+    assert headline.saving(report(), grown) == "saves about 12.6 ms a step (500 µs by itself)"
+
+
+def test_what_all_findings_save_together_is_said_with_the_error_of_the_replay():
+    (row,) = report().findings
+    replay = Replay(
+        rank=0,
+        step_us=30_000.0,
+        recorded_us=31_000.0,
+        error=-0.0123,
+        unexplained=0.0,
+        pace=1.0,
+        critical_path=[],
+        joint_saving_us=18_000.0,
+    )
+    assert headline.together(report(findings=[row, row], replay=replay)) == (
+        "Together they save about 18.0 ms: a step of 30.0 ms would take about 12.0 ms (each says what it "
+        "adds to those above it; replayed unchanged, the recorded step is off by 1.2 %)."
+    )
+    assert headline.together(report(findings=[row], replay=replay)) == ""
+    assert headline.together(report(findings=[row, row])) == ""
 
 
 def test_findings_that_only_inform_ask_for_nothing():

@@ -221,7 +221,7 @@ def test_every_report_shows_predicted_and_measured(tmp_path: Path) -> None:
     assert "tune on NVIDIA H200" in finding["measured_basis"]
     assert "tune-20250101" in done["unread"][0]
     pages = [kinetoscope("findings", folder).stdout, kinetoscope("report", folder).stdout]
-    for suffix in ("md", "html", "txt"):
+    for suffix in ("md", "txt"):
         target = tmp_path / f"report.{suffix}"
         assert kinetoscope("report", folder, "-o", target).returncode == 0
         pages.append(target.read_text())
@@ -323,9 +323,9 @@ def test_a_second_recording_proves_what_only_an_edit_can_do(tmp_path: Path) -> N
     low, high = row["measured_interval_us"]
     # Welch: a standard error of √(2 · 66.7 µs² / 4), three degrees of freedom.
     assert (high - low) / 2 == pytest.approx(3.182 * (2 * 66.667 / 4) ** 0.5, rel=1e-3)
-    attention = ROOT / "tests" / "cases" / "unfused-attention"
-    several = changed(tmp_path, "several", steps, attention / "before.json.gz")
-    without = changed(tmp_path, "without", steps, attention / "after.json.gz")
+    copies = ROOT / "tests" / "cases" / "pageable-copy"
+    several = changed(tmp_path, "several", steps, copies / "before.json.gz")
+    without = changed(tmp_path, "without", steps, copies / "after.json.gz")
     document = json.loads(kinetoscope("findings", several, "--proof", without, "--json").stdout)
     assert len(document["after"]["gone"]) > 1
     assert {row["measured_verdict"] for row in document["findings"]} == {None}

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from kinetoscope import numbers
 from kinetoscope.report.document import Health, HealthNote
 from kinetoscope.report.pages import text
 from kinetoscope.report.pages.terminal import print_report
@@ -160,3 +161,26 @@ def test_the_text_file_is_the_terminals_report():
 def test_a_recording_of_nothing():
     empty = msgspec.structs.replace(host_only(), ops=[], steps=[])
     assert "neither device work nor ops" in shown(empty)
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 100, 120, 160, 200])
+def test_columns_leave_before_a_digit_does(width: int) -> None:
+    long = [kernel(f"{'k' * 70}_{number}", max_us=1_234_567.0) for number in range(3)]
+    document = report(kernels=long)
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    print_report(document, ["t.json"], console)
+    assert isinstance(console.file, io.StringIO)
+    sections = console.file.getvalue().split("\n\n")
+    (categories,) = [text for text in sections if text.startswith("GPU time by category")]
+    (kernels,) = [text for text in sections if text.startswith("Top kernels")]
+    for row in document.categories:
+        assert (
+            f"{numbers.percent(row.share_of_device_time)}  {numbers.time(row.device_time_us)}" in categories
+        )
+    for line in kernels.splitlines()[-3:]:
+        assert "40.0 %  5.40 ms" in line
+        assert len(line.rstrip()) <= width
+    if width >= 100:
+        assert "200 launches" in categories
+        assert numbers.span(90.0, 1_234_567.0) in kernels
+    assert "…" not in categories

@@ -48,6 +48,8 @@ CODE_LOADING = r"^(Lazy Function|Runtime Triggered Module) Loading$"
 DATA_LOADER = r"^enumerate\(DataLoader\)#"
 DATA_LOADER_FRAME = r"torch/utils/data/dataloader\.py\(\d+\): __next__$"
 
+GARBAGE_COLLECTION = r"^Python GC$"
+
 # Where ranks meet without moving data, and whatever gloo does: it does it on the host.
 BARRIER = r"^(gloo|mpi|ucc|nccl|c10d):+(monitored_)?barrier|^gloo:"
 

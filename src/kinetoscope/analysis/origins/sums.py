@@ -8,7 +8,7 @@ from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.belonging import OUTSIDE, UNATTRIBUTED, belonging
 from kinetoscope.analysis.run import Run
-from kinetoscope.errors import UsageError
+from kinetoscope.errors import UsageError, meant
 
 # What device time can be summed by, and the column of `belonging` that says it.
 BY = {
@@ -44,9 +44,7 @@ def kernels(run: Run, by: str = "kernel", category: str | None = None) -> pl.Dat
     if category is not None:
         present = table["category"].unique().cast(pl.String).sort().to_list()
         if category not in present:
-            raise UsageError(
-                f"no device time of category {category!r} here", mend=f"one of: {', '.join(present)}"
-            )
+            raise UsageError(f"no device time of category {category!r} here", mend=meant(category, present))
         table = table.filter(pl.col("category").cast(pl.String) == category)
     return summed(table, BY[by], total).rename({BY[by]: by} if by != "category" else {})
 

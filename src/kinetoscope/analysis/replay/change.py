@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 import polars as pl
 
+from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.trace.model import Trace
 
 DEVICE = {"id": pl.UInt32, "saved_ns": pl.Float64}
@@ -26,11 +28,13 @@ class Change:
             much; by its whole duration: it is gone, its launch with it.
         host: stretches of host threads (``lane``, ``start_ns``, ``end_ns``) of which ``share`` goes away.
         waits: rows of ``host_events``: synchronising calls that no longer wait; their own time they cost.
+        pause_ns: a device pauses no longer than this between what is ready to run.
     """
 
     device: pl.DataFrame = field(default_factory=lambda: _none_of(DEVICE))
     host: pl.DataFrame = field(default_factory=lambda: _none_of(HOST))
     waits: pl.Series = field(default_factory=lambda: pl.Series("id", [], pl.UInt32))
+    pause_ns: float = inf
 
     def __or__(self, other: Change) -> Change:
         """Both: of an event the larger saving; where stretches overlap the larger share (see ``removed``)."""
@@ -39,11 +43,13 @@ class Change:
             device.agg(pl.col("saved_ns").max()),
             pl.concat([self.host, other.host]),
             pl.concat([self.waits, other.waits]).unique().sort(),
+            min(self.pause_ns, other.pause_ns),
         )
 
     @property
     def is_empty(self) -> bool:
-        return self.device.is_empty() and self.host.is_empty() and self.waits.is_empty()
+        tables = self.device, self.host, self.waits
+        return self.pause_ns == inf and all(table.is_empty() for table in tables)
 
 
 NOTHING = Change()
@@ -57,11 +63,28 @@ def shorten(ids: pl.Series, saved_ns: pl.Series) -> Change:
 
 
 def without_host(events: pl.DataFrame, share: float = 1.0) -> Change:
-    """Host events (rows of ``host_events``) of whose time ``share`` goes away."""
+    """Host events (rows of ``host_events``) of whose time ``share`` goes away, or their own ``share``."""
+    own = pl.col("share") if "share" in events.columns else pl.lit(share)
     stretches = events.select(
-        "lane", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"), share=pl.lit(share)
+        "lane", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"), share=own
     )
     return Change(host=stretches.cast(pl.Schema(HOST)).filter(pl.col("share") > 0))
+
+
+def without_idle(trace: Trace, stretches: pl.DataFrame, share: float = 1.0) -> Change:
+    """Stretches of a device's idle time (``start_ns``, ``end_ns``) in which no thread kept it waiting: what
+    the host did meanwhile, as much sooner as a launch takes to arrive, goes away, or ``share`` of it."""
+    ahead = arrival_ns(trace)
+    launching = trace.device_events["launch"].drop_nulls().unique()
+    lanes = trace.host_events.select(pl.col("lane").gather(launching).unique())
+    each = stretches.select(pl.col("start_ns") - ahead, pl.col("end_ns") - ahead, share=pl.lit(share))
+    host = lanes.join(each, how="cross").select(list(HOST)).cast(pl.Schema(HOST))
+    return Change(host=host.filter(pl.col("end_ns") > pl.col("start_ns")))
+
+
+def at_once(pause_ns: float) -> Change:
+    """Work that is ready follows other work with no longer a pause."""
+    return Change(pause_ns=pause_ns)
 
 
 def no_wait(calls: pl.Series) -> Change:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import polars as pl
 
@@ -17,24 +18,29 @@ class State:
     """A graph with host time scaled by ``pace``, as recorded or changed.
 
     ``work`` is one row a device event in the graph's order: ``work_ns``, ``pause_ns`` before it, and when it
-    is ``ready``, counted from the start of its stretch (null where no launch holds it up).
+    is ``ready``, counted from the start of its stretch (null where no launch holds it up). ``points`` are
+    where it was launched (``rank``, ``stretch``, ``strand``, ``at``).
     """
 
     graph: Graph
     pace: float
     work: pl.DataFrame
+    points: pl.DataFrame
     numbers: Numbers
 
 
 def recorded(graph: Graph, pace: float = 1.0) -> State:
     """As it was recorded, but for host time, which is multiplied by ``pace``."""
     opened = graph.stretches["start_ns"].gather(graph.work["stretch"])
+    # What a kernel waited for is not known: of one rank's streams, for room beside what others run.
+    crowded = graph.streams > 1 and len(set(graph.ranks)) == 1
     work = graph.work.select(
         "rank",
         "id",
         "block",
         "duration_ns",
         "pause_ns",
+        crowded_ns=pl.when(crowded).then(pl.col("lost_ns").clip(lower_bound=0)).otherwise(0),
         work_ns=pl.when("meets").then(0).otherwise("work_ns").cast(pl.Float64),
         left=pl.lit(1.0),
         ready=(pl.col("point_ns") - opened) * pace + pl.col("latency_ns"),
@@ -42,7 +48,8 @@ def recorded(graph: Graph, pace: float = 1.0) -> State:
     lengths = graph.stretches.select((pl.col("end_ns") - pl.col("start_ns")) * pace).to_series()
     transfers = [one.transfer_ns for one in graph.program if isinstance(one, Meeting)]
     numbers = Numbers(*_of_blocks(work), lengths.cast(pl.Float64).to_list(), transfers)
-    return State(graph, pace, work, numbers)
+    strand = graph.stretches["strand"].gather(graph.work["stretch"]).alias("strand")
+    return State(graph, pace, work, graph.work.select("rank", "stretch", strand, at="point_ns"), numbers)
 
 
 def changed(base: State, changes: Mapping[int, Change]) -> State:
@@ -56,11 +63,16 @@ def changed(base: State, changes: Mapping[int, Change]) -> State:
     if spared:
         work, host = _spared(base, work, spared)
         numbers = replace(numbers, host=host)
-    if device or spared:
+    pauses = {rank: change.pause_ns for rank, change in changes.items() if change.pause_ns < inf}
+    for rank, longest in pauses.items():
+        usual = (pl.col("rank") == rank) & (pl.col("crowded_ns") == 0)
+        shorter = pl.when(usual).then(pl.col("pause_ns").clip(upper_bound=longest))
+        work = work.with_columns(shorter.otherwise("pause_ns").alias("pause_ns"))
+    if device or spared or pauses:
         block, ends = _of_blocks(work)
         numbers = replace(numbers, block=block, ends=ends)
     free = {(rank, call) for rank, change in changes.items() for call in change.waits}
-    return State(base.graph, base.pace, work, replace(numbers, free=frozenset(free)))
+    return replace(base, work=work, numbers=replace(numbers, free=frozenset(free)))
 
 
 def _of_rank(table: pl.DataFrame, rank: int) -> pl.DataFrame:
@@ -72,9 +84,11 @@ def _shortened(work: pl.DataFrame, saved: pl.DataFrame) -> pl.DataFrame:
     launch, and no pause before it."""
     left = (1 - pl.col("saved_ns").fill_null(0) / pl.col("duration_ns")).clip(0, 1)
     gone = pl.col("left") <= 0
+    rest = (pl.col("work_ns") * pl.col("left")).sum() / pl.col("work_ns").sum()  # of one rank, where any is
     return (
         work.join(saved, on=["rank", "id"], how="left", maintain_order="left")
         .with_columns(left.alias("left"))
+        .with_columns(pl.col("pause_ns") - pl.col("crowded_ns") * (1 - rest.fill_nan(1)))
         .with_columns(
             pl.col("work_ns") * pl.col("left"),
             pl.when(~gone).then("ready").alias("ready"),
@@ -98,10 +112,7 @@ def _spared(
 ) -> tuple[pl.DataFrame, list[float]]:
     """Launches and stretches of host time, sooner and shorter by what went away before them."""
     graph = base.graph
-    points = graph.work.select("rank", "stretch", at="point_ns")
-    strand = graph.stretches["strand"].gather(points["stretch"])
-    points = points.with_columns(strand.alias("strand"))
-    stretches = graph.stretches
+    points, stretches = base.points, graph.stretches
     at_launch = pl.zeros(len(points), pl.Float64, eager=True)
     at_start, at_end = (pl.zeros(len(stretches), pl.Float64, eager=True) for _ in range(2))
     for rank, host in spared:

@@ -75,7 +75,8 @@ def _like(trace: Trace, leading: pl.DataFrame, usual: float) -> list[int]:
     nearest = nearest.join(work, on="step", how="left", maintain_order="left")
     before = nearest["work"].fill_null(0).cum_sum().shift(1, fill_value=0)
     kept = nearest.filter(before < ENOUGH_WORK)
-    return (kept if len(kept) else leading.head(1))["step"].sort().to_list()
+    # Of two steps that are not alike the shorter: what one of them waited for is not what a step costs.
+    return (kept if len(kept) else leading.sort("duration_ns").head(1))["step"].sort().to_list()
 
 
 def _bounds(trace: Trace, steps: Sequence[int]) -> list[tuple[int, int]]:

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kinetoscope import numbers
+from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
@@ -34,7 +35,8 @@ def find(scene: Scene) -> Iterable[Finding]:
     requests = scene.inside(scene.host(r"^Activity Buffer Request$"))
     if requests.is_empty():
         return
-    took, idle = int(requests["duration_ns"].sum()) / 1000, scene.idle_during(requests) / 1000
+    took = int(requests["duration_ns"].sum()) / 1000
+    idle = intervals.total(scene.idle_during(requests)) / 1000
     yield Finding(
         title=f"The profiler fetched buffers for {numbers.time(took)} in the recording; "
         f"{numbers.time(idle)} of idle time are its, not yours",

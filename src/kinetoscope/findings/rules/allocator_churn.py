@@ -31,6 +31,8 @@ from kinetoscope import numbers
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import ALLOCATION
+from kinetoscope.analysis.replay.change import Change, no_wait, without_host, without_idle
+from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
@@ -45,18 +47,25 @@ def find(scene: Scene) -> Iterable[Finding]:
         return
     # cudaFree has emptied the queue: the launches behind a call come late as well.
     behind = calls.with_columns(pl.col("duration_ns") * 2 + BEHIND_NS)
-    us = scene.us(scene.idle_during(behind))
+    idle = scene.idle_during(behind)
+    us = scene.us(intervals.total(idle))
     longest = calls.sort("duration_ns", descending=True).head(8)
     yield Finding(
         title=f"{scene.per_step(len(calls)):.0f} driver allocations and frees a {scene.unit} leave the "
         f"device idle for {numbers.time(us)}",
-        saving=savings.idle(scene, us, "the device's idle time during the calls"),
+        saving=savings.of(
+            scene, _without(scene, calls, idle), "the calls, and the device's idle time during them"
+        ),
         evidence=[evidence.of(scene, "the longest calls", longest)],
         advice="Let the caching allocator keep its memory: no empty_cache() in the loop, few distinct "
         "shapes.",
         snippet="PYTORCH_ALLOC_CONF=expandable_segments:True",
         source=evidence.source(scene, calls["parent"]),
     )
+
+
+def _without(scene: Scene, calls: pl.DataFrame, idle: pl.DataFrame) -> Change:
+    return no_wait(calls["id"]) | without_host(calls) | without_idle(scene.trace, idle)
 
 
 def _outermost(scene: Scene) -> pl.DataFrame:

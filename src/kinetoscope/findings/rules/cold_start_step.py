@@ -31,8 +31,8 @@ import polars as pl
 from kinetoscope import numbers
 from kinetoscope.analysis.events.rows import rows
 from kinetoscope.analysis.events.torch_names import KERNEL_LAUNCH
-from kinetoscope.findings import evidence
-from kinetoscope.findings.model import Evidence, Finding, Saving, Severity
+from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.model import Evidence, Finding, Severity
 from kinetoscope.findings.scene import Scene
 
 FACTOR = 1.5  # steps of one program differ by tens of per cent on the host, not by half
@@ -95,7 +95,7 @@ def _finding(scene: Scene, extra_ns: float, *, title: str, basis: str, shown: li
     level: Severity = "medium" if extra_ns > MUCH * scene.length_ns else "low"
     return Finding(
         title=title,
-        saving=Saving(us, basis, True, us / scene.step_us),
+        saving=savings.once(scene, us, basis),
         at_least=level,
         at_most=level,
         evidence=shown,

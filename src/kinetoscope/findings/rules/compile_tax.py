@@ -36,6 +36,8 @@ ENTRIES = 5  # a step: below, the tax is a few hundred microseconds at most
 LAUNCHES = 3
 EAGER_NS = 10_000  # what an eager op takes on the host, its launch included
 
+ROLE = "symptom"
+
 
 def find(scene: Scene) -> Iterable[Finding]:
     entered = scene.inside(regions(scene.trace))
@@ -49,9 +51,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     lookups = scene.inside(scene.host(CACHE_LOOKUP))
     lookup = lookups.select(pl.median("duration_ns")).item() or 0.0
     beyond = pl.col("duration_ns") + lookup - EAGER_NS * pl.col("launches")
-    spared = small.select(
-        (pl.col("start_ns") + pl.col("duration_ns")).alias("at"), beyond.clip(lower_bound=0).alias("saved_ns")
-    ).cast(pl.Int64)
+    spared = small.with_columns(share=(beyond / pl.col("duration_ns")).clip(0, 1))
     each, launched = small.select(pl.median("duration_ns"), pl.mean("launches")).row(0)
     names = small["name"].cast(pl.String).unique(maintain_order=True).head(2).to_list()
     yield Finding(

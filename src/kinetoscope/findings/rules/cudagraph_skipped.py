@@ -57,5 +57,5 @@ def find(scene: Scene) -> Iterable[Finding]:
 def _saving(scene: Scene) -> Saving:
     if scene.work.is_empty():
         return savings.nothing("not known: no recording of the launches")
-    waiting = scene.idle_us("launch-bound")
-    return savings.idle(scene, waiting, "the idle time that ends with a late launch, all of it")
+    late = scene.idle("launch-bound")
+    return savings.captured(scene, late, "the idle time that ends with a late launch, all of it")

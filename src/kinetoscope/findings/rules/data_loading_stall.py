@@ -32,7 +32,7 @@ from kinetoscope import numbers
 from kinetoscope.analysis.events.torch_names import DATA_LOADER
 from kinetoscope.analysis.passes.as_it_runs import AsItRuns
 from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding, Saving
+from kinetoscope.findings.model import Finding
 from kinetoscope.findings.savings import LOW
 from kinetoscope.findings.scene import Scene
 
@@ -50,15 +50,16 @@ def find(scene: Scene) -> Iterable[Finding]:
         return
     if len(scene.work):
         waiting, basis = "The device waits", "idle time while the host waits for a batch"
-        us = scene.idle_us("data-loading")
+        idle = scene.idle("data-loading")
+        us, saving = scene.us_of(idle, "idle_ns"), savings.idle(scene, idle, basis)
     else:
         waiting, basis = "The step waits", "time in the loader"
-        us = scene.us_of(calls)
+        us, saving = scene.us_of(calls), savings.host(scene, calls, basis)
     alone = calls["name"].cast(pl.String).str.contains("SingleProcess").any()
     yield Finding(
         title=f"{waiting} {us / 1000:.1f} ms a {scene.unit} for data ({us / scene.step_us:.0%} of it)"
         + (": the loader has no workers" if alone else ""),
-        saving=savings.idle(scene, us, basis),
+        saving=saving,
         evidence=[evidence.of(scene, f"{len(calls)} calls of the loader's __next__", calls)],
         advice="Let workers make batches ahead of time."
         if alone
@@ -89,7 +90,7 @@ def _measured(scene: Scene, own: AsItRuns, data_us: float, calls: pl.DataFrame) 
     yield Finding(
         title=f"The step waits {numbers.time(data_us)} for data ({min(data_us / step_us, 1.0):.0%} of it)"
         + (": the loader has no workers" if workers == 0 else ""),
-        saving=Saving(saved_us, basis, True, min(saved_us / step_us, 1.0)),
+        saving=savings.beside(scene, saved_us, basis),
         evidence=[evidence.of(scene, shown, calls if len(calls) else scene.trace.steps)],
         advice=_advice(workers, enough) + _pinned(scene),
         snippet=_snippet(enough),

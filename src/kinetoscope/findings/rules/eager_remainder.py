@@ -52,7 +52,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     ops = by_op["op_name"].cast(pl.String).drop_nulls().head(3)
     yield Finding(
         title=f"{share:.0%} of device time runs outside of the compiled regions (most in {', '.join(ops)})",
-        saving=savings.device(scene, chains, "each eager chain in the time of its longest kernel"),
+        saving=savings.fused(scene, chains, "each eager chain in the time of its longest kernel"),
         evidence=[evidence.of(scene, "eager elementwise chains", chains)],
         advice="Take the eager part into the compiled function.",
         snippet="step = torch.compile(lambda x, y: loss_fn(model(x), y))",

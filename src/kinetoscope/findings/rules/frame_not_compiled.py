@@ -36,6 +36,8 @@ from kinetoscope.findings.in_force import blocked
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.scene import Scene
 
+ROLE = "root"
+
 
 def find(scene: Scene) -> Iterable[Finding]:
     if not scene.first:
@@ -68,7 +70,4 @@ def _saving(scene: Scene) -> Saving:
         & (pl.col("category").cast(pl.String) != "optimizer")
     )
     chains = elementwise_chains(scene.work, eager)
-    freed = savings.device(scene, chains, "each eager elementwise chain in the time of its longest kernel")
-    spared = len(chains) - chains["chain"].n_unique()
-    waiting = scene.idle_us("launch-bound") * spared / max(1, len(scene.work))
-    return savings.both(scene, freed, savings.idle(scene, waiting, "idle time of the launches that go"))
+    return savings.fused(scene, chains, "each eager elementwise chain in the time of its longest kernel")

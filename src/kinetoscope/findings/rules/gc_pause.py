@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kinetoscope.analysis.events.torch_names import GARBAGE_COLLECTION
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
@@ -31,18 +32,16 @@ from kinetoscope.findings.scene import Scene, spans
 
 
 def find(scene: Scene) -> Iterable[Finding]:
-    pauses = scene.inside(scene.host(r"^Python GC$"))
+    pauses = scene.inside(scene.host(GARBAGE_COLLECTION))
     if pauses.is_empty():
         return
-    stopped = (
-        scene.idle_during(pauses) if len(scene.work) else intervals.total(intervals.union(spans(pauses)))
-    )
-    us = scene.us(stopped)
+    stopped = scene.idle_during(pauses) if len(scene.work) else intervals.union(spans(pauses))
+    us = scene.us(intervals.total(stopped))
     longest = pauses.sort("duration_ns", descending=True)
     yield Finding(
         title=f"Python's garbage collector stops the {scene.unit} for {us / 1000:.1f} ms "
         f"({scene.per_step(len(pauses)):.0f} collections)",
-        saving=savings.idle(scene, us, "idle time during collections"),
+        saving=savings.host(scene, pauses, "the collections' time"),
         evidence=[evidence.of(scene, f"{len(pauses)} collections", longest)],
         advice="Freeze what lives for ever after set-up and collect at moments of your choosing.",
         snippet="gc.collect(); gc.freeze(); gc.disable()  # then gc.collect() every few hundred steps",

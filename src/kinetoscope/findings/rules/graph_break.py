@@ -90,5 +90,6 @@ def _resumed(scene: Scene, compilation: Compilation, row: GraphBreak) -> pl.Data
 def _saving(scene: Scene, resumed: pl.DataFrame) -> Saving:
     if resumed.is_empty():
         return savings.nothing("not known: the recording shows no entry of what follows the break")
-    spared = resumed.select(at=pl.col("start_ns") + pl.col("duration_ns"), saved_ns="cost_ns")
-    return savings.host(scene, spared, "host time of entering what follows the break")
+    share = (pl.col("cost_ns") / pl.col("duration_ns")).clip(0, 1)
+    entering = resumed.with_columns(share=share)
+    return savings.host(scene, entering, "host time of entering what follows the break")

@@ -54,7 +54,7 @@ def find(scene: Scene) -> Iterable[Finding]:
         yield Finding(
             subject=str(op),
             title=f"The device waits {us / 1000:.1f} ms a {scene.unit} while {op} computes on the CPU",
-            saving=savings.idle(scene, us, "the device's idle time during the op"),
+            saving=savings.idle(scene, group, "the device's idle time during the op"),
             evidence=evidence.of_gaps(scene, longest),
             advice="Run it on the device, or ahead of time in another thread.",
             source=evidence.source(scene, longest["host_event"]),

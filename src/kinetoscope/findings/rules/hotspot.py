@@ -34,6 +34,8 @@ from kinetoscope.findings.scene import Scene
 SHARE = 0.5
 BUSY = 0.5  # in a step that waits for the host, no kernel is hot
 
+ROLE = "symptom"
+
 
 def find(scene: Scene) -> Iterable[Finding]:
     if scene.busy_share < BUSY:

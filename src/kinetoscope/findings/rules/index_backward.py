@@ -51,15 +51,14 @@ def find(scene: Scene) -> Iterable[Finding]:
     longest = wasted.sort("duration_ns", descending=True)
     freed = savings.device(scene, wasted, "the fills and additions, all of them", saved="duration_ns")
     calls = scene.trace.host_events[wasted["node"].unique().sort()]
-    ends, saved = pl.col("start_ns") + pl.col("duration_ns"), pl.col("duration_ns") * additions / nodes
-    spared = calls.select(at=ends, saved_ns=saved).sort("at")  # of n parts of one tensor, n - 1 are added
+    share = min(1.0, additions / nodes)  # of n parts of one tensor, n - 1 are added
     forward = attribution(scene.trace)["forward_op"].gather(longest["id"])
     yield Finding(
         title=f"The backward of {scene.per_step(nodes):.0f} selections a {scene.unit} fills and adds "
         f"{scene.per_step(len(wasted)):.0f} whole tensors ({scene.per_step(additions):.0f} additions): "
         f"{numbers.time(us)}, {us / max(scene.busy_us, 1e-9):.0%} of busy time",
         saving=savings.both(
-            scene, freed, savings.host(scene, spared, "host time of the nodes but one a tensor")
+            scene, freed, savings.host(scene, calls, "host time of the nodes but one a tensor", share)
         ),
         evidence=[evidence.of(scene, "the longest fills and additions", longest)],
         advice="Take all parts at once: unbind, split or chunk the tensor before the loop, or compute them "

@@ -32,16 +32,19 @@ from kinetoscope.findings.in_force import fewer_launches
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.proof import commands
 from kinetoscope.findings.rules.overhead_bound import BUSY
-from kinetoscope.findings.savings import MEDIUM
+from kinetoscope.findings.savings import LOW, MEDIUM
 from kinetoscope.findings.scene import Scene
+
+ROLE = "symptom"
 
 
 def find(scene: Scene) -> Iterable[Finding]:
     # The device is empty when a recording begins: the way to the first launch is not a gap of the program's.
     late = scene.gaps.filter((pl.col("cause") == "launch-bound") & (pl.col("start_ns") > scene.first_work_ns))
-    waiting = scene.us_of(late, "idle_ns")
-    saving = savings.idle(scene, waiting, "the idle time that ends with a late launch, all of it")
-    if scene.busy_share < BUSY or saving.share < MEDIUM:
+    if scene.busy_share < BUSY or scene.us_of(late, "idle_ns") < LOW * scene.step_us:
+        return
+    saving = savings.captured(scene, late, "the idle time that ends with a late launch, all of it")
+    if saving.share < MEDIUM:
         return
     times = int(late.group_by("device").agg(TIMES)["next"].sum())
     remedy = fewer_launches(scene)

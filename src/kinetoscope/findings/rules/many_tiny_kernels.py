@@ -32,6 +32,8 @@ from kinetoscope.findings.in_force import compiles
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
 
+# What torch._foreach_* does on lists of tensors.
+LISTED = "^(elementwise|copy|memset|reduction)$"
 CALLS = 50  # fewer calls are ordinary: a model of fifty layers has fifty of everything
 TINY_NS = 5_000  # shorter than any launch
 
@@ -40,9 +42,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     host = scene.trace.host_events
     work = scene.work
     eager = work.select("id", "op", "op_name", "duration_ns").filter(
-        matching(work, "op_name", "^aten::")
-        & (work["kind"] == "kernel")
-        & ~matching(work, "category", "^optimizer$")
+        matching(work, "op_name", "^aten::") & (work["kind"] == "kernel") & matching(work, "category", LISTED)
     )
     ops = (
         eager.group_by("op_name")
@@ -57,14 +57,13 @@ def find(scene: Scene) -> Iterable[Finding]:
     )
     if ops.is_empty():
         return
-    calls = host.select("id", "start_ns", "duration_ns")[ops["op"].explode().sort()]
-    spared = calls.select(at=pl.col("start_ns") + pl.col("duration_ns"), saved_ns="duration_ns").sort("at")
+    calls = host.select("id", "lane", "start_ns", "duration_ns")[ops["op"].explode().sort()]
     names = ops["op_name"].cast(pl.String).to_list()
     kernels, typical = ops.select(pl.sum("calls"), pl.median("median_ns")).row(0)
     yield Finding(
         title=f"{', '.join(names[:2])}{' and others' if len(names) > 2 else ''}: "
         f"{scene.per_step(kernels):.0f} kernels a {scene.unit} of {numbers.time(typical / 1000)}",
-        saving=savings.host(scene, spared, "the host time of these calls, were they one for each op"),
+        saving=savings.host(scene, calls, "the host time of these calls, were they one for each op"),
         at_most="medium",
         evidence=[
             evidence.of(scene, f"{count} calls of {name}", host[rows])

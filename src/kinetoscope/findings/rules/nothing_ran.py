@@ -27,8 +27,8 @@ import polars as pl
 
 from kinetoscope.analysis.compiled.compiling import compiling
 from kinetoscope.analysis.compiled.regions import region_of_work, regions
-from kinetoscope.findings import evidence
-from kinetoscope.findings.model import Finding, Saving, Severity
+from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.model import Finding, Severity
 from kinetoscope.findings.scene import Scene
 
 
@@ -48,12 +48,11 @@ def find(scene: Scene) -> Iterable[Finding]:
     alone = scene.trace.device_events.is_empty()
     level: Severity = "high" if alone else "low"
     for (name,), group in empty.group_by("name", maintain_order=True):
-        us = scene.us_of(group)
         yield Finding(
             subject=str(name),
             title=f"{name} launched nothing in {len(group)} calls"
             + (": no work reached the device in the whole recording" if alone else ""),
-            saving=Saving(us, "the host time of the empty calls", True, us / scene.step_us),
+            saving=savings.host(scene, group, "the host time of the empty calls"),
             at_least=level,
             at_most=level,
             evidence=[evidence.of(scene, "the calls", group)],

@@ -42,6 +42,8 @@ BUSY = 0.5
 # Of the idle time: the rest may have other causes, which have rules of their own.
 LAUNCH_BOUND = 0.5
 
+ROLE = "symptom"
+
 
 def find(scene: Scene) -> Iterable[Finding]:
     idle = scene.us_of(scene.gaps, "idle_ns")
@@ -53,7 +55,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     kernels, what = (kernels, "kernels") if len(kernels) else (scene.work, "copies and memsets")
     typical = int(kernels["duration_ns"].sum()) / max(1, len(kernels)) / 1000
     busy = numbers.time(scene.own_busy_us)
-    saving = savings.idle(scene, waiting, "the idle time that ends with a late launch, all of it")
+    saving = savings.captured(scene, late, "the idle time that ends with a late launch, all of it")
     shown = (
         f"busy {busy} of {numbers.time(scene.own_step_us)} per {scene.unit}; "
         f"{numbers.time(saving.us)} idle for want of a launch"

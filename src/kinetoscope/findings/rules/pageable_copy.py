@@ -26,8 +26,10 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.replay.change import no_wait, without_host
 from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
+from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.scene import Scene
 
 # Bytes per nanosecond (GB/s) that pinned copies reach, by compute capability: PCIe 5 from Hopper on (55 GB/s
@@ -49,12 +51,22 @@ def find(scene: Scene) -> Iterable[Finding]:
     yield Finding(
         title=f"{scene.per_step(len(copies)):.0f} copies a {scene.unit} from or to pageable memory: "
         f"{scene.per_step(size) / 1e6:.1f} MB at {size / max(time, 1):.1f} GB/s",
-        saving=savings.device(scene, copies, basis, saved=beyond),
+        saving=_saving(scene, copies, beyond, basis),
         evidence=[evidence.of(scene, "the longest copies", longest.head(8))],
         advice="Keep the batch in page-locked memory and let the copy run while the host goes on.",
         snippet="x = x.pin_memory().to(device, non_blocking=True)",
         source=evidence.source(scene, longest["op"]),
     )
+
+
+def _saving(scene: Scene, copies: pl.DataFrame, beyond: pl.Expr, basis: str) -> Saving:
+    """Copies to the device go on by themselves; who copies from it wants to read what it brings."""
+    freed = savings.device(scene, copies, basis, saved=beyond)
+    waits = copies["launch"].filter(matching(copies, "name", "HtoD")).drop_nulls()
+    if waits.is_empty():
+        return freed
+    called = no_wait(waits) | without_host(scene.trace.host_events[waits.unique().sort()])
+    return savings.both(scene, freed, savings.of(scene, called, "the host no longer waits for them"))
 
 
 def _pinned_speed(scene: Scene) -> float:

@@ -31,11 +31,13 @@ import polars as pl
 from kinetoscope.analysis.compiled.compiling import compiling
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.time import intervals
-from kinetoscope.findings import evidence
-from kinetoscope.findings.model import Finding, Saving
+from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
 
 SHARE = 0.01
+
+ROLE = "symptom"
 
 
 def find(scene: Scene) -> Iterable[Finding]:
@@ -54,7 +56,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     yield Finding(
         title=f"Compiling takes {time / 1e6:.0f} ms of the recording ({share:.0%}): this is not the steady "
         "state",
-        saving=Saving(us, "time inside Dynamo, AOTAutograd and Inductor; paid once", True, share),
+        saving=savings.once(scene, us, "time inside Dynamo, AOTAutograd and Inductor; paid once"),
         at_least="medium",
         evidence=[
             evidence.of(scene, f"{len(events)} compiler phases", longest),

@@ -27,6 +27,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import GARBAGE_COLLECTION
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
@@ -46,6 +47,7 @@ def find(scene: Scene) -> Iterable[Finding]:
         scene.inside(events.filter(matching(host, "category", f"^({category})$")))
         for category in ("python_function", WORKING)
     )
+    collected = events.filter(matching(host, "name", GARBAGE_COLLECTION))  # a rule of its own
     if frames.is_empty() or scene.work.is_empty():
         return
     names = frames.group_by("name").agg(pl.col("duration_ns").sum()).sort("duration_ns", descending=True)
@@ -60,10 +62,11 @@ def find(scene: Scene) -> Iterable[Finding]:
             .join_asof(around, on="start_ns")
             .filter(pl.col("end_ns") <= pl.col("until"))
         )
-        taken = pl.concat([working.select("start_ns", "end_ns"), others.select("start_ns", "end_ns")])
+        taken = pl.concat([table.select("start_ns", "end_ns") for table in (working, others, collected)])
         left = intervals.subtract(own, taken)
-        us = scene.us(intervals.total(intervals.intersect(left, scene.gaps)))
-        saving = savings.idle(scene, us, "idle time during the function's own Python")
+        idle = intervals.intersect(left, scene.gaps)
+        us = scene.us(intervals.total(idle))
+        saving = savings.idle(scene, idle, "idle time during the function's own Python")
         if saving.share < MEDIUM:
             continue
         yield Finding(

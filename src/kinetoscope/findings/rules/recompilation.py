@@ -26,8 +26,8 @@ from collections.abc import Iterable
 from kinetoscope.analysis.compiled.compiling import compiling
 from kinetoscope.analysis.time import intervals
 from kinetoscope.compilation.model import Recompilation
-from kinetoscope.findings import evidence
-from kinetoscope.findings.model import Finding, Saving, Severity
+from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.model import Finding, Severity
 from kinetoscope.findings.savings import HIGH
 from kinetoscope.findings.scene import Scene
 
@@ -58,7 +58,7 @@ def find(scene: Scene) -> Iterable[Finding]:
             subject=place,
             title=f"{last.function or 'A function'} was recompiled {times} times, {cost:.1f} s together: "
             f"{guard}",
-            saving=Saving(us, basis, us > 0, share),
+            saving=savings.once(scene, us, basis),
             at_least=level,
             at_most=level,
             evidence=[

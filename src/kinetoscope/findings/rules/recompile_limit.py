@@ -65,4 +65,4 @@ def _saving(scene: Scene) -> Saving:
     if scene.work.is_empty():
         return savings.nothing("not known: no recording of what runs eagerly")
     chains = elementwise_chains(scene.work, scene.work)
-    return savings.device(scene, chains, "each eager elementwise chain in the time of its longest kernel")
+    return savings.fused(scene, chains, "each eager elementwise chain in the time of its longest kernel")

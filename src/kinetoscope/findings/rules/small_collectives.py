@@ -27,6 +27,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
+from kinetoscope.analysis.replay.change import without_host, without_idle
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.savings import MEDIUM
@@ -55,11 +56,11 @@ def find(scene: Scene) -> Iterable[Finding]:
     # The median: what takes longer waits for another rank.
     spared = pl.min_horizontal("duration_ns", pl.col("duration_ns").median()) * kept
     calls = scene.inside(scene.host(r"^(c10d::|nccl:)"))
-    idle = scene.us(scene.idle_during(calls)) * kept
+    issued = without_host(calls, kept) | without_idle(scene.trace, scene.idle_during(calls), kept)
     saving = savings.both(
         scene,
         savings.device(scene, small, "all but one collective's time", saved=spared),
-        savings.idle(scene, idle, "idle time while they are issued"),
+        savings.of(scene, issued, "issuing them"),
     )
     if saving.share < MEDIUM:
         return

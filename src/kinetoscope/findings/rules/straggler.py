@@ -14,7 +14,7 @@ How it decides
 
 What to do
     On the rank that is waited for: is its input longer, its disk or CPU slower, its clock throttled? Compare
-    its recording with another's (``kinetoscope diff``).
+    its recording with another's.
 
 Source
     The eight-rank DLRM recording of param, where rank 7 is last in five of eight collectives.

@@ -29,6 +29,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
+from kinetoscope.analysis.replay.change import no_wait
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
@@ -68,7 +69,7 @@ def find(scene: Scene) -> Iterable[Finding]:
             subject=f"{asked_by} {call}",
             title=f"{asked_by} waits for the device {times:.0f} times a {scene.unit} ({call}): "
             f"{numbers.time(us)} idle",
-            saving=savings.idle(scene, us, "the device's idle time while the host waits and launches again"),
+            saving=savings.of(scene, no_wait(group["host_event"]), "the steps without these waits"),
             evidence=evidence.of_gaps(scene, longest),
             advice=(f"This is {meaning}. " if meaning else "")
             + "Keep the value on the device, or read it later, after the next step has been launched.",

@@ -34,7 +34,17 @@ from kinetoscope.findings.scene import Scene
 BATCHED = r"^aten::(bmm|baddbmm|matmul|einsum)"
 NEAR = 5  # kernels from the softmax to each product
 GAIN = 0.4
+SINGLE = r"(?i)sgemm|f32f32|s1688|_tf32|simt_s"
+IN_SINGLE_PRECISION = (
+    " In float32 there is no flash attention: the kernel that is left can take longer (a U-Net's step took "
+    "250 µs more), so measure, or go to 16 bits first."
+)
 BASIS = "all of the softmax and elementwise time, 40 % of the products'"
+
+
+def in_single_precision(attention: pl.DataFrame) -> bool:
+    """Whether its products are of float32, by their kernels' names."""
+    return attention.filter("product")["name"].cast(pl.String).str.contains(SINGLE).any()
 
 
 def find(scene: Scene) -> Iterable[Finding]:
@@ -67,12 +77,15 @@ def find(scene: Scene) -> Iterable[Finding]:
     rows = found.select(pl.int_ranges("before", pl.col("after") + 1)).to_series().explode().unique().sort()
     attention = kernels[rows]
     spared = pl.when("product").then(pl.col("duration_ns") * GAIN).otherwise("duration_ns")
+    single = in_single_precision(attention)
     yield Finding(
         title=f"{scene.per_step(len(found)):.0f} times a {scene.unit} attention is written out (matmul, "
         f"softmax, matmul): {numbers.time(scene.us_of(attention))}",
         saving=savings.device(scene, attention, BASIS, saved=spared),
+        at_most="low" if single else "high",
         evidence=[evidence.of(scene, f"{len(attention)} kernels around {len(found)} softmaxes", attention)],
-        advice="Use scaled_dot_product_attention: the scores then never leave the chip.",
+        advice="Use scaled_dot_product_attention: the scores then never leave the chip."
+        + (IN_SINGLE_PRECISION if single else ""),
         snippet="y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
         source=evidence.source(scene, found["op"]),
     )

@@ -55,7 +55,7 @@ def find(scene: Scene) -> Iterable[Finding]:
         title=f"{scene.per_step(len(per_chain)):.0f} eager elementwise chains a {scene.unit} "
         f"({scene.per_step(len(chains)):.0f} kernels, {numbers.time(scene.us_of(chains))}) could be "
         "fused",
-        saving=savings.device(scene, chains, "each chain in the time of its longest kernel"),
+        saving=savings.fused(scene, chains, "each chain in the time of its longest kernel"),
         evidence=[evidence.of(scene, "the longest chain: " + " → ".join(longest["op_name"][:10]), shown)],
         advice="Compile the function that holds the chain: one kernel then reads once and writes once.",
         snippet="@torch.compile\ndef activation(x): …",

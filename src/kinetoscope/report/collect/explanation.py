@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 from kinetoscope.errors import UsageError
 from kinetoscope.findings.glossary import kernel_names, terms
 from kinetoscope.findings.registry import rules
@@ -30,7 +32,8 @@ def explanation(word: str) -> Explanation:
         return Explanation(word=word, origin="" if term == word.strip() else f"({term})", text=meaning)
     if decoded := kernel_names.decode(word):
         return Explanation(word=word, origin=decoded.family, parts=list(decoded.fields))
-    near = [known for known in rules() if slug in known] + terms.alike(word)
+    near = [known for known in rules() if slug in known] or difflib.get_close_matches(slug, rules(), 3)
+    near = [*near, *terms.alike(word)]
     raise UsageError(
         f"nothing is known of {names.plain(word)!r}",
         mend="did you mean: " + ", ".join(near[:6])

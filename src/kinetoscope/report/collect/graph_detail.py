@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
 
 from msgspec import UNSET
 
 from kinetoscope.compilation import aten, bytecode, guards
 from kinetoscope.compilation.generated import module
 from kinetoscope.compilation.model import Compilation
-from kinetoscope.errors import UsageError
+from kinetoscope.errors import InputError, UsageError, meant
 from kinetoscope.report.document import compilation as document
 
 NOT_GRAPHS = {"guards", "bytecode", "modified bytecode", "error"}
@@ -24,7 +23,7 @@ def frame_details(
     with_guards: bool = False,
     with_bytecode: bool = False,
     text: str | None = None,
-) -> Iterator[document.FrameDetail]:
+) -> list[document.FrameDetail]:
     """The compilations of that id (several after a reset or with several ranks), or the one of that number;
     all where there is no name.
 
@@ -34,12 +33,13 @@ def frame_details(
 
     Raises:
         UsageError: there is no such compilation.
+        InputError: none of them has that text; the message names what there is.
     """
     frames = [f for f in shown.frames if name in (None, f.compile_id, str(f.index))]
     if not frames and name is not None:
         ids = ", ".join(dict.fromkeys(f.compile_id for f in shown.frames))
         raise UsageError(f"no compilation {name!r} in the log", mend=f"name one of: {ids}")
-    return (
+    details = [
         document.FrameDetail(
             frame=frame,
             graphs=tuple(g for g in shown.graphs if g.frame == frame.index),
@@ -50,7 +50,11 @@ def frame_details(
             text=_named(compilation, frame.index, text) if text else UNSET,
         )
         for frame in frames
-    )
+    ]
+    if text and not any(detail.text and detail.text.texts for detail in details):
+        there = dict.fromkeys(known for detail in details for known in detail.text_names)
+        raise InputError(f"the log has no graph {text!r}", mend=meant(text, there))
+    return details
 
 
 def kernel_details(

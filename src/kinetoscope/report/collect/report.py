@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
+import msgspec
+
 from kinetoscope import __version__
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.events.ops import ops
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings.proof.measured import Measurements, measurements
 from kinetoscope.report.collect import devices, findings, kernels, launches, memory, replay, sources, steps
-from kinetoscope.report.document import Compilation, FindingRow, Report
+from kinetoscope.report.document import Compilation, FindingRow, Replay, Report
 from kinetoscope.trace.workers import cores
 
 # From so many events on, two analyses at a time take half a gigabyte more, and on few cores gain nothing.
 LARGE, FEW = 2_000_000, 2
 
 
-def build(run: Run) -> Report:
+def build(run: Run, *, page: bool = False) -> Report:
     """Run every analysis and put the results together.
 
     The findings take as long as all the rest: they are looked for beside it, where memory is no matter.
+
+    Args:
+        page: with what only the page shows: all events, all generated code.
     """
     one_by_one = sum(trace.source.events for trace in run.traces) > LARGE and cores() <= FEW
     proven = measurements(run)
@@ -30,11 +35,16 @@ def build(run: Run) -> Report:
         found = beside.submit(findings.findings, run, proven)
         if one_by_one:
             wait([found])
-        return _report(run, proven, found)
+        report = _report(run, proven, found)
+    if not page:
+        return report
+    from kinetoscope.report.collect.page import with_page  # with it comes what reads bench's results
+
+    return with_page(run, report)
 
 
 def _report(run: Run, proven: Measurements, found: Future[list[FindingRow]]) -> Report:
-    return Report(
+    report = Report(
         kinetoscope=__version__,
         sources=sources.sources(run),
         environment=sources.environment(run),
@@ -59,6 +69,13 @@ def _report(run: Run, proven: Measurements, found: Future[list[FindingRow]]) -> 
         unread=[*run.unread, *proven.unread],
         findings=found.result(),  # last: until here both threads have work
     )
+    return msgspec.structs.replace(report, replay=_with_all(report.replay, report.findings))
+
+
+def _with_all(replayed: Replay | None, found: list[FindingRow]) -> Replay | None:
+    """The replay with what all findings save together."""
+    joint = sum(row.saving_us for row in found)
+    return None if replayed is None else msgspec.structs.replace(replayed, joint_saving_us=joint)
 
 
 def _compilation(run: Run) -> Compilation | None:

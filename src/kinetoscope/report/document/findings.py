@@ -13,13 +13,21 @@ class EvidenceRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """``proof`` is the command that tries the advice; the ``measured`` keys are what it found, null until it
-    has run. ``measured_verdict`` is faster, slower, cannot tell, fails or differs (in its output)."""
+    """``saving_us`` is what remains once the findings above are followed: these add up to what all save
+    together. ``saving_low_us`` to ``saving_high_us`` is by what was measured of the rule's advice elsewhere;
+    ``saving_alone_us`` is without the others, and ``also`` the rule above that has most of it.
+
+    ``proof`` is the command that tries the advice; the ``measured`` keys are what it found, null until it has
+    run. ``measured_verdict`` is faster, slower, cannot tell, fails or differs (in its output)."""
 
     rule: str
     severity: str
     title: str
     saving_us: float
+    saving_alone_us: float = 0.0
+    saving_low_us: float = 0.0
+    saving_high_us: float = 0.0
+    also: str | None = None
     saving_basis: str
     evidence: list[EvidenceRow]
     advice: str

@@ -6,6 +6,7 @@ Keys may be added; none is renamed or dropped without raising ``SCHEMA``.
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from kinetoscope.report.document.compilation import Compilation
 from kinetoscope.report.document.devices import DeviceRow, IdleRow
@@ -13,6 +14,7 @@ from kinetoscope.report.document.findings import FindingRow
 from kinetoscope.report.document.kernels import CategoryRow, GraphRow, KernelRow, OpRow
 from kinetoscope.report.document.launches import LaunchRow
 from kinetoscope.report.document.memory import AllocatorRow, MemoryRow
+from kinetoscope.report.document.page import Page
 from kinetoscope.report.document.replay import Replay
 from kinetoscope.report.document.sources import Environment, Health, SourceRow
 from kinetoscope.report.document.steps import (
@@ -55,3 +57,5 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     compilation: Compilation | None = None
     unread: list[str] = []
     """What stands in the folder or recording and cannot be read, and why."""
+    page: Page | UnsetType = UNSET
+    """Set for the HTML page alone."""

@@ -1,13 +1,18 @@
-"""The report as one HTML page that needs nothing else: no request to any host, no script but its own."""
+"""The report as one HTML page that needs nothing else: no request to any host, no script but its own.
+
+The document travels as data that nothing executes; the script that draws it is built from ``web/``.
+"""
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
+import json
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -15,80 +20,69 @@ from markupsafe import Markup
 
 from kinetoscope import numbers
 from kinetoscope.report.document import Report
-from kinetoscope.report.pages import compiled_page
-from kinetoscope.report.words import bars, headline, names, pace_lines, palette, phase_lines
-from kinetoscope.report.words.next_commands import next_commands
-
-ROWS = 1000  # of a table: more than a reader scrolls through; the JSON has all
+from kinetoscope.report.pages.sentences import Sentences, sentences
+from kinetoscope.report.words import headline, names
 
 
-def render(report: Report, inputs: Sequence[str]) -> str:
-    """The report of ``inputs`` (as they were typed: the next commands name them)."""
-    script = _text("report.js")
-    ops = headline.host_ops(report)
+class _Shown(NamedTuple):
+    """What the script is given, as JSON."""
+
+    report: Report
+    sentences: Sentences
+
+
+def render(report: Report, inputs: Sequence[str], *, served: bool = False) -> str:
+    """The report of ``inputs`` (as they were typed: the next commands name them).
+
+    Args:
+        served: ``kinetoscope view`` serves it: the page may ask that server, and no other, for the trace.
+    """
+    script, style = _text("page.js"), _text("page.css")
     return _template().render(
-        report=report,
-        title=headline.title(report),
-        verdict=headline.verdict(report),
-        notes=headline.notes(report),
+        title=names.plain(headline.title(report)[0]),
         headline=numbers.together(headline.headline(report)),
-        timing=numbers.together(headline.timing(report) or ""),
-        compilation=numbers.together(headline.compilation(report) or ""),
-        compiled=compiled_page.compiled(report.compilation),
-        window=numbers.together(headline.recorded_window(report)),
-        savings=[headline.saving(report, row) if row.saving_us > 0 else "" for row in report.findings],
-        measured=[headline.measured(row) for row in report.findings],
-        graph_labels=headline.graph_labels(report),
-        idle_causes=headline.idle_causes(report),
-        device_bars=bars.device_bars(report),
-        phases=phase_lines.lines(report),
-        phase_heads=phase_lines.HEADS,
-        pace=[(what, numbers.together(text)) for what, text in pace_lines.lines(report)],
-        step_bars=bars.step_bars(report),
-        commands=next_commands(report, inputs),
-        device_time_us=sum(row.device_time_us for row in report.categories),
-        environment=msgspec.to_builtins(report.environment),
-        ops=ops,
-        host_time_us=sum(row.host_self_us for row in ops),
-        most=ROWS,
-        uses=palette.USES,
-        use_names=bars.USES,
-        style=Markup(_text("report.css")),
+        verdict=headline.verdict(report),
+        data=Markup(base64.b64encode(packed(report, inputs)).decode()),
+        style=Markup(style),
+        style_hash=_integrity(style),
+        connect="'self'" if served else "",
         script=Markup(script),
         script_hash=_integrity(script),
     )
 
 
+def packed(report: Report, inputs: Sequence[str]) -> bytes:
+    """Gzip of the length of a JSON text (four bytes, the lowest first), the text, the timeline's columns."""
+    data, page = [], report.page
+    if page and page.timeline:
+        columns = page.timeline.columns
+        data = [column.data for column in columns]
+        bare = [msgspec.structs.replace(column, data=b"") for column in columns]
+        timeline = msgspec.structs.replace(page.timeline, columns=bare)
+        report = msgspec.structs.replace(report, page=msgspec.structs.replace(page, timeline=timeline))
+    text = _json(_Shown(report, sentences(report, inputs)))
+    return gzip.compress(len(text).to_bytes(4, "little") + text + b"".join(data), 6, mtime=0)
+
+
+def _json(document: object) -> bytes:
+    try:
+        return msgspec.json.encode(document)
+    except UnicodeEncodeError:  # a path may hold bytes that are no text
+        return json.dumps(msgspec.to_builtins(document)).encode()
+
+
 @cache
 def _template() -> Template:
     environment = Environment(
-        loader=PackageLoader("kinetoscope.report.pages"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=PackageLoader("kinetoscope.report.pages"), autoescape=True, undefined=StrictUndefined
     )
-    filters: dict[str, Any] = {  # jinja2 declares no type for filters but that of its own
-        "time": numbers.time,
-        "span": numbers.span,
-        "percent": numbers.percent,
-        "count": numbers.count,
-        "size": numbers.size,
-        "plain": names.plain,
-        "shorten": names.shorten,
-        "colour": palette.category,
-        "printable": names.printable,
-        "devices_of": bars.devices_of,
-        **compiled_page.FILTERS,
-    }
-    environment.filters.update(filters)
-    return environment.get_template("report.html")
+    return environment.get_template("page.html")
 
 
 def _text(name: str) -> str:
     return (files("kinetoscope.report.pages") / "templates" / name).read_text("utf-8")
 
 
-def _integrity(script: str) -> str:
-    """The hash by which the page's content security policy lets this script, and no other, run."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+def _integrity(text: str) -> str:
+    """The hash by which the page's content security policy lets this script or style, and no other, work."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

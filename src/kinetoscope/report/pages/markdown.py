@@ -82,6 +82,8 @@ def _findings(report: Report) -> Iterable[str]:
         if measured := headline.measured(row):
             yield f"   **{escape('M' + measured[1:])}** ({escape(row.measured_basis or '')})."
         yield from (f"   - {escape(item.text)}" for item in row.evidence)
+    if together := headline.together(report):
+        yield from ("", escape(together))
     yield from (f"- {escape(problem)}" for problem in report.unread)
 
 

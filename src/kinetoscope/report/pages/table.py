@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -15,6 +15,9 @@ from rich.text import Text
 
 from kinetoscope import numbers
 from kinetoscope.report.words import names
+
+GAP = 2  # between columns
+LEAST = 28  # columns that names and wrapped text need
 
 
 def heading(title: str, basis: str = "") -> Iterable[Text]:
@@ -34,9 +37,57 @@ def rest(more: int, noun: str) -> Iterable[Text]:
         yield Text(f"… and {numbers.count(more, noun)} more", style="dim")
 
 
-def columns(*justify: str) -> Table:
-    """A table without lines; columns marked with ``*`` give way where the width is not enough."""
-    table = Table(box=None, show_header=False, header_style="", pad_edge=False, padding=(0, 2, 0, 0))
+class Fitting(Table):
+    """A table whose columns leave, one after the other, where the width is not enough for what they hold.
+
+    Digits are never cut: a number is shown whole or, with its column, not at all. Names shorten last.
+    """
+
+    leave: Sequence[int] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        whole = self.columns
+        gone: set[int] = set()
+        for column in self.leave:
+            if self._needed(console, options, gone) <= options.max_width:
+                break
+            gone.add(column)
+        kept = [column for index, column in enumerate(whole) if index not in gone]
+        self.columns = [replace(column, _index=index) for index, column in enumerate(kept)]
+        yield from super().__rich_console__(console, options)
+        self.columns = whole
+
+    def fits(self, console: Console, options: ConsoleOptions) -> bool:
+        """Whether all columns have room."""
+        return self._needed(console, options, set()) <= options.max_width
+
+    def _needed(self, console: Console, options: ConsoleOptions, gone: set[int]) -> int:
+        """The least width of the columns that are left, and of what stands between them."""
+        widths = [
+            max(
+                (_least(console, options, cell, column.no_wrap) for cell in (column.header, *column.cells)),
+                default=0,
+            )
+            for index, column in enumerate(self.columns)
+            if index not in gone
+        ]
+        return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _least(console: Console, options: ConsoleOptions, cell: RenderableType, no_wrap: bool) -> int:
+    measured = Measurement.get(console, options.update(max_width=1000), cell)
+    return measured.maximum if no_wrap else min(measured.minimum, LEAST)
+
+
+def columns(*justify: str, leave: Sequence[int] | None = None) -> Fitting:
+    """A table without lines; columns marked with ``*`` give way where the width is not enough.
+
+    Args:
+        leave: the columns that may leave where that is still too much, the first to go first; if not given,
+            all but the first, from the right.
+    """
+    table = Fitting(box=None, show_header=False, header_style="", pad_edge=False, padding=(0, GAP, 0, 0))
+    table.leave = range(len(justify) - 1, 0, -1) if leave is None else leave
     for column in justify:
         side: Literal["left", "right"] = "left" if column.startswith("left") else "right"
         table.add_column(justify=side, no_wrap=not column.endswith("*"), overflow="ellipsis")
@@ -50,7 +101,7 @@ class Name:
     text: str
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement(min(16, len(self.text)), len(self.text))
+        return Measurement(min(LEAST, len(self.text)), len(self.text))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(names.shorten(self.text, options.max_width), no_wrap=True)

@@ -97,6 +97,8 @@ def _findings(report: Report) -> Iterable[RenderableType]:
             ),
         )
     yield table
+    if together := headline.together(report):
+        yield Prose(together)
     yield from rest(len(report.findings) - len(shown), "finding")
     for problem in report.unread:
         yield Text(names.shorten(problem, 300), style="yellow")
@@ -106,7 +108,7 @@ def _busy(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
     talks = any(row.communication_us for row in report.devices)
     exposed = "; communication, copies: exposed" if talks else ""
     yield from heading("Busy", f"share of {headline.recorded_window(report)}{exposed}")
-    table = columns("left*", "left", "right", "left*")
+    table = columns("left*", "left", "right", "left", leave=(1, 3))
     device_bars, step_bars = bars.device_bars(report), bars.step_bars(report)
     for bar in device_bars[:DEVICES]:
         parts = " · ".join(
@@ -178,7 +180,7 @@ def _categories(report: Report, ascii_only: bool) -> Iterable[RenderableType]:
         return
     total = sum(row.device_time_us for row in report.categories)
     yield from heading("GPU time by category", f"share of {numbers.time(total)} of device time")
-    table = columns("left", "left", "right", "right", "right", "right")
+    table = columns("left", "left", "right", "right", "right", "right", leave=(5, 4, 1))
     largest = report.categories[0].share_of_device_time
     for row in report.categories[:CATEGORIES]:
         colour = palette.category(row.category)
@@ -198,7 +200,7 @@ def _kernels(report: Report) -> Iterable[RenderableType]:
     if not report.kernels:
         return
     yield from heading("Top kernels", "share of device time; median and range of one launch")
-    table = columns("left*", "left", "right", "right", "right", "right", "right")
+    table = columns("left*", "left", "right", "right", "right", "right", "right", leave=(6, 5, 4, 1))
     heads(table, "kernel", "category", "share", "total", "launches", "median", "min–max")
     for row in report.kernels[:KERNELS]:
         table.add_row(
@@ -241,7 +243,7 @@ def _ops(report: Report) -> Iterable[RenderableType]:
         return
     total = sum(row.host_self_us for row in rows)
     yield from heading("Top ops", f"share of {numbers.time(total)} of host time in ops and runtime calls")
-    table = columns("left*", "right", "right", "right", "right")
+    table = columns("left*", "right", "right", "right", "right", leave=(3, 4))
     heads(table, "op", "share", "self", "total", "calls")
     for row in rows[:OPS]:
         table.add_row(

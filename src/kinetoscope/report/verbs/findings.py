@@ -17,6 +17,7 @@ from kinetoscope.report.words import headline, names, palette
 
 STYLES = {"high": "bold red", "medium": "yellow", "low": "blue", "info": "dim"}
 INDENT = (0, 0, 0, 3)
+ALIKE = 0.25  # savings that differ by less are not told apart
 EVENTS = 4  # event numbers that a line of evidence shows
 
 
@@ -79,10 +80,15 @@ def _lines(row: FindingRow, start_us: float, unit: str) -> Iterable[tuple[str, T
         amount = f"about {numbers.time(row.saving_us)} per {unit}, {numbers.percent(row.share_of_step)}"
         # What is only a question ("what if it were twice as fast?") is not promised in green.
         saving = Text(amount, style="" if row.severity == "info" else "green")
+        if not row.also and abs(row.saving_alone_us - row.saving_us) > ALIKE * row.saving_us:
+            saving.append(f", {numbers.time(row.saving_alone_us)} by itself", style="not bold")
         saving.append(f"  ({names.plain(row.saving_basis)})", style="not bold dim")
         yield "saves", saving
     else:
         yield "saves", Text(f"– ({names.plain(row.saving_basis)})", style="dim")
+    if row.also:
+        owned = f"{numbers.time(row.saving_alone_us)} by itself, mostly what {names.plain(row.also)} saves"
+        yield "also", Text(owned)
     if measured := headline.measured(row):
         text = Text(
             measured.removeprefix("measured").lstrip(": "), style=palette.verdict(row.measured_verdict)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from kinetoscope.report.pages.table import Name, columns, heads
+from kinetoscope.report.pages.table import Fitting, columns, heads
 from kinetoscope.report.words import names
 
-LONGEST = 72  # characters of one cell
+LONGEST = 72  # characters of a head
 
 
-def grid(*wanted: tuple[str, str, Iterable[RenderableType]] | None) -> Table:
+def grid(*wanted: tuple[str, str, Iterable[RenderableType]] | None) -> Fitting:
     """A table of columns: each its head, its side as ``columns`` takes it, its cells. None is no column."""
     shown = [column for column in wanted if column is not None]
     table = columns(*(side for _, side, _ in shown))
@@ -33,20 +32,26 @@ def titled(title: str, basis: str) -> Text:
 def print_rows(
     console: Console, headers: Sequence[str], numeric: Sequence[bool], rows: Sequence[Sequence[object]]
 ) -> None:
-    """Print ``rows`` under ``headers``; numeric ones align to the right. Missing values show as ``–``."""
-    places = enumerate(zip(headers, numeric, strict=True))
-    console.print(
-        grid(
-            *(
-                (
-                    names.shorten(head, LONGEST),
-                    "right" if number else "left*",
-                    [_cell(row[at]) if number else Name(_cell(row[at])) for row in rows],
-                )
-                for at, (head, number) in places
-            )
+    """Print ``rows`` under ``headers``, values whole; a record a block where columns do not fit side by side.
+
+    Numbers align to the right. Missing values show as ``–``.
+    """
+    heads = [names.shorten(head, LONGEST) for head in headers]
+    cells = [[_cell(value) for value in row] for row in rows]
+    table = grid(
+        *(
+            (head, "right" if number else "left*", [Text(row[at], overflow="fold") for row in cells])
+            for at, (head, number) in enumerate(zip(heads, numeric, strict=True))
         )
     )
+    if table.fits(console, console.options):
+        console.print(table)
+        return
+    for number, row in enumerate(cells, 1):
+        console.print(Text(f"row {number}", style="bold"))
+        console.print(
+            grid(("", "left", heads), ("", "left*", [Text(value, overflow="fold") for value in row]))
+        )
 
 
 def _cell(value: object) -> str:
@@ -54,4 +59,4 @@ def _cell(value: object) -> str:
         return "–"
     if isinstance(value, float):
         return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.1f}"
-    return names.shorten(str(value), LONGEST)
+    return names.plain(str(value))

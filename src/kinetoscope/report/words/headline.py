@@ -10,6 +10,8 @@ from kinetoscope.report.document import FindingRow, HealthNote, IdleRow, OpRow, 
 from kinetoscope.report.words import names, own_pace, phase_lines
 
 PHASES = 4
+# A finding's saving is told otherwise where so much of it is another's, or only comes with others'.
+OWNED, WORTH = 0.5, 0.005
 HASH = 8  # characters that tell graphs apart
 VERDICTS = {
     "good": "The recording is good: nothing in it weakens the numbers below.",
@@ -145,9 +147,30 @@ def worth_doing(report: Report) -> list[FindingRow]:
 def saving(report: Report, row: FindingRow) -> str:
     """What a finding's advice is estimated to bring, and of what."""
     of = " a step" if report.steps else ""
-    if row.saving_on_critical_path:
-        return f"saves about {numbers.time(row.saving_us)}{of}"
+    alone = numbers.time(row.saving_alone_us)
+    if row.also and row.saving_us < OWNED * row.saving_alone_us:
+        more = f"{numbers.time(row.saving_us)} more, " if row.share_of_step >= WORTH else ""
+        return f"saves {more}{alone}{of} by itself: most of that is what {names.plain(row.also)} above saves"
+    by_itself = f" ({alone} by itself)" if row.saving_alone_us < OWNED * row.saving_us else ""
+    if row.saving_on_critical_path or by_itself:
+        return f"saves about {numbers.time(row.saving_us)}{of}{by_itself}"
     return f"frees about {numbers.time(row.saving_us)} of device time{of}"
+
+
+def together(report: Report) -> str:
+    """What all findings save together, and how far the replay that says so can be trusted; empty where they
+    are none or one."""
+    replay, saves = report.replay, [row for row in worth_doing(report) if row.saving_us > 0]
+    if replay is None or not replay.joint_saving_us or len(saves) < 2:
+        return ""
+    step = report.as_it_runs.step_us.median if report.as_it_runs else replay.step_us
+    left = numbers.time(max(0.0, step - replay.joint_saving_us))
+    what = "step" if report.steps else "recording"
+    return (
+        f"Together they save about {numbers.time(replay.joint_saving_us)}: a {what} of "
+        f"{numbers.time(step)} would take about {left} (each says what it adds to those above it; replayed "
+        f"unchanged, the recorded {what} is off by {numbers.percent(abs(replay.error))})."
+    )
 
 
 def measured(row: FindingRow) -> str:
@@ -162,8 +185,8 @@ def measured(row: FindingRow) -> str:
         low, high = row.measured_interval_us
         amount += f" ({numbers.time(low)} to {numbers.time(high)})"
     # What is only a question ("what if it were twice as fast?") predicts nothing.
-    if row.measured_verdict == "faster" and row.severity != "info" and saved > 0 and row.saving_us > 0:
-        return f"{amount}; predicted/measured {row.saving_us / saved:.2f}"
+    if row.measured_verdict == "faster" and row.severity != "info" and saved > 0 and row.saving_alone_us > 0:
+        return f"{amount}; predicted/measured {row.saving_alone_us / saved:.2f}"
     verdict = {"faster": "", "differs": ", but its output differs"}
     return amount + verdict.get(row.measured_verdict, f", {names.plain(row.measured_verdict)}")
 

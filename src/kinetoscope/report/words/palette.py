@@ -38,6 +38,19 @@ CATEGORIES = {
 }
 OTHER = "#8b93a1"
 
+# Why a device idles. Neighbours differ in lightness too, so that those who see few colours tell them apart.
+CAUSES = {
+    "launch-bound": "#e0a458",
+    "synchronization": "#5b4b9a",
+    "data-loading": "#b58bd0",
+    "host-op": "#8c5a2b",
+    "allocator": "#d990b4",
+    "compilation": "#2b6777",
+    "waiting-for-rank": "#6fb7b0",
+    "start-or-end": "#c3c9d2",
+    "unexplained": "#7d8794",
+}
+
 
 def category(name: str) -> str:
     """The colour of a kernel category; categories without one of their own share a grey."""

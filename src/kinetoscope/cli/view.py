@@ -1,0 +1,55 @@
+"""``kinetoscope view``: the report, with the timeline, in a browser."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+EPILOG = """\
+The page is served on 127.0.0.1 until this command is interrupted (Ctrl-C), under an address that nobody can
+guess. On a click it hands the trace to Perfetto, in a window of your own browser, at the range that it shows;
+nothing else leaves. `kinetoscope report INPUT -o report.html` writes the same page as a file.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "inputs", nargs="+", metavar="INPUT", help="a recording, a trace, a compile log, or a folder of them"
+    )
+    parser.add_argument("--port", type=int, default=0, help="of 127.0.0.1; any that is free, if not named")
+    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    from kinetoscope.errors import UsageError
+    from kinetoscope.report.collect.report import build
+    from kinetoscope.report.export import pftrace, speedscope
+    from kinetoscope.report.pages import html
+    from kinetoscope.report.progress import load_shown
+    from kinetoscope.report.serving import Content, Server
+
+    run = load_shown(arguments.inputs)
+    page = html.render(build(run, page=True), arguments.inputs, served=True).encode()
+    contents = {
+        "": Content("text/html; charset=utf-8", lambda: page),
+        "trace.pftrace": Content("application/octet-stream", lambda: pftrace.render(run)),
+        "stacks.speedscope.json": Content("application/json", lambda: speedscope.render(run)),
+    }
+    try:
+        server = Server(contents, arguments.port)
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            f"cannot serve there: {error}",
+            where=f"--port {arguments.port}",
+            mend="leave --port away: a free one is found",
+        ) from error
+    print(server.url, flush=True)
+    print("serving until interrupted (Ctrl-C)", file=sys.stderr)
+    if not arguments.no_browser:
+        import webbrowser
+
+        webbrowser.open(server.url)
+    with server:
+        server.serve_forever()
+    return 0

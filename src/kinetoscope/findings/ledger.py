@@ -1,0 +1,214 @@
+"""Findings in the order in which to act on them, and what each still saves once those above are followed.
+
+What a fix changes in the recorded steps is counted once: the finding above has it, and others that see the
+same time say so. What is left of each is what the replay gains by its change after all those above, so that
+the findings of a rank add up to what all of them save together.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import polars as pl
+
+from kinetoscope.analysis.idle.waits import waits
+from kinetoscope.analysis.replay.change import NOTHING, Change
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time import intervals
+from kinetoscope.findings import experience
+from kinetoscope.findings.model import SEVERITIES, Finding, Remaining, Role
+from kinetoscope.findings.savings import LOW, severity
+from kinetoscope.findings.scene import Scene, scenes
+
+# A symptom stands below its cause where the cause explains so much of what the symptom would save, …
+EXPLAINS = 0.5
+# … and a finding belongs to another where so much of what it saves by itself is gone after that.
+OWNED = 0.5
+
+
+def settle(run: Run, found: Iterable[Finding], roles: Mapping[str, Role] | None = None) -> list[Finding]:
+    """The findings of all ranks with ``remaining``, ``severity`` and ``ranks``, those to act on first.
+
+    Args:
+        found: with ``rule`` and ``rank``.
+        roles: by rule; what has none is a cause.
+    """
+    roles = roles or {}
+    slowest = max(scenes(run), key=lambda scene: scene.own_step_us, default=None)
+    if slowest is None:
+        return []
+    merged = _one_for_all_ranks(found, slowest.rank)
+    books = [
+        _settled(scene, [finding for finding in merged if finding.rank == scene.rank], roles)
+        for scene in scenes(run)
+    ]
+    in_turn = heapq.merge(*books, key=lambda one: (roles.get(one.rule) != "root", -one.remaining.us))
+    by_rank = {scene.rank: scene for scene in scenes(run)}
+    found = [*in_turn]
+    most = slowest.own_step_us - (_device_floor_us(run, found) if len(by_rank) > 1 else 0.0)
+    return [_graded(by_rank[one.rank], one) for one in _within(found, most, slowest.own_step_us)]
+
+
+def _one_for_all_ranks(found: Iterable[Finding], slowest: int) -> list[Finding]:
+    """Findings that differ only in their rank become one, the slowest rank's or else the one that saves most;
+    ``ranks`` says where it is."""
+    alike: dict[tuple[str, str], list[Finding]] = {}
+    for finding in found:
+        alike.setdefault((finding.rule, finding.subject), []).append(finding)
+    merged: list[Finding] = []
+    for same in alike.values():
+        worst = max(same, key=lambda finding: (finding.rank == slowest, finding.saving.us))
+        ranks = tuple(sorted({finding.rank for finding in same}))
+        merged.append(replace(worst, ranks=ranks) if len(ranks) > 1 else worst)
+    return merged
+
+
+class _Book:
+    """What has been claimed of one rank's step."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.change: Change = NOTHING
+        self.beside_us = 0.0
+        self.saved_us = 0.0
+        self.owners: list[Finding] = []
+
+    def gain(self, finding: Finding) -> float:
+        """What the finding saves after those that are in the book."""
+        saving = finding.saving
+        together = saving.change | self.change if self.owners else saving.change
+        saved = self.scene.saves(together) if not together.is_empty else 0.0
+        return max(0.0, self._bounded(saved + self.beside_us + saving.beside_us) - self.saved_us)
+
+    def enter(self, finding: Finding, gain: float) -> Finding:
+        owner = self._owner(finding) if gain < OWNED * finding.saving.us else ""
+        self.change = self.change | finding.saving.change
+        self.beside_us += finding.saving.beside_us
+        self.saved_us = self._bounded(self.saved_us + gain)
+        self.owners.append(finding)
+        low, high = experience.interval(finding.rule)
+        most = self.scene.own_step_us
+        return replace(
+            finding, remaining=Remaining(gain, low * gain, min(high * gain, most), gain / most, owner)
+        )
+
+    def _bounded(self, us: float) -> float:
+        return min(us, self.scene.own_step_us)
+
+    def _owner(self, finding: Finding) -> str:
+        """The rule that holds most of what the finding claims; of what only got off the critical path, the
+        one that saves most."""
+        shared = [(_shared_ns(finding.saving.change, owner.saving.change), owner) for owner in self.owners]
+        most, owner = max(shared, key=lambda pair: pair[0], default=(0.0, None))
+        if owner is None:
+            return ""
+        return owner.rule if most > 0 else max(self.owners, key=lambda one: one.saving.us).rule
+
+
+def _settled(scene: Scene, findings: list[Finding], roles: Mapping[str, Role]) -> list[Finding]:
+    """One rank's findings in order, each worth a line."""
+
+    def claims(finding: Finding) -> bool:
+        return finding.saving.us > 0 or not finding.saving.change.is_empty
+
+    worth = [finding for finding in findings if claims(finding)]
+    others = [finding for finding in findings if not claims(finding)]
+    book, ordered = _Book(scene), list[Finding]()
+    gains = {id(finding): finding.saving.us for finding in worth}
+    freeing = [finding for finding in worth if finding.saving.freed_share > 0]
+    least = LOW * scene.own_step_us
+    while worth:
+        chosen = _next(book, worth, gains, roles, least)
+        ordered.append(book.enter(chosen, gains[id(chosen)]))
+        worth = [finding for finding in worth if finding is not chosen]
+        freeing = [finding for finding in freeing if finding is not chosen]
+        if gains[id(chosen)] > chosen.saving.freed_share * scene.own_busy_us:
+            # Device time counts for more once the host keeps up; other gains only get smaller.
+            gains |= {id(finding): book.gain(finding) for finding in freeing}
+    kept = [_graded(scene, finding) for finding in ordered + others]
+    # Those that save nothing more come last, the most serious first.
+    first = [finding for finding in kept if roles.get(finding.rule) == "root"]
+    others = [finding for finding in kept if roles.get(finding.rule) != "root"]
+    saves = [finding for finding in others if finding.remaining.us >= least]
+    rest = [finding for finding in others if finding.remaining.us < least]
+    rest.sort(key=lambda one: (SEVERITIES.index(one.severity), -one.saving.us, one.rule, one.subject))
+    return first + saves + rest
+
+
+def _next(
+    book: _Book, worth: list[Finding], gains: dict[int, float], roles: Mapping[str, Role], least: float
+) -> Finding:
+    """The finding that gains most now; a cause before the symptom that it explains, and what is known to help
+    before what may not."""
+    if roots := [one for one in worth if roles.get(one.rule) == "root"]:
+        return _greatest(book, roots, gains)
+    best = _greatest(book, worth, gains)
+    if not experience.helps(best.rule):
+        sure = [finding for finding in worth if experience.helps(finding.rule)]
+        if sure and gains[id(other := _greatest(book, sure, gains))] >= least:
+            best = other
+    causes = [one for one in worth if roles.get(one.rule) != "symptom" and experience.helps(one.rule)]
+    if roles.get(best.rule) == "symptom" and causes:
+        cause = _greatest(book, causes, gains)
+        if gains[id(cause)] >= EXPLAINS * gains[id(best)]:
+            return cause
+    return best
+
+
+def _greatest(book: _Book, findings: list[Finding], gains: dict[int, float]) -> Finding:
+    """The finding that gains most; ``gains`` hold what each gained when last asked, and are brought up to
+    date only while that may change the answer: what others claimed seldom makes a change worth more."""
+    waiting = sorted(findings, key=lambda finding: (-gains[id(finding)], finding.rule, finding.subject))
+    best, most = waiting[0], -1.0
+    for finding in waiting:
+        if gains[id(finding)] <= most:
+            break
+        if book.owners:
+            gains[id(finding)] = book.gain(finding)
+        if gains[id(finding)] > most:
+            best, most = finding, gains[id(finding)]
+    return best
+
+
+def _graded(scene: Scene, finding: Finding) -> Finding:
+    """With its severity, by what remains."""
+    left = finding.remaining.us
+    freed_share = 0.0 if finding.remaining.owner else finding.saving.freed_share
+    remaining = replace(finding.saving, us=left, share=left / scene.own_step_us, freed_share=freed_share)
+    return replace(finding, severity=severity(remaining, finding.at_least, finding.at_most) or "info")
+
+
+def _device_floor_us(run: Run, findings: Iterable[Finding]) -> float:
+    """What a step of several ranks takes at least: each is replayed by itself, and no rank's findings make
+    another's device work go away. Waiting for each other is no work."""
+    floors = [0.0]
+    for scene in scenes(run):
+        claimed = Change()
+        for finding in findings:
+            if finding.rank == scene.rank:
+                claimed = claimed | finding.saving.change
+        gone = pl.concat(
+            [claimed.device, waits(run, scene.trace).select(claimed.device.columns)], how="vertical_relaxed"
+        )
+        gone = gone.group_by("id").agg(pl.col("saved_ns").max())
+        floors.append(scene.own_busy_us - scene.us_of(gone, "saved_ns"))
+    return max(floors)
+
+
+def _within(findings: Iterable[Finding], most_us: float, step_us: float) -> Iterable[Finding]:
+    """Of several ranks' findings no more than so much of the step can be saved."""
+    left = max(0.0, most_us)
+    for finding in findings:
+        own, us = finding.remaining, min(finding.remaining.us, left)
+        bounded = replace(own, us=us, low_us=min(own.low_us, left), share=us / max(step_us, 1e-9))
+        yield replace(finding, remaining=bounded)
+        left -= us
+
+
+def _shared_ns(one: Change, other: Change) -> float:
+    """How much of the time that two changes take away is the same."""
+    device = one.device.join(other.device, on="id").select(pl.min_horizontal("saved_ns", "saved_ns_right"))
+    host = intervals.intersect(one.host, other.host, ["lane"])
+    return float(device.to_series().sum()) + intervals.total(host)

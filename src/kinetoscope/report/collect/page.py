@@ -1,0 +1,126 @@
+"""What only the page shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from kinetoscope.analysis.idle.causes import CAUSES
+from kinetoscope.analysis.run import Run
+from kinetoscope.bench.request import Result
+from kinetoscope.compilation.generated import module
+from kinetoscope.findings.glossary import terms
+from kinetoscope.hardware import find
+from kinetoscope.report.collect.timeline import timeline
+from kinetoscope.report.document import Report
+from kinetoscope.report.document.page import (
+    BenchedKernel,
+    FrameText,
+    GeneratedKernel,
+    GeneratedModule,
+    Page,
+    Roof,
+)
+
+NO_GRAPHS = ("guards", "error", "runnable")
+
+
+def with_page(run: Run, report: Report) -> Report:
+    """The report with all events, what was generated, and what the devices can do."""
+    page = Page(
+        timeline=timeline(run, _pointed_at(report)),
+        modules=_modules(run),
+        frame_texts=_frame_texts(run),
+        roofs=_roofs(run),
+        benches=_benches(run.folder) if run.folder else [],
+        meanings=_meanings(report),
+    )
+    return msgspec.structs.replace(report, page=page)
+
+
+def _pointed_at(report: Report) -> Iterator[int]:
+    for finding in report.findings:
+        for item in finding.evidence:
+            yield from item.events
+    for part in report.replay.critical_path if report.replay else ():
+        yield from part.events
+
+
+def _meanings(report: Report) -> dict[str, str]:
+    met = [row.name for row in report.ops] + [row.category for row in report.categories]
+    known = {name: terms.meaning(name) for name in dict.fromkeys([*met, *CAUSES])}
+    return {name: found[1] for name, found in known.items() if found}
+
+
+def _benches(folder: Path) -> list[BenchedKernel]:
+    """Each kernel by its newest measurement; files that hold none are passed."""
+    found: dict[str, BenchedKernel] = {}
+    for path in sorted((folder / "bench").glob("kernels-*.json")):
+        try:
+            result = msgspec.json.decode(path.read_bytes(), type=Result)
+        except (OSError, msgspec.MsgspecError):
+            continue
+        worth = {(row.module, row.name): row.could_win_ns for row in result.worth}
+        found |= {
+            kernel.name: BenchedKernel(
+                name=kernel.name,
+                bytes=kernel.bytes,
+                cold_ns=(cold.p10_ns, cold.median_ns, cold.p90_ns) if (cold := kernel.cold) else None,
+                samples=cold.n if cold else 0,
+                hot_ns=hot.median_ns if (hot := kernel.hot) else None,
+                configuration=kernel.configuration,
+                registers=kernel.registers,
+                spills=kernel.spills,
+                reference=f"{kernel.reference.status}: {kernel.reference.text}" if kernel.reference else None,
+                could_win_ns=worth.get((kernel.module, kernel.name)),
+                error=kernel.error,
+            )
+            for kernel in result.kernels
+        }
+    return list(found.values())
+
+
+def _modules(run: Run) -> list[GeneratedModule]:
+    if run.compilation is None:
+        return []
+    return [
+        GeneratedModule(
+            graph=graph,
+            code=(code := text.read()),
+            post_grad=post.read() if (post := run.compilation.post_grad.get(graph)) else None,
+            kernels=_kernels(code),
+        )
+        for graph, text in run.compilation.modules.items()
+    ]
+
+
+def _kernels(code: str) -> list[GeneratedKernel]:
+    return [
+        GeneratedKernel(
+            name=kernel.name,
+            first_line=code.count("\n", 0, kernel.start) + 1,
+            last_line=code.count("\n", 0, kernel.end) + 1,
+        )
+        for kernel in module.parse(code).kernels
+    ]
+
+
+def _frame_texts(run: Run) -> list[FrameText]:
+    texts = run.compilation.texts if run.compilation else {}
+    return [
+        FrameText(frame=frame, name=name, text=text.read())
+        for (frame, name), text in texts.items()
+        if name not in NO_GRAPHS and not name.endswith("bytecode")
+    ]
+
+
+def _roofs(run: Run) -> list[Roof]:
+    devices = {device.name: device for trace in run.traces for device in trace.devices}
+    specs = {name: find(name, device.total_memory_bytes) for name, device in devices.items()}
+    return [
+        Roof(device=name, bandwidth=spec.bandwidth, peaks=dict(spec.peaks))
+        for name, spec in specs.items()
+        if spec is not None
+    ]

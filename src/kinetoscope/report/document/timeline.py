@@ -1,0 +1,90 @@
+"""Every event of a recording as packed columns: what a timeline draws. Times are whole nanoseconds."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Lane(msgspec.Struct, frozen=True, kw_only=True):
+    """Events of one stream or thread: ``count`` rows from ``first`` on, by start, the longest first.
+
+    Args:
+        kind: ``stream``, ``annotation`` (drawn on a device, but no work) or ``thread``.
+        device: null on a thread.
+    """
+
+    label: str
+    kind: str
+    rank: int
+    device: int | None
+    first: int
+    count: int
+
+
+class Name(msgspec.Struct, frozen=True, kw_only=True):
+    """What events are called. ``kind`` is the trace's category, ``category`` that of device work or empty."""
+
+    name: str
+    kind: str
+    category: str
+
+
+class Launched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a piece of device work was launched; what was not recorded has no key."""
+
+    grid: str | None = None
+    block: str | None = None
+    registers: int | None = None
+    shared_memory_bytes: int | None = None
+    warps_per_sm: float | None = None
+    occupancy_percent: float | None = None
+    bytes: int | None = None
+    collective: str | None = None
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of numbers of 0 or more, in ``planes`` of bytes: all lowest bytes first, then all second ones.
+
+    Args:
+        deltas: each number is stored as its difference from the one before, d as 2d, or -d as 2d - 1.
+    """
+
+    name: str
+    length: int
+    planes: int
+    deltas: bool
+    data: bytes
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an event that evidence points at (its position in the file of a rank) stands in the columns."""
+
+    rank: int
+    event: int
+    row: int
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """All events of a run.
+
+    Args:
+        origin_ns: on the clock of the traces; ``start`` counts from there.
+        columns: of all events ``start``, ``duration``, ``name`` (of ``names``), ``shapes`` and ``stack`` (of
+            ``texts``, 0 for none); of device work, in the order of its rows, ``launch`` and ``forward`` (the
+            rows of the call that launched it and of the forward op that it is the backward of, plus 1, 0 for
+            none), ``launched``, and what it belongs to (of ``texts``): ``op``, ``module``, ``annotation``,
+            ``step`` and ``graph``; of idle time ``idle_device`` (of ``idle_devices``), ``idle_start``,
+            ``idle_duration`` and ``idle_cause`` (of ``causes``). Texts that no event has are no column.
+        left_out: what is not among the events, in a sentence; null where all are.
+    """
+
+    origin_ns: int
+    lanes: list[Lane]
+    names: list[Name]
+    texts: list[str]
+    launched: list[Launched]
+    columns: list[Column]
+    idle_devices: list[tuple[int, int]]
+    causes: list[str]
+    marks: list[Mark]
+    left_out: str | None

@@ -1,0 +1,67 @@
+"""What the page says in words that all renderers share, and the colours it has in common with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kinetoscope import numbers
+from kinetoscope.report.document import IdleRow, Report
+from kinetoscope.report.words import bars, headline, pace_lines, palette, phase_lines
+from kinetoscope.report.words.next_commands import next_commands
+
+
+class Command(msgspec.Struct, frozen=True):
+    line: str
+    shows: str
+
+
+class Sentences(msgspec.Struct, frozen=True, kw_only=True):
+    """``savings`` and ``measured`` are of the findings, ``graph_labels`` of the graphs, in their order."""
+
+    title: list[str]
+    verdict: str
+    notes: list[str]
+    headline: str
+    timing: str
+    compilation: str
+    window: str
+    savings: list[str]
+    measured: list[str]
+    graph_labels: list[str]
+    idle: list[IdleRow]
+    devices: list[bars.Bar]
+    phase_heads: list[str]
+    phases: list[list[str]]
+    pace: list[tuple[str, str]]
+    commands: list[Command]
+    uses: dict[str, str]
+    use_colours: dict[str, str]
+    category_colours: dict[str, str]
+    cause_colours: dict[str, str]
+
+
+def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
+    return Sentences(
+        title=headline.title(report),
+        verdict=headline.verdict(report),
+        notes=headline.notes(report),
+        headline=numbers.together(headline.headline(report)),
+        timing=numbers.together(headline.timing(report) or ""),
+        compilation=numbers.together(headline.compilation(report) or ""),
+        window=numbers.together(headline.recorded_window(report)),
+        savings=[headline.saving(report, row) if row.saving_us > 0 else "" for row in report.findings],
+        measured=[headline.measured(row) for row in report.findings],
+        graph_labels=headline.graph_labels(report),
+        idle=headline.idle_causes(report),
+        devices=bars.device_bars(report),
+        phase_heads=list(phase_lines.HEADS),
+        phases=[list(row) for row in phase_lines.lines(report)],
+        pace=[(what, numbers.together(text)) for what, text in pace_lines.lines(report)],
+        commands=[Command(command.line, command.shows) for command in next_commands(report, inputs)],
+        uses=bars.USES,
+        use_colours=palette.USES,
+        category_colours=palette.CATEGORIES,
+        cause_colours=palette.CAUSES,
+    )

@@ -1,0 +1,146 @@
+"""Which finding has which time of a step, and in which order they are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import traces
+from kinetoscope.analysis.replay.change import Change, shorten, without_idle
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time import intervals
+from kinetoscope.findings import experience, savings
+from kinetoscope.findings.ledger import settle
+from kinetoscope.findings.model import Finding, Saving
+from kinetoscope.findings.scene import scenes
+from kinetoscope.trace.model import Trace
+
+KERNELS = 10
+
+
+def late(rank: int = 0, kernel_us: float = 10) -> Trace:
+    """Two steps of ten launches, 20 µs from one to the next, and of kernels that are shorter."""
+    events = [traces.step(number + 1, number * 200, 200) for number in range(2)]
+    for number in range(2 * KERNELS):
+        at = number * 20 + 1
+        events.append(traces.call("cudaLaunchKernel", at, 1, number + 1))
+        events.append(traces.kernel(f"k{number % KERNELS}", at + 2, kernel_us, number + 1))
+    return traces.trace(*events, rank=rank)
+
+
+def finding(rule: str, saving: Saving, rank: int = 0, subject: str = "") -> Finding:
+    return Finding(rule=rule, rank=rank, subject=subject, title="", saving=saving, evidence=[], advice="")
+
+
+def test_what_two_findings_see_is_counted_once() -> None:
+    run = Run((late(),))
+    (scene,) = scenes(run)
+    all_gaps, some = savings.idle(scene, scene.gaps, ""), savings.idle(scene, scene.gaps[3:6], "")
+    assert some.us < all_gaps.us
+    first, second = settle(run, [finding("some", some), finding("all", all_gaps)])
+    assert (first.rule, first.remaining.us, first.remaining.owner) == ("all", pytest.approx(all_gaps.us), "")
+    assert (second.rule, second.remaining.us) == ("some", pytest.approx(0, abs=0.1))
+    assert second.remaining.owner == "all"
+    assert (first.severity, second.severity) == ("high", "info")  # worth a line, and nothing more
+    assert second.saving.us == some.us
+
+
+def test_a_cause_stands_before_its_symptom_where_it_explains_half_of_it() -> None:
+    run = Run((late(),))
+    (scene,) = scenes(run)
+    symptom = finding("symptom", savings.idle(scene, scene.gaps, ""))
+    whole = intervals.union(scene.gaps)
+    for pieces, order in ((14, ["cause", "symptom"]), (5, ["symptom", "cause"])):
+        cause = finding("cause", savings.idle(scene, whole.head(pieces), ""))
+        found = settle(run, [symptom, cause], {"symptom": "symptom"})
+        assert [one.rule for one in found] == order
+        assert sum(one.remaining.us for one in found) == pytest.approx(symptom.saving.us, rel=0.02)
+
+
+def test_what_all_else_follows_from_stands_first_though_it_saves_nothing() -> None:
+    run = Run((late(),))
+    (scene,) = scenes(run)
+    root = replace(finding("root", savings.nothing("")), at_least="high")
+    small = finding("small root", savings.idle(scene, intervals.union(scene.gaps)[3:6], ""))
+    every = finding("all", savings.idle(scene, scene.gaps, ""))
+    found = settle(run, [every, small, root], {"root": "root", "small root": "root"})
+    assert [one.rule for one in found] == ["small root", "root", "all"]
+    assert found[2].remaining.us == pytest.approx(every.saving.us - small.saving.us, rel=0.02)
+
+
+def test_what_may_cost_time_does_not_stand_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(experience.MEASURED, "risky", (-0.5, 1.2))
+    monkeypatch.setitem(experience.MEASURED, "tried", (0.8, 1.1))
+    run = Run((late(),))
+    (scene,) = scenes(run)
+    risky = finding("risky", savings.idle(scene, scene.gaps, ""))
+    tried = finding("tried", savings.idle(scene, scene.gaps.head(4), ""))
+    first, second = settle(run, [risky, tried])
+    assert (first.rule, second.rule) == ("tried", "risky")
+    assert first.remaining.low_us == pytest.approx(0.8 * first.remaining.us)
+    assert first.remaining.high_us == pytest.approx(1.1 * first.remaining.us)
+    assert second.remaining.low_us < 0
+
+
+def test_measured_beside_the_recording_it_adds_up_to_no_more_than_the_step() -> None:
+    run = Run((late(),))
+    (scene,) = scenes(run)
+    most = savings.beside(scene, 0.9 * scene.own_step_us, "")
+    found = settle(run, [finding("measured", most), finding("idle", savings.idle(scene, scene.gaps, ""))])
+    assert [one.rule for one in found] == ["measured", "idle"]
+    assert found[1].remaining.us == pytest.approx(0.1 * scene.own_step_us)
+
+
+def test_ranks_that_show_the_same_are_one_and_no_step_is_saved_twice() -> None:
+    run = Run((late(0), late(1)))
+    found = [
+        finding(rule, savings.idle(scene, scene.gaps, ""), scene.rank, subject)
+        for scene in scenes(run)
+        for rule, subject in (("same", ""), ("own", f"{scene.rank}"))
+    ]
+    found = settle(run, found)
+    assert sorted((one.rule, one.ranks or (one.rank,)) for one in found) == [
+        ("own", (0,)),
+        ("own", (1,)),
+        ("same", (0, 1)),
+    ]
+    # What the devices have to do remains, whatever else is saved.
+    first = scenes(run)[0]
+    assert sum(one.remaining.us for one in found) == pytest.approx(first.own_step_us - first.busy_us, rel=0.1)
+
+
+CHANGES = st.lists(
+    st.tuples(st.integers(0, KERNELS - 1), st.integers(1, KERNELS), st.floats(0.1, 1.0), st.booleans()),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(CHANGES, st.floats(5, 40))
+@settings(deadline=None, max_examples=30)
+def test_findings_add_up_to_what_all_save_together(
+    changes: list[tuple[int, int, float, bool]], kernel_us: float
+) -> None:
+    trace = late(kernel_us=kernel_us)
+    run = Run((trace,))
+    (scene,) = scenes(run)
+    together = Change()
+    found: list[Finding] = []
+    for number, (first, length, share, idle) in enumerate(changes):
+        if idle and len(scene.gaps):
+            change = without_idle(trace, scene.gaps.slice(first, length))
+        else:
+            events = scene.work.slice(first, length)
+            change = shorten(events["id"], events["duration_ns"] * share)
+        together = together | change
+        found.append(finding("rule", savings.of(scene, change, ""), subject=f"{number}"))
+    settled = settle(run, found)
+    claimed = sum(one.remaining.us for one in settled)
+    assert claimed <= scene.own_step_us + 1e-6
+    assert claimed <= scene.saves(together) + 1e-6
+    # Those that are not worth a line are dropped with what they save.
+    assert claimed >= scene.saves(together) - len(changes) * savings.LOW * scene.own_step_us - 1e-6
+    assert all(one.remaining.us >= 0 for one in settled)

@@ -1,0 +1,101 @@
+"""Perfetto's own format, read back by a decoder of its wire format alone."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinetoscope.analysis.run import Run
+from kinetoscope.report.export import pftrace
+from kinetoscope.report.export.protobuf import varint
+from traces import call, host, kernel, trace
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Numbers and payloads of one message: https://protobuf.dev/programming-guides/encoding/"""
+    at = 0
+
+    def read() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(data):
+        tag = read()
+        if tag & 7 == 0:
+            yield tag >> 3, read()
+        elif tag & 7 == 1:
+            at += 8
+            yield tag >> 3, int.from_bytes(data[at - 8 : at], "little")
+        else:
+            assert tag & 7 == 2
+            length = read()
+            at += length
+            yield tag >> 3, data[at - length : at]
+
+
+def message(data: int | bytes) -> dict[int, list[int | bytes]]:
+    assert isinstance(data, bytes)
+    found: dict[int, list[int | bytes]] = defaultdict(list)
+    for number, value in fields(data):
+        found[number].append(value)
+    return found
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 2**64 - 1))
+def test_varints(number: int) -> None:
+    ((_, value),) = fields(b"\x08" + varint(number))
+    assert value == number
+
+
+def test_every_event_nests_on_its_track_and_launches_point_at_their_work() -> None:
+    run = Run((
+        trace(
+            host("aten::mm", 0, 10), host("crossing", 5, 10), call("cudaLaunchKernel", 1.001, 2.003, 7),
+            kernel("one", 4.035, 8.001, 7, grid=[3, 1, 1]), kernel("two", 6.007, 9.013), 
+            kernel("three", 8, 1), kernel("after", 15.02, 1), kernel("instant", 16.02, 0),
+        ),
+    ))  # fmt: skip
+    packets = [message(packet) for number, packet in fields(pftrace.render(run)) if number == 1]
+    (interned,) = [message(packet[12][0]) for packet in packets if 12 in packet]
+    names = {
+        message(row)[1][0]: bytes(message(row)[2][0]).decode()
+        for row in interned[2]
+        if isinstance(row, bytes)
+    }
+    tracks = {message(p[60][0])[1][0]: message(p[60][0]) for p in packets if 60 in p}
+    stacks: dict[object, list[tuple[str, int]]] = defaultdict(list)
+    slices: Counter[tuple[str, int, int]] = Counter()
+    flows: dict[object, list[str]] = defaultdict(list)
+    for packet in packets:
+        if 11 not in packet:
+            continue
+        (at,), event = packet[8], message(packet[11][0])
+        assert isinstance(at, int)
+        stack = stacks[event[11][0]]
+        if event[9] == [1]:
+            stack.append((names[event[10][0]], at))
+            for flow in event[47] + event[48]:
+                flows[flow].append(stack[-1][0])
+        else:
+            name, start = stack.pop()
+            slices[name, start, at - start] += 1
+    assert not any(stacks.values())
+    (one,) = run.traces
+    tables = (one.host_events, one.device_events)
+    assert slices == Counter(
+        row for t in tables for row in t.select("name", "start_ns", "duration_ns").iter_rows()
+    )
+    assert sorted(map(sorted, flows.values())) == [["cudaLaunchKernel", "one"]]
+    parents = {bytes(tracks[row[5][0]][2][0]).decode() for row in tracks.values() if 5 in row}
+    assert parents == {"process 1", "GPU 0"}

@@ -1,0 +1,78 @@
+"""Who has the address is served; everybody else finds nothing."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from kinetoscope.report.serving import Content, Server
+
+
+@pytest.fixture
+def made() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def server(made: list[str]) -> Iterator[Server]:
+    def trace() -> bytes:
+        made.append("trace")
+        return b"\x00trace"
+
+    contents = {"": Content("text/html; charset=utf-8", lambda: b"<p>page"), "trace": Content("a/b", trace)}
+    with Server(contents) as serving:
+        thread = threading.Thread(target=serving.serve_forever)
+        thread.start()
+        yield serving
+        serving.shutdown()
+        thread.join()
+
+
+def asked(server: Server, path: str, host: str | None = None, method: str = "GET") -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=5)
+    connection.request(method, path, headers={"Host": host or server.host})
+    answer = connection.getresponse()
+    body = answer.read()
+    if answer.status == 200:
+        assert answer.getheader("Cache-Control") == "no-store"
+        assert answer.getheader("X-Content-Type-Options") == "nosniff"
+        assert answer.getheader("Access-Control-Allow-Origin") is None
+    connection.close()
+    return answer.status, body
+
+
+def test_the_address_leads_to_the_page_and_the_trace(server: Server, made: list[str]) -> None:
+    assert server.server_address[0] == "127.0.0.1"
+    assert server.url.startswith(f"http://127.0.0.1:{server.server_port}/")
+    assert asked(server, server.prefix) == (200, b"<p>page")
+    assert made == []
+    assert asked(server, server.prefix + "trace") == (200, b"\x00trace")
+    assert asked(server, server.prefix + "trace?x=1") == (200, b"\x00trace")
+    assert made == ["trace"]
+
+
+def test_others_find_nothing(server: Server) -> None:
+    token = server.prefix.strip("/")
+    assert len(token) >= 32
+    wrong = f"/{token[:-1]}{'A' if token[-1] != 'A' else 'B'}/"
+    for path in (
+        "/",
+        "/trace",
+        "//trace",
+        wrong,
+        wrong + "trace",
+        server.prefix + "other",
+        server.prefix + "../etc/passwd",
+    ):
+        assert asked(server, path)[0] == 404, path
+    for host in ("evil.example", f"evil.example:{server.server_port}", f"localhost:{server.server_port}"):
+        assert asked(server, server.prefix, host)[0] == 404, host
+    assert asked(server, server.prefix, method="POST")[0] == 501
+
+
+def test_two_servers_have_two_tokens() -> None:
+    with Server({}) as one, Server({}) as two:
+        assert one.prefix != two.prefix

@@ -1,0 +1,39 @@
+"""Every command that is printed or documented can be typed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from kinetoscope.cli import VERBS, build_parser
+from kinetoscope.report.words.next_commands import next_commands
+from report_sample import host_only, report
+
+ROOT = Path(__file__).parents[2]
+TEXTS = [
+    *(ROOT / "src").rglob("*.py"),
+    *(ROOT / "src").rglob("*.txt"),
+    *(ROOT / "docs").glob("*.md"),
+    ROOT / "README.md",
+]
+# A command stands in backticks, alone on an indented line, or is what mends an error.
+COMMAND = re.compile(r"(?:`|^ {2,}|mend=f?[\"'])kinetoscope ([a-z]+)(?=[ `\"'\n])", re.MULTILINE)
+
+
+def test_no_text_promises_a_verb_that_is_not_there() -> None:
+    named = {(path.name, verb) for path in TEXTS for verb in COMMAND.findall(path.read_text("utf-8"))}
+    assert {verb for _, verb in named} >= {"report", "kernels", "findings", "graphs", "run"}
+    assert {(path, verb) for path, verb in named if verb not in VERBS} == set()
+
+
+@pytest.mark.parametrize("inputs", [["trace.json"], ["a b.json", "$(c).json"]])
+@pytest.mark.parametrize("document", [report(), host_only()], ids=["gpu", "host"])
+def test_what_comes_next_parses(document, inputs) -> None:
+    for command in next_commands(document, inputs):
+        program, verb, *words = shlex.split(command.line)
+        assert program == "kinetoscope"
+        arguments = build_parser(verb).parse_args([verb, *words])
+        assert not hasattr(arguments, "inputs") or set(arguments.inputs) <= set(inputs)

@@ -1,0 +1,117 @@
+// The page: reads its data, and shows what the address asks for.
+import "./page.css";
+import { App } from "./app.ts";
+import { fill, h, type Child } from "./dom.ts";
+import { load } from "./load.ts";
+import * as numbers from "./numbers.ts";
+import { parse, type Route } from "./route.ts";
+import { searching } from "./search.ts";
+import { Store } from "./timeline/store.ts";
+import { TimelineView } from "./timeline/view.ts";
+import { codePage } from "./views/code.ts";
+import { compile } from "./views/compile.ts";
+import { flame } from "./views/flame.ts";
+import { kernel } from "./views/kernel.ts";
+import { kernels } from "./views/kernels.ts";
+import { about, memory, ops, steps } from "./views/more.ts";
+import { overview } from "./views/overview.ts";
+
+interface Place {
+  label: string;
+  draw: (route: Route) => Child;
+  isThere: boolean;
+}
+
+async function start(): Promise<void> {
+  const root = document.getElementById("app")!;
+  const data = document.getElementById("data")!;
+  const { report, sentences, columns } = await load(data.textContent);
+  data.remove(); // the text is of no more use, and megabytes long
+  const store = report.page?.timeline ? new Store(report.page.timeline, columns) : null;
+  const app = new App(report, sentences, store);
+  const timeline = store && new TimelineView(app, store);
+  const compilation = report.compilation?.frames.length || report.graphs.length;
+  const places: Record<string, Place> = {
+    overview: { label: "Overview", draw: () => overview(app), isThere: true },
+    timeline: {
+      label: "Timeline",
+      draw: () => timeline?.element ?? h("p", {}, "There are no events in this page."),
+      isThere: timeline !== null,
+    },
+    kernels: {
+      label: "Kernels",
+      draw: (route) =>
+        route.path[1] === undefined ? kernels(app, route) : kernel(app, Number(route.path[1])),
+      isThere: report.kernels.length > 0,
+    },
+    flame: { label: "Flame", draw: (route) => flame(app, route), isThere: (store?.work.length ?? 0) > 0 },
+    code: { label: "Code", draw: (route) => codePage(app, route), isThere: true },
+    compile: { label: "Compile", draw: () => compile(app), isThere: Boolean(compilation) },
+    ops: { label: "Ops", draw: () => ops(app), isThere: report.ops.length > 0 },
+    steps: {
+      label: "Steps",
+      draw: () => steps(app),
+      isThere: report.steps.length > 0 || report.launching.length > 0,
+    },
+    memory: {
+      label: "Memory",
+      draw: () => memory(app),
+      isThere: report.memory.length > 0 || report.allocator.length > 0,
+    },
+    about: { label: "About", draw: () => about(app), isThere: true },
+  };
+  const search = searching(app);
+  const main = h("main", { id: "main", tabindex: "-1" });
+  const tabs = Object.entries(places)
+    .filter(([, place]) => place.isThere)
+    .map(([name, place]) => h("a", { href: `#${name}`, data: { place: name } }, place.label));
+  fill(
+    root,
+    h(
+      "header",
+      { class: "top" },
+      h("a", { class: "brand", href: "#overview" }, "kinetoscope"),
+      h("nav", { "aria-label": "parts of the report" }, tabs),
+      h(
+        "button",
+        { type: "button", class: "find", onClick: search.open, "aria-label": "search" },
+        "Search ",
+        h("kbd", {}, "/"),
+      ),
+    ),
+    main,
+    search.element,
+  );
+
+  const show = (): void => {
+    const route = parse(location.hash);
+    const name = route.path[0]! in places ? route.path[0]! : "overview";
+    for (const tab of tabs) tab.toggleAttribute("aria-current", tab.dataset.place === name);
+    main.className = name;
+    fill(main, places[name]!.draw(route));
+    if (name === "timeline") timeline?.open(route);
+    const finding =
+      main.querySelectorAll<HTMLElement>(".finding")[Number(route.parameters.get("finding") ?? NaN)];
+    if (finding) {
+      finding.classList.add("lit");
+      finding.scrollIntoView({ block: "center" });
+    } else scrollTo(0, 0);
+    document.title = `${places[name]!.label} · ${sentences.title[0]} · kinetoscope`;
+  };
+  addEventListener("hashchange", show);
+  addEventListener("keydown", (event) => {
+    const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLTextAreaElement;
+    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
+      event.preventDefault();
+      search.open();
+    }
+  });
+  show();
+  performance.mark("kinetoscope-shown");
+  Object.assign(globalThis, { kinetoscope: { app, timeline, numbers } }); // for the console, and for tests
+}
+
+start().catch((error: unknown) => {
+  document.getElementById("app")!.textContent = `This page cannot be drawn: ${String(error)}`;
+  throw error;
+});

@@ -1,0 +1,75 @@
+// How quantities are written: as src/kinetoscope/numbers.py writes them, three significant digits.
+
+const TIMES: [number, string][] = [
+  [1e6, "s"],
+  [1e3, "ms"],
+  [1, "µs"],
+  [1e-3, "ns"],
+];
+const SIZES: [number, string][] = [
+  [1e9, "GB"],
+  [1e6, "MB"],
+  [1e3, "kB"],
+  [1, "B"],
+];
+const RATES: [number, string][] = [
+  [1e12, "T"],
+  [1e9, "G"],
+  [1e6, "M"],
+  [1e3, "k"],
+  [1, ""],
+];
+const SPACE = "\u00a0"; // a number and its unit stay together
+
+export const time = (us: number): string => (us ? scaled(us, TIMES) : `0${SPACE}µs`);
+export const seconds = (s: number): string => time(s * 1e6);
+export const size = (bytes: number): string => (bytes ? scaled(bytes, SIZES) : `0${SPACE}B`);
+export const rate = (perSecond: number, unit: string): string => scaled(perSecond, RATES) + `${unit}/s`;
+
+/** `1.20–18.3 ms`: both in the unit of the upper end. */
+export function span(low: number, high: number): string {
+  if (!high) return time(0);
+  const [upper, unit] = time(high).split(SPACE) as [string, string];
+  const factor = TIMES.find(([, name]) => name === unit)![0];
+  const lower = digits(low / factor);
+  return lower === upper ? `${lower}${SPACE}${unit}` : `${lower}–${upper}${SPACE}${unit}`;
+}
+
+export function percent(fraction: number): string {
+  if (fraction > 0 && fraction < 0.0005) return `<0.1${SPACE}%`;
+  if (fraction >= 0.9995 && fraction < 1) return `>99.9${SPACE}%`;
+  return (
+    (fraction === 0 || fraction === 1 ? (100 * fraction).toFixed(0) : (100 * fraction).toFixed(1)) +
+    `${SPACE}%`
+  );
+}
+
+export function count(number: number, noun = ""): string {
+  const written = number.toLocaleString("en-US", { maximumFractionDigits: 0 });
+  if (!noun) return written;
+  return `${written} ${number === 1 ? noun : plural(noun)}`;
+}
+
+function plural(noun: string): string {
+  if (/[^aeiou]y$/.test(noun)) return noun.slice(0, -1) + "ies";
+  return noun + (/(ch|sh|s)$/.test(noun) ? "es" : "s");
+}
+
+function scaled(value: number, units: [number, string][]): string {
+  for (const [factor, unit] of units) {
+    if (Math.abs(value) / factor >= 0.9995) return `${digits(value / factor)}${SPACE}${unit}`;
+  }
+  const [factor, unit] = units.at(-1)!;
+  return `${digits(value / factor)}${SPACE}${unit}`;
+}
+
+function digits(value: number): string {
+  const magnitude = Math.abs(value);
+  if (magnitude >= 99.95) return value.toLocaleString("en-US", { maximumFractionDigits: 0 });
+  if (magnitude >= 9.995) return value.toFixed(1);
+  return magnitude >= 0.0005 ? value.toFixed(2) : "0";
+}
+
+/** A dash for what is not known. */
+export const known = (value: number | null, write: (value: number) => string): string =>
+  value === null ? "–" : write(value);

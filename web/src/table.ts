@@ -1,0 +1,129 @@
+// Tables that sort by a click on their heads and narrow while one types.
+import { fill, h, type Child } from "./dom.ts";
+import * as numbers from "./numbers.ts";
+
+export interface ColumnOf<Row> {
+  label: string;
+  cell: (row: Row) => Child;
+  /** What it sorts by; numbers stand to the right and sort downwards first. */
+  value: (row: Row) => number | string | null;
+  title?: string;
+}
+
+export interface Options<Row> {
+  id?: string;
+  filter?: (row: Row) => string;
+  search?: string;
+  most?: number;
+  label: string;
+}
+
+const MOST = 200;
+
+export function table<Row>(
+  rows: readonly Row[],
+  columns: ColumnOf<Row>[],
+  options: Options<Row>,
+): HTMLElement {
+  let shown = rows.slice(),
+    most = options.most ?? MOST;
+  let by = -1,
+    down = true;
+  const numeric = columns.map(({ value }) => rows.some((row) => typeof value(row) === "number"));
+  const body = h("tbody");
+  const rest = h("p", { class: "rest" });
+  const heads = columns.map((column, index) =>
+    h(
+      "th",
+      { scope: "col", class: numeric[index] && "number", title: column.title },
+      h("button", { type: "button", onClick: () => sort(index) }, column.label),
+    ),
+  );
+  const draw = (): void => {
+    fill(
+      body,
+      shown.slice(0, most).map((row) =>
+        h(
+          "tr",
+          {},
+          columns.map((column, index) =>
+            h("td", { class: numeric[index] ? "number" : "name" }, column.cell(row)),
+          ),
+        ),
+      ),
+    );
+    const left = shown.length - most;
+    fill(
+      rest,
+      left > 0 &&
+        h(
+          "button",
+          {
+            type: "button",
+            onClick: () => {
+              most = Infinity;
+              draw();
+            },
+          },
+          `show ${numbers.count(left)} more`,
+        ),
+      !shown.length && (rows.length ? "Nothing fits the filter." : "None."),
+    );
+  };
+  const sort = (index: number): void => {
+    down = by === index ? !down : numeric[index]!;
+    by = index;
+    const value = columns[index]!.value;
+    const order = (a: Row, b: Row): number => {
+      const [x, y] = [value(a), value(b)];
+      if (x === null || y === null) return x === y ? 0 : x === null ? 1 : -1; // what is not known stands last
+      return (x < y ? -1 : x > y ? 1 : 0) * (down ? -1 : 1);
+    };
+    shown = shown.slice().sort(order);
+    heads.forEach((head, at) =>
+      at === index
+        ? head.setAttribute("aria-sort", down ? "descending" : "ascending")
+        : head.removeAttribute("aria-sort"),
+    );
+    draw();
+  };
+  const narrow = (text: string): void => {
+    const wanted = text.toLowerCase();
+    const fits = (row: Row) => !options.filter || options.filter(row).toLowerCase().includes(wanted);
+    shown = rows.filter(fits);
+    if (by >= 0) {
+      down = !down;
+      sort(by);
+    } else draw();
+  };
+  const box =
+    options.filter &&
+    h("input", {
+      type: "search",
+      placeholder: "filter",
+      "aria-label": `filter ${options.label}`,
+      value: options.search ?? "",
+      onInput: (event: InputEvent) => narrow((event.target as HTMLInputElement).value),
+    });
+  if (options.search) narrow(options.search);
+  else draw();
+  return h(
+    "div",
+    { class: "table" },
+    box,
+    h(
+      "div",
+      { class: "scroll", tabindex: "0", role: "region", "aria-label": options.label },
+      h("table", { id: options.id }, h("thead", {}, h("tr", {}, heads)), body),
+    ),
+    rest,
+  );
+}
+
+/** A share with a bar under it. */
+export function share(fraction: number, colour: string, of = 1): HTMLElement {
+  const bar = h("i", {
+    style: { width: `${Math.min(100, of ? (100 * fraction) / of : 0)}%`, background: colour },
+  });
+  return h("span", { class: "share" }, numbers.percent(fraction), h("span", { class: "meter" }, bar));
+}

@@ -1,0 +1,201 @@
+// What the panel says of one event: what it is, how it came about, how it waited, where it leads.
+import type { App } from "../app.ts";
+import { copyButton, h, type Child } from "../dom.ts";
+import { kernel, shorten } from "../names.ts";
+import * as numbers from "../numbers.ts";
+import { format } from "../route.ts";
+import { chain } from "./chain.ts";
+import { type Key, NONE, type Store } from "./store.ts";
+
+const us = (ns: number): string => numbers.time(ns / 1000);
+
+export function eventPanel(app: App, store: Store, row: number, select: (row: number) => void): Child {
+  const name = store.nameOf(row),
+    work = store.workOf(row),
+    lane = store.lanes[store.laneOf(row)]!;
+  const door = (to: number, text: string): HTMLElement =>
+    h(
+      "button",
+      { type: "button", class: "door", title: store.nameOf(to).name, onClick: () => select(to) },
+      text,
+    );
+  return [
+    h("h2", { class: "mono", title: name.name }, work >= 0 ? kernel(name.name, 80) : shorten(name.name, 120)),
+    h(
+      "p",
+      { class: "soft" },
+      name.category || name.kind,
+      " · ",
+      lane.label.trim(),
+      " ",
+      copyButton(name.name, "the whole name"),
+    ),
+    facts([
+      ["duration", us(store.duration[row]!)],
+      ["starts at", us(store.start[row]!)],
+      ...(work >= 0 ? workFacts(app, store, row, work) : hostFacts(store, row)),
+    ]),
+    work >= 0 &&
+      h(
+        "p",
+        {},
+        h("a", { class: "door", href: app.kernelHref(name.name) }, "its page: source, lines, all launches"),
+      ),
+    chainList(app, store, row, door),
+    work < 0 && launchedList(app, store, row, door),
+  ];
+}
+
+export function facts(rows: [string, Child][]): HTMLElement {
+  return h(
+    "dl",
+    { class: "facts" },
+    rows
+      .filter(([, value]) => value !== null && value !== undefined && value !== "")
+      .map(([label, value]) => [h("dt", {}, label), h("dd", {}, value)]),
+  );
+}
+
+function workFacts(app: App, store: Store, row: number, work: number): [string, Child][] {
+  const how = store.launchedBy(work),
+    { latency, queued } = chain(store, row);
+  const known = app.kernelOf(store.nameOf(row).name);
+  return [
+    ["waited", latency === null ? "its launch is not known" : `${us(latency)} from launch to start`],
+    ["of it behind other work", queued === null ? null : us(queued)],
+    ["grid × block", how.grid && `${how.grid} × ${how.block ?? "?"}`],
+    ["registers a thread", how.registers ?? null],
+    [
+      "shared memory",
+      how.shared_memory_bytes === undefined ? null : `${numbers.size(how.shared_memory_bytes)} a block`,
+    ],
+    ["warps a multiprocessor", how.warps_per_sm === undefined ? null : +how.warps_per_sm.toPrecision(3)],
+    ["occupancy, estimated", how.occupancy_percent === undefined ? null : `${how.occupancy_percent} %`],
+    [
+      "moved",
+      how.bytes === undefined
+        ? null
+        : `${numbers.size(how.bytes)}, ${numbers.rate(how.bytes / (store.duration[row]! / 1e9), "B")}`,
+    ],
+    ["collective", how.collective ? shorten(how.collective, 300) : null],
+    [
+      "of speed of light",
+      known?.speed_of_light ? `${numbers.percent(known.speed_of_light)}, all its launches` : null,
+    ],
+    ["median of its launches", known ? numbers.time(known.median_us) : null],
+  ];
+}
+
+function hostFacts(store: Store, row: number): [string, Child][] {
+  const launched = store.launchedInside(row);
+  const time = launched.reduce((sum, work) => sum + store.duration[store.work[work]!]!, 0);
+  return [
+    ["device work launched", launched.length ? `${numbers.count(launched.length)}, ${us(time)}` : "none"],
+    ["shapes", store.text("shapes", row) ? h("code", {}, shorten(store.text("shapes", row), 300)) : null],
+  ];
+}
+
+function chainList(
+  app: App,
+  store: Store,
+  row: number,
+  door: (row: number, text: string) => HTMLElement,
+): Child {
+  const found = chain(store, row),
+    work = store.workOf(row);
+  const key = (to: Key) => (work < 0 ? null : store.belongs(work, to).replace(/^no .*/, ""));
+  if (!found.rows.length)
+    return work >= 0 && h("p", { class: "soft" }, "Which call launched it was not recorded.");
+  const source = sourceOf(app, store, row);
+  return [
+    h("h3", {}, "How it came about"),
+    facts([
+      ["step", key("step")],
+      ["annotation", key("annotation")],
+      ["module", key("module")],
+      ["line", found.line ? lineDoor(found.line) : source],
+      ["op", key("op")],
+    ]),
+    links(app, store, found.rows, row, door),
+    found.forward.length > 0 && [h("h3", {}, "Its forward"), links(app, store, found.forward, row, door)],
+  ];
+}
+
+function links(
+  app: App,
+  store: Store,
+  rows: number[],
+  row: number,
+  door: (row: number, text: string) => HTMLElement,
+): HTMLElement {
+  return h(
+    "ol",
+    { class: "chain" },
+    rows.map((at) => {
+      const { kind } = store.nameOf(at),
+        name = app.event(store.nameOf(at).name);
+      return h(
+        "li",
+        {},
+        at === row ? h("b", {}, shorten(name, 90)) : door(at, shorten(name, 90)),
+        h("small", {}, ` ${kind} · ${us(store.duration[at]!)}`),
+      );
+    }),
+  );
+}
+
+/** `path/model.py(12): forward` as a door to that line. */
+function lineDoor(frame: string): Child {
+  const [, file, line] = /^(.*?)\((\d+)\): /.exec(frame) ?? [];
+  return file
+    ? h("a", { class: "door mono", href: format(["code"], { file, line }) }, shorten(frame, 80))
+    : frame;
+}
+
+function sourceOf(app: App, store: Store, row: number): Child {
+  const lines = app.compiledOf(store.nameOf(row).name)[0]?.source ?? [];
+  return lines.length
+    ? lines
+        .slice(0, 4)
+        .map((line) =>
+          h(
+            "a",
+            { class: "door", href: format(["code"], { file: line.file, line: line.line }) },
+            `${line.file.split("/").pop()}:${line.line} `,
+          ),
+        )
+    : null;
+}
+
+function launchedList(
+  app: App,
+  store: Store,
+  row: number,
+  door: (row: number, text: string) => HTMLElement,
+): Child {
+  const launched = [...store.launchedInside(row)].map((work) => store.work[work]!);
+  if (!launched.length || (store.parent[row] === NONE && launched.length > 5000)) return null;
+  launched.sort((a, b) => store.duration[b]! - store.duration[a]!);
+  return [
+    h("h3", {}, "What it launched"),
+    h(
+      "ol",
+      { class: "chain" },
+      launched
+        .slice(0, 12)
+        .map((at) =>
+          h(
+            "li",
+            {},
+            dot(app, store.nameOf(at).category),
+            door(at, kernel(store.nameOf(at).name, 60)),
+            h("small", {}, ` ${us(store.duration[at]!)}`),
+          ),
+        ),
+    ),
+    launched.length > 12 && h("p", { class: "soft" }, `the longest 12 of ${numbers.count(launched.length)}`),
+  ];
+}
+
+export const dot = (app: App, category: string): HTMLElement =>
+  h("span", { class: "dot", style: { background: app.palette.category(category) } });

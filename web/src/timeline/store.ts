@@ -1,0 +1,243 @@
+// All events of a run as typed columns, and what follows from how they nest. Times are nanoseconds from the origin.
+import type { Lane, Launched, Name, Timeline } from "../document.ts";
+import type { Numbers } from "../load.ts";
+
+export const NONE = 0xffffffff;
+
+export type Key = "op" | "module" | "annotation" | "step" | "graph";
+
+/** Events of one lane that lie on one line: none overlaps the next. `rows` are in the order of time. */
+export interface Line {
+  lane: number;
+  depth: number;
+  rows: Uint32Array;
+}
+
+/** Idle time of one device, in the order of time. */
+export interface Idle {
+  rank: number;
+  device: number;
+  start: Float64Array;
+  end: Float64Array;
+  cause: Uint8Array;
+}
+
+export class Store {
+  readonly lanes: Lane[];
+  readonly names: Name[];
+  readonly causes: string[];
+  readonly length: number;
+  readonly start: Float64Array;
+  readonly duration: Float64Array;
+  readonly name: Numbers;
+  readonly depth: Uint16Array;
+  /** The row of the event around it on its lane; NONE at the top. */
+  readonly parent: Uint32Array;
+  readonly lines: Line[] = [];
+  readonly idle: Idle[];
+  readonly end: number;
+  /** Rows of device work, and of each the row of its launch (NONE for none known). */
+  readonly work: Uint32Array;
+  readonly launch: Uint32Array;
+  /** Of backward work, the row of its forward op. */
+  readonly forward: Uint32Array;
+  private readonly configuration: Numbers;
+  private byLaunch: Uint32Array | null = null;
+  private idleTime: Float64Array | null = null;
+
+  constructor(
+    readonly timeline: Timeline,
+    private readonly columns: Map<string, Numbers>,
+  ) {
+    this.lanes = timeline.lanes;
+    this.names = timeline.names;
+    this.causes = timeline.causes;
+    this.start = columns.get("start") as Float64Array;
+    this.duration = Float64Array.from(columns.get("duration")!);
+    this.name = columns.get("name")!;
+    this.length = this.start.length;
+    this.depth = new Uint16Array(this.length);
+    this.parent = new Uint32Array(this.length);
+    for (let lane = 0; lane < this.lanes.length; lane++) this.nest(lane);
+    this.work = this.rowsOfWork();
+    const rows = (name: string) => Uint32Array.from(columns.get(name)!, (row) => (row ? row - 1 : NONE));
+    this.launch = rows("launch");
+    this.forward = rows("forward");
+    this.configuration = columns.get("launched")!;
+    this.idle = this.idleByDevice();
+    let end = 0;
+    for (let row = 0; row < this.length; row++) end = Math.max(end, this.start[row]! + this.duration[row]!);
+    this.end = end;
+  }
+
+  nameOf = (row: number): Name => this.names[this.name[row]!]!;
+  endOf = (row: number): number => this.start[row]! + this.duration[row]!;
+
+  laneOf(row: number): number {
+    let low = 0,
+      high = this.lanes.length - 1;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (this.lanes[middle]!.first <= row) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+
+  text(column: "shapes" | "stack", row: number): string {
+    const codes = this.columns.get(column);
+    return codes ? this.timeline.texts[codes[row]!]! : "";
+  }
+
+  /** What a piece of device work belongs to; empty where that was not recorded. */
+  belongs(work: number, to: Key): string {
+    const codes = this.columns.get(to);
+    return codes ? this.timeline.texts[codes[work]!]! : "";
+  }
+
+  /** Its place among device work; -1 for an event of another kind. */
+  workOf(row: number): number {
+    const at = lowerBound(this.work, row, (value) => value);
+    return this.work[at] === row ? at : -1;
+  }
+
+  launchedBy = (work: number): Launched => this.timeline.launched[this.configuration[work]!]!;
+
+  /** Of every piece of device work the idle time of its device that ended with it. */
+  idleBefore(): Float64Array {
+    if (this.idleTime) return this.idleTime;
+    const ends = new Map<string, number>();
+    for (const { rank, device, start, end } of this.idle) {
+      let began = NaN;
+      end.forEach((at, index) => {
+        if (start[index] !== end[index - 1]) began = start[index]!; // pieces of one gap follow each other
+        ends.set(`${rank}/${device}/${at}`, at - began);
+      });
+    }
+    this.idleTime = Float64Array.from(this.work, (row) => {
+      const { rank, device } = this.lanes[this.laneOf(row)]!,
+        key = `${rank}/${device}/${this.start[row]}`;
+      const time = ends.get(key) ?? 0;
+      ends.delete(key);
+      return time;
+    });
+    return this.idleTime;
+  }
+
+  /** The events around it on its lane, the outermost first. */
+  around(row: number): number[] {
+    const found: number[] = [];
+    for (let at = this.parent[row]!; at !== NONE; at = this.parent[at]!) found.push(at);
+    return found.reverse();
+  }
+
+  /** Places in `work` of what was launched by this event or inside of it. */
+  launchedInside(row: number): Uint32Array {
+    this.byLaunch ??= Uint32Array.from(this.launch.keys()).sort(
+      (a, b) => this.launch[a]! - this.launch[b]! || a - b,
+    );
+    const launchAt = (work: number) => this.launch[work]!;
+    const last = this.lastInside(row);
+    return this.byLaunch.subarray(
+      lowerBound(this.byLaunch, row, launchAt),
+      lowerBound(this.byLaunch, last + 1, launchAt),
+    );
+  }
+
+  /** Rows stand in the order of their starts, the longest first: what is inside of one follows it. */
+  private lastInside(row: number): number {
+    const lane = this.lanes[this.laneOf(row)]!;
+    let last = row;
+    while (last + 1 < lane.first + lane.count && this.depth[last + 1]! > this.depth[row]!) last++;
+    return last;
+  }
+
+  private nest(lane: number): void {
+    const { first, count } = this.lanes[lane]!;
+    const open: number[] = [];
+    const onLine: number[] = [];
+    for (let row = first; row < first + count; row++) {
+      while (open.length && this.endOf(open.at(-1)!) <= this.start[row]!) open.pop();
+      this.parent[row] = open.length ? open.at(-1)! : NONE;
+      this.depth[row] = open.length;
+      onLine[open.length] = (onLine[open.length] ?? 0) + 1;
+      open.push(row);
+    }
+    const lines = onLine.map((size, depth) => ({ lane, depth, rows: new Uint32Array(size) }));
+    const filled = onLine.map(() => 0);
+    for (let row = first; row < first + count; row++) {
+      const depth = this.depth[row]!;
+      lines[depth]!.rows[filled[depth]!++] = row;
+    }
+    this.lines.push(...lines);
+  }
+
+  private rowsOfWork(): Uint32Array {
+    const streams = this.lanes.filter((lane) => lane.kind === "stream");
+    const rows = new Uint32Array(streams.reduce((sum, lane) => sum + lane.count, 0));
+    let at = 0;
+    for (const { first, count } of streams)
+      for (let row = first; row < first + count; row++) rows[at++] = row;
+    return rows;
+  }
+
+  private idleByDevice(): Idle[] {
+    const device = this.columns.get("idle_device")!;
+    const [start, duration, cause] = ["start", "duration", "cause"].map((name) =>
+      this.columns.get(`idle_${name}`)!,
+    );
+    let from = 0;
+    return this.timeline.idle_devices.map(([rank, number], index) => {
+      let to = from;
+      while (to < device.length && device[to] === index) to++;
+      const idle = {
+        rank,
+        device: number,
+        start: Float64Array.from(start!.subarray(from, to)),
+        end: Float64Array.from(start!.subarray(from, to), (at, index) => at + duration![from + index]!),
+        cause: Uint8Array.from(cause!.subarray(from, to)),
+      };
+      from = to;
+      return idle;
+    });
+  }
+}
+
+/** The first place whose value is not below `wanted`; `values` are in the order of `of`. */
+export function lowerBound(
+  values: ArrayLike<number>,
+  wanted: number,
+  of: (value: number) => number,
+  from = 0,
+): number {
+  let low = from,
+    high = values.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (of(values[middle]!) < wanted) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** The same, looked for near `from`: in steps that double. */
+export function gallop(
+  values: ArrayLike<number>,
+  wanted: number,
+  of: (value: number) => number,
+  from: number,
+): number {
+  let low = from,
+    step = 1;
+  while (low + step < values.length && of(values[low + step]!) < wanted) {
+    low += step;
+    step *= 2;
+  }
+  let high = Math.min(low + step, values.length);
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (of(values[middle]!) < wanted) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}

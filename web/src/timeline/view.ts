@@ -1,0 +1,394 @@
+// The timeline: a canvas, what keys, mouse and fingers do with it, and the panel beside it.
+import { App, stamp } from "../app.ts";
+import { fill, h } from "../dom.ts";
+import * as numbers from "../numbers.ts";
+import { isServed, openInPerfetto } from "../handover.ts";
+import { shorten } from "../names.ts";
+import { format, replace, type Route } from "../route.ts";
+import { eventPanel } from "./detail.ts";
+import { Drawing, RULER, type Marked, type View } from "./draw.ts";
+import { inks } from "./inks.ts";
+import { gestures } from "./gestures.ts";
+import { layout, type Track } from "./layout.ts";
+import { evidenceRows, nearest, neighbour, nextNamed, snapped } from "./near.ts";
+import { rangePanel } from "./range.ts";
+import { statistics } from "./statistics.ts";
+import { lowerBound, NONE, Store } from "./store.ts";
+
+const LEAST = 20; // nanoseconds across the screen
+
+export class TimelineView {
+  readonly element: HTMLElement;
+  private readonly canvas = h("canvas", {
+    tabindex: "0",
+    role: "application",
+    "aria-label":
+      "timeline; W and S zoom, A and D move, arrows go from event to event, Enter selects, Escape lets go",
+  });
+  private readonly panel = h("aside", { class: "panel", "aria-live": "polite" });
+  private readonly hint = h("div", { class: "hint", hidden: true });
+  private readonly drawing: Drawing;
+  private readonly closed = new Set<string>();
+  readonly marked: Marked = {
+    selected: NONE,
+    found: null,
+    rows: new Set(),
+    range: null,
+    hovered: NONE,
+  };
+  private tracks: Track[] = [];
+  /** What the address says is lit: it stays there until one lets go. */
+  private lit: Record<string, string | undefined> = {};
+  private height = 0;
+  private frame = 0;
+  private writing = 0;
+  readonly view: View;
+  /** Milliseconds that the last frame took to draw: tests and measurements read it. */
+  drawn = 0;
+
+  constructor(
+    private readonly app: App,
+    readonly store: Store,
+  ) {
+    this.view = { from: 0, to: store.end, scroll: 0, width: 100, height: 100 };
+    this.drawing = new Drawing(
+      this.canvas.getContext("2d", { alpha: false })!,
+      store,
+      app.report,
+      app.palette,
+      (name) => app.event(name),
+    );
+    const zoom = (factor: number) => () => this.zoom(factor, this.view.width / 2);
+    this.element = h(
+      "div",
+      { class: "timeline" },
+      h(
+        "div",
+        { class: "tools", role: "toolbar", "aria-label": "timeline" },
+        h("button", { type: "button", onClick: zoom(0.5), "aria-label": "zoom in" }, "+"),
+        h("button", { type: "button", onClick: zoom(2), "aria-label": "zoom out" }, "−"),
+        h("button", { type: "button", onClick: () => this.show(0, store.end) }, "all"),
+        this.selectButton,
+        isServed() &&
+          h("button", { type: "button", onClick: () => void this.handOver() }, "open in Perfetto"),
+        isServed() &&
+          h("a", { href: "stacks.speedscope.json", download: "stacks.speedscope.json" }, "stacks"),
+        h(
+          "span",
+          { class: "keys" },
+          "W S zoom · A D move · drag pans · shift + drag a range · / searches · F fits the selection",
+        ),
+      ),
+      store.timeline.left_out && h("p", { class: "note" }, store.timeline.left_out),
+      h("div", { class: "stage" }, h("div", { class: "canvas" }, this.canvas, this.hint), this.panel),
+    );
+    gestures(this.canvas, {
+      pan: (dx, dy) => this.pan(dx, dy),
+      zoom: (factor, x) => this.zoom(factor, x),
+      hover: (x, y) => this.hover(x, y),
+      click: (x, y) => this.click(x, y),
+      range: (x0, x1, done) => this.selectRange(x0, x1, done),
+      isSelecting: () => this.selectButton.getAttribute("aria-pressed") === "true",
+    });
+    this.canvas.addEventListener("keydown", (event) => this.key(event));
+    new ResizeObserver(() => this.resize()).observe(this.canvas.parentElement!);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.schedule());
+    this.arrange();
+  }
+
+  private readonly selectButton: HTMLButtonElement = h(
+    "button",
+    {
+      type: "button",
+      "aria-pressed": "false",
+      title: "drag selects a range (or hold shift)",
+      onClick: () =>
+        this.selectButton.setAttribute(
+          "aria-pressed",
+          String(this.selectButton.getAttribute("aria-pressed") !== "true"),
+        ),
+    },
+    "select a range",
+  );
+
+  /** What the address says: `t`, a stretch; `k`, an event; `r`, a range; `f`, a finding's evidence; `n`, a name. */
+  open({ parameters }: Route): void {
+    const stretch = (key: string): [number, number] | null => {
+      const [from, to] = (parameters.get(key) ?? "").split("-").map((text) => Number(text) * 1000);
+      return from !== undefined && to !== undefined && to > from ? [from, to] : null;
+    };
+    const row = Number(parameters.get("k") ?? NaN);
+    this.marked.selected = Number.isInteger(row) && row >= 0 && row < this.store.length ? row : NONE;
+    this.marked.range = stretch("r");
+    this.lit = { f: parameters.get("f"), n: parameters.get("n") };
+    this.marked.rows = evidenceRows(this.store, this.app.report, parameters.get("f"));
+    this.marked.found = this.named(parameters.get("n"));
+    const seen = stretch("t");
+    if (seen) [this.view.from, this.view.to] = this.bounded(...seen);
+    const shown = this.marked.selected !== NONE ? this.marked.selected : ([...this.marked.rows][0] ?? NONE);
+    if (shown !== NONE) this.reveal(shown);
+    this.refresh();
+  }
+
+  private named(name: string | undefined): Set<number> | null {
+    if (!name) return null;
+    return new Set(this.store.names.flatMap((one, index) => (one.name === name ? [index] : [])));
+  }
+
+  show(from: number, to: number): void {
+    [this.view.from, this.view.to] = this.bounded(from, to);
+    this.moved();
+  }
+
+  private bounded(from: number, to: number): [number, number] {
+    const most = this.store.end * 1.1 + 1000;
+    const width = Math.min(Math.max(to - from, LEAST), most);
+    const start = Math.min(Math.max(from, -width / 2), this.store.end - width / 2);
+    return [start, start + width];
+  }
+
+  private pan(dx: number, dy: number): void {
+    const shift = (dx / this.view.width) * (this.view.to - this.view.from);
+    this.view.scroll = Math.max(0, Math.min(this.view.scroll + dy, this.height + RULER - this.view.height));
+    this.show(this.view.from + shift, this.view.to + shift);
+  }
+
+  private zoom(factor: number, x: number): void {
+    const at = this.time(x),
+      { from, to } = this.view;
+    this.show(at - (at - from) * factor, at + (to - at) * factor);
+  }
+
+  private time = (x: number): number =>
+    this.view.from + (x / this.view.width) * (this.view.to - this.view.from);
+
+  private key(event: KeyboardEvent): void {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const step = this.view.width * (event.shiftKey ? 0.6 : 0.15);
+    const actions: Record<string, () => void> = {
+      w: () => this.zoom(0.7, this.view.width / 2),
+      s: () => this.zoom(1.43, this.view.width / 2),
+      a: () => this.pan(-step, 0),
+      d: () => this.pan(step, 0),
+      arrowleft: () => this.goTo(neighbour(this.store, this.marked.selected, this.view.from, -1)),
+      arrowright: () => this.goTo(neighbour(this.store, this.marked.selected, this.view.from, 1)),
+      arrowup: () => this.pan(0, -60),
+      arrowdown: () => this.pan(0, 60),
+      f: () => this.fit(),
+      escape: () => this.letGo(),
+      enter: () => this.fit(),
+      n: () => this.nextNamed(1),
+      p: () => this.nextNamed(-1),
+    };
+    const action = actions[event.key.toLowerCase()];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  }
+
+  private letGo(): void {
+    this.lit = {};
+    Object.assign(this.marked, { selected: NONE, range: null, found: null, rows: new Set<number>() });
+    this.refresh();
+    this.moved();
+  }
+
+  private fit(): void {
+    const { selected, range } = this.marked;
+    if (range) this.show(range[0] - (range[1] - range[0]) * 0.05, range[1] + (range[1] - range[0]) * 0.05);
+    else if (selected !== NONE)
+      this.show(
+        this.store.start[selected]! - this.store.duration[selected]!,
+        this.store.endOf(selected) + this.store.duration[selected]!,
+      );
+  }
+
+  private goTo(row: number): void {
+    if (row !== NONE) this.select(row, true);
+  }
+
+  /** The next event of the name that was searched for, or of the selected one's. */
+  private nextNamed(by: number): void {
+    const { selected, found } = this.marked;
+    const wanted = found ?? (selected === NONE ? null : new Set([this.store.name[selected]!]));
+    if (wanted) this.goTo(nextNamed(this.store, wanted, selected, this.view.from, by));
+  }
+
+  /** Nanoseconds that so many pixels show. */
+  private reach = (pixels: number): number => (pixels * (this.view.to - this.view.from)) / this.view.width;
+
+  private rowAt(x: number, y: number): number {
+    const track = y < RULER ? undefined : this.trackAt(y);
+    return track?.kind === "line" ? nearest(this.store, track.line.rows, this.time(x), this.reach(2)) : NONE;
+  }
+
+  select(row: number, reveal = false): void {
+    this.marked.selected = row;
+    this.marked.range = null;
+    if (reveal) this.reveal(row);
+    this.refresh();
+    this.moved();
+  }
+
+  /** Scrolls and moves until the event is seen. */
+  private reveal(row: number): void {
+    const start = this.store.start[row]!,
+      width = this.view.to - this.view.from;
+    if (start < this.view.from || start > this.view.to)
+      [this.view.from, this.view.to] = this.bounded(start - width / 3, start + width * (2 / 3));
+    const lane = this.store.laneOf(row);
+    this.closed.delete(`lane${lane}`);
+    this.arrange();
+    const track = this.tracks.find(
+      (one) => one.kind === "line" && one.line.lane === lane && one.line.depth === this.store.depth[row],
+    );
+    if (!track) return;
+    const room = this.view.height - RULER - track.height;
+    if (track.top < this.view.scroll || track.top > this.view.scroll + room)
+      this.view.scroll = Math.max(0, Math.min(track.top - room / 2, this.height + RULER - this.view.height));
+  }
+
+  private trackAt = (y: number): Track | undefined =>
+    this.tracks.find(
+      (track) =>
+        y >= RULER + track.top - this.view.scroll && y < RULER + track.top + track.height - this.view.scroll,
+    );
+
+  private hover(x: number, y: number): void {
+    const row = this.rowAt(x, y);
+    if (row !== this.marked.hovered) this.schedule();
+    this.marked.hovered = row;
+    this.canvas.style.cursor = row === NONE ? "default" : "pointer";
+    this.hint.hidden = row === NONE && this.trackAt(y)?.kind !== "idle";
+    if (this.hint.hidden) return;
+    fill(
+      this.hint,
+      row === NONE
+        ? this.idleText(x, y)
+        : `${shorten(this.store.nameOf(row).name, 120)} · ${numbers.time(this.store.duration[row]! / 1000)}`,
+    );
+    this.hint.style.left = `${Math.min(x + 12, this.view.width - 40)}px`;
+    this.hint.style.top = `${y + 16}px`;
+    this.hint.classList.toggle("left", x > this.view.width * 0.6);
+  }
+
+  private idleText(x: number, y: number): string {
+    const track = this.trackAt(y);
+    if (track?.kind !== "idle") return "";
+    const idle = this.store.idle[track.index]!;
+    const at = lowerBound(idle.end, this.time(x), (value) => value);
+    if (at >= idle.start.length || idle.start[at]! > this.time(x)) return "busy";
+    return `idle ${numbers.time((idle.end[at]! - idle.start[at]!) / 1000)}: ${this.store.causes[idle.cause[at]!]!}`;
+  }
+
+  private click(x: number, y: number): void {
+    this.canvas.focus({ preventScroll: true });
+    const track = this.trackAt(y);
+    if (track?.kind === "head" && y >= RULER) {
+      if (!this.closed.delete(track.key)) this.closed.add(track.key);
+      this.arrange();
+    } else {
+      this.select(this.rowAt(x, y));
+    }
+  }
+
+  /** Ends stick to the edges of events near them, so that ranges measure. */
+  private selectRange(x0: number, x1: number, done: boolean): void {
+    const [from, to] = [this.time(Math.min(x0, x1)), this.time(Math.max(x0, x1))];
+    this.marked.range = done
+      ? ([from, to].map((at) => snapped(this.store, at, this.reach(6))) as [number, number])
+      : [from, to];
+    this.marked.selected = NONE;
+    if (done) {
+      this.refresh();
+      this.moved();
+    }
+    this.schedule();
+  }
+
+  private refresh(): void {
+    const { selected, range } = this.marked;
+    this.panel.hidden = selected === NONE && !range;
+    const close = h(
+      "button",
+      { type: "button", class: "close", "aria-label": "close", onClick: () => this.letGo() },
+      "×",
+    );
+    if (range) fill(this.panel, close, rangePanel(this.app, this.store, range));
+    else if (selected !== NONE)
+      fill(
+        this.panel,
+        close,
+        eventPanel(this.app, this.store, selected, (row) => this.select(row, true)),
+      );
+    else this.panel.replaceChildren();
+    this.schedule();
+  }
+
+  private arrange(): void {
+    const { tracks, height } = layout(this.store, this.app.report, this.closed);
+    this.tracks = tracks;
+    this.height = height;
+    this.schedule();
+  }
+
+  private resize(): void {
+    const box = this.canvas.parentElement!.getBoundingClientRect();
+    if (!box.width) return;
+    Object.assign(this.view, { width: box.width, height: box.height });
+    const scale = devicePixelRatio || 1;
+    this.canvas.width = Math.round(box.width * scale);
+    this.canvas.height = Math.round(box.height * scale);
+    this.canvas.getContext("2d")!.setTransform(scale, 0, 0, scale, 0, 0);
+    if (this.marked.selected !== NONE) this.reveal(this.marked.selected);
+    this.paint();
+  }
+
+  /** The address follows the view, without a step for the back button. */
+  private moved(): void {
+    this.schedule();
+    clearTimeout(this.writing);
+    this.writing = window.setTimeout(() => {
+      if (!this.element.isConnected) return;
+      const { selected, range } = this.marked;
+      replace(
+        format(["timeline"], {
+          t: `${stamp(Math.max(this.view.from, 0))}-${stamp(this.view.to)}`,
+          k: selected === NONE ? null : selected,
+          ...this.lit,
+          r: range ? `${stamp(range[0])}-${stamp(range[1])}` : null,
+        }),
+      );
+    }, 150);
+  }
+
+  private schedule(): void {
+    this.frame ||= requestAnimationFrame(() => this.paint());
+  }
+
+  /** The stretch that is seen, or the range, in Perfetto; streams stand on top there. */
+  private async handOver(): Promise<void> {
+    const [from, to] = this.marked.range ?? [this.view.from, this.view.to];
+    const origin = this.store.timeline.origin_ns;
+    try {
+      await openInPerfetto(this.app.sentences.title[0]!, origin + from, origin + to, "^stream ");
+    } catch (error) {
+      fill(this.hint, String(error));
+      this.hint.hidden = false;
+    }
+  }
+
+  /** What happened in a stretch, as plain rows. */
+  statistics(from: number, to: number): object {
+    const found = statistics(this.store, from, to);
+    return { ...found, devices: found.devices.map((device) => ({ ...device, idle: [...device.idle] })) };
+  }
+
+  paint(): void {
+    this.frame = 0;
+    const started = performance.now();
+    this.drawing.draw(this.tracks, this.view, this.marked, inks());
+    if (!this.drawn) performance.mark("kinetoscope-drawn");
+    this.drawn = performance.now() - started;
+  }
+}

@@ -1,0 +1,139 @@
+// What to change: the findings, and what the step waits for.
+import type { App } from "../app.ts";
+import type { FindingRow, Replay } from "../document.ts";
+import { copyButton, h, titled, type Child } from "../dom.ts";
+import { sourceDoor } from "../doors.ts";
+import { shorten } from "../names.ts";
+import * as numbers from "../numbers.ts";
+import { bar } from "../plot.ts";
+
+const PARTS = 12;
+
+export function findings(app: App): Child {
+  const { report } = app,
+    { replay } = report;
+  if (!report.findings.length) return null;
+  const unit = report.steps.length ? " a step" : "";
+  const joint =
+    replay && replay.joint_saving_us !== null
+      ? `all of them together save about ${numbers.time(replay.joint_saving_us)}${unit}, replayed; each what is left after those above it`
+      : "what to change, the largest saving first";
+  return h(
+    "section",
+    { id: "findings" },
+    h("header", {}, h("h2", {}, "Findings"), h("p", {}, joint)),
+    report.findings.map((row, index) => finding(app, row, index)),
+  );
+}
+
+function finding(app: App, row: FindingRow, index: number): HTMLElement {
+  const alone = row.saving_alone_us ?? null;
+  const measured = app.sentences.measured[index];
+  const kernels = app.report.kernels
+    .filter(
+      (one) =>
+        one.name.length > 8 &&
+        (row.title.includes(one.short_name) ||
+          row.evidence.some((item) => item.text.includes(one.short_name))),
+    )
+    .slice(0, 4);
+  return h(
+    "article",
+    { class: `finding ${row.severity}`, data: { rule: row.rule } },
+    h(
+      "div",
+      { class: "finding-head" },
+      h("h3", {}, row.title),
+      h(
+        "div",
+        { class: "saves" },
+        app.sentences.savings[index],
+        alone !== null &&
+          Math.abs(alone - row.saving_us) > 0.5 &&
+          h("small", {}, `alone ${numbers.time(alone)}`),
+      ),
+    ),
+    h("p", {}, row.advice, " ", row.source && sourceDoor(app, row.source)),
+    row.saving_us > 0 && h("p", { class: "soft" }, `Estimate: ${row.saving_basis}.`),
+    measured
+      ? h(
+          "p",
+          { class: `measured ${row.measured_verdict ?? ""}` },
+          `${measured[0]!.toUpperCase()}${measured.slice(1)}.`,
+          row.measured_basis && h("small", {}, ` By ${row.measured_basis}.`),
+        )
+      : row.proof &&
+          h(
+            "p",
+            { class: "soft" },
+            "To measure it: ",
+            h("code", {}, row.proof),
+            " ",
+            copyButton(row.proof, "the command"),
+          ),
+    row.snippet && h("pre", {}, row.snippet),
+    row.evidence.length > 0 &&
+      h(
+        "ul",
+        {},
+        row.evidence.slice(0, 6).map((item, at) => {
+          const href =
+            item.end_us > item.start_us || item.events.length
+              ? app.traceTimeHref(item.start_us, item.end_us, { f: `${index}.${at}` })
+              : null;
+          return h(
+            "li",
+            {},
+            href ? h("a", { class: "door", href, title: "show it in the timeline" }, item.text) : item.text,
+          );
+        }),
+      ),
+    kernels.length > 0 &&
+      h(
+        "p",
+        { class: "soft" },
+        "Kernels: ",
+        kernels.map((one) => [
+          h("a", { class: "door mono", href: app.kernelHref(one.name) }, shorten(one.short_name, 60)),
+          " ",
+        ]),
+      ),
+  );
+}
+
+/** What the step waits for, one thing after another, by the replay; parts lead to their first events. */
+export function critical(app: App): Child {
+  const { replay, steps } = app.report;
+  if (!replay?.critical_path.length) return null;
+  const most = Math.max(...replay.critical_path.map((part) => part.us), 1e-9);
+  return titled(
+    "Critical path",
+    `of ${steps.length ? "a step" : "the recording"} replayed: ${numbers.time(replay.step_us)}; ` +
+      `the replay of what was recorded is off by ${numbers.percent(Math.abs(replay.error))}`,
+    h(
+      "div",
+      { class: "bars" },
+      replay.critical_path
+        .slice(0, PARTS)
+        .map((part) => [
+          partDoor(app, part, replay.rank),
+          bar(part.text, [{ label: part.text, share: part.us / most, colour: "var(--accent)" }], true),
+          h(
+            "span",
+            { class: "number" },
+            numbers.time(part.us),
+            part.count > 0 && h("small", {}, ` ×${numbers.count(part.count)}`),
+          ),
+        ]),
+    ),
+    replay.critical_path.length > PARTS &&
+      h("p", { class: "soft" }, `and ${numbers.count(replay.critical_path.length - PARTS)} smaller parts`),
+  );
+}
+
+function partDoor(app: App, part: Replay["critical_path"][number], rank: number): Child {
+  const mark = app.store?.timeline.marks.find((one) => one.rank === rank && part.events.includes(one.event));
+  return mark
+    ? h("a", { class: "label", href: app.rowHref(mark.row), title: part.text }, part.text)
+    : h("span", { class: "label", title: part.text }, part.text);
+}

@@ -1,0 +1,266 @@
+// What became of the graphs: their code, their kernels, and how they ran.
+import type { App } from "../app.ts";
+import type { Compilation } from "../compilation.ts";
+import { copyButton, h, titled, type Child } from "../dom.ts";
+import { lineDoor } from "../doors.ts";
+import { shorten } from "../names.ts";
+import * as numbers from "../numbers.ts";
+import { bar } from "../plot.ts";
+import { format } from "../route.ts";
+import { table } from "../table.ts";
+import { generated } from "./kernel.ts";
+
+export function graphs(app: App, facts: Compilation): Child {
+  const source = new Set(app.report.page?.modules.map((module) => module.graph));
+  return (
+    facts.graphs.length > 0 &&
+    titled(
+      "Graphs",
+      "what a backend turned into code; fusion: nodes before and after each round",
+      table(
+        facts.graphs,
+        [
+          {
+            label: "graph",
+            value: (row) => String(row.index).padStart(6),
+            cell: (row) =>
+              source.has(row.index)
+                ? h(
+                    "a",
+                    { class: "door", href: format(["code"], { graph: row.index }) },
+                    `${row.compile_id} ${row.direction}`,
+                  )
+                : `${row.compile_id} ${row.direction}`,
+          },
+          {
+            label: "ops",
+            value: (row) => row.ops,
+            cell: (row) =>
+              h(
+                "span",
+                {
+                  title: Object.entries(row.op_counts)
+                    .sort((a, b) => b[1] - a[1])
+                    .slice(0, 12)
+                    .map(([op, count]) => `${op} ×${count}`)
+                    .join(", "),
+                },
+                numbers.count(row.ops),
+              ),
+          },
+          { label: "kernels", value: (row) => row.kernels, cell: (row) => numbers.count(row.kernels) },
+          {
+            label: "fusion",
+            value: (row) => row.fusion?.rounds.length ?? null,
+            cell: (row) =>
+              row.fusion?.rounds.map((round) => `${round.before} → ${round.after}`).join(", ") ?? "–",
+          },
+          {
+            label: "not fused",
+            value: (row) => row.fusion?.not_fused.reduce((sum, one) => sum + one.count, 0) ?? null,
+            cell: (row) =>
+              row.fusion?.not_fused
+                .slice(0, 3)
+                .map((one) => h("small", {}, `${one.count} × ${shorten(one.why, 80)}`)) ?? "–",
+          },
+          {
+            label: "saved",
+            title: "for backward",
+            value: (row) => row.saved_bytes,
+            cell: (row) => numbers.known(row.saved_bytes, numbers.size),
+          },
+          {
+            label: "device time",
+            value: (row) => row.device_time_us,
+            cell: (row) => numbers.known(row.device_time_us, numbers.time),
+          },
+          {
+            label: "of peak",
+            value: (row) => row.speed_of_light,
+            cell: (row) => numbers.known(row.speed_of_light, numbers.percent),
+          },
+        ],
+        { id: "graphs", label: "graphs", most: 60 },
+      ),
+    )
+  );
+}
+
+export function compiledKernels(app: App, facts: Compilation): Child {
+  const rows = facts.kernels.toSorted((a, b) => (b.device_time_us ?? 0) - (a.device_time_us ?? 0));
+  return (
+    rows.length > 0 &&
+    titled(
+      "Generated kernels",
+      "each with its source, and the lines it computes",
+      table(
+        rows,
+        [
+          {
+            label: "kernel",
+            value: (row) => row.name,
+            cell: (row) => {
+              const there = app.kernelOf(row.symbol) ?? app.kernelOf(row.name);
+              const module = app.report.page?.modules.some((one) => one.graph === row.graph);
+              return [
+                h(
+                  "a",
+                  {
+                    class: "door mono",
+                    href: there
+                      ? app.kernelHref(there.name)
+                      : module
+                        ? format(["code"], { graph: row.graph, kernel: row.name })
+                        : "#compile",
+                  },
+                  shorten(row.name, 80),
+                ),
+                h(
+                  "small",
+                  {},
+                  row.source
+                    .slice(0, 3)
+                    .map((one) => [
+                      lineDoor(app, one.file, one.line),
+                      " ",
+                      h("code", {}, shorten(one.code.trim(), 70)),
+                      h("br"),
+                    ]),
+                ),
+                module && lazySource(app, row),
+              ];
+            },
+          },
+          {
+            label: "graph",
+            value: (row) => row.compile_id + row.direction,
+            cell: (row) => `${row.compile_id} ${row.direction}`,
+          },
+          { label: "category", value: (row) => row.category, cell: (row) => row.category },
+          {
+            label: "aten ops",
+            value: (row) => row.aten_ops.join(" "),
+            cell: (row) => shorten(row.aten_ops.join(", "), 120),
+          },
+          {
+            label: "device time",
+            value: (row) => row.device_time_us,
+            cell: (row) => numbers.known(row.device_time_us, numbers.time),
+          },
+          {
+            label: "launches",
+            value: (row) => row.launches,
+            cell: (row) => numbers.known(row.launches, numbers.count),
+          },
+          {
+            label: "of peak",
+            value: (row) => row.speed_of_light,
+            cell: (row) => numbers.known(row.speed_of_light, numbers.percent),
+          },
+        ],
+        {
+          id: "compiled-kernels",
+          label: "generated kernels",
+          most: 60,
+          filter: (row) =>
+            `${row.name} ${row.category} ${row.aten_ops.join(" ")} ${row.source.map((one) => `${one.file}:${one.line} ${one.code}`).join(" ")}`,
+        },
+      ),
+    )
+  );
+}
+
+function lazySource(app: App, row: Compilation["kernels"][number]): HTMLElement {
+  const details = h("details", {}, h("summary", {}, "source"));
+  details.addEventListener("toggle", () => {
+    const text = details.childElementCount === 1 && generated(app, row);
+    if (text) details.append(copyButton(text, "the source"), h("pre", { class: "code" }, text));
+  });
+  return details;
+}
+
+export function autotuning(facts: Compilation): Child {
+  return (
+    facts.autotune.length > 0 &&
+    titled(
+      "Autotuning",
+      "what was chosen among implementations",
+      table(
+        facts.autotune,
+        [
+          { label: "op", value: (row) => row.op, cell: (row) => [row.op, h("small", {}, row.shape)] },
+          {
+            label: "choices",
+            value: (row) => row.choices,
+            cell: (row) => numbers.known(row.choices, numbers.count),
+          },
+          { label: "best", value: (row) => row.best, cell: (row) => shorten(row.best ?? "–", 60) },
+          {
+            label: "time",
+            value: (row) => row.best_ms,
+            cell: (row) => numbers.known(row.best_ms, (ms) => numbers.time(ms * 1000)),
+          },
+          {
+            label: "best of Triton",
+            value: (row) => row.best_triton_ms,
+            cell: (row) => numbers.known(row.best_triton_ms, (ms) => numbers.time(ms * 1000)),
+          },
+        ],
+        { label: "autotuning" },
+      ),
+    )
+  );
+}
+
+export function calledGraphs(app: App): Child {
+  const rows = app.report.graphs.map((row, at) => ({ ...row, label: app.sentences.graph_labels[at]! }));
+  return (
+    rows.length > 0 &&
+    titled(
+      "Graphs that ran",
+      "each call is one run of the generated code",
+      table(
+        rows,
+        [
+          {
+            label: "graph",
+            value: (row) => row.label,
+            cell: (row) =>
+              h(
+                "a",
+                { class: "door", href: format(["kernels"], { graph: row.graph }), title: row.graph },
+                row.label,
+              ),
+          },
+          {
+            label: "device time",
+            value: (row) => row.device_time_us,
+            cell: (row) => numbers.time(row.device_time_us),
+          },
+          {
+            label: "share",
+            value: (row) => row.share_of_device_time,
+            cell: (row) => numbers.percent(row.share_of_device_time),
+          },
+          { label: "calls", value: (row) => row.calls, cell: (row) => numbers.count(row.calls) },
+          { label: "launches", value: (row) => row.launches, cell: (row) => numbers.count(row.launches) },
+          {
+            label: "by category",
+            value: () => "",
+            cell: (row) =>
+              bar(
+                "by category",
+                row.categories.map((part) => ({
+                  label: `${part.category}: ${numbers.percent(part.share_of_graph)}`,
+                  share: part.share_of_graph,
+                  colour: app.palette.category(part.category),
+                })),
+                true,
+              ),
+          },
+        ],
+        { id: "called-graphs", label: "graphs that ran" },
+      ),
+    )
+  );
+}

@@ -1,0 +1,390 @@
+// One kernel: how long it takes, where it comes from, what it computes, its source.
+import type { App } from "../app.ts";
+import { code } from "../code.ts";
+import { copyButton, h, titled, type Child } from "../dom.ts";
+import type { CompiledKernel } from "../compilation.ts";
+import type { KernelRow } from "../document.ts";
+import { times, works } from "../launches.ts";
+import { place, shorten } from "../names.ts";
+import * as numbers from "../numbers.ts";
+import { histogram, sparkline } from "../plot.ts";
+import { format } from "../route.ts";
+import { path } from "../timeline/chain.ts";
+import { facts } from "../timeline/detail.ts";
+import { sourceDoor } from "../doors.ts";
+import { graphLabel } from "./kernels.ts";
+
+const WAYS = 12,
+  LONGEST = 10;
+
+export function kernel(app: App, index: number): Child {
+  const row = app.report.kernels[index];
+  if (!row)
+    return [h("h1", {}, "There is no such kernel"), h("p", {}, h("a", { href: "#kernels" }, "all kernels"))];
+  const compiled = app.compiledOf(row.name);
+  return [
+    h(
+      "p",
+      { class: "soft" },
+      h("a", { href: "#kernels" }, "kernels"),
+      " / ",
+      h("a", { href: format(["kernels"], { category: row.category }) }, row.category),
+    ),
+    h("h1", { class: "mono" }, shorten(row.short_name, 110)),
+    h("p", { class: "full mono" }, row.name, " ", copyButton(row.name, "the whole name")),
+    h("section", {}, facts(numbersOf(app, row, compiled[0])), launches(app, row)),
+    about(app, row),
+    bench(app, row),
+    source(app, compiled),
+    ways(app, row),
+    longest(app, row),
+  ];
+}
+
+function numbersOf(app: App, row: KernelRow, compiled: CompiledKernel | undefined): [string, Child][] {
+  const seconds = row.device_time_us / 1e6,
+    saving = app.couldSave(row),
+    light = app.speedOfLight(row);
+  return [
+    ["device time", `${numbers.time(row.device_time_us)}, ${numbers.percent(row.share_of_device_time)}`],
+    ["launches", numbers.count(row.launches)],
+    ["median", numbers.time(row.median_us)],
+    ["p90", numbers.time(row.p90_us)],
+    ["min–max", numbers.span(row.min_us, row.max_us)],
+    [
+      "of speed of light",
+      light && `${numbers.percent(light.fraction)} (${numbers.count(light.launches, "launch")} costed)`,
+    ],
+    ["could save at most", saving === null ? null : `${numbers.time(saving)}, were it as fast as the device`],
+    [
+      "bytes",
+      row.bytes === null ? null : `${numbers.size(row.bytes)}, ${numbers.rate(row.bytes / seconds, "B")}`,
+    ],
+    ["FLOPs", row.flops ? numbers.rate(row.flops / seconds, "FLOP") : null],
+    ["bound by", compiled?.bound],
+    ["configuration", compiled?.config],
+    ["registers a thread", compiled?.registers],
+    ["spills", compiled?.spills],
+    [
+      "graph",
+      row.graph &&
+        h(
+          "a",
+          { class: "door", href: format(["kernels"], { graph: row.graph }) },
+          graphLabel(app, row.graph),
+        ),
+    ],
+    ["first line", row.source && sourceDoor(app, row.source)],
+  ];
+}
+
+function launches(app: App, row: KernelRow): Child {
+  const durations = times(app, row.name);
+  if (durations.length < 2) return null;
+  const { counts, low, high } = histogram(durations, 60);
+  return h(
+    "figure",
+    { class: "histogram" },
+    sparkline(counts, app.palette.category(row.category), "launches by time", 600, 80),
+    h(
+      "figcaption",
+      {},
+      h("span", {}, numbers.time(low)),
+      h("span", {}, `${numbers.count(durations.length)} launches by time, logarithmic`),
+      h("span", {}, numbers.time(high)),
+    ),
+  );
+}
+
+function about(app: App, row: KernelRow): Child {
+  const findings = app.report.findings
+    .map((one, index) => ({ one, index }))
+    .filter(
+      ({ one }) =>
+        one.title.includes(row.short_name) || one.evidence.some((item) => item.text.includes(row.short_name)),
+    );
+  return [
+    findings.length > 0 &&
+      h(
+        "section",
+        {},
+        h("header", {}, h("h2", {}, "Findings about it")),
+        h(
+          "ul",
+          {},
+          findings.map(({ one, index }) =>
+            h(
+              "li",
+              {},
+              h("a", { class: "door", href: format(["overview"], { finding: index }) }, one.title),
+              " ",
+              app.sentences.savings[index],
+            ),
+          ),
+        ),
+      ),
+    row.ops.length > 0 &&
+      h(
+        "section",
+        {},
+        h("header", {}, h("h2", {}, "Ops that launch it")),
+        h(
+          "ul",
+          {},
+          row.ops.map((op) =>
+            h(
+              "li",
+              {},
+              h(
+                "a",
+                {
+                  class: "door mono",
+                  href: format(["kernels"], { by: "op", in: op.name }),
+                  title: app.report.page?.meanings?.[op.name],
+                },
+                op.name,
+              ),
+              ` ×${numbers.count(op.launches)}, ${numbers.time(op.device_time_us)}`,
+            ),
+          ),
+        ),
+      ),
+  ];
+}
+
+/** What `kinetoscope bench` measured of it, alone. */
+function bench(app: App, row: KernelRow): Child {
+  const found = app.report.page?.benches?.find((one) => one.name === row.name);
+  if (!found) return null;
+  const { cold_ns: cold, hot_ns: hot, configuration, could_win_ns: win } = found;
+  const us = (ns: number): string => numbers.time(ns / 1000);
+  return titled(
+    "Measured alone",
+    "by kinetoscope bench",
+    facts([
+      [
+        "caches cold",
+        cold &&
+          `${us(cold[1])}, p10–p90 ${numbers.span(cold[0] / 1000, cold[2] / 1000)}, ${numbers.count(found.samples, "sample")}`,
+      ],
+      ["in the program", numbers.time(row.median_us)],
+      ["caches warm", hot && us(hot)],
+      ["moved", cold && `${numbers.size(found.bytes)}, ${numbers.rate(found.bytes / (cold[1] / 1e9), "B")}`],
+      ["tuning could win", win && `${us(win)} in a run`],
+      [
+        "configuration",
+        configuration &&
+          Object.entries(configuration)
+            .map(([key, value]) => `${key}=${value}`)
+            .join(" "),
+      ],
+      ["registers, spills", found.registers === null ? null : `${found.registers}, ${found.spills ?? 0}`],
+      ["computes what it should", found.reference],
+      ["failed", found.error],
+    ]),
+  );
+}
+
+/** The program's lines that it computes, beside what was generated of them. */
+function source(app: App, compiled: CompiledKernel[]): Child {
+  return compiled.slice(0, 3).map((kernel) => {
+    const text = generated(app, kernel);
+    return h(
+      "section",
+      {},
+      h(
+        "header",
+        {},
+        h("h2", {}, "Source"),
+        h("p", {}, `generated for graph ${kernel.compile_id} ${kernel.direction}`),
+      ),
+      h(
+        "div",
+        { class: "beside" },
+        h(
+          "div",
+          {},
+          h("h3", {}, "computes"),
+          h(
+            "ol",
+            { class: "lines" },
+            kernel.source.map((line) =>
+              h(
+                "li",
+                {},
+                h(
+                  "a",
+                  {
+                    class: "door mono",
+                    href: app.lineHref(line.file, line.line),
+                    title: `${line.file}:${line.line}`,
+                  },
+                  place(line.file, line.line),
+                ),
+                h("code", {}, line.code),
+              ),
+            ),
+          ),
+          h(
+            "p",
+            { class: "soft" },
+            kernel.aten_ops.map((op) => [
+              h("span", { title: app.report.compilation?.glossary[op] ?? "" }, op),
+              " ",
+            ]),
+          ),
+        ),
+        h(
+          "div",
+          {},
+          h("h3", {}, "generated", text && [" ", copyButton(text, "the source")]),
+          text ? withFolded(text) : h("p", { class: "soft" }, "The log has no source of it."),
+          h(
+            "p",
+            {},
+            h(
+              "a",
+              { class: "door", href: format(["code"], { graph: kernel.graph, kernel: kernel.name }) },
+              "in its module",
+            ),
+          ),
+        ),
+      ),
+    );
+  });
+}
+
+/** The code, with the comments that Inductor wrote above it folded. */
+function withFolded(text: string): Child {
+  const lines = text.split("\n");
+  const first = Math.max(
+    lines.findIndex((line) => !line.startsWith("#")),
+    0,
+  );
+  return [
+    first > 0 &&
+      h(
+        "details",
+        {},
+        h("summary", {}, numbers.count(first, "line"), " of comments: its nodes and graph"),
+        code(lines.slice(0, first).join("\n")),
+      ),
+    code(lines.slice(first).join("\n")),
+  ];
+}
+
+export function generated(app: App, kernel: CompiledKernel): string | null {
+  const module = app.report.page?.modules.find((one) => one.graph === kernel.graph);
+  const lines = module?.kernels.find((one) => one.name === kernel.name);
+  return lines
+    ? module!.code
+        .split("\n")
+        .slice(lines.first_line - 1, lines.last_line)
+        .join("\n")
+    : null;
+}
+
+/** The ways in which its launches came about, the most time first. */
+function ways(app: App, row: KernelRow): Child {
+  const { store } = app;
+  if (!store) return null;
+  const found = new Map<string, { path: string[]; works: number[]; time: number }>();
+  for (const work of works(app, row.name)) {
+    const names = path(store, work),
+      key = names.join("\n");
+    const way = found.get(key) ?? { path: names, works: [], time: 0 };
+    way.works.push(work);
+    way.time += store.duration[store.work[work]!]! / 1000;
+    found.set(key, way);
+  }
+  const sorted = [...found.values()].sort((a, b) => b.time - a.time);
+  return (
+    sorted.length > 0 &&
+    h(
+      "section",
+      {},
+      h("header", {}, h("h2", {}, "How it comes about"), h("p", {}, numbers.count(sorted.length, "way"))),
+      sorted.slice(0, WAYS).map((way) =>
+        h(
+          "details",
+          { open: way === sorted[0] },
+          h(
+            "summary",
+            {},
+            `${numbers.time(way.time)} in ${numbers.count(way.works.length, "launch")}: `,
+            h(
+              "span",
+              { class: "mono" },
+              shorten(
+                way.path
+                  .slice(-3, -1)
+                  .map((name) => app.event(name))
+                  .join(" › ") || "its launch was not recorded",
+                100,
+              ),
+            ),
+          ),
+          h(
+            "ol",
+            { class: "chain" },
+            way.path.map((name) => h("li", {}, shorten(app.event(name), 140))),
+          ),
+          h(
+            "p",
+            {},
+            h(
+              "a",
+              { class: "door", href: app.rowHref(store.work[way.works[way.works.length >> 1]!]!) },
+              "one of them in the timeline",
+            ),
+          ),
+        ),
+      ),
+      sorted.length > WAYS &&
+        h("p", { class: "soft" }, `and ${numbers.count(sorted.length - WAYS)} more ways`),
+    )
+  );
+}
+
+function longest(app: App, row: KernelRow): Child {
+  const { store } = app;
+  if (!store) return null;
+  const rows = [...works(app, row.name)]
+    .map((work) => store.work[work]!)
+    .sort((a, b) => store.duration[b]! - store.duration[a]!);
+  return (
+    rows.length > 0 &&
+    h(
+      "section",
+      {},
+      h(
+        "header",
+        {},
+        h("h2", {}, "Longest launches"),
+        h(
+          "p",
+          {},
+          h(
+            "a",
+            { class: "door", href: format(["timeline"], { n: row.name, k: rows[0]! }) },
+            "all of them, lit in the timeline",
+          ),
+        ),
+      ),
+      h(
+        "ol",
+        { class: "chain" },
+        rows
+          .slice(0, LONGEST)
+          .map((at) =>
+            h(
+              "li",
+              {},
+              h("a", { class: "door", href: app.rowHref(at) }, numbers.time(store.duration[at]! / 1000)),
+              h("small", {}, ` at ${numbers.time(store.start[at]! / 1000)}`),
+            ),
+          ),
+      ),
+    )
+  );
+}

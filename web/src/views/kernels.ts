@@ -1,0 +1,350 @@
+// All kernels: sorted, filtered, grouped; a histogram a row; their places under the roofs.
+import type { App } from "../app.ts";
+import { h, type Child } from "../dom.ts";
+import type { KernelRow } from "../document.ts";
+import { times } from "../launches.ts";
+import { shorten } from "../names.ts";
+import * as numbers from "../numbers.ts";
+import { bar, histogram, roofline, sparkline } from "../plot.ts";
+import { format, type Route } from "../route.ts";
+import { share, table } from "../table.ts";
+import { keys } from "../timeline/chain.ts";
+import type { Key } from "../timeline/store.ts";
+import { categoryDoor, sourceDoor } from "../doors.ts";
+
+const GROUPS = ["none", "category", "graph", "op", "module", "annotation", "line", "step"] as const;
+const FROM_TIMELINE = new Set<string>(["graph", "op", "module", "annotation", "line", "step"]);
+const UNKNOWN = "(not known)";
+
+export function kernels(app: App, { parameters }: Route): Child {
+  const by = (parameters.get("by") ?? "none") as (typeof GROUPS)[number];
+  const category = parameters.get("category"),
+    graph = parameters.get("graph"),
+    inside = parameters.get("in");
+  if (graph && app.store)
+    return kernels(app, {
+      path: [],
+      parameters: new Map([
+        ["by", "graph"],
+        ["in", graph],
+      ]),
+    });
+  let rows = app.report.kernels;
+  if (category) rows = rows.filter((row) => row.category === category);
+  if (graph) rows = rows.filter((row) => row.graph === graph);
+  const only = category ?? (graph && graphLabel(app, graph));
+  const groups = GROUPS.filter((group) => app.store || !FROM_TIMELINE.has(group));
+  return [
+    h("h1", {}, only ? `Kernels: ${only}` : "Kernels"),
+    h(
+      "nav",
+      { class: "chips", "aria-label": "group kernels by" },
+      "grouped by",
+      groups.map((group) =>
+        h(
+          "a",
+          {
+            href: format(["kernels"], group === "none" ? {} : { by: group }),
+            "aria-current": by === group && !only ? "true" : null,
+          },
+          group,
+        ),
+      ),
+    ),
+    by === "none" || inside
+      ? inside && by !== "none"
+        ? inGroup(app, by, inside)
+        : list(app, rows, parameters.get("q") ?? "")
+      : grouped(app, rows, by),
+    by === "none" && !only && roofs(app),
+  ];
+}
+
+function list(app: App, rows: KernelRow[], search: string): Child {
+  const most = Math.max(...rows.map((row) => row.share_of_device_time), 1e-9);
+  const costed = rows.some((row) => app.speedOfLight(row));
+  return h(
+    "section",
+    {},
+    table(
+      rows,
+      [
+        {
+          label: "kernel",
+          value: (row) => row.name,
+          cell: (row) => [
+            h(
+              "a",
+              { class: "door mono", href: app.kernelHref(row.name), title: row.name },
+              shorten(row.short_name, 80),
+            ),
+            row.ops.length > 0 &&
+              h(
+                "small",
+                {},
+                row.ops
+                  .slice(0, 3)
+                  .map((op) => `${shorten(op.name, 50)} ×${numbers.count(op.launches)}`)
+                  .join(", "),
+              ),
+            row.source && h("small", {}, sourceDoor(app, row.source)),
+          ],
+        },
+        {
+          label: "category",
+          value: (row) => row.category,
+          cell: (row) => categoryDoor(app, row.category),
+        },
+        {
+          label: "share",
+          value: (row) => row.share_of_device_time,
+          cell: (row) => share(row.share_of_device_time, app.palette.category(row.category), most),
+        },
+        {
+          label: "device time",
+          value: (row) => row.device_time_us,
+          cell: (row) => numbers.time(row.device_time_us),
+        },
+        { label: "launches", value: (row) => row.launches, cell: (row) => numbers.count(row.launches) },
+        { label: "median", value: (row) => row.median_us, cell: (row) => numbers.time(row.median_us) },
+        { label: "p90", value: (row) => row.p90_us, cell: (row) => numbers.time(row.p90_us) },
+        { label: "min–max", value: (row) => row.max_us, cell: (row) => numbers.span(row.min_us, row.max_us) },
+        ...(app.store
+          ? [{ label: "launches by time", value: () => "", cell: (row: KernelRow) => spark(app, row) }]
+          : []),
+        ...(costed
+          ? [
+              {
+                label: "of peak",
+                title: "time at the device's peaks over the time it took",
+                value: (row: KernelRow) => app.speedOfLight(row)?.fraction ?? null,
+                cell: (row: KernelRow) =>
+                  numbers.known(app.speedOfLight(row)?.fraction ?? null, numbers.percent),
+              },
+              {
+                label: "could save",
+                title: "at most: what it takes beyond its time at the device's peaks",
+                value: (row: KernelRow) => app.couldSave(row),
+                cell: (row: KernelRow) => numbers.known(app.couldSave(row), numbers.time),
+              },
+            ]
+          : []),
+      ],
+      {
+        id: "kernels",
+        label: "kernels",
+        search,
+        most: 100,
+        filter: (row) =>
+          `${row.name} ${row.category} ${row.graph ?? ""} ${row.source ?? ""} ${row.ops.map((op) => op.name).join(" ")}`,
+      },
+    ),
+  );
+}
+
+function spark(app: App, row: KernelRow): Child {
+  const durations = times(app, row.name);
+  if (durations.length < 2) return null;
+  const { counts, low, high } = histogram(durations, 18);
+  return sparkline(
+    counts,
+    app.palette.category(row.category),
+    `${numbers.count(durations.length)} launches from ${numbers.time(low)} to ${numbers.time(high)}`,
+  );
+}
+
+interface Group {
+  key: string;
+  time: number;
+  launches: number;
+  kernels: Map<string, number>;
+  categories: Map<string, number>;
+}
+
+function groupsOf(app: App, rows: KernelRow[], by: string): Group[] {
+  const groups = new Map<string, Group>();
+  const add = (key: string, name: string, category: string, time: number, launches: number): void => {
+    let group = groups.get(key);
+    if (!group)
+      groups.set(key, (group = { key, time: 0, launches: 0, kernels: new Map(), categories: new Map() }));
+    group.time += time;
+    group.launches += launches;
+    group.kernels.set(name, (group.kernels.get(name) ?? 0) + time);
+    group.categories.set(category, (group.categories.get(category) ?? 0) + time);
+  };
+  const { store } = app;
+  if (store && FROM_TIMELINE.has(by))
+    keys(store, by as Key | "line").forEach((key, work) => {
+      const row = store.work[work]!,
+        { name, category } = store.nameOf(row);
+      add(key || UNKNOWN, name, category, store.duration[row]! / 1000, 1);
+    });
+  else for (const row of rows) add(row.category, row.name, row.category, row.device_time_us, row.launches);
+  return [...groups.values()].sort((a, b) => b.time - a.time);
+}
+
+function grouped(app: App, rows: KernelRow[], by: string): Child {
+  const groups = groupsOf(app, rows, by),
+    whole = groups.reduce((sum, group) => sum + group.time, 0) || 1;
+  const href = (group: Group) =>
+    by === "category"
+      ? format(["kernels"], { category: group.key })
+      : format(["kernels"], { by, in: group.key });
+  return h(
+    "section",
+    {},
+    table(
+      groups,
+      [
+        {
+          label: by,
+          value: (group) => group.key,
+          cell: (group) =>
+            h(
+              "a",
+              { class: "door mono", href: href(group), title: group.key },
+              shorten(by === "graph" ? graphLabel(app, group.key) : group.key, 90),
+            ),
+        },
+        {
+          label: "share",
+          value: (group) => group.time,
+          cell: (group) => share(group.time / whole, "var(--accent)", groups[0]!.time / whole),
+        },
+        { label: "device time", value: (group) => group.time, cell: (group) => numbers.time(group.time) },
+        {
+          label: "launches",
+          value: (group) => group.launches,
+          cell: (group) => numbers.count(group.launches),
+        },
+        {
+          label: "kernels",
+          value: (group) => group.kernels.size,
+          cell: (group) => numbers.count(group.kernels.size),
+        },
+        {
+          label: "by category",
+          value: () => "",
+          cell: (group) =>
+            bar(
+              "by category",
+              [...group.categories]
+                .sort((a, b) => b[1] - a[1])
+                .map(([name, time]) => ({
+                  label: `${name}: ${numbers.percent(time / group.time)}`,
+                  share: time / (group.time || 1),
+                  colour: app.palette.category(name),
+                })),
+              true,
+            ),
+        },
+      ],
+      { id: "groups", label: `kernels by ${by}`, filter: (group) => group.key },
+    ),
+  );
+}
+
+/** The kernels of one group, with the part of each that belongs to it. */
+function inGroup(app: App, by: string, inside: string): Child {
+  const group = groupsOf(app, app.report.kernels, by).find((one) => one.key === inside);
+  if (!group) return h("p", {}, `Nothing was launched by ${by} ${inside}.`);
+  const rows = [...group.kernels].sort((a, b) => b[1] - a[1]);
+  return h(
+    "section",
+    {},
+    h(
+      "header",
+      {},
+      h("h2", { class: "mono" }, shorten(by === "graph" ? graphLabel(app, inside) : inside, 140)),
+      h("p", {}, `${numbers.time(group.time)} in ${numbers.count(group.launches, "launch")}`),
+    ),
+    table(
+      rows,
+      [
+        {
+          label: "kernel",
+          value: ([name]) => name,
+          cell: ([name]) =>
+            h(
+              "a",
+              { class: "door mono", href: app.kernelHref(name), title: name },
+              shorten(app.kernelOf(name)?.short_name ?? name, 90),
+            ),
+        },
+        { label: "device time here", value: ([, time]) => time, cell: ([, time]) => numbers.time(time) },
+        {
+          label: "share of it",
+          value: ([, time]) => time,
+          cell: ([name, time]) =>
+            share(time / group.time, app.palette.category(app.kernelOf(name)?.category ?? "")),
+        },
+      ],
+      { label: "kernels of the group", filter: ([name]) => name },
+    ),
+  );
+}
+
+export function graphLabel(app: App, graph: string): string {
+  const at = app.report.graphs.findIndex((row) => row.graph === graph || row.hash === graph);
+  return at < 0 ? graph : app.sentences.graph_labels[at]!;
+}
+
+/** What is known of each kernel's work, under what the device can do. */
+function roofs(app: App): Child {
+  const [roof] = app.report.page?.roofs ?? [];
+  if (!roof) return null;
+  const whole = app.report.kernels.reduce((sum, row) => sum + row.device_time_us, 0) || 1;
+  const dots = app.report.kernels.flatMap((row) => {
+    const work = cost(app, row);
+    if (!work) return [];
+    const [flops, bytes] = work,
+      perSecond = flops / (row.device_time_us / 1e6);
+    return [
+      {
+        x: flops / bytes,
+        y: perSecond,
+        size: 3 + 14 * Math.sqrt(row.device_time_us / whole),
+        colour: app.palette.category(row.category),
+        href: app.kernelHref(row.name),
+        time: row.device_time_us,
+        label: `${shorten(row.short_name, 70)}: ${numbers.rate(perSecond, "FLOP")}, ${(flops / bytes).toPrecision(3)} FLOP a byte, ${numbers.time(row.device_time_us)}`,
+      },
+    ];
+  });
+  if (!dots.length) return null;
+  const shown = dots.reduce((sum, dot) => sum + dot.time, 0);
+  const peaks = Object.entries(roof.peaks).filter(([dtype]) =>
+    ["fp32", "tf32", "bf16", "fp8"].includes(dtype),
+  );
+  return h(
+    "section",
+    {},
+    h(
+      "header",
+      {},
+      h("h2", {}, "Roofline"),
+      h(
+        "p",
+        {},
+        `${roof.device}; ${numbers.count(dots.length, "kernel")} whose FLOPs and bytes are known, ${numbers.percent(shown / whole)} of device time`,
+      ),
+    ),
+    h(
+      "div",
+      { class: "scroll" },
+      roofline(
+        dots,
+        peaks.map(([dtype, peak]) => ({ label: dtype, peak, bandwidth: roof.bandwidth })),
+      ),
+    ),
+  );
+}
+
+/** FLOPs and bytes of all launches. */
+export function cost(app: App, row: KernelRow): [number, number] | null {
+  if (row.flops && row.bytes) return [row.flops, row.bytes];
+  const compiled = app.compiledOf(row.name)[0];
+  return compiled?.flops && compiled.bytes
+    ? [compiled.flops * row.launches, compiled.bytes * row.launches]
+    : null;
+}

@@ -1,0 +1,324 @@
+// Ops, steps, memory, and what was read.
+import type { App } from "../app.ts";
+import type { DeviceRow } from "../document.ts";
+import { h, titled, type Child } from "../dom.ts";
+import { shorten } from "../names.ts";
+import * as numbers from "../numbers.ts";
+import { curve } from "../plot.ts";
+import { format } from "../route.ts";
+import { share, table, type ColumnOf } from "../table.ts";
+
+const NOT_HOST = new Set(["user_annotation", "kernel", "memcpy", "memset", "device annotation"]);
+
+export function ops(app: App): Child {
+  const rows = app.report.ops
+    .filter((row) => !NOT_HOST.has(row.kind))
+    .sort((a, b) => b.host_self_us - a.host_self_us);
+  const whole = rows.reduce((sum, row) => sum + row.host_self_us, 0) || 1;
+  const device = app.report.devices.length > 0;
+  return [
+    h("h1", {}, "Ops"),
+    h(
+      "section",
+      {},
+      h("header", {}, h("p", {}, "self: the op's own time, without the ops it called")),
+      table(
+        rows,
+        [
+          {
+            label: "op",
+            value: (row) => row.name,
+            cell: (row) => {
+              const meaning = app.report.page?.meanings?.[row.name];
+              return row.device_total_us > 0 && app.store
+                ? h(
+                    "a",
+                    {
+                      class: "door mono",
+                      href: format(["kernels"], { by: "op", in: row.name }),
+                      title: meaning,
+                    },
+                    shorten(row.name, 110),
+                  )
+                : h("span", { class: "mono", title: meaning ?? row.name }, shorten(row.name, 110));
+            },
+          },
+          {
+            label: "host self",
+            value: (row) => row.host_self_us,
+            cell: (row) => numbers.time(row.host_self_us),
+          },
+          {
+            label: "share of self",
+            value: (row) => row.host_self_us,
+            cell: (row) =>
+              share(row.host_self_us / whole, "var(--accent)", (rows[0]?.host_self_us ?? 1) / whole),
+          },
+          {
+            label: "host total",
+            value: (row) => row.host_total_us,
+            cell: (row) => numbers.time(row.host_total_us),
+          },
+          ...(device
+            ? [
+                {
+                  label: "device self",
+                  value: (row: (typeof rows)[number]) => row.device_self_us,
+                  cell: (row: (typeof rows)[number]) => numbers.time(row.device_self_us),
+                },
+                {
+                  label: "device total",
+                  value: (row: (typeof rows)[number]) => row.device_total_us,
+                  cell: (row: (typeof rows)[number]) => numbers.time(row.device_total_us),
+                },
+              ]
+            : []),
+          { label: "calls", value: (row) => row.calls, cell: (row) => numbers.count(row.calls) },
+        ],
+        { id: "ops", label: "ops", filter: (row) => row.name },
+      ),
+    ),
+  ];
+}
+
+export function steps(app: App): Child {
+  const { report } = app;
+  const devices = (rank: number) => Math.max(report.devices.filter((row) => row.rank === rank).length, 1);
+  return [
+    h("h1", {}, "Steps"),
+    report.as_it_runs && h("p", { class: "lead" }, app.sentences.timing),
+    h(
+      "section",
+      {},
+      table(
+        report.steps,
+        [
+          {
+            label: "step",
+            value: (row) => String(Math.round(row.start_us)).padStart(20),
+            cell: (row) => {
+              const href = app.traceTimeHref(row.start_us, row.start_us + row.duration_us);
+              return href ? h("a", { class: "door", href }, row.name) : row.name;
+            },
+          },
+          { label: "phase", value: (row) => row.phase, cell: (row) => row.phase },
+          { label: "rank", value: (row) => row.rank, cell: (row) => row.rank },
+          {
+            label: "duration",
+            value: (row) => row.duration_us,
+            cell: (row) => numbers.time(row.duration_us),
+          },
+          {
+            label: "on the host",
+            value: (row) => row.host_duration_us,
+            cell: (row) => numbers.time(row.host_duration_us),
+          },
+          {
+            label: "busy",
+            value: (row) => row.busy_us,
+            cell: (row) =>
+              share(
+                row.duration_us ? row.busy_us / (row.duration_us * devices(row.rank)) : 0,
+                app.palette.use("compute"),
+              ),
+          },
+          { label: "launches", value: (row) => row.launches, cell: (row) => numbers.count(row.launches) },
+        ],
+        { id: "steps", label: "steps" },
+      ),
+    ),
+    ranks(app),
+    report.launching
+      .filter((row) => row.queue.length > 1)
+      .map((row) =>
+        h(
+          "section",
+          {},
+          h("header", {}, h("h2", {}, `Launches queued on rank ${row.rank} GPU ${row.device}`)),
+          curve(
+            "launches queued",
+            row.queue.map((point) => point.start_us),
+            row.queue.map((point) => point.depth_max),
+            `over time; ${numbers.count(row.depth_max)} at most`,
+          ),
+        ),
+      ),
+  ];
+}
+
+/** What each rank's device did with its window. */
+function ranks(app: App): Child {
+  const rows = app.report.devices;
+  const time = (label: string, of: (row: DeviceRow) => number): ColumnOf<DeviceRow> => ({
+    label,
+    value: of,
+    cell: (row) => numbers.time(of(row)),
+  });
+  return (
+    rows.length > 1 &&
+    titled(
+      "Devices",
+      "busy: share of each one's window",
+      table(
+        rows,
+        [
+          {
+            label: "device",
+            value: (row) => `${row.rank}`.padStart(6),
+            cell: (row) => `rank ${row.rank} GPU ${row.device}`,
+          },
+          { label: "window", value: (row) => row.window_us, cell: (row) => numbers.time(row.window_us) },
+          {
+            label: "busy",
+            value: (row) => row.busy_fraction,
+            cell: (row) => share(row.busy_fraction, app.palette.use("compute")),
+          },
+          time("idle", (row) => row.idle_us),
+          time("compute", (row) => row.compute_us),
+          time("communication", (row) => row.communication_us),
+          time("exposed", (row) => row.exposed_communication_us),
+          {
+            label: "launches",
+            value: (row) => row.kernel_launches,
+            cell: (row) => numbers.count(row.kernel_launches),
+          },
+        ],
+        { id: "devices", label: "devices" },
+      ),
+    )
+  );
+}
+
+export function memory(app: App): Child {
+  const { memory, allocator } = app.report;
+  return [
+    h("h1", {}, "Memory"),
+    !memory.length && h("p", { class: "lead" }, "The recording has no memory events."),
+    memory.map((row) =>
+      h(
+        "section",
+        {},
+        h(
+          "header",
+          {},
+          h("h2", {}, `Rank ${row.rank} GPU ${row.device}`),
+          h(
+            "p",
+            {},
+            `peak ${numbers.size(row.peak_allocated_bytes)}${row.peak_reserved_bytes ? ` of ${numbers.size(row.peak_reserved_bytes)} reserved` : ""}`,
+          ),
+        ),
+        row.over_time.length > 1 &&
+          curve(
+            "memory allocated",
+            row.over_time.map((point) => point.start_us),
+            row.over_time.map((point) => point.allocated_bytes),
+            `allocated over time; ${numbers.size(row.peak_allocated_bytes)} at most`,
+          ),
+        h(
+          "dl",
+          { class: "facts" },
+          (
+            [
+              ["peak at", row.peak_us ? peakDoor(app, row.peak_us) : "–"],
+              ["op at the peak", row.peak_op ?? "–"],
+              ["at the start", numbers.size(row.first_allocated_bytes)],
+              ["at the end", numbers.size(row.last_allocated_bytes)],
+              ["allocations", numbers.count(row.allocations)],
+              ["turned over", numbers.size(row.turned_over_bytes)],
+              ["times more was reserved", numbers.count(row.reserved_growths)],
+            ] as [string, Child][]
+          ).map(([label, value]) => [h("dt", {}, label), h("dd", {}, value)]),
+        ),
+      ),
+    ),
+    allocator.length > 0 &&
+      h(
+        "section",
+        {},
+        h("header", {}, h("h2", {}, "Calls of the driver"), h("p", {}, "that take or give back memory")),
+        table(
+          allocator,
+          [
+            {
+              label: "call",
+              value: (row) => row.name,
+              cell: (row) => h("span", { class: "mono" }, row.name),
+            },
+            { label: "calls", value: (row) => row.calls, cell: (row) => numbers.count(row.calls) },
+            {
+              label: "in the recorded time",
+              value: (row) => row.calls_in_window,
+              cell: (row) => numbers.count(row.calls_in_window),
+            },
+            { label: "host time", value: (row) => row.host_us, cell: (row) => numbers.time(row.host_us) },
+          ],
+          { label: "allocator calls" },
+        ),
+      ),
+  ];
+}
+
+function peakDoor(app: App, us: number): Child {
+  const href = app.traceTimeHref(us - 500, us + 500);
+  return href ? h("a", { class: "door", href }, "show it in the timeline") : numbers.time(us);
+}
+
+export function about(app: App): Child {
+  const { report } = app;
+  const notes = report.health.notes;
+  return [
+    h("h1", {}, "What was read, and where it was recorded"),
+    h(
+      "section",
+      {},
+      table(
+        report.sources,
+        [
+          { label: "file", value: (row) => row.path, cell: (row) => h("span", { class: "mono" }, row.path) },
+          { label: "rank", value: (row) => row.rank, cell: (row) => row.rank },
+          { label: "size", value: (row) => row.bytes, cell: (row) => numbers.size(row.bytes) },
+          { label: "events", value: (row) => row.events, cell: (row) => numbers.count(row.events) },
+          {
+            label: "notes",
+            value: (row) => row.notes.join(),
+            cell: (row) => [
+              row.complete ? "whole" : "incomplete",
+              row.notes.map((note) => h("small", {}, note)),
+            ],
+          },
+        ],
+        { label: "files" },
+      ),
+    ),
+    notes.length > 0 &&
+      h(
+        "section",
+        {},
+        h("header", {}, h("h2", {}, "Health"), h("p", {}, report.health.verdict)),
+        h(
+          "ul",
+          {},
+          notes.map((note) => h("li", {}, `${note.code}: ${note.text}`)),
+        ),
+      ),
+    h(
+      "section",
+      {},
+      h("header", {}, h("h2", {}, "Environment")),
+      h(
+        "dl",
+        { class: "facts wide" },
+        Object.entries(report.environment).map(([key, value]) => [
+          h("dt", {}, key),
+          h("dd", { class: "mono" }, typeof value === "string" ? value : JSON.stringify(value)),
+        ]),
+      ),
+    ),
+    h(
+      "p",
+      { class: "soft" },
+      `kinetoscope ${report.kinetoscope}. Busy is the union of device intervals over all streams of a device, inside the recorded steps; device time is their plain sum.`,
+    ),
+  ];
+}

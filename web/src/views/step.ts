@@ -1,0 +1,207 @@
+// One bar a step, and why the device idles.
+import type { App } from "../app.ts";
+import { h, type Child } from "../dom.ts";
+import * as numbers from "../numbers.ts";
+import { bar, type Part } from "../plot.ts";
+import { uses } from "../timeline/statistics.ts";
+import type { Store } from "../timeline/store.ts";
+
+const STEPS = 12;
+
+/** One bar a step: compute, exposed communication and copies, idle by cause; as it runs, as recorded, each. */
+export function stepBars(app: App): Child {
+  const { report, sentences } = app;
+  if (!report.devices.length) return null;
+  const own = report.as_it_runs;
+  const rows: [string, Part[], string, string | null][] = [];
+  if (own && own.busy_us !== null)
+    rows.push([
+      "as it runs",
+      [
+        {
+          label: `busy: ${numbers.time(own.busy_us)}`,
+          share: own.busy_us / own.step_us.median,
+          colour: app.palette.use("compute"),
+        },
+        ...own.idle.map((row) => ({
+          label: `idle, ${row.cause}: ${numbers.time(row.idle_us)}`,
+          share: row.idle_us / own.step_us.median,
+          colour: app.palette.cause(row.cause),
+          idle: true,
+        })),
+      ],
+      `${numbers.percent(own.busy_us / own.step_us.median)} of ${numbers.time(own.step_us.median)}`,
+      null,
+    ]);
+  report.devices.forEach((device, index) => {
+    const bar = sentences.devices[index]!;
+    const causes = report.idle.filter(
+      (row) => row.rank === device.rank && row.device === device.device && row.idle_us > 0,
+    );
+    rows.push([
+      bar.label,
+      [
+        ...bar.segments
+          .filter((part) => part.use !== "idle")
+          .map((part) => ({
+            label: `${sentences.uses[part.use]}: ${numbers.percent(part.share)}`,
+            share: part.share,
+            colour: app.palette.use(part.use),
+          })),
+        ...causes.map((row) => ({
+          label: `idle, ${row.cause}: ${numbers.time(row.idle_us)}`,
+          share: row.idle_us / (device.window_us || 1),
+          colour: app.palette.cause(row.cause),
+          idle: true,
+        })),
+      ],
+      `${numbers.percent(bar.busy)} of ${numbers.time(bar.time_us)}`,
+      app.store ? "#timeline" : null,
+    ]);
+  });
+  if (app.store && report.devices.length === 1) rows.push(...recordedSteps(app));
+  const causes = [
+    ...new Set(
+      [...report.idle, ...(own?.idle ?? [])].filter((row) => row.idle_us > 0).map((row) => row.cause),
+    ),
+  ];
+  return h(
+    "section",
+    {},
+    h(
+      "header",
+      {},
+      h("h2", {}, report.steps.length ? "A step" : "The recorded time"),
+      h("p", {}, `busy, as a share of ${sentences.window}; hatched: idle`),
+    ),
+    h(
+      "div",
+      { class: "bars" },
+      rows.map(([label, parts, text, href]) => [
+        href ? h("a", { class: "label", href }, label) : h("span", { class: "label" }, label),
+        bar(`${label}: ${parts.map((part) => part.label).join("; ")}`, parts, rows.length > 3),
+        h("span", { class: "number" }, text),
+      ]),
+    ),
+    h(
+      "ul",
+      { class: "legend" },
+      Object.entries(sentences.uses)
+        .filter(([use]) => use !== "idle")
+        .map(([use, name]) =>
+          h("li", {}, h("span", { class: "dot", style: { background: app.palette.use(use) } }), name),
+        ),
+      causes.map((cause) =>
+        h(
+          "li",
+          {},
+          h("span", { class: "dot", style: { background: app.palette.cause(cause) } }),
+          `idle: ${cause}`,
+        ),
+      ),
+    ),
+  );
+}
+
+/** Each step as recorded; what is left blank of the last lies behind the recording's window. */
+function recordedSteps(app: App): [string, Part[], string, string | null][] {
+  const store = app.store!,
+    origin = store.timeline.origin_ns / 1000;
+  return app.report.steps.slice(0, STEPS).map((step) => {
+    const from = (step.start_us - origin) * 1000,
+      whole = step.duration_us * 1000 || 1;
+    const busy = Object.entries(uses(store, step.rank, from, from + whole));
+    const idle = [...idleIn(store, step.rank, from, from + whole)].sort((a, b) => b[1] - a[1]);
+    return [
+      step.name,
+      [
+        ...busy.map(([use, ns]) => ({
+          label: `${app.sentences.uses[use]}: ${numbers.time(ns / 1000)}`,
+          share: ns / whole,
+          colour: app.palette.use(use),
+        })),
+        ...idle.map(([cause, ns]) => ({
+          label: `idle, ${cause}: ${numbers.time(ns / 1000)}`,
+          share: ns / whole,
+          colour: app.palette.cause(cause),
+          idle: true,
+        })),
+      ],
+      `${numbers.percent(step.busy_us / (step.duration_us || 1))} of ${numbers.time(step.duration_us)}`,
+      app.timeHref(from, from + whole, {}, 0.03),
+    ];
+  });
+}
+
+function idleIn(store: Store, rank: number, from: number, to: number): Map<string, number> {
+  const found = new Map<string, number>();
+  for (const { start, end, cause } of store.idle.filter((one) => one.rank === rank))
+    start.forEach((began, at) => {
+      const inside = Math.min(end[at]!, to) - Math.max(began, from),
+        name = store.causes[cause[at]!]!;
+      if (inside > 0) found.set(name, (found.get(name) ?? 0) + inside);
+    });
+  return found;
+}
+
+export function idle(app: App): Child {
+  const rows = app.sentences.idle;
+  return (
+    rows.length > 0 &&
+    h(
+      "section",
+      {},
+      h(
+        "header",
+        {},
+        h("h2", {}, "Idle, and why"),
+        h("p", {}, "share of the window; a click leads to the longest"),
+      ),
+      h(
+        "div",
+        { class: "bars" },
+        rows.map((row) => [
+          h(
+            "a",
+            {
+              class: "label",
+              href: longestIdle(app, row.cause) ?? "#timeline",
+              title: app.report.page?.meanings?.[row.cause],
+            },
+            row.cause,
+          ),
+          bar(
+            `${row.cause}: ${numbers.percent(row.share_of_window)}`,
+            [
+              {
+                label: row.text ?? row.cause,
+                share: row.share_of_window,
+                colour: app.palette.cause(row.cause),
+                idle: true,
+              },
+            ],
+            true,
+          ),
+          h(
+            "span",
+            { class: "number" },
+            numbers.percent(row.share_of_window),
+            h("small", {}, ` ${numbers.time(row.idle_us)}`),
+          ),
+        ]),
+      ),
+    )
+  );
+}
+
+function longestIdle(app: App, cause: string): string | null {
+  let best = 0,
+    href: string | null = null;
+  for (const idle of app.store?.idle ?? [])
+    idle.start.forEach((start, at) => {
+      const length = idle.end[at]! - start;
+      if (app.store!.causes[idle.cause[at]!] === cause && length > best)
+        [best, href] = [length, app.timeHref(start, idle.end[at]!, {}, 0.6)];
+    });
+  return href;
+}
