@@ -171,22 +171,23 @@ def _recording(folder: Path, manifest: Any) -> Path:
 
 
 def _replace_one(node: Any, chance: random.Random) -> None:
-    """One value somewhere in a document becomes one of another kind."""
+    """One value somewhere in a document becomes one of another kind, or an absurd one of its own."""
     while True:
         keys = list(node) if isinstance(node, dict) else list(range(len(node)))
         key = chance.choice(keys)
         if isinstance(node[key], (dict, list)) and node[key] and chance.random() < 0.8:
             node = node[key]
             continue
-        node[key] = chance.choice(WRONG)
+        same = [value for value in WRONG if type(value) is type(node[key])]
+        node[key] = chance.choice(same if same and chance.random() < 0.7 else WRONG)
         return
 
 
 ATTACKS = (
     *(file_of(TRACE, "trace.json", change, packed) for change in BYTES for packed in (False, True)),
     *(file_of(LOG, "rank0.log", change, packed) for change in BYTES for packed in (False, True)),
-    Attack("trace: values of another kind", values_of_events),
-    Attack("manifest: values of another kind", manifest_values),
+    Attack("trace: absurd values", values_of_events),
+    Attack("manifest: absurd values", manifest_values),
     Attack("recording of a run that was killed", rank_reports),
 )
 
