@@ -47,7 +47,8 @@ def settle(run: Run, found: Iterable[Finding], roles: Mapping[str, Role] | None 
     in_turn = heapq.merge(*books, key=lambda one: (roles.get(one.rule) != "root", -one.remaining.us))
     by_rank = {scene.rank: scene for scene in scenes(run)}
     found = [*in_turn]
-    most = slowest.own_step_us - (_device_floor_us(run, found) if len(by_rank) > 1 else 0.0)
+    replayed_alone = len(by_rank) > 1 or any(one.saving.beside_us for one in found)
+    most = slowest.own_step_us - (_device_floor_us(run, found) if replayed_alone else 0.0)
     return [_graded(by_rank[one.rank], one) for one in _within(found, most, slowest.own_step_us)]
 
 
@@ -181,8 +182,8 @@ def _graded(scene: Scene, finding: Finding) -> Finding:
 
 
 def _device_floor_us(run: Run, findings: Iterable[Finding]) -> float:
-    """What a step of several ranks takes at least: each is replayed by itself, and no rank's findings make
-    another's device work go away. Waiting for each other is no work."""
+    """What a step takes at least, where no replay knows of all that is saved: ranks are replayed each by
+    itself, and what was measured beside the recording not at all. Waiting for each other is no work."""
     floors = [0.0]
     for scene in scenes(run):
         claimed = Change()
