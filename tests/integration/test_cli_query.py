@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
 from command import RECORDING, SMALL, kinetoscope
-from kinetoscope.analysis.query import TABLES, tables
+from kinetoscope.analysis.query import TABLES, query, tables
 from kinetoscope.analysis.run import load
+from kinetoscope.errors import UsageError
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +83,54 @@ def test_a_long_answer_is_cut_and_says_so():
 def test_missing_values_show():
     done = kinetoscope("query", SMALL, "SELECT NULL AS nothing, 1.5 AS number, 'text' AS word")
     assert done.stdout.split() == ["nothing", "number", "word", "–", "1.5", "text"]
+
+
+READING = [
+    "SELECT * FROM read_csv('{file}')",
+    "SELECT * FROM READ_CSV('{file}')",
+    "SELECT * FROM \"read_csv\" ('{file}')",
+    "SELECT * FROM 'read_csv'('{file}')",
+    "SELECT * FROM `read_csv`/* ( */('{file}')",
+    "SELECT '/*' FROM read_csv('{file}') WHERE '*/' = ''",
+    "WITH x AS (SELECT * FROM read_csv('{file}')) SELECT * FROM x",
+    "SELECT * FROM steps JOIN read_parquet('{file}') ON TRUE",
+]
+
+
+@pytest.mark.parametrize("sql", READING)
+def test_files_are_read_only_where_that_is_allowed(sql: str, tmp_path: Path) -> None:
+    file = tmp_path / "secret.csv"
+    file.write_text("a\nhidden\n")
+    run, statement = load(SMALL), sql.format(file=file)
+    with pytest.raises(UsageError, match="read files") as refused:
+        query(run, statement)
+    assert "--allow-files" in str(refused.value)
+
+
+def test_files_that_are_allowed_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "shown.csv"
+    file.write_text("a\nshown\n")
+    found = query(load(SMALL), f"SELECT * FROM read_csv('{file}')", allow_files=True)
+    assert found.rows() == [("shown",)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["DROP TABLE steps", "CREATE TABLE x AS SELECT 1", "DELETE FROM steps", "-- SELECT\nTRUNCATE steps", ""],
+)
+def test_what_is_no_select_is_refused(sql: str) -> None:
+    with pytest.raises(UsageError, match="only a SELECT"):
+        query(load(SMALL), sql)
+
+
+def test_a_select_may_begin_as_sql_lets_it() -> None:
+    run = load(SMALL)
+    for sql in (
+        "-- all\nselect 1 AS a",
+        "/* all */ (SELECT 1 AS a)",
+        "WITH x AS (SELECT 1 AS a) SELECT * FROM x",
+    ):
+        assert query(run, sql).rows() == [(1,)]
 
 
 def test_names_are_whole_and_records_stand_in_blocks_where_columns_do_not_fit():

@@ -9,6 +9,7 @@ import pytest
 
 from cases.document import PAGE, page
 from cases.recorded import HERE, cases, found, measured_us, predicted_us, recorded
+from kinetoscope.findings.experience import interval
 from kinetoscope.findings.registry import find, rules
 from kinetoscope.findings.scene import scenes
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
@@ -81,3 +82,12 @@ def test_the_page_in_docs_is_what_the_rules_say() -> None:
 
 def test_recordings_are_small() -> None:
     assert all(path.stat().st_size <= 200_000 for path in HERE.rglob("*.gz"))
+
+
+@pytest.mark.parametrize("case", SHOWN)
+def test_what_was_measured_lies_within_what_findings_say(case: str) -> None:
+    measured = measured_us(case)
+    if measured is None or predicted_us(case) <= 0:
+        pytest.skip("predicts nothing, or was not measured")
+    least, most = interval(case)
+    assert least <= measured / predicted_us(case) <= most

@@ -27,7 +27,7 @@ from kinetoscope.analysis.passes.as_it_runs import as_it_runs
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.window import window
-from kinetoscope.trace.damage import is_loss
+from kinetoscope.trace.damage import UNREADABLE_BYTES, is_loss
 from kinetoscope.trace.model import Damage, Trace
 
 INFO, DEGRADED, UNRELIABLE = "info", "degraded", "unreliable"
@@ -88,8 +88,11 @@ def _damages(trace: Trace) -> list[Note]:
 def _damage_gravity(trace: Trace, damage: Damage) -> str:
     if damage.code in ("truncated", "missing-head", "several-traces"):  # how much is wrong cannot be known
         return DEGRADED
-    whole = trace.source.bytes if f"{damage.count:,} bytes" in damage.text else trace.source.events
-    share = damage.count / max(whole, 1)
+    if damage.code == UNREADABLE_BYTES:
+        share = max(trace.source.lost_share, trace.source.lost_ns / max(window(trace).length_ns, 1))
+    else:
+        whole = trace.source.bytes if f"{damage.count:,} bytes" in damage.text else trace.source.events
+        share = damage.count / max(whole, 1)
     # Of what is lost, a part in a thousand changes no figure that is printed, and a part in twenty can turn a
     # ranking round. What was mended is there.
     return _gravity(share, 0.001, 0.05) if is_loss(damage.code) else _gravity(share, 0.05, NEVER)
@@ -156,6 +159,23 @@ def _unanswered(trace: Trace) -> list[Note]:
     )
     # A few launches at a recording's end often have no kernel; a twentieth of them is missing device time.
     return [Note("launches-without-kernel", _gravity(share, 0.001, 0.05), text)]
+
+
+def _ambiguous(trace: Trace) -> list[Note]:
+    """Ids that join launches to device work, and do not tell the launches of one process apart."""
+    host = trace.host_events
+    calls = host.filter((host["correlation"] != 0) & matching(host, "name", WORK_LAUNCH))
+    of_process = calls.join(trace.lanes.select("pid", lane="id"), on="lane")
+    shared = int(of_process.select(pl.struct("pid", "correlation").is_duplicated()).to_series().sum())
+    if not shared or trace.device_events.is_empty():
+        return []
+    share = shared / len(calls)
+    text = (
+        f"{shared:,} of {len(calls):,} kernel launches share their correlation id with another launch of "
+        f"their process ({share:.1%}): which op, module and step their kernels are of is a guess"
+    )
+    # No profiler writes one: a thousandth moves nothing in a table by op, a twentieth can turn it round.
+    return [Note("ambiguous-launches", _gravity(share, 0.001, 0.05), text)]
 
 
 def _early(trace: Trace) -> list[Note]:
@@ -318,6 +338,7 @@ CHECKS: tuple[Callable[[Trace], list[Note]], ...] = (
     _no_host,
     _unlaunched,
     _unanswered,
+    _ambiguous,
     _early,
     _unseen_before,
     _impossible,

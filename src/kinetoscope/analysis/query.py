@@ -64,17 +64,31 @@ def tables(run: Run) -> dict[str, pl.LazyFrame]:
     }
 
 
-def query(run: Run, sql: str) -> pl.DataFrame:
-    """The rows that one SELECT (Polars' dialect) finds in ``tables(run)``.
+# Polars' table functions, however quoted or spaced: what lies between name and bracket is not looked at, as a
+# reader of SQL less exact than the engine's would be a way around it.
+_READS_FILES = re.compile(r"\b(?:read|scan)_\w+.*\(", re.IGNORECASE | re.DOTALL)
+
+
+def query(run: Run, sql: str, *, allow_files: bool = False) -> pl.DataFrame:
+    """The rows that one SELECT (Polars' dialect) takes from ``tables(run)``.
+
+    Args:
+        allow_files: let the statement read files and addresses, with ``read_csv`` and its like.
 
     Raises:
-        UsageError: it is no SELECT, or cannot be run; the message is the SQL engine's.
+        UsageError: the statement is no SELECT, reads files unasked, or cannot be run.
     """
     if not SELECT.match(sql):
         raise UsageError(
             "only a SELECT can be run: a recording is read, never changed",
             where=sql,
             mend='kinetoscope query INPUT "SELECT name, duration_ns FROM device_events LIMIT 10"',
+        )
+    if not allow_files and _READS_FILES.search(sql):
+        raise UsageError(
+            "the query would read files beside the recording (read_csv and its like)",
+            where=sql,
+            mend="if that is what you want: kinetoscope query --allow-files INPUT SQL",
         )
     try:
         return pl.SQLContext(frames=tables(run)).execute(sql, eager=True)

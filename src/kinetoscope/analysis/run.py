@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -13,9 +14,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kinetoscope.analysis.ranks import distinct
-from kinetoscope.errors import InputError, NotATraceError
+from kinetoscope.errors import InputError
+from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest
+from kinetoscope.recording.standard_input import standard_input
 from kinetoscope.trace.model import Damage, Source, Trace
 
 if TYPE_CHECKING:
@@ -50,11 +53,18 @@ def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
     command, environment and measurements those of the first.
 
     Args:
+        inputs: paths; ``-`` is standard input.
         progress: called now and then with a trace's path, the bytes of it read so far, and its size.
 
     Raises:
         InputError: an input cannot be used; the message says why.
     """
+    with ExitStack() as spooled:
+        given = [spooled.enter_context(standard_input()) if str(one) == "-" else one for one in inputs]
+        return _load(given, progress)
+
+
+def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
     from kinetoscope.compilation import sources
 
     def read(path: Path, rank: int | None = None) -> Trace:
@@ -67,16 +77,21 @@ def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
     logs: list[Path] = []
     light: list[Trace] = []
     unread: list[str] = []
+    failures: list[InputError] = []
     recordings: dict[Path, Manifest] = {}
     for item in chain.from_iterable(map(_recordings_in, map(Path, inputs))):
         if manifests.is_recording(item):
-            manifest = recordings[item] = manifests.read(item)
-            recorded += [read(path, rank=rank) for rank, path in _listed(item, manifest)]
+            manifest = recordings[item] = folders.opened(item)
             for rank in manifest.ranks:
-                if rank.trace and rank.device_trace:
-                    found, why = _light(partial(read, item / rank.device_trace, rank.rank))
+                if rank.trace is None:
+                    continue
+                found, why = _attempted(partial(read, item / rank.trace, rank.rank))
+                recorded += found
+                failures += why
+                if found and rank.device_trace:  # the run is known without its light pass
+                    found, why = _attempted(partial(read, item / rank.device_trace, rank.rank))
                     light += found
-                    unread += why
+                    unread += map(_left_out, why)
             logs += [item] if sources.has_compile_log(item) else []
         elif item.is_dir():
             logs += [item] if sources.has_compile_log(item) else []
@@ -90,46 +105,55 @@ def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
             traces.append(read(item))
     compilation = sources.load(*logs) if logs else None
     if not traces and not recorded:
-        recorded.append(_no_events(inputs, compilation, recordings))
+        if failures and compilation is None and not _was_killed(recordings.values()):
+            raise failures[0]
+        is_lost = bool(failures) or _was_killed(recordings.values())
+        recorded.append(_no_events(inputs, compilation, recordings, is_lost=is_lost))
     return Run(
         distinct([*recorded, *traces], recorded),
         _of_all_hosts(list(recordings.values())),
         compilation,
         next(iter(recordings), None),
-        tuple(unread),
+        (*unread, *map(_left_out, failures)),
         tuple(light),
     )
 
 
-def _light(read: Callable[[], Trace]) -> tuple[list[Trace], list[str]]:
-    """A light pass' trace; what is wrong with it if it cannot be read: the run is known without it."""
+def _attempted(read: Callable[[], Trace]) -> tuple[list[Trace], list[InputError]]:
+    """A trace, or what is wrong with it."""
     try:
         return [read()], []
     except InputError as error:
-        return [], [f"{error.where} was left out: {error.what}"]
+        return [], [error]
+
+
+def _left_out(error: InputError) -> str:
+    return f"{error.where} was left out: {error.what}"
+
+
+def _was_killed(manifests: Iterable[Manifest]) -> bool:
+    """Whether a process of these ended in a way that leaves half a file."""
+    ends = {rank.exit for manifest in manifests for rank in (manifest, *manifest.ranks)}
+    return any(end == "running" or end.startswith("signal") for end in ends)
 
 
 def _those_that_are_traces(
     files: Sequence[Path], read: Callable[[Path], Trace]
 ) -> tuple[list[Trace], list[str]]:
-    """The traces among the files of a folder, and a sentence on each that is none.
+    """The traces among the entries of a folder, and a sentence on each that is none or cannot be read.
 
     Raises:
-        InputError: none is a trace, or one cannot be read at all.
+        InputError: none is a trace.
     """
-
-    def attempt(file: Path) -> Trace | NotATraceError:
-        try:
-            return read(file)
-        except NotATraceError as error:
-            return error
-
-    found = [attempt(file) for file in files]
-    traces = [one for one in found if isinstance(one, Trace)]
-    others = [one for one in found if isinstance(one, NotATraceError)]
+    traces: list[Trace] = []
+    others: list[InputError] = []
+    for file in files:
+        found, why = _attempted(partial(read, file))
+        traces += found
+        others += why
     if others and not traces:
         raise others[0]
-    return traces, [f"{error.where} was left out: {error.what}" for error in others]
+    return traces, [_left_out(error) for error in others]
 
 
 def _of_all_hosts(recorded: Sequence[Manifest]) -> Manifest | None:
@@ -146,32 +170,32 @@ def _recordings_in(item: Path) -> list[Path]:
     return [inside for inside in sorted(item.iterdir()) if manifests.is_recording(inside)] or [item]
 
 
-def _listed(folder: Path, manifest: Manifest) -> list[tuple[int, Path]]:
-    """A recording's traces by rank: those of its manifest; of a run that was killed, those that lie there."""
-    listed = [(rank.rank, folder / rank.trace) for rank in manifest.ranks if rank.trace]
-    if listed:
-        return listed
-    left = {rank: folder / "trace" / f"rank{rank}.json" for rank in range(len(manifest.ranks) or 1)}
-    return [(rank, path) for rank, path in left.items() if path.is_file()]
-
-
 def _no_events(
-    inputs: Sequence[str | Path], compilation: Compilation | None, recordings: Mapping[Path, Manifest]
+    inputs: Sequence[str | Path],
+    compilation: Compilation | None,
+    recordings: Mapping[Path, Manifest],
+    *,
+    is_lost: bool,
 ) -> Trace:
     """What stands for the trace where there are compile logs only, or a program that left nothing else.
+
+    Args:
+        is_lost: there was a trace, or was to be one.
 
     Raises:
         InputError: there is nothing at all.
     """
     from kinetoscope.trace import schema
 
-    if compilation is not None:
+    if compilation is not None and not is_lost:
         first = compilation.sources[0]
         source = Source(first.path, first.bytes, 0, first.rank)
     elif recordings:
         folder, manifest = next(iter(recordings.items()))
-        ended = f" (it ended with {manifest.exit})" if manifest.exit else ""
-        lost = Damage("truncated", f"the program left no trace{ended}", 1)
+        ended = (
+            "it was killed, or still runs" if manifest.exit == "running" else f"it ended with {manifest.exit}"
+        )
+        lost = Damage("truncated", f"the program left no trace that can be read ({ended})", 1)
         source = Source(str(folder), 0, 0, 0, complete=False, damages=(lost,))
     else:
         raise InputError(

@@ -92,6 +92,7 @@ def step_outliers(run: Run) -> tuple[StepOutlier, ...]:
     ).filter(
         pl.col("steps") >= ENOUGH_STEPS,
         away > DEVIATIONS * deviation,
+        median > 0,  # steps without device time are no measure of others
         away > WORTHWHILE * median,
     )
     traces = {trace.rank: trace for trace in run.traces}

@@ -10,7 +10,9 @@ import argparse
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from kinetoscope.errors import KinetoscopeError, meant
@@ -31,6 +33,9 @@ VERBS: dict[str, str] = {
     "explain": "what a rule, op, kernel name or runtime call means",
     "doctor": "what this machine lets a profiler see, and how to mend the rest",
 }
+
+DEBUG = "KINETOSCOPE_DEBUG"
+ISSUES = "the project's issue tracker"
 
 EPILOG = """\
 start here:
@@ -66,6 +71,9 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
 
 def run() -> NoReturn:
     """The command as a process of its own, ended at once: taking large tables down costs a report 60 ms."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed: its number must not be a file's of ours
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     status = main()
     sys.stderr.flush()
     os._exit(status)
@@ -88,12 +96,42 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except KinetoscopeError as error:
-        print(f"kinetoscope: {error}", file=sys.stderr)
+        _say(str(error))
         return error.exit_code
     except KeyboardInterrupt:
-        print("kinetoscope: interrupted", file=sys.stderr)
+        _say("interrupted")
         return 130
     except BrokenPipeError:
         # The reader of our output went away (`| head`): not an error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            raise
+        _say(str(_unforeseen(error)))
+        return KinetoscopeError.exit_code
+
+
+def _unforeseen(error: Exception) -> KinetoscopeError:
+    """What no code of ours expected: the system's refusals by their own names, anything else as our fault."""
+    if isinstance(error, OSError) and error.strerror:
+        return KinetoscopeError(
+            f"the system refused: {error.strerror}",
+            where=str(error.filename or "reading the input or writing the output"),
+        )
+    if isinstance(error, MemoryError):
+        return KinetoscopeError("there is not enough memory for this", mend="give it a shorter recording")
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return KinetoscopeError(
+        f"a fault of kinetoscope itself, not of yours: {type(error).__name__}: {error}",
+        where=f"{os.path.basename(last.filename)}:{last.lineno}, in {last.name}",
+        mend=f"please report it, with what {DEBUG}=1 in the environment makes it print: {ISSUES}",
+    )
+
+
+def _say(text: str) -> None:
+    """A message on stderr, where there is one: paths and foreign words in it are kept from the terminal."""
+    from kinetoscope.report.words.names import printable
+
+    with suppress(OSError):
+        print(f"kinetoscope: {printable(text)}", file=sys.stderr)

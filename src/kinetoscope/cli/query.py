@@ -19,6 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="INPUT", nargs="?", help="a recording, a trace, or a folder of them")
     parser.add_argument("sql", metavar="SQL", nargs="?", help="one SELECT (Polars' SQL)")
     parser.add_argument("--tables", action="store_true", help="list the tables, their columns and meanings")
+    parser.add_argument(
+        "--allow-files", action="store_true", help="let the query read files and addresses (read_csv, …)"
+    )
     parser.add_argument("--json", action="store_true", help="print the rows as one JSON list of objects")
     parser.add_argument(
         "--limit", type=int, default=ROWS, help=f"rows to print as a table (default {ROWS}; 0: all)"
@@ -40,7 +43,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.analysis.query import query
     from kinetoscope.report.progress import load_shown
 
-    rows = query(load_shown([arguments.input]), arguments.sql)
+    rows = query(load_shown([arguments.input]), arguments.sql, allow_files=arguments.allow_files)
     if arguments.json:
         print(msgspec.json.encode(rows.to_dicts()).decode())
         return 0

@@ -64,6 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1000,
         help="memory that a whole recording may take (1000)",
     )
+    add(
+        "--exit-code",
+        action="store_true",
+        help="end with the program's own exit status (128 + N after signal N), not with 4 whenever it failed",
+    )
     add("--no-report", action="store_true", help="do not print the summary at the end")
     add("-m", dest="module", action="store_true", help="run a module, as python -m does")
     add("program", nargs=argparse.REMAINDER, metavar="script.py [arguments]", help="what to run")
@@ -102,4 +107,6 @@ def main(arguments: argparse.Namespace) -> int:
     if outcome.status == -signal.SIGINT or (outcome.manifest.exit == "exception: KeyboardInterrupt"):
         return 130
     sys.stdout.flush()
+    if arguments.exit_code:
+        return outcome.status if outcome.status >= 0 else 128 - outcome.status  # as shells have it
     return 4 if outcome.status else 0

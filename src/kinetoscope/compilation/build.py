@@ -30,6 +30,7 @@ from kinetoscope.compilation.model import (
     LogSource,
     Recompilation,
 )
+from kinetoscope.recording.manifest import UNREADABLE
 
 NO_SCHEDULER = SchedulerLog((), ())
 
@@ -307,7 +308,7 @@ def _autotune(draft: FrameDraft, frame: Frame) -> Iterable[Autotune]:
             continue
         try:
             stats = records.autotune_stats.decode(event.args.autotune_choices_stats)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             continue
         yield Autotune(
             frame=frame.index,

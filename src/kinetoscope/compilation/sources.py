@@ -21,6 +21,7 @@ from kinetoscope.compilation.log.debug_folder import debug_log, dedicated_logs, 
 from kinetoscope.compilation.log.read import Log
 from kinetoscope.compilation.model import Compilation
 from kinetoscope.errors import InputError
+from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 
 Line = TypeVar("Line")
@@ -66,7 +67,7 @@ def has_compile_log(item: Path) -> bool:
     if item.is_file():
         return log.looks_like_compile_log(item) or _is_scheduler_text(item)
     if manifests.is_recording(item):
-        return any(record.compile_log for record in manifests.read(item).ranks)
+        return any(record.compile_log for record in folders.opened(item).ranks)
     return is_debug_folder(item) or any(map(log.looks_like_compile_log, _candidates(item)))
 
 
@@ -76,7 +77,7 @@ def _find(item: Path) -> tuple[list[tuple[Log, int | None, Sidecar]], list[Path]
             return [(log.read(item), _rank(item), _sidecar(item))], []
         return [], [item] if _is_scheduler_text(item) else []
     if manifests.is_recording(item):
-        paths = [(item / r.compile_log, r.rank) for r in manifests.read(item).ranks if r.compile_log]
+        paths = [(item / r.compile_log, r.rank) for r in folders.opened(item).ranks if r.compile_log]
         return [(log.read(path), rank, _sidecar(path)) for path, rank in paths if path.is_file()], []
     if is_debug_folder(item):
         logs = [log.read(path) for path in dedicated_logs(item)] or [debug_log(item)]
@@ -108,7 +109,7 @@ def _sidecar(path: Path) -> Sidecar:
 def _decoded(path: Path, decoder: msgspec.json.Decoder[Line], between: bytes = b"\n") -> Iterator[Line]:
     if path.is_file():
         for line in path.read_bytes().split(between):
-            with suppress(msgspec.MsgspecError):  # the last line of a program that was killed
+            with suppress(*manifests.UNREADABLE):  # the last line of a program that was killed
                 yield decoder.decode(line)
 
 

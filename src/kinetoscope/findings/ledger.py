@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import polars as pl
 
+from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.analysis.replay.change import NOTHING, Change
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
@@ -45,7 +46,10 @@ def settle(run: Run, found: Iterable[Finding], roles: Mapping[str, Role] | None 
     ]
     in_turn = heapq.merge(*books, key=lambda one: (roles.get(one.rule) != "root", -one.remaining.us))
     by_rank = {scene.rank: scene for scene in scenes(run)}
-    return [_graded(by_rank[one.rank], one) for one in _within(in_turn, slowest.own_step_us)]
+    found = [*in_turn]
+    replayed_alone = len(by_rank) > 1 or any(one.saving.beside_us for one in found)
+    most = slowest.own_step_us - (_device_floor_us(run, found) if replayed_alone else 0.0)
+    return [_graded(by_rank[one.rank], one) for one in _within(found, most, slowest.own_step_us)]
 
 
 def _one_for_all_ranks(found: Iterable[Finding], slowest: int) -> list[Finding]:
@@ -177,9 +181,26 @@ def _graded(scene: Scene, finding: Finding) -> Finding:
     return replace(finding, severity=severity(remaining, finding.at_least, finding.at_most) or "info")
 
 
-def _within(findings: Iterable[Finding], step_us: float) -> Iterable[Finding]:
-    """Of several ranks' findings no more than the step can be saved."""
-    left = step_us
+def _device_floor_us(run: Run, findings: Iterable[Finding]) -> float:
+    """What a step takes at least, where no replay knows of all that is saved: ranks are replayed each by
+    itself, and what was measured beside the recording not at all. Waiting for each other is no work."""
+    floors = [0.0]
+    for scene in scenes(run):
+        claimed = Change()
+        for finding in findings:
+            if finding.rank == scene.rank:
+                claimed = claimed | finding.saving.change
+        gone = pl.concat(
+            [claimed.device, waits(run, scene.trace).select(claimed.device.columns)], how="vertical_relaxed"
+        )
+        gone = gone.group_by("id").agg(pl.col("saved_ns").max())
+        floors.append(scene.own_busy_us - scene.us_of(gone, "saved_ns"))
+    return max(floors)
+
+
+def _within(findings: Iterable[Finding], most_us: float, step_us: float) -> Iterable[Finding]:
+    """Of several ranks' findings no more than so much of the step can be saved."""
+    left = max(0.0, most_us)
     for finding in findings:
         own, us = finding.remaining, min(finding.remaining.us, left)
         bounded = replace(own, us=us, low_us=min(own.low_us, left), share=us / max(step_us, 1e-9))

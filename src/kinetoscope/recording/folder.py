@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from kinetoscope.errors import UsageError
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord
 
+_CLAIMED = re.compile(r"rank(\d{1,6})\.(?:claim|json)")
 HOME = "recordings"
 RANKS = "ranks"
 
@@ -81,12 +84,59 @@ def write_rank(folder: Path, report: RankReport) -> None:
 
 
 def read_ranks(folder: Path) -> list[RankReport]:
-    """The reports of all processes of the run so far, by rank."""
-    reports = [
-        msgspec.json.decode(path.read_bytes(), type=RankReport)
-        for path in (folder / RANKS).glob("rank*.json")
-    ]
-    return sorted(reports, key=lambda report: report.record.rank)
+    """The reports of all processes of the run so far, by rank; of one that left none, that it was there.
+
+    What a process wrote without living to report it is in its record: a trace or compile log that lies there.
+    """
+    reports: dict[int, RankReport] = {}
+    for path in sorted((folder / RANKS).glob("rank*")):
+        number = _CLAIMED.fullmatch(path.name)
+        if number is None or not path.is_file():
+            continue
+        report = RankReport(record=RankRecord(rank=int(number[1]), exit="running"), environment=Environment())
+        if path.suffix == ".json":
+            with suppress(OSError, *manifests.UNREADABLE):
+                report = msgspec.json.decode(path.read_bytes(), type=RankReport)
+        if path.suffix == ".json" or report.record.rank not in reports:
+            reports[report.record.rank] = report
+    manifests.check(folder, tuple(report.record for report in reports.values()))
+    return [_with_what_lies_there(folder, reports[rank]) for rank in sorted(reports)]
+
+
+def _with_what_lies_there(folder: Path, report: RankReport) -> RankReport:
+    record = report.record
+    left = {"trace": f"trace/rank{record.rank}.json", "compile_log": f"compile/rank{record.rank}.log"}
+    found = {
+        field: path
+        for field, path in left.items()
+        if getattr(record, field) is None and _holds_something(folder / path)
+    }
+    return msgspec.structs.replace(report, record=msgspec.structs.replace(record, **found))
+
+
+def _holds_something(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
+
+
+def opened(folder: Path) -> Manifest:
+    """The manifest of a recording, with what its processes left where nobody lived to merge it.
+
+    Raises:
+        InputError: the manifest cannot be used.
+    """
+    manifest = manifests.read(folder)
+    if manifest.exit != "running":
+        return manifest
+    note = "the recording was never finished: `kinetoscope run` was killed, or is still at work"
+    return msgspec.structs.replace(_merged(manifest, read_ranks(folder)), notes=(*manifest.notes, note))
+
+
+def _merged(manifest: Manifest, reports: Sequence[RankReport]) -> Manifest:
+    return msgspec.structs.replace(
+        manifest,
+        ranks=tuple(report.record for report in reports),
+        environment=reports[0].environment if reports else manifest.environment,
+    )
 
 
 def begin(folder: Path, command: tuple[str, ...], options: object) -> None:
@@ -105,22 +155,22 @@ def finish(folder: Path, *, exit: str, status: int | None, alone: bool) -> Manif
         exit: how the command ended, as in RankRecord.
         status: its exit status.
         alone: the command was the only process of the run, so that its end is the rank's.
+
+    Where the disk is full the manifest on it stays as it was, which ``opened`` can read, and a note says so.
     """
-    manifest = manifests.read(folder)
-    reports = read_ranks(folder)
+    manifest = _merged(manifests.read(folder), read_ranks(folder))
     ranks = tuple(
-        msgspec.structs.replace(r.record, exit=_ending(r.record.exit, exit, status, alone)) for r in reports
+        msgspec.structs.replace(record, exit=_ending(record.exit, exit, status, alone))
+        for record in manifest.ranks
     )
     if alone and len(ranks) == 1:
         exit = ranks[0].exit
-    manifest = msgspec.structs.replace(
-        manifest,
-        ranks=ranks,
-        environment=reports[0].environment if reports else manifest.environment,
-        exit=exit,
-        status=status,
-    )
-    manifests.write(folder, manifest)
+    manifest = msgspec.structs.replace(manifest, ranks=ranks, exit=exit, status=status)
+    try:
+        manifests.write(folder, manifest)
+    except OSError as error:
+        note = f"the recording could not be finished: {error.strerror or error}; it opens with what it holds"
+        return msgspec.structs.replace(manifest, notes=(*manifest.notes, note))
     return manifest
 
 

@@ -21,6 +21,7 @@ A recording is a folder:
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -30,6 +31,10 @@ from kinetoscope.errors import InputError
 
 SCHEMA = "kinetoscope.recording/1"
 FILE = "manifest.json"
+MOST_RANKS = 1 << 20
+_NUMBER = re.compile(r"[0-9]{1,4}")
+# What msgspec raises on bytes that are not the JSON asked for: malformed, not UTF-8, nested past the stack.
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -131,6 +136,19 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     notes: tuple[str, ...] = ()
 
 
+# Fields of a RankRecord that name files, relative to the recording.
+PATHS = (
+    "trace",
+    "device_trace",
+    "compile_log",
+    "traceback",
+    "scheduler_log",
+    "bytecode",
+    "kernels",
+    "counters",
+)
+
+
 class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where it ran. ``variables`` holds only names known to matter and known not to be secret."""
 
@@ -181,17 +199,47 @@ def read(folder: Path) -> Manifest:
         ) from error
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise InputError(f"the manifest is damaged: {error}", where=str(path)) from error
-    if manifest.schema.rpartition("/")[0] != SCHEMA.rpartition("/")[0] or int(
-        manifest.schema.rpartition("/")[2] or 0
-    ) > int(SCHEMA.rpartition("/")[2]):
+    name, _, version = manifest.schema.rpartition("/")
+    known, _, newest = SCHEMA.rpartition("/")
+    if name != known or not _NUMBER.fullmatch(version) or int(version) > int(newest):
         raise InputError(
             f"the recording has schema {manifest.schema!r}; this kinetoscope reads {SCHEMA!r}",
             where=str(path),
             mend="upgrade kinetoscope",
         )
+    check(folder, manifest.ranks)
     return manifest
+
+
+def check(folder: Path, ranks: tuple[RankRecord, ...]) -> None:
+    """See that what the records name lies in the recording itself.
+
+    Raises:
+        InputError: it does not, links followed, or ranks are not numbered as ranks are.
+    """
+    where = str(folder / FILE)
+    numbers = [record.rank for record in ranks]
+    if len(set(numbers)) < len(numbers) or not all(0 <= number < MOST_RANKS for number in numbers):
+        raise InputError("the manifest is damaged: its ranks are not numbered from 0", where=where)
+    home = os.path.realpath(folder)
+    for record in ranks:
+        for field in PATHS:
+            path = getattr(record, field)
+            if path is not None and not _is_inside(home, path):
+                raise InputError(
+                    f"the manifest names a file outside of its recording, {path!r}, which is not opened",
+                    where=where,
+                    mend="if you trust it, copy that file into the recording and name it there",
+                )
+
+
+def _is_inside(home: str, path: str) -> bool:
+    """Whether a path, links followed, stays in the folder."""
+    if not path or "\0" in path or os.path.isabs(path):
+        return False
+    return os.path.realpath(os.path.join(home, path)).startswith(home + os.sep)
 
 
 def write(folder: Path, manifest: Manifest) -> None:
@@ -201,5 +249,8 @@ def write(folder: Path, manifest: Manifest) -> None:
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file that others may read at any time: they see all of it, or what was there before."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)  # it is still there where the disk was full

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kinetoscope.errors import UsageError
+from kinetoscope.recording.manifest import write_whole
 
 
 def check(path: Path, inputs: Sequence[str]) -> Path:
@@ -45,12 +46,15 @@ def make_folder(path: Path) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write the file.
+    """Write the file beside itself and rename it: an interruption leaves what was there before.
 
     Raises:
         UsageError: the system does not let us.
     """
     try:
-        path.write_bytes(content)
+        if path.exists() and not path.is_file():  # a device or a pipe
+            path.write_bytes(content)
+        else:
+            write_whole(path.resolve(), content)
     except OSError as error:
         raise UsageError(f"cannot write: {error.strerror or error}", where=f"-o {path}") from error

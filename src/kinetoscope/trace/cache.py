@@ -39,6 +39,11 @@ WORTH_KEEPING = 50_000  # events; below this reading is as fast
 _DEFAULT_SIZE = 2 << 30
 _EDGE = 64 << 10
 _SAMPLES, _SAMPLE = 16, 4 << 10
+_REFERENCES = {  # columns that hold numbers of rows, and of which table's
+    "host_events": {"lane": "lanes", "parent": "host_events"},
+    "device_events": {"lane": "lanes", "launch": "host_events", "op": "host_events", "step": "steps"},
+    "steps": {"host_event": "host_events"},
+}
 _FACTS = "facts.json"
 
 
@@ -46,6 +51,7 @@ class _Facts(msgspec.Struct, frozen=True):
     source: Source
     devices: tuple[DeviceProperties, ...]
     metadata: dict[str, object]
+    files: dict[str, tuple[int, int]] = {}  # of each table, its rows and the bytes of its file
 
 
 def recall(path: Path) -> Trace | None:
@@ -59,9 +65,13 @@ def recall(path: Path) -> Trace | None:
 
     try:
         facts = msgspec.json.decode((folder / _FACTS).read_bytes(), type=_Facts)
-        tables = {name: _table(folder, name, declared) for name, declared in schema.TABLES.items()}
+        tables = {
+            name: _table(folder, name, declared, facts.files[name])
+            for name, declared in schema.TABLES.items()
+        }
+        _check_references(tables)
         os.utime(folder)
-    except (OSError, msgspec.DecodeError, pl.exceptions.PolarsError, ValueError):
+    except (OSError, msgspec.DecodeError, pl.exceptions.PolarsError, ValueError, KeyError, RecursionError):
         shutil.rmtree(folder, ignore_errors=True)
         return None
     return Trace(
@@ -93,7 +103,11 @@ def keep(path: Path, trace: Trace) -> None:
             trace.table(name).write_parquet(
                 partial / f"{name}.parquet", compression="zstd", compression_level=1, statistics=False
             )
-        facts = _Facts(trace.source, trace.devices, dict(trace.metadata))
+        files = {
+            name: (len(trace.table(name)), (partial / f"{name}.parquet").stat().st_size)
+            for name in schema.TABLES
+        }
+        facts = _Facts(trace.source, trace.devices, dict(trace.metadata), files)
         (partial / _FACTS).write_bytes(msgspec.json.encode(facts, enc_hook=dict))
         partial.rename(folder)
         _forget_oldest(folder)
@@ -115,7 +129,7 @@ def user_folder() -> Path:
 
 
 def _entry(path: Path) -> Path | None:
-    if os.environ.get("KINETOSCOPE_CACHE") == "0":
+    if os.environ.get("KINETOSCOPE_CACHE") == "0" or not path.is_file():  # opening a pipe would wait
         return None
     try:
         key = _key(path)
@@ -133,8 +147,9 @@ def _code() -> str:
 
 def _home(path: Path) -> Path:
     for folder in path.absolute().parents[:2]:
-        if manifest.is_recording(folder) and os.access(folder, os.W_OK):
-            return folder / "tables"
+        tables = folder / "tables"
+        if manifest.is_recording(folder) and os.access(folder, os.W_OK) and not tables.is_symlink():
+            return tables
     return user_folder() / "traces"
 
 
@@ -151,15 +166,27 @@ def _key(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _table(folder: Path, name: str, declared: Schema) -> pl.DataFrame:
+def _table(folder: Path, name: str, declared: Schema, expected: tuple[int, int]) -> pl.DataFrame:
     import polars as pl
 
     from kinetoscope.trace import schema
 
-    table = pl.read_parquet(folder / f"{name}.parquet")
+    path = folder / f"{name}.parquet"
+    table = pl.read_parquet(path)
+    if (len(table), path.stat().st_size) != expected:
+        raise ValueError(f"{name} is not what was kept")
     if table.schema != pl.DataFrame(schema=schema.dtypes(declared)).schema:
         raise ValueError(f"{name} is not as declared")
     return table
+
+
+def _check_references(tables: dict[str, pl.DataFrame]) -> None:
+    """Raise ValueError where a row refers to one that is not there."""
+    for table, columns in _REFERENCES.items():
+        for column, to in columns.items():
+            last = tables[table][column].max()
+            if isinstance(last, int) and last >= len(tables[to]):
+                raise ValueError(f"{table}.{column} leads nowhere")
 
 
 def _forget_oldest(newest: Path) -> None:

@@ -41,8 +41,7 @@ def open_supply(path: Path, moved: Moved | None = None) -> Supply:
         MissingDependencyError: it is zstd, and nothing here unpacks that.
         TooLargeError: while reading, when it unpacks past the limit.
     """
-    if path.is_dir():
-        raise InputError("this is a folder, not a trace", where=str(path), mend="name the trace inside it")
+    refuse_no_file(path)
     try:
         with path.open("rb") as file:
             magic = file.read(4096)
@@ -63,6 +62,22 @@ def open_supply(path: Path, moved: Moved | None = None) -> Supply:
     supply = StreamSupply(_limited(path, unpack, moved))
     refuse_content(path, supply.window(0, 4096))
     return supply
+
+
+def refuse_no_file(path: Path) -> None:
+    """Raise for what cannot be read from any place: reading a pipe or a device may wait for ever.
+
+    Raises:
+        InputError: it is a folder, a pipe, a socket or a device.
+    """
+    if path.is_dir():
+        raise InputError("this is a folder, not a trace", where=str(path), mend="name the trace inside it")
+    if path.exists() and not path.is_file():
+        raise InputError(
+            "this is a pipe, socket or device, not a file",
+            where=str(path),
+            mend="let kinetoscope read it as standard input: kinetoscope report - < IT",
+        )
 
 
 def unpacked_limit() -> int:

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from kinetoscope.trace.decoding.frame import Opening, closing, cut, opening, opening_without_head
+from kinetoscope.trace.decoding.frame import (
+    Opening,
+    closing,
+    cut,
+    end_of_object,
+    opening,
+    opening_without_head,
+)
 from kinetoscope.trace.decoding.salvage import REPAIRS, UNREADABLE
 from kinetoscope.trace.decoding.spans import Span
 from kinetoscope.trace.supply import Supply
@@ -38,8 +45,7 @@ class Cutter:
                 yield supply.take(at, found[0])
                 at = found[1]
             elif supply.reaches(at + supply.span + _LONGEST_EVENT):
-                self.damages["unreadable-bytes"] += _LONGEST_EVENT
-                supply.take(at, at + _LONGEST_EVENT)
+                yield supply.take(at, at + _LONGEST_EVENT)  # who decodes it finds that it cannot be read
                 at += _LONGEST_EVENT
             else:
                 break
@@ -105,12 +111,10 @@ class Cutter:
         whole = _decoded(b"{" + trailer.lstrip(b", \t\r\n"))
         if whole is not None:
             return whole
-        for brace in range(len(trailer), 0, -1):  # junk after the object's own end
-            if trailer[brace - 1 : brace] == b"}" and len(trailer) - brace < 1 << 12:
-                part = _decoded(b"{" + trailer[:brace].lstrip(b", \t\r\n"))
-                if part is not None:
-                    self.damages["trailing-junk"] += len(trailer) - brace
-                    return part
+        document = b"{" + trailer.lstrip(b", \t\r\n")
+        if end := end_of_object(document):  # junk after the object's own end
+            self.damages["trailing-junk"] += len(document) - end
+            return _decoded(document[:end]) or {}
         self.damages["trailing-junk" if trailer else "truncated"] += max(1, len(trailer))
         return {}
 

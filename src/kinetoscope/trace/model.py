@@ -46,6 +46,8 @@ class Source:
         events: elements of ``traceEvents``, lost ones included where they could be told apart.
         complete: nothing of the recording was lost between the profiler and here.
         damages: what was lost or mended, with counts.
+        lost_share: part of the file's bytes, unpacked, that could not be read.
+        lost_ns: time of the recording that those bytes may span.
         unused: events that no table holds (counters, marks), counted by ``ph cat``.
     """
 
@@ -56,6 +58,8 @@ class Source:
     complete: bool = True
     damages: tuple[Damage, ...] = ()
     unused: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    lost_share: float = 0.0
+    lost_ns: int = 0
 
 
 @dataclass(frozen=True, eq=False)  # identity: analyses remember their result per trace

@@ -13,7 +13,7 @@ from kinetoscope.errors import NotATraceError
 from kinetoscope.trace import cache
 from kinetoscope.trace.container import open_supply
 from kinetoscope.trace.cutter import Cutter
-from kinetoscope.trace.damage import described, is_complete
+from kinetoscope.trace.damage import UNREADABLE_BYTES, described, is_complete
 from kinetoscope.trace.decoding.packing import Batch
 from kinetoscope.trace.decoding.spans import Span, decode_span
 from kinetoscope.trace.model import DeviceProperties, Source, Trace
@@ -21,6 +21,7 @@ from kinetoscope.trace.recognise import refuse_document
 from kinetoscope.trace.workers import Workers, cores
 
 Progress = Callable[[int, int], None]
+_MEND = "was it changed or copied badly? Record it again, or copy it again"
 IN_PROCESS = 24 << 20  # bytes; below this starting processes costs more than it saves
 
 
@@ -61,20 +62,26 @@ def _read(path: Path, progress: Progress | None) -> Trace:
             for batch in batches:
                 assembly.add(batch)
         metadata = cutter.metadata()
+        unpacked = supply.end()
     if not assembly.holds_a_trace:
+        if (bad := assembly.damages["bad-event"]) > 1:
+            raise NotATraceError(f"none of its {bad:,} events can be read", where=str(path), mend=_MEND)
         _refuse_empty(path, start, metadata)
     if moved is not None:
         moved(size)
     tables = assembly.tables()
     damages = {**cutter.damages, **assembly.damages}
+    lost_share = damages.get(UNREADABLE_BYTES, 0) / max(unpacked, 1)
     source = Source(
         str(path),
         size,
         assembly.events,
         _rank(metadata),
         is_complete(damages),
-        described(damages),
+        described(damages, lost_share, assembly.lost_ns),
         MappingProxyType(assembly.unused),
+        lost_share,
+        assembly.lost_ns,
     )
     return link(
         Trace(

@@ -10,9 +10,11 @@ import polars as pl
 
 from kinetoscope.trace import schema
 from kinetoscope.trace.columns import Alphabet, Meaning, array, split, unpacked
+from kinetoscope.trace.damage import UNREADABLE_BYTES
 from kinetoscope.trace.decoding.events import ABSENT, DEVICE_KINDS
 from kinetoscope.trace.decoding.layouts import TABLES
 from kinetoscope.trace.decoding.packing import Batch, Codes
+from kinetoscope.trace.gaps import Gap, spanned_ns
 from kinetoscope.trace.threads import on_thread
 from kinetoscope.trace.tree import nested, sorted_by_lane
 
@@ -40,6 +42,8 @@ class Assembly:
         self.events = 0
         self.unused: Counter[str] = Counter()
         self.damages: Counter[str] = Counter()
+        self.lost_ns = 0  # known once there are tables
+        self._gaps: list[Gap] = []
         self._names, self._lanes = Codes(), Codes()
         self._texts, self._joined = Codes({"": 0}), Codes({"": 0})  # absent
         self._threads = ThreadPoolExecutor(pl.thread_pool_size())
@@ -61,6 +65,7 @@ class Assembly:
             self._unpacked.append(
                 self._threads.submit(_frames, batch.table_of, batch.tables, alphabet, self.events)
             )
+        self._gaps += (Gap(self.events + place, size) for place, size in batch.lost)
         self.events += len(batch.table_of)
         self.unused.update(batch.unused)
         self.damages.update(batch.damages)
@@ -76,6 +81,8 @@ class Assembly:
         frames = self._believable(
             {name: pl.concat(parts.pop(name), how="diagonal_relaxed") for name in list(parts)}
         )
+        self._count_damage(UNREADABLE_BYTES, sum(gap.bytes for gap in self._gaps))
+        self.lost_ns = spanned_ns(self._gaps, frames)
         meaning = Meaning(
             pl.Series("name", list(self._names), pl.String).cast(schema.NAME),
             pl.Series("text", [None, *list(self._texts)[1:]], pl.String).cast(schema.NAME),

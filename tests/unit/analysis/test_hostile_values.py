@@ -70,7 +70,7 @@ def test_every_argument_of_an_event(value: Any, tmp_path: Path) -> None:
 
 
 @settings(
-    max_examples=30,
+    max_examples=20,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

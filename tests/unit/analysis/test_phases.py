@@ -83,6 +83,16 @@ def test_steps_that_take_other_times_are_another_phase() -> None:
     assert step_outliers(run) == ()
 
 
+def test_steps_that_wait_for_workers_in_turn_are_one_phase() -> None:
+    loop = Loop()
+    for length, waits in ((1000, 900), (100, 0), (1100, 990), (100, 0)):
+        if waits:
+            name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+            loop.events.append(event("user_annotation", name, loop.now + length - waits - 2, waits))
+        loop.step(length, "k")
+    assert found(loop.run()) == ["forward"] * 4
+
+
 def test_one_long_step_is_an_outlier_and_no_phase() -> None:
     loop = Loop()
     for length in (100, 100, 1000, 100, 100):

@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traces
-from kinetoscope.analysis.replay.change import Change, merge_launches, no_wait, removed, shorten, without_host
+from kinetoscope.analysis.replay.change import (
+    Change,
+    in_a_row,
+    merge_launches,
+    no_wait,
+    removed,
+    shorten,
+    without_host,
+)
 from kinetoscope.analysis.replay.replay import Replay, replay, replays
 from kinetoscope.analysis.replay.threads import strands
 from kinetoscope.analysis.run import Run as Recording
@@ -16,7 +24,7 @@ from kinetoscope.trace.model import Trace
 from replayed import Changes, Copy, Instruction, Launch, Machine, Program, Run, Sync
 
 NONE = Changes()
-EXAMPLES = settings(deadline=None, max_examples=50)
+EXAMPLES = settings(deadline=None, max_examples=25)
 HOST_NS = st.integers(2_000, 60_000)
 DEVICE_NS = st.integers(1_000, 80_000)
 INSTRUCTIONS: st.SearchStrategy[Instruction] = st.one_of(
@@ -277,3 +285,15 @@ def test_kernels_of_a_graph_follow_its_one_launch() -> None:
     assert found.step_us == pytest.approx(112)
     halves = shorten(trace.device_events["id"], trace.device_events["duration_ns"] * 0.5)
     assert found.after(halves) == pytest.approx(112 - 45)
+
+
+def test_a_loop_s_time_reaches_from_call_to_call() -> None:
+    calls = pl.DataFrame(
+        {
+            "lane": [1, 0, 0, 0],
+            "start_ns": [5, 0, 30, 100],
+            "duration_ns": [7, 10, 10, 10],
+        }
+    )
+    spans = in_a_row(calls, 20).sort("lane", "start_ns")
+    assert spans["duration_ns"].to_list() == [30, 10, 10, 7]  # 20 ns to the next, 60 to the one after

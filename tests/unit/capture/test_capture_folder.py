@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from datetime import datetime
 from pathlib import Path
 
@@ -83,3 +85,51 @@ def test_ranks_are_merged_in_their_order(tmp_path: Path):
         folders.write_rank(tmp_path, report(rank, "ok"))
     manifest = folders.finish(tmp_path, exit="ok", status=0, alone=False)
     assert [rank.rank for rank in manifest.ranks] == [0, 2, 10]
+
+
+def test_a_run_that_was_killed_opens_with_what_lies_there(tmp_path: Path) -> None:
+    folders.begin(tmp_path, ("python", "x.py"), {})
+    for rank in (0, 1, 2, 3):
+        folders.claim(tmp_path, rank)
+    folders.write_rank(tmp_path, report(0, "running"))
+    (tmp_path / "ranks" / "rank2.json").write_bytes(b'{"record":')
+    for name in ("trace/rank0.json", "trace/rank1.json", "compile/rank1.log", "trace/rank3.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"" if "rank3" in name else b"x")
+    manifest = folders.opened(tmp_path)
+    assert [(rank.rank, rank.trace, rank.compile_log) for rank in manifest.ranks] == [
+        (0, "trace/rank0.json", None),
+        (1, "trace/rank1.json", "compile/rank1.log"),
+        (2, None, None),
+        (3, None, None),
+    ]
+    assert manifest.exit == "running"
+    assert "never finished" in manifest.notes[-1]
+
+
+def test_a_full_disk_at_the_end_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders.begin(tmp_path, ("python", "x.py"), {})
+    folders.claim(tmp_path, 0)
+    folders.write_rank(tmp_path, report(0, "ok"))
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_bytes", no_space)
+        manifest = folders.finish(tmp_path, exit="ok", status=0, alone=True)
+    assert (manifest.exit, len(manifest.ranks)) == ("ok", 1)
+    assert "No space left" in manifest.notes[-1]
+    assert [rank.rank for rank in folders.opened(tmp_path).ranks] == [0]
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "kept"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(Path, "write_bytes", no_space)
+    with pytest.raises(OSError, match="No space left"):
+        manifests.write_whole(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def no_space(path: Path, content: bytes) -> int:
+    with path.open("wb") as file:
+        file.write(content[:1])
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))

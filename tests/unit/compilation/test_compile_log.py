@@ -113,7 +113,7 @@ def test_damage_is_counted(tmp_path: Path) -> None:
 def test_gzip_whole_concatenated_and_cut(tmp_path: Path) -> None:
     packed = gzip.compress(WHOLE[:400]) + gzip.compress(WHOLE[400:])
     read = log.read(write(tmp_path / "a.log.gz", packed))
-    assert read.data == WHOLE
+    assert bytes(read.data) == WHOLE
     assert not read.damages
     cut = log.read(write(tmp_path / "b.log.gz", gzip.compress(WHOLE)[:-40]))
     assert cut.damages["cut"] >= 1
@@ -163,3 +163,18 @@ def test_unknown_records_are_no_trouble(tmp_path: Path) -> None:
     )
     assert len(more.frames) == len(known.frames)
     assert len(more.graphs) == len(known.graphs)
+
+
+def test_what_packs_as_no_log_does_is_refused(tmp_path: Path) -> None:
+    bomb = gzip.compress(WHOLE + b"\t" + b"a" * (100 << 20), compresslevel=1)
+    assert len(bomb) < 1 << 20
+    with pytest.raises(TooLargeError, match="unpacks to more than"):
+        log.read(write(tmp_path / "bomb.log.gz", bomb))
+
+
+def test_what_was_read_is_let_go_and_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "_RESIDENT", 100)
+    texts = [f"text {number}\n" + "x" * 5000 for number in range(20)]
+    content = [artifact("x", text, frame_id=0, frame_compile_id=0) for text in texts]
+    read = log.read(write(tmp_path / "a.log", *content))
+    assert [read.text(record) for record in read.records] == texts

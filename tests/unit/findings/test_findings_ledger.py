@@ -91,7 +91,8 @@ def test_measured_beside_the_recording_it_adds_up_to_no_more_than_the_step() -> 
     most = savings.beside(scene, 0.9 * scene.own_step_us, "")
     found = settle(run, [finding("measured", most), finding("idle", savings.idle(scene, scene.gaps, ""))])
     assert [one.rule for one in found] == ["measured", "idle"]
-    assert found[1].remaining.us == pytest.approx(0.1 * scene.own_step_us)
+    # The device still has to do its work, half of the step.
+    assert sum(one.remaining.us for one in found) == pytest.approx(0.5 * scene.own_step_us, rel=0.05)
 
 
 def test_ranks_that_show_the_same_are_one_and_no_step_is_saved_twice() -> None:
@@ -107,7 +108,9 @@ def test_ranks_that_show_the_same_are_one_and_no_step_is_saved_twice() -> None:
         ("own", (1,)),
         ("same", (0, 1)),
     ]
-    assert sum(one.remaining.us for one in found) <= scenes(run)[0].own_step_us + 0.1
+    # What the devices have to do remains, whatever else is saved.
+    first = scenes(run)[0]
+    assert sum(one.remaining.us for one in found) == pytest.approx(first.own_step_us - first.busy_us, rel=0.1)
 
 
 CHANGES = st.lists(

@@ -78,6 +78,7 @@ def test_the_first_screen_has_forty_lines_at_most(width):
     for document in (many, report(), host_only()):
         lines = shown(document, width=width, whole=False).splitlines()
         assert sum(max(1, -(-len(line) // width)) for line in lines) < 40
+        assert lines[-2].endswith("kinetoscope report trace.json.gz -o report.html")
         assert lines[-1].endswith("kinetoscope report trace.json.gz --verbose")
 
 

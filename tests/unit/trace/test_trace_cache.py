@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from kinetoscope.recording import manifest
@@ -147,3 +148,36 @@ def test_a_folder_that_cannot_be_written_to_is_no_error(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert read(write(tmp_path / "t.json", "a")).source.events == 2
+
+
+def test_tables_that_are_not_those_kept_are_read_again(tmp_path: Path, home: Path) -> None:
+    """Fewer rows than were kept, and rows that refer to some that are not there."""
+    path = write(tmp_path / "t.json", "a", "b")
+    for column, value in (("name", None), ("parent", 7)):
+        first = read(path)
+        (entry,) = home.iterdir()
+        file = entry / "host_events.parquet"
+        changed = first.host_events
+        if value is None:
+            changed = changed.head(1)
+        else:
+            changed = changed.with_columns(pl.lit(value, changed[column].dtype).alias(column))
+        changed.write_parquet(file)
+        facts = json.loads((entry / "facts.json").read_bytes())
+        if value is not None:  # as somebody would who wants them to be believed
+            facts["files"]["host_events"] = [len(changed), file.stat().st_size]
+            (entry / "facts.json").write_text(json.dumps(facts))
+        again, was_parsed = parsed(path)
+        assert was_parsed
+        assert again.host_events["name"].to_list() == ["a", "b"]
+
+
+def test_tables_are_not_kept_behind_a_link(tmp_path: Path, home: Path) -> None:
+    path = write(tmp_path / "r" / "trace" / "rank0.json", "a")
+    manifest.write(tmp_path / "r", manifest.Manifest())
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "r" / "tables").symlink_to(elsewhere)
+    read(path)
+    assert list(elsewhere.iterdir()) == []
+    assert len(list(home.iterdir())) == 1

@@ -71,6 +71,16 @@ def without_host(events: pl.DataFrame, share: float = 1.0) -> Change:
     return Change(host=stretches.cast(pl.Schema(HOST)).filter(pl.col("share") > 0))
 
 
+def in_a_row(calls: pl.DataFrame, apart_ns: int) -> pl.DataFrame:
+    """Host events (``lane``, ``start_ns``, ``duration_ns``) with the time until the next of their thread,
+    where that is not longer than ``apart_ns``: what a loop takes between its calls."""
+    following = pl.col("start_ns").shift(-1).over("lane") - pl.col("start_ns")
+    until = following - pl.col("duration_ns")
+    return calls.sort("lane", "start_ns").with_columns(
+        pl.when(until.is_between(0, apart_ns)).then(following).otherwise("duration_ns").alias("duration_ns")
+    )
+
+
 def without_idle(trace: Trace, stretches: pl.DataFrame, share: float = 1.0) -> Change:
     """Stretches of a device's idle time (``start_ns``, ``end_ns``) in which no thread kept it waiting: what
     the host did meanwhile, as much sooner as a launch takes to arrive, goes away, or ``share`` of it."""

@@ -75,8 +75,11 @@ def _like(trace: Trace, leading: pl.DataFrame, usual: float) -> list[int]:
     nearest = nearest.join(work, on="step", how="left", maintain_order="left")
     before = nearest["work"].fill_null(0).cum_sum().shift(1, fill_value=0)
     kept = nearest.filter(before < ENOUGH_WORK)
-    # Of two steps that are not alike the shorter: what one of them waited for is not what a step costs.
-    return (kept if len(kept) else leading.sort("duration_ns").head(1))["step"].sort().to_list()
+    if kept.is_empty():
+        # Of two steps that are not alike the shorter: what one of them waited for is not what a step costs.
+        # Of more, all: they take turns, as the rounds of a loader's workers do.
+        kept = leading.sort("duration_ns").head(1) if len(leading) <= 2 else leading
+    return kept["step"].sort().to_list()
 
 
 def _bounds(trace: Trace, steps: Sequence[int]) -> list[tuple[int, int]]:

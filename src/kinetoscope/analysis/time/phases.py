@@ -7,12 +7,14 @@ get letters, the one with most time first. A request's own parts (encode, prefil
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
+from itertools import accumulate
 
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
+from kinetoscope.analysis.events.rows import matching, rows
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, DATA_LOADER
 from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
@@ -49,7 +51,8 @@ def phases(run: Run) -> pl.DataFrame:
 @remembered
 def phases_of(trace: Trace) -> pl.DataFrame:
     """``phases`` of one trace."""
-    table = steps_of(trace).select("rank", "step", "duration_ns")
+    table = steps_of(trace).select("rank", "step", "start_ns", "duration_ns")
+    table = table.with_columns(pl.col("duration_ns") - _loading(trace, table))
     launches, kinds = _launches(trace), _kinds(trace)
     named: dict[int, str] = {}
     for kind in dict.fromkeys(kinds.values()):
@@ -63,6 +66,24 @@ def phases_of(trace: Trace) -> pl.DataFrame:
             named |= dict.fromkeys(group, kind if len(groups) == 1 else f"{kind} {_letter(number)}")
     phase = pl.Series("phase", [named[step] for step in table["step"]], pl.String)
     return table.select("rank", "step", phase)
+
+
+def _loading(trace: Trace, steps: pl.DataFrame) -> pl.Series:
+    """How long each step waited for its data loader: workers deliver in rounds, so that one step waits for
+    all of them and the next for none, and both are the same thing."""
+    host = trace.host_events
+    calls = host.select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    waits = intervals.union(calls[rows(host, "name", DATA_LOADER)])
+    starts, ends = waits["start_ns"].to_list(), waits["end_ns"].to_list()
+    sums = [0, *accumulate(end - start for start, end in zip(starts, ends, strict=True))]
+
+    def until(at: int) -> int:
+        """All waiting before an instant."""
+        begun = bisect_right(starts, at)
+        return sums[begun] - max(0, ends[begun - 1] - at) if begun else 0
+
+    lengths = steps.select("start_ns", "duration_ns").iter_rows()
+    return pl.Series([until(start + length) - until(start) for start, length in lengths], dtype=pl.Int64)
 
 
 @remembered

@@ -65,9 +65,7 @@ def begin() -> None:
     def torch_imported() -> None:
         if instructions.launcher and place is None:
             _hide(instructions)
-        folder = Path(instructions.folder)
-        if folders.claim(folder, rank):
-            _record(folder, rank, world, instructions.options)
+        _record(Path(instructions.folder), rank, world, instructions.options)
 
     watch.when_imported("torch", torch_imported)
 
@@ -90,6 +88,8 @@ def _hide(instructions: Instructions) -> None:
 
 def _record(folder: Path, rank: int, world: int, options: Options) -> None:
     try:
+        if not folders.claim(folder, rank):
+            return
         recording = ProcessRecording(folder, rank, world, options)
     except Exception as error:
         print(f"kinetoscope: not recording: {type(error).__name__}: {error}", file=sys.stderr)

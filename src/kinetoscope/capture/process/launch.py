@@ -172,8 +172,16 @@ def _in_foreground() -> bool:
 
 def _exit(status: int) -> str:
     if status < 0:
-        return f"signal: {signal.Signals(-status).name}"
+        return f"signal: {_signal_name(-status)}"
     return f"sys.exit: {status}" if status else "ok"
+
+
+def _signal_name(number: int) -> str:
+    """Python names only the first and the last of the real-time signals."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}" if hasattr(signal, "SIGRTMIN") else str(number)
 
 
 def _interpreter_flags() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 import traceback
 from pathlib import Path
@@ -139,13 +140,17 @@ class ProcessRecording:
         except Exception as error:
             note = f"the trace could not be written: {type(error).__name__}: {error}"
             self.recorder.measured.notes.append(note)
-        if self.inputs is not None:
-            self.inputs.end()
         self._take_out()
-        if self.log is not None:
-            self.files.update(self.log.close())
-        if failure is not None:
-            self._keep_traceback(failure)
+        try:
+            if self.inputs is not None:
+                self.inputs.end()
+            if self.log is not None:
+                self.files.update(self.log.close())
+            if failure is not None:
+                self._keep_traceback(failure)
+        except OSError as error:
+            note = f"the recording is incomplete: {error.strerror or error}"
+            self.recorder.measured.notes.append(note)
         return self._report(exit)
 
     def _keep_traceback(self, failure: BaseException) -> None:
@@ -177,7 +182,10 @@ class ProcessRecording:
             files = {"compile_log": f"compile/rank{self.rank}.log"}
         record = msgspec.structs.replace(record, **files)
         described = environment.describe(self.clocks.driver())
-        folders.write_rank(self.folder, RankReport(record=record, environment=described))
+        try:
+            folders.write_rank(self.folder, RankReport(record=record, environment=described))
+        except OSError as error:  # a full disk: the program has nothing to do with it
+            print(f"kinetoscope: the recording is incomplete: {error.strerror or error}", file=sys.stderr)
         return record
 
     def _trace(self) -> str | None:

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import msgspec
-
 from kinetoscope.compilation.log import records
 from kinetoscope.compilation.log.read import Log, Record
 from kinetoscope.compilation.log.records import Event, KernelInfo, Metrics, Stack, Symbol
+from kinetoscope.recording.manifest import UNREADABLE
 
 # Artifacts and records that are kept as texts of their frame, and the name they are asked for by.
 TEXTS = {
@@ -123,7 +122,7 @@ def _name_cached_modules(draft: LogDraft) -> None:
 def _header(record: Record) -> records.Header:
     try:
         return records.header.decode(record.header)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return records.Header()
 
 

@@ -14,22 +14,28 @@ import gzip
 import hashlib
 import mmap
 import re
+import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import msgspec
 
 from kinetoscope.errors import InputError, TooLargeError
+from kinetoscope.recording.manifest import UNREADABLE
 
 Decoded = TypeVar("Decoded")
 
-# A gzip file may unpack to anything; no compile log that anybody recorded comes near this.
+# A gzip file may unpack to anything: no compile log that anybody recorded comes near this, or packs so well.
 MAX_UNPACKED_BYTES = 8 << 30
+_RATIO, _SUSPECT = 100, 64 << 20  # the ratio is looked at from so many bytes on
+_BLOCK = 4 << 20
+_RESIDENT = 64 << 20  # bytes of a log that stay in memory while its records are found
 
 # A literal newline first: the search then runs at memory speed.
 RECORD_START = re.compile(rb"\n(?=[VDIWEC]\d{4} )")
@@ -95,7 +101,7 @@ class Log:
         """The payload decoded, or None where it is not the JSON that ``decoder`` expects."""
         try:
             return decoder.decode(self.payload(record))
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return None
 
 
@@ -143,7 +149,7 @@ def _contents(path: Path, damages: Counter[str]) -> bytes | mmap.mmap:
         with open(path, "rb") as file:
             if file.read(2) == b"\x1f\x8b":
                 file.seek(0)
-                return _gunzip(path, file.read(), damages)
+                return _gunzip(path, file, damages)
             if not file.seek(0, 2):
                 return b""
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -153,41 +159,47 @@ def _contents(path: Path, damages: Counter[str]) -> bytes | mmap.mmap:
         ) from error
 
 
-def _gunzip(path: Path, packed: bytes, damages: Counter[str]) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    while packed:
-        member = zlib.decompressobj(wbits=31)
-        while packed and not member.eof:
-            try:
-                part = member.decompress(packed, 1 << 24)
-            except zlib.error:
-                damages["cut"] += 1
-                return b"".join(parts)
-            parts.append(part)
-            size += len(part)
-            packed = member.unused_data if member.eof else member.unconsumed_tail
-            if size > MAX_UNPACKED_BYTES:
+def _gunzip(path: Path, packed: BinaryIO, damages: Counter[str]) -> bytes | mmap.mmap:
+    """The log unpacked into a file without a name: its pages need not stay in memory."""
+    with tempfile.TemporaryFile(prefix="kinetoscope-") as whole:
+        for block in _unpacked(packed, damages):
+            whole.write(block)
+            size = whole.tell()
+            if size > MAX_UNPACKED_BYTES or size > max(_SUSPECT, _RATIO * packed.tell()):
                 raise TooLargeError(
-                    f"the compile log unpacks past {MAX_UNPACKED_BYTES >> 30} GiB",
+                    f"the compile log unpacks to more than {size >> 20} MiB from {packed.tell() >> 10} KiB",
                     where=str(path),
-                    mend="unpack it and keep the ranks or the compilations you need",
+                    mend="if it is a real one, unpack it first: gunzip",
                 )
-            if not part and not packed and not member.eof:
-                break
-        if not member.eof:
+        whole.flush()
+        return mmap.mmap(whole.fileno(), 0, access=mmap.ACCESS_READ) if whole.tell() else b""
+
+
+def _unpacked(packed: BinaryIO, damages: Counter[str]) -> Iterator[bytes]:
+    """The blocks of a gzip file, of one member or several; it ends where it is cut or corrupt."""
+    member = zlib.decompressobj(wbits=31)
+    pending, begun = b"", False
+    while pending or (pending := packed.read(_BLOCK)):
+        begun = True
+        try:
+            yield member.decompress(pending, _BLOCK)
+        except zlib.error:
             damages["cut"] += 1
-    return b"".join(parts)
+            return
+        pending = member.unconsumed_tail
+        if member.eof:
+            pending = member.unused_data
+            member, begun = zlib.decompressobj(wbits=31), False
+    if begun:
+        damages["cut"] += 1
 
 
 def _records(data: bytes | mmap.mmap, damages: Counter[str]) -> Iterator[Record]:
-    starts = [match.end() for match in RECORD_START.finditer(data)]
-    if FIRST_RECORD.match(data):
-        starts.insert(0, 0)
-    elif data:
-        damages["foreign-line"] += data[: starts[0] if starts else len(data)].count(b"\n")
-    size = len(data)
-    for begin, following in zip(starts, [*starts[1:], size + 1], strict=False):
+    size, let_go = len(data), 0
+    for begin, following in pairwise(chain(_starts(data, damages), [size + 1])):
+        if begin - let_go > _RESIDENT and isinstance(data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            let_go = begin - begin % mmap.PAGESIZE
+            data.madvise(mmap.MADV_DONTNEED, 0, let_go)  # read again from the file if anybody asks
         end = following - 1
         stop = data.find(b"\n", begin, end)
         line = data[begin : end if stop < 0 else stop]
@@ -201,7 +213,7 @@ def _records(data: bytes | mmap.mmap, damages: Counter[str]) -> Iterator[Record]
             name = kind[1].decode()
             if name in CONTEXT:
                 name = next(key for key in msgspec.json.decode(header) if key not in CONTEXT)
-        except (msgspec.MsgspecError, StopIteration):
+        except (*UNREADABLE, StopIteration):
             damages["cut" if end == size else "bad-json"] += 1
             continue
         start = end if stop < 0 else stop + 1
@@ -220,6 +232,17 @@ def _records(data: bytes | mmap.mmap, damages: Counter[str]) -> Iterator[Record]
             start,
             last,
         )
+
+
+def _starts(data: bytes | mmap.mmap, damages: Counter[str]) -> Iterator[int]:
+    """Where records begin; lines before the first are counted."""
+    found = chain(
+        [0] if FIRST_RECORD.match(data) else [], (match.end() for match in RECORD_START.finditer(data))
+    )
+    first = next(found, None)
+    if foreign := data[: len(data) if first is None else first].count(b"\n"):
+        damages["foreign-line"] += foreign
+    return iter(()) if first is None else chain([first], found)
 
 
 def _check(

@@ -32,12 +32,14 @@ from kinetoscope import numbers
 from kinetoscope.analysis.events.enclosing import caller, nearest
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.origins.attribution import attribution
+from kinetoscope.analysis.replay.change import in_a_row
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
 
 NODES = r"^autograd::engine::evaluate_function: (Select|Slice|AsStrided|Index)Backward\d+$"
 WHOLE = r"^aten::(zeros|zero_|fill_|new_zeros|add|add_)$"
+APART_NS = 20_000  # of the engine between its nodes
 CALLS = 4  # a step: a single selection, such as that of the last token, is no loop
 
 
@@ -51,6 +53,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     longest = wasted.sort("duration_ns", descending=True)
     freed = savings.device(scene, wasted, "the fills and additions, all of them", saved="duration_ns")
     calls = scene.trace.host_events[wasted["node"].unique().sort()]
+    loop = in_a_row(calls, APART_NS)
     share = min(1.0, additions / nodes)  # of n parts of one tensor, n - 1 are added
     forward = attribution(scene.trace)["forward_op"].gather(longest["id"])
     yield Finding(
@@ -58,7 +61,7 @@ def find(scene: Scene) -> Iterable[Finding]:
         f"{scene.per_step(len(wasted)):.0f} whole tensors ({scene.per_step(additions):.0f} additions): "
         f"{numbers.time(us)}, {us / max(scene.busy_us, 1e-9):.0%} of busy time",
         saving=savings.both(
-            scene, freed, savings.host(scene, calls, "host time of the nodes but one a tensor", share)
+            scene, freed, savings.host(scene, loop, "host time of the nodes but one a tensor", share)
         ),
         evidence=[evidence.of(scene, "the longest fills and additions", longest)],
         advice="Take all parts at once: unbind, split or chunk the tensor before the loop, or compute them "

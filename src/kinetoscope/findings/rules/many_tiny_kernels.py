@@ -27,6 +27,7 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.replay.change import in_a_row
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.in_force import compiles
 from kinetoscope.findings.model import Finding
@@ -35,7 +36,10 @@ from kinetoscope.findings.scene import Scene
 # What torch._foreach_* does on lists of tensors.
 LISTED = "^(elementwise|copy|memset|reduction)$"
 CALLS = 50  # fewer calls are ordinary: a model of fifty layers has fifty of everything
+APART_NS = 20_000  # of Python between the calls of one loop
 TINY_NS = 5_000  # shorter than any launch
+
+ROLE = "symptom"
 
 
 def find(scene: Scene) -> Iterable[Finding]:
@@ -63,7 +67,9 @@ def find(scene: Scene) -> Iterable[Finding]:
     yield Finding(
         title=f"{', '.join(names[:2])}{' and others' if len(names) > 2 else ''}: "
         f"{scene.per_step(kernels):.0f} kernels a {scene.unit} of {numbers.time(typical / 1000)}",
-        saving=savings.host(scene, calls, "the host time of these calls, were they one for each op"),
+        saving=savings.host(
+            scene, in_a_row(calls, APART_NS), "these calls' host time, were they one for each op"
+        ),
         at_most="medium",
         evidence=[
             evidence.of(scene, f"{count} calls of {name}", host[rows])

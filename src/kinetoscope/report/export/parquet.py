@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from kinetoscope.analysis.query import tables
@@ -13,5 +14,10 @@ def write(run: Run, folder: Path) -> list[Path]:
     written: list[Path] = []
     for name, frame in tables(run).items():
         written.append(folder / f"{name}.parquet")
-        frame.sink_parquet(written[-1], compression="zstd")
+        partial = folder / f".{name}.parquet.{os.getpid()}"
+        try:
+            frame.sink_parquet(partial, compression="zstd")
+            partial.replace(written[-1])
+        finally:
+            partial.unlink(missing_ok=True)
     return written

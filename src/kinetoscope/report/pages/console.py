@@ -5,12 +5,27 @@ from __future__ import annotations
 import io
 import shutil
 import sys
+from collections.abc import Iterable
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from kinetoscope.report.words.names import printable
 
 WIDTH = 100  # of a report
 WIDEST = 200  # of a report on a terminal that has them
 LISTING_WIDTH = 120  # of rows that do not go to a terminal, which says its width
+
+
+class SafeConsole(Console):
+    """Shows what came out of a file, and never lets the terminal obey it: this is where all of it leaves."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield segment._replace(text=printable(segment.text))
 
 
 def standard_output(*, widest: int | None = WIDTH) -> Console:
@@ -25,4 +40,5 @@ def standard_output(*, widest: int | None = WIDTH) -> Console:
         sys.stdout.reconfigure(errors="replace")
     elsewhere = LISTING_WIDTH if widest is None else WIDTH
     own = shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() else elsewhere
-    return Console(file=sys.stdout, width=min(own, widest or own), highlight=False, markup=False, emoji=False)
+    width = min(own, widest or own)
+    return SafeConsole(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)

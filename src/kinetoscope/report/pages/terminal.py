@@ -307,7 +307,8 @@ def _ops(report: Report, most: int) -> Iterable[RenderableType]:
 
 def _next(report: Report, inputs: Sequence[str], look: _Look, most: int) -> Iterable[RenderableType]:
     yield from heading("Next")
-    commands = next_commands(report, inputs)[:most]
+    *commands, page = next_commands(report, inputs)
+    commands = [*commands[: most - 1], page]
     if not look.is_whole:
         quoted = " ".join(map(shlex.quote, inputs))
         commands.append(NextCommand(f"kinetoscope report {quoted} --verbose", "what did not fit here"))

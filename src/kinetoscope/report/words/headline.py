@@ -43,12 +43,22 @@ def verdict(report: Report) -> str:
 
 def headline(report: Report) -> str:
     """A few sentences that answer "where does the time go": as the program runs, where that was timed."""
+    lacking = _lacking(report)
     if not report.devices:
-        return " ".join(part for part in (own_pace.step(report), _host_headline(report)) if part)
+        return " ".join(part for part in (lacking, own_pace.step(report), _host_headline(report)) if part)
     first = own_pace.step(report)
     if first is None:
         first = f"As recorded, under the profiler, {_busy_sentence(report)}"
-    return " ".join(part for part in (first, _work_sentence(report), _waiting(report)) if part)
+    return " ".join(part for part in (lacking, first, _work_sentence(report), _waiting(report)) if part)
+
+
+def _lacking(report: Report) -> str:
+    """That figures are of a part, said where they stand; empty where the whole recording was read."""
+    damaged = sum(not source.complete for source in report.sources)
+    if not damaged:
+        return ""
+    of = "the recording" if len(report.sources) == 1 else f"{damaged} of {len(report.sources)} traces"
+    return f"Of what is left of {of}, which could not be read whole:"
 
 
 def timing(report: Report) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import islice
 from typing import NamedTuple
 
 _FIELD = rb'"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp|tts|tdur|sf)"\s*:'
@@ -11,8 +12,12 @@ BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*" + _FIELD + rb")")
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[\s*')
 _BARE_LIST = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*(?=\{|\]|$)")
 _FIRST_EVENT = re.compile(rb"\{\s*" + _FIELD)
-_END = re.compile(r"\s*,?\s*\]")
+_END = re.compile(r"\s*(?:,\s*)?\]")
 _NEXT = re.compile(r"\s*,\s*(?=\{)")
+_PIECE, _TOKEN = 1 << 10, 32  # characters: an event is a few hundred, a number or escape at the end is less
+_LONGEST_FOUND = 64 << 10  # bytes of an event that others are cut at
+_LAST_BRACKET = re.compile(rb"\}\s*(?:,\s*)?\](?=\s*(?:,\s*\"|\}|$))")
+_BRACKETS = 64  # that are looked at, each with all that follows it
 _JSON = json.JSONDecoder(strict=False)
 
 
@@ -72,8 +77,14 @@ def cut(window: bytes) -> tuple[int, int] | None:
 
 def is_event(window: bytes, at: int) -> bool:
     """Whether an event, and not an object inside one, begins here."""
-    parsed = _object(window[at : at + (1 << 16)].decode("utf-8", "replace"), 0)
+    parsed = _object(window[at : at + _LONGEST_FOUND].decode("latin-1"), 0)
     return parsed is not None and "ph" in parsed[0]
+
+
+def end_of_object(data: bytes) -> int | None:
+    """The offset after the object that the bytes begin with."""
+    parsed = _object(data.decode("latin-1"), 0)
+    return None if parsed is None else parsed[1]
 
 
 def closing(tail: bytes) -> Closing:
@@ -98,7 +109,7 @@ def closing(tail: bytes) -> Closing:
 
 def _closing_after_damage(tail: bytes, at: int) -> Closing:
     """The last event cannot be read: the first bracket after it that the rest of an object follows."""
-    for bracket in re.finditer(rb"\}\s*,?\s*\](?=\s*(?:,\s*\"|\}|$))", tail[at:]):
+    for bracket in islice(_LAST_BRACKET.finditer(tail[at:]), _BRACKETS):
         rest = tail[at + bracket.end() :]
         try:
             json.loads(b'{"":0' + rest if rest.strip() else b"{}")
@@ -109,8 +120,19 @@ def _closing_after_damage(tail: bytes, at: int) -> Closing:
 
 
 def _object(text: str, at: int) -> tuple[dict[str, object], int] | None:
-    try:
-        value, end = _JSON.raw_decode(text, at)
-    except (ValueError, RecursionError):
-        return None
-    return (value, end) if isinstance(value, dict) else None
+    """The object that begins at an offset, and its end. It is looked for in pieces that grow, since what json
+    raises when there is none counts the lines of all that it was given."""
+    length = _PIECE
+    while True:
+        piece = text[at : at + length]
+        try:
+            value, end = _JSON.raw_decode(piece)
+        except RecursionError:
+            return None
+        except json.JSONDecodeError as error:
+            goes_on = error.msg.startswith("Unterminated") or error.pos >= len(piece) - _TOKEN
+            if len(piece) < length or not goes_on:
+                return None
+            length *= 8
+            continue
+        return (value, at + end) if isinstance(value, dict) else None

@@ -27,6 +27,7 @@ from kinetoscope.trace.decoding.events import (
     table_of,
 )
 from kinetoscope.trace.decoding.layouts import LAYOUTS, RENAMED, TABLES, Layout
+from kinetoscope.trace.decoding.salvage import Lost
 from kinetoscope.trace.decoding.usual import TABLE_OF
 
 NOWHERE = len(TABLES)  # stands for the table of an event that none holds
@@ -62,6 +63,7 @@ class Batch(NamedTuple):
         lanes: what codes of ``lane`` mean: (pid, tid) as written.
         unused: events that no table holds, by ``ph cat``.
         damages: code → count.
+        lost: of each stretch that could not be read, its place in ``table_of`` and its bytes.
     """
 
     table_of: bytes
@@ -72,6 +74,7 @@ class Batch(NamedTuple):
     lanes: list[tuple[Label, Label]]
     unused: dict[str, int]
     damages: dict[str, int]
+    lost: list[tuple[int, int]]
 
 
 class _Columns:
@@ -110,6 +113,7 @@ class Packer:
         self._names, self._lanes = Codes(), Codes()
         self._texts, self._joined = Codes({b"": 0}), Codes({b"": 0})
         self._unused: Counter[str] = Counter()
+        self._lost: list[tuple[int, int]] = []
 
     def add(self, events: Sequence[Any]) -> None:
         """Pack decoded events, in the order of the file: all are exact from the first exact one on."""
@@ -128,14 +132,15 @@ class Packer:
             if chosen:
                 self._pack(table, chosen)
 
-    def add_salvaged(self, events: Sequence[Any | None], damages: dict[str, int]) -> None:
-        """Pack what was salvaged; a lost event (None) keeps its position."""
-        for lost, group in groupby(events, lambda event: event is None):
+    def add_salvaged(self, events: Sequence[Any | Lost], damages: dict[str, int]) -> None:
+        """Pack what was salvaged; what was lost keeps the position of one event."""
+        for lost, group in groupby(events, lambda event: isinstance(event, Lost)):
             members = list(group)
             if lost:
+                self._lost.append((len(self._order), sum(gap.bytes for gap in members)))
                 self._order += bytes([NOWHERE]) * len(members)
             else:
-                self.add([event for event in members if event is not None])
+                self.add(members)
         self.damages.update(damages)
 
     def batch(self) -> Batch:
@@ -153,6 +158,7 @@ class Packer:
             list(self._lanes),
             dict(self._unused),
             dict(self.damages),
+            self._lost,
         )
 
     def _keep_exact(self) -> None:

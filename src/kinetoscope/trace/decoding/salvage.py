@@ -17,7 +17,10 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _GROUP = 32  # events decoded together: one bad one costs only its group the second look
 _JOIN = 8  # pieces of one event that contains what looks like a boundary
-_LONGEST = 1 << 20  # bytes of one event that are still worth mending
+_HOLE = b"\0" * 16
+_PATIENCE = 1000  # events in a row that could not be mended: what follows is most probably no trace
+_LONGEST = 1 << 20  # bytes of one event that is still put together
+_MENDED = 64 << 10  # bytes of one that is still worth mending: six looks at each
 
 _CONTROL = bytes(32 if code < 32 or code == 127 else code for code in range(256))
 _NOT_A_NUMBER = re.compile(
@@ -25,7 +28,7 @@ _NOT_A_NUMBER = re.compile(
 )
 _LONE_BACKSLASH = re.compile(rb'(\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})|\\')
 _STRAY_COMMA = re.compile(rb",(?=\s*[}\]])")
-_NAME = re.compile(rb'("name"\s*:\s*")(.*?)("\s*,\s*"(?:pid|ph|cat|ts|tid|args|id|s)"\s*:)', re.DOTALL)
+_NAME = re.compile(rb'("name"\s*:\s*")(.{0,8192}?)("\s*,\s*"(?:pid|ph|cat|ts|tid|args|id|s)"\s*:)', re.DOTALL)
 _BARE_QUOTE = re.compile(rb'(?<!\\)"')
 
 Repair = Callable[[bytes], bytes]
@@ -39,16 +42,22 @@ REPAIRS: dict[str, Repair] = {
 }
 
 
+class Lost(NamedTuple):
+    """A stretch of so many bytes in which no event could be read."""
+
+    bytes: int
+
+
 class Salvaged(NamedTuple):
     """What a slice gave.
 
     Args:
-        events: events, and None where one was lost, in the order of the file.
+        events: events, and what was lost between them, in the order of the file.
         damages: code → events concerned.
         rest: bytes at the end that may be the beginning of an event that goes on after the slice.
     """
 
-    events: list[Event | None]
+    events: list[Event | Lost]
     damages: Counter[str]
     rest: bytes
 
@@ -58,9 +67,9 @@ def salvage(data: bytes, kind: type[Event], *, last: bool) -> Salvaged:
     one, many = msgspec.json.Decoder(kind), msgspec.json.Decoder(list[kind])
     starts = [0, *(match.end() for match in BOUNDARY.finditer(data))]
     ends = [*(match.start() + 1 for match in BOUNDARY.finditer(data)), len(data)]
-    events: list[Event | None] = []
+    events: list[Event | Lost] = []
     damages: Counter[str] = Counter()
-    at = 0
+    at = in_vain = 0
     while at < len(starts):
         stop = min(at + _GROUP, len(starts))
         try:
@@ -70,14 +79,15 @@ def salvage(data: bytes, kind: type[Event], *, last: bool) -> Salvaged:
         except UNREADABLE:
             pass
         while at < stop:
-            event, used = _one(data, starts, ends, at, one, damages)
+            event, used = _one(data, starts, ends, at, one, damages if in_vain < _PATIENCE else None)
+            in_vain = in_vain + 1 if event is None else 0
             if event is None and not last and at + _JOIN >= len(starts) and _is_open(data[starts[at] :]):
                 return Salvaged(events, damages, data[starts[at] :])
             if event is None:
                 piece = data[starts[at] : ends[at + used - 1]]
                 code = "several-traces" if b'"traceEvents"' in piece else "bad-event"
                 damages[code] += 1
-            events.append(event)
+            events.append(event or Lost(ends[at + used - 1] - starts[at]))
             at += used
     return Salvaged(events, damages, b"")
 
@@ -88,15 +98,17 @@ def _one(
     ends: list[int],
     at: int,
     decoder: msgspec.json.Decoder[Event],
-    damages: Counter[str],
+    damages: Counter[str] | None,
 ) -> tuple[Event | None, int]:
-    """One event and how many pieces it took."""
+    """One event and how many pieces it took; it is taken as it is where ``damages`` is None."""
     piece = data[starts[at] : ends[at]]
     try:
         return decoder.decode(piece), 1
     except UNREADABLE:
         pass
-    if len(piece) <= _LONGEST and (event := _mended(piece, decoder, damages)) is not None:
+    if damages is None:
+        return None, 1
+    if len(piece) <= _MENDED and (event := _mended(piece, decoder, damages)) is not None:
         return event, 1
     for more in range(1, min(_JOIN, len(starts) - at)):
         if ends[at + more] - starts[at] > _LONGEST:
@@ -109,6 +121,8 @@ def _one(
 
 
 def _mended(piece: bytes, decoder: msgspec.json.Decoder[Event], damages: Counter[str]) -> Event | None:
+    if _HOLE in piece:  # what stood there is gone, and is no part of a name
+        return None
     applied: list[str] = []
     event: Event | None = None
     for code, repair in REPAIRS.items():

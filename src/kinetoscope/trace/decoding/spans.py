@@ -9,9 +9,10 @@ from kinetoscope.trace.decoding.decode import Decoder, doubles_hold
 from kinetoscope.trace.decoding.events import Event, ExactEvent
 from kinetoscope.trace.decoding.frame import BOUNDARY
 from kinetoscope.trace.decoding.packing import Batch, Packer
-from kinetoscope.trace.decoding.salvage import UNREADABLE, salvage
+from kinetoscope.trace.decoding.salvage import UNREADABLE, Lost, salvage
 
 SLICE = 512 << 10  # bytes decoded at a time
+_LONGEST_BOUNDARY = 1 << 12  # bytes; those of a real file are a few dozen
 MARGIN = 1 << 14  # where in a slice the cut is looked for first
 
 
@@ -36,7 +37,9 @@ def decode_span(span: Span) -> Batch:
             packer.add(decoder.decode(b"[" + data + b"]"))
         except UNREADABLE:
             salvaged = salvage(data, ExactEvent if decoder.exact else Event, last=last)
-            if not decoder.exact and not doubles_hold([event for event in salvaged.events if event]):
+            if not decoder.exact and not doubles_hold(
+                [event for event in salvaged.events if not isinstance(event, Lost)]
+            ):
                 decoder.exact = True
                 salvaged = salvage(data, ExactEvent, last=last)
             packer.add_salvaged(salvaged.events, salvaged.damages)
@@ -48,19 +51,22 @@ def decode_span(span: Span) -> Batch:
 
 def _slices(span: Span) -> Iterator[tuple[bytes, bool]]:
     """Slices cut between events, and whether each is the last."""
-    carry = b""
+    data = bytearray()
+    searched = 0  # no boundary lies wholly before
     for block, last in _blocks(span):
-        data = carry + block
+        data += block
         if last:
             if data:
-                yield data, True
+                yield bytes(data), True
             return
-        match = BOUNDARY.search(data, max(0, len(data) - MARGIN)) or BOUNDARY.search(data)
+        match = BOUNDARY.search(data, max(searched, len(data) - MARGIN)) or BOUNDARY.search(data, searched)
         if match is None:
-            carry = data
+            searched = max(0, len(data) - _LONGEST_BOUNDARY)
             continue
-        yield data[: match.start() + 1], False
-        carry = data[match.end() :]
+        cut, following = match.start() + 1, match.end()
+        yield bytes(data[:cut]), False
+        del data[:following]
+        searched = 0
 
 
 def _blocks(span: Span) -> Iterator[tuple[bytes, bool]]:
