@@ -107,9 +107,7 @@ def _nothing_on_device(trace: Trace) -> list[Note]:
         return [Note("nothing-recorded", UNRELIABLE, text)]
     calls = int(matching(host, "name", WORK_LAUNCH).sum())
     if calls:
-        text = (
-            f"no device event was recorded, though {calls:,} calls launched work: no device time can be given"
-        )
+        text = f"no device event was recorded, though {calls:,} calls launched work: no device time is known"
         return [Note("no-device-events", UNRELIABLE, text)]
     return [Note("no-device-events", INFO, "nothing was launched on a device while this was recorded")]
 
@@ -131,16 +129,12 @@ def _unlaunched(trace: Trace) -> list[Note]:
         return []
     first = trace.device_events.filter(pl.col("launch").is_not_null())["start_ns"].min()
     before = rows if first is None else rows.filter(pl.col("start_ns") < first)
-    origin = (
-        "all launched before the recording began"
-        if len(before) == len(rows)
-        else (f"{len(before):,} of them launched before the recording began")
-    )
+    origin = "all" if len(before) == len(rows) else f"{len(before):,} of them"
     share = _share(trace, rows)
     events = "1 device event" if len(rows) == 1 else f"{len(rows):,} device events"
     text = (
-        f"{events} ({share:.1%} of device time) without a launch in the recording, {origin}: counted as "
-        "busy, but of no op or module"
+        f"{events} ({share:.1%} of device time) without a launch in the recording, {origin} launched "
+        "before the recording began: counted as busy, but of no op or module"
     )
     # A hundredth is what a table of ops rounds to; beyond a half, the tables by op speak of the lesser part.
     return [Note("device-work-without-launch", _gravity(share, 0.01, 0.5), text, share)]
