@@ -50,7 +50,7 @@ def recorded(programs: Programs, steps: int) -> tuple[Run, list[str]]:
 
 
 def test_the_step_after_the_recorded_ones_is_kept(programs: Programs) -> None:
-    run, notes = recorded(programs, 60)
+    run, notes = recorded(programs, 400)  # steps of some 100 µs, of which 20 ms are timed
     assert notes == []
     assert run.folder is not None
     last = run.steps["first_step"] + len(run.steps["profiled_s"])

@@ -100,18 +100,19 @@ def read_ranks(folder: Path) -> list[RankReport]:
         if path.suffix == ".json" or report.record.rank not in reports:
             reports[report.record.rank] = report
     manifests.check(folder, tuple(report.record for report in reports.values()))
-    return [_with_what_lies_there(folder, reports[rank]) for rank in sorted(reports)]
+    ordered = [reports[rank] for rank in sorted(reports)]
+    return [msgspec.structs.replace(one, record=_left(folder, one.record)) for one in ordered]
 
 
-def _with_what_lies_there(folder: Path, report: RankReport) -> RankReport:
-    record = report.record
+def _left(folder: Path, record: RankRecord) -> RankRecord:
+    """A rank's record with what lies in the folder and nobody lived to list."""
     left = {"trace": f"trace/rank{record.rank}.json", "compile_log": f"compile/rank{record.rank}.log"}
     found = {
         field: path
         for field, path in left.items()
         if getattr(record, field) is None and _holds_something(folder / path)
     }
-    return msgspec.structs.replace(report, record=msgspec.structs.replace(record, **found))
+    return msgspec.structs.replace(record, **found)
 
 
 def _holds_something(path: Path) -> bool:
@@ -125,10 +126,13 @@ def opened(folder: Path) -> Manifest:
         InputError: the manifest cannot be used.
     """
     manifest = manifests.read(folder)
-    if manifest.exit != "running":
-        return manifest
+    reports = read_ranks(folder) if manifest.exit == "running" else []
+    if not reports:
+        listed = any(record.trace for record in manifest.ranks)
+        ranks = manifest.ranks if listed else tuple(_left(folder, record) for record in manifest.ranks)
+        return msgspec.structs.replace(manifest, ranks=ranks)
     note = "the recording was never finished: `kinetoscope run` was killed, or is still at work"
-    return msgspec.structs.replace(_merged(manifest, read_ranks(folder)), notes=(*manifest.notes, note))
+    return msgspec.structs.replace(_merged(manifest, reports), notes=(*manifest.notes, note))
 
 
 def _merged(manifest: Manifest, reports: Sequence[RankReport]) -> Manifest:

@@ -47,6 +47,8 @@ def nested(host: pl.DataFrame) -> pl.DataFrame:
     tree = _as_if_nested(times)
     crossing = tree.filter(
         (pl.col("end").gather(pl.col("parent")) < pl.col("end"))
+        # An instant at which one event ends and the next begins lies in both.
+        | (pl.col("depth").gather(pl.col("parent")) + 1 != pl.col("depth"))
         | (pl.col("lane").gather(pl.col("parent")) != pl.col("lane"))
     )["lane"].unique()
     if len(crossing):

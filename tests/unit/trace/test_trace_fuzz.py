@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.errors import KinetoscopeError
@@ -162,6 +162,7 @@ def brute_force(rows: list[dict[str, int]]) -> list[tuple[int | None, int, int]]
     intervals=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(0, 25)), max_size=25),
     offset=st.sampled_from([0, -7, 1_694_128_201_426_556_000]),
 )
+@example(intervals=[(0, 7, 25), (0, 32, 0), (0, 32, 1)], offset=0)
 def test_the_tree_is_what_brute_force_finds(intervals: list[tuple[int, int, int]], offset: int) -> None:
     host = pl.DataFrame(
         {
