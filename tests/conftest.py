@@ -17,7 +17,7 @@ from kinetoscope.trace.read import read
 os.environ.setdefault("KINETOSCOPE_CACHE", "0")  # tests read files, not what an earlier run kept of them
 
 # A shared machine may take any time for anything; property tests share eight minutes.
-settings.register_profile("suite", deadline=None, max_examples=40)
+settings.register_profile("suite", deadline=None, max_examples=25)
 settings.load_profile("suite")
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -6,6 +6,7 @@ import gzip
 import json
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -82,14 +83,13 @@ def test_a_name_is_part_of_one_or_a_pattern_for_the_whole(trace_of: Make) -> Non
 
 
 def around(events: list[Event], call: Event) -> tuple[str, ...]:
-    """What is open on the call's thread when it starts, outermost first, itself last."""
+    """What is open on the call's thread when it starts, outermost first, itself last; ``events`` in order."""
     ts, thread = call["ts"], (call["pid"], call["tid"])
     return tuple(
         "ProfilerStep" if e["name"].startswith("ProfilerStep#") else e["name"]
-        for e in sorted(events, key=lambda e: (e["ts"], -e["dur"]))
-        if (e["pid"], e["tid"]) == thread
-        and e["ts"] <= ts
-        and (e["ts"] + e["dur"] > ts)
+        for e in takewhile(lambda e: e["ts"] <= ts, events)
+        if (e["ts"] + e["dur"] > ts)
+        and (e["pid"], e["tid"]) == thread
         and (e is call or e["ts"] + e["dur"] >= ts + call["dur"])
     )
 
@@ -109,6 +109,7 @@ def test_counts_and_latencies_are_those_of_the_raw_events(
     path = recorded(file)
     events = [e for e in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] if e.get("ph") == "X"]
     host = [e for e in events if e["cat"] in HOST]
+    host.sort(key=lambda e: (e["ts"], -e["dur"]))
     calls = {
         e["args"]["correlation"]: e
         for e in host

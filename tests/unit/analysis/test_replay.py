@@ -24,7 +24,7 @@ from kinetoscope.trace.model import Trace
 from replayed import Changes, Copy, Instruction, Launch, Machine, Program, Run, Sync
 
 NONE = Changes()
-EXAMPLES = settings(deadline=None, max_examples=25)
+EXAMPLES = settings(deadline=None, max_examples=15)
 HOST_NS = st.integers(2_000, 60_000)
 DEVICE_NS = st.integers(1_000, 80_000)
 INSTRUCTIONS: st.SearchStrategy[Instruction] = st.one_of(

@@ -73,7 +73,7 @@ def _packed(events: Any) -> Batch:
     return packer.batch()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(events=st.lists(EVENTS, min_size=1, max_size=8))
 def test_usual_events_are_packed_as_any_are(events: list[dict[str, Any]]) -> None:
     data = json.dumps(events).encode()
