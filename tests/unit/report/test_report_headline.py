@@ -96,7 +96,7 @@ def test_what_all_findings_save_together_is_said_with_the_error_of_the_replay():
         joint_saving_us=18_000.0,
     )
     assert headline.together(report(findings=[row, row], replay=replay)) == (
-        "Together they save about 18.0 ms: a step of 30.0 ms would take about 12.0 ms (each says what it "
+        "Together they save about 18.0 ms: a step of 31.0 ms would take about 13.0 ms (each says what it "
         "adds to those above it; replayed unchanged, the recorded step is off by 1.2 %)."
     )
     assert headline.together(report(findings=[row], replay=replay)) == ""

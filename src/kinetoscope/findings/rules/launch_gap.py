@@ -35,7 +35,7 @@ from kinetoscope.findings.rules.overhead_bound import BUSY
 from kinetoscope.findings.savings import LOW, MEDIUM
 from kinetoscope.findings.scene import Scene
 
-MOST_STEPS = 0.5  # a gap in fewer steps is an accident of theirs
+LEAST_TIMES = 0.5  # a step: a gap that most steps do not have is an accident of the others
 ROLE = "symptom"
 
 
@@ -43,7 +43,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     # The device is empty when a recording begins: the way to the first launch is not a gap of the program's.
     late = scene.gaps.filter((pl.col("cause") == "launch-bound") & (pl.col("start_ns") > scene.first_work_ns))
     times = scene.per_step(int(late.group_by("device").agg(TIMES)["next"].sum()))
-    if scene.busy_share < BUSY or times < MOST_STEPS or scene.us_of(late, "idle_ns") < LOW * scene.step_us:
+    if scene.busy_share < BUSY or times < LEAST_TIMES or scene.us_of(late, "idle_ns") < LOW * scene.step_us:
         return
     saving = savings.captured(scene, late, "the idle time that ends with a late launch, all of it")
     if saving.share < MEDIUM:

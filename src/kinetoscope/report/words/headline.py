@@ -165,7 +165,7 @@ def together(report: Report) -> str:
     replay, saves = report.replay, [row for row in worth_doing(report) if row.saving_us > 0]
     if replay is None or not replay.joint_saving_us or len(saves) < 2:
         return ""
-    step = report.as_it_runs.step_us.median if report.as_it_runs else replay.step_us
+    step = report.as_it_runs.step_us.median if report.as_it_runs else replay.recorded_us
     left = numbers.time(max(0.0, step - replay.joint_saving_us))
     what = "step" if report.steps else "recording"
     return (

@@ -1,0 +1,101 @@
+"""Tuning real models and programs on the CPU."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kinetoscope.bench.tune import program, settings
+
+torch = pytest.importorskip("torch")
+
+PROGRAM = """
+import sys
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = torch.nn.Linear(16, 16)
+    def forward(self, x):
+        return torch.softmax(self.a(x), -1)
+
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+x = torch.randn(int(sys.argv[1]), 16)
+for step in range(100000):
+    optimizer.zero_grad()
+    net(x).sum().backward()
+    optimizer.step()
+raise SystemExit("never reached: enough steps were seen before")
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_real_program_that_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM)
+    found = program.tune_program(
+        settings.grid(["default"], backends=["aot_eager"], batches=["4"]),
+        [str(script), "{batch}"],
+        rounds=1,
+        steps=12,
+    )
+    eager, default = found.rows
+    assert found.steps_by == "optimizer"
+    assert found.reports[eager.label][0].module == "Net"
+    assert (eager.graphs, default.graphs) == (0, 1)
+    assert default.error is None
+    assert default.agrees
+    assert default.output_difference is not None
+    assert default.output_difference < 1e-4
+    assert default.compile_s
+    json.loads(msgspec.json.encode(found))
+
+
+def test_a_model_in_this_process() -> None:
+    import kinetoscope
+
+    torch._dynamo.reset()
+    found = kinetoscope.tune(torch.nn.Linear(8, 8), (torch.ones(2, 8),), modes=["default"], seconds=0.3)
+    eager, default = found.rows
+    assert (eager.label, default.label) == ("eager", "default")
+    assert default.agrees
+    assert default.verdict in ("faster", "slower", "cannot tell")
+    assert found.device
+    assert sys.modules["torch"] is torch
+
+
+def test_a_model_with_batches_backends_and_precisions() -> None:
+    import kinetoscope
+
+    torch._dynamo.reset()
+    before = torch.get_float32_matmul_precision()
+    found = kinetoscope.tune(
+        torch.nn.Linear(8, 8),
+        {2: (torch.ones(2, 8),), 4: {"input": torch.ones(4, 8)}},
+        modes=["default"],
+        backends=["aot_eager"],
+        precisions=["medium"],
+        seconds=0.3,
+    )
+    assert torch.get_float32_matmul_precision() == before
+    assert [row.label for row in found.rows] == [
+        f"{kind} batch={batch}"
+        for batch in (2, 4)
+        for kind in (
+            "eager",
+            "default backend=aot_eager",
+            "eager matmul=medium",
+            "default backend=aot_eager matmul=medium",
+        )
+    ]
+    assert all(row.error is None and row.agrees is not False for row in found.rows)
+    last = found.rows[-1]
+    assert last.samples_per_s == pytest.approx(4 / (last.step_s or 0))
+    assert last.ratio is not None

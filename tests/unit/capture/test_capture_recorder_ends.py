@@ -1,0 +1,289 @@
+"""The recorder where programs are short, end, fail, profile themselves, or have several ranks."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from fake_program import FakeDevice, Program
+from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder.phases import After, Before, Done, Prepare, Record, Recover
+from kinetoscope.capture.steps.start import StartAgreement
+from kinetoscope.recording.manifest import TimedSteps
+
+
+@pytest.mark.parametrize("count", [1, 4, 7])
+def test_a_program_too_short_to_settle_has_its_first_steps_recorded(count: int):
+    program = Program()
+    program.steps(count)
+    program.recorder.end()
+    timings = program.recorder.timings()
+    assert "whole1 export trace.json" in program.device.log
+    assert timings.profiled_s == ()
+    assert timings.cold
+    assert timings.notes
+    assert program.finished == 1
+
+
+def test_first_steps_are_not_said_to_be_none():
+    program = Program()
+    program.steps(4)
+    program.recorder.end()
+    assert "holds its first steps" in program.recorder.timings().notes[0]
+
+
+def test_a_program_without_steps_is_recorded_whole_and_told_so():
+    program = Program()
+    program.recorder.end()
+    assert program.device.log == [
+        "whole1 prepare",
+        "whole1 start",
+        "whole1 mark None",
+        "whole1 stop",
+        "whole1 export trace.json",
+    ]
+    assert "no steps were found" in program.recorder.timings().notes[0]
+    assert program.recorder.timings().found_by == "whole"
+
+
+def test_a_program_that_ends_while_it_is_recorded_keeps_its_whole_steps():
+    program = Program()
+    program.until(Record)
+    program.steps(1)
+    program.recorder.end()
+    timings = program.recorder.timings()
+    assert timings.profiled_s == (1.0,)
+    assert program.device.log[-1] == "full2 export trace.json"
+
+
+@pytest.mark.parametrize("timed", [0, 1, 2])
+def test_a_program_that_ends_while_it_is_timed_keeps_what_was_timed(timed: int):
+    program = Program()
+    program.until(Before)
+    program.steps(timed)
+    program.recorder.end()
+    timings = program.recorder.timings()
+    ones, none = (1.0,) * timed, (0.0,) * timed
+    expected = TimedSteps(step_s=ones, host_s=ones, data_s=none, sync_s=none, gc_s=none)
+    assert timings.before == (expected if timed else None)
+    assert timings.cold
+    assert program.device.log[-1] == "whole1 export trace.json"
+
+
+@pytest.mark.parametrize(
+    ("light_steps", "last"),
+    [
+        (None, "light3 stop"),  # while the pass is prepared
+        (0, "light3 stop"),
+        (1, "light3 stop"),
+        (2, "light3 export trace.device.json"),
+    ],
+)
+def test_a_program_that_ends_in_the_light_pass_keeps_the_full_one(light_steps: int | None, last: str):
+    program = Program(device=FakeDevice(light=True))
+    program.until(Record)
+    program.until(Prepare)
+    if light_steps is not None:
+        program.until(Record)
+        program.steps(light_steps)
+    program.recorder.end()
+    timings = program.recorder.timings()
+    assert "full2 export trace.json" in program.device.log
+    assert program.device.log[-1] == last
+    assert len(timings.profiled_s) == 3
+    assert timings.after is None
+    assert not timings.cold
+    assert not program.ledgers.installed
+    assert program.finished == 1
+
+
+@pytest.mark.parametrize(
+    ("phase", "steps", "timed"), [(Recover, 0, 0), (Recover, 1, 0), (After, 0, 0), (After, 2, 2)]
+)
+def test_a_program_that_ends_after_the_recording_keeps_it(phase: type, steps: int, timed: int):
+    program = Program()
+    program.until(Record)
+    program.until(phase)
+    program.steps(steps)
+    program.recorder.end()
+    timings = program.recorder.timings()
+    assert timings.profiled_s == (1.0, 1.0, 1.0)
+    assert len(timings.after.step_s if timings.after else ()) == timed
+    assert timings.notes == ()
+
+
+def test_the_program_s_own_profiler_after_the_recording_ends_what_is_ours():
+    program = Program(device=FakeDevice(light=True))
+    program.until(Record)
+    program.until(Prepare)
+    program.recorder.foreign_began()
+    assert program.device.log[-2:] == ["light3 start", "light3 stop"]
+    assert isinstance(program.recorder.phase, Done)
+    assert len(program.recorder.timings().profiled_s) == 3
+
+
+def test_a_call_that_is_running_when_the_program_ends_is_a_step():
+    program = Program()
+    program.until(Record, kind="module")
+    program.now += 0.25
+    program.recorder.end()
+    assert program.recorder.timings().profiled_s == (0.25,)
+
+
+def test_a_program_that_ends_before_the_first_recorded_step_falls_back_on_its_first_steps():
+    program = Program()
+    program.until(Prepare)
+    program.recorder.end()
+    assert program.device.log[-1] == "whole1 export trace.json"
+
+
+def test_whole_records_everything():
+    program = Program(Options(whole=True))
+    program.steps(50)
+    program.recorder.end()
+    assert program.device.sessions == 1
+    assert program.device.log.count("whole1 stop") == 1
+    assert "whole1 mark 49" in program.device.log
+
+
+def test_a_range_is_timed_from_its_entry_to_its_exit():
+    program = Program(Options(range="hot", steps=2))
+    for _ in range(40):
+        program.step(5.0, kind="range", key=1)
+        program.step(2.0, kind="range end", key=1)
+    timings = program.recorder.timings()
+    assert timings.found_by == "range"
+    assert timings.profiled_s == (2.0, 2.0)
+    assert timings.unprofiled_s == (2.0, 2.0, 2.0)
+    assert timings.after is not None
+    assert timings.after.step_s == (2.0, 2.0, 2.0)
+
+
+def test_what_follows_a_range_is_no_step():
+    program = Program(Options(range="hot", steps=5))
+    while not isinstance(program.recorder.phase, Record):
+        program.step(5.0, kind="range", key=1)
+        program.step(2.0, kind="range end", key=1)
+    program.now += 9.0
+    program.recorder.end()
+    assert program.recorder.timings().profiled_s == (2.0,)
+
+
+def test_the_program_s_own_profiler_ends_ours_and_is_waited_for():
+    program = Program()
+    program.until(Prepare)
+    program.recorder.foreign_began()
+    before = list(program.device.log)
+    assert before[-2:] == ["full2 start", "full2 stop"]
+    program.steps(20)
+    assert program.device.log == before
+    program.recorder.foreign_ended()
+    program.steps(30)
+    assert len(program.recorder.timings().profiled_s) == 3
+
+
+def test_the_provisional_recording_ends_with_its_budget():
+    program = Program()
+    program.recorder.budget_spent("spent")
+    assert program.device.log[-1] == "whole1 stop"
+    program.recorder.end()
+    assert program.device.log[-1] == "whole1 export trace.json"
+    assert "spent" in program.recorder.timings().notes
+
+
+def test_a_failure_of_ours_stops_the_recording_and_not_the_program():
+    program = Program()
+    program.steps(3)
+
+    def fail() -> None:
+        raise RuntimeError("no such device")
+
+    program.device.synchronize = fail
+    program.steps(30)
+    assert isinstance(program.recorder.phase, Done)
+    assert program.recorder.timings().notes == ("recording stopped: RuntimeError: no such device",)
+    assert program.finished == 1
+
+
+def test_ranks_start_at_the_step_rank_0_names(tmp_path: Path):
+    (tmp_path / "ranks").mkdir()
+    first = Program(start_agreed=StartAgreement(tmp_path, 0), lockstep=True)
+    second = Program(start_agreed=StartAgreement(tmp_path, 1), lockstep=True)
+    for index in range(60):
+        first.step(0.001 if index < 20 else 1.0)
+        second.step(
+            2.0**index if index < 10 else 0.0001
+        )  # its own clock would have it wait, then take more steps
+    a, b = first.recorder.timings(), second.recorder.timings()
+    assert a.first_step == b.first_step
+    assert len(a.profiled_s) == len(b.profiled_s) == 3
+    assert a.before is not None
+    assert b.before is not None
+    assert len(a.before.step_s) == len(b.before.step_s) == 20
+    assert (tmp_path / "ranks" / "start").read_text().split()[1] == "20"
+
+
+def test_ranks_stay_together_where_one_compiles_and_waits(tmp_path: Path):
+    (tmp_path / "ranks").mkdir()
+    ranks = [
+        Program(device=FakeDevice(light=True), start_agreed=StartAgreement(tmp_path, rank), lockstep=True)
+        for rank in range(2)
+    ]
+    for index in range(80):
+        ranks[0].step(0.5)
+        ranks[1].ledgers.wait(data_s=0.4 if index < 30 else 0.0)
+        before = isinstance(ranks[1].recorder.phase, Before) and not ranks[1].compiled
+        ranks[1].step(0.5, compiles=before)
+    marks = [[line for line in rank.device.log if "mark" in line] for rank in ranks]
+    assert marks[0] == marks[1]
+    a, b = (rank.recorder.timings() for rank in ranks)
+    assert a.before is not None
+    assert b.before is not None
+    assert (len(a.before.step_s), len(b.before.step_s)) == (4, 3)  # the one that compiled does not count
+    assert all(isinstance(rank.recorder.phase, Done) for rank in ranks)
+
+
+def test_parts_of_a_request_are_marked_where_steps_are_recorded():
+    program = Program()
+
+    def request() -> None:
+        program.step(0.1, kind="request")
+        for part in ("prefill", "decode"):
+            program.recorder.part(part)
+
+    for _ in range(80):
+        request()
+    log = program.device.log
+    parts = ["part prefill", "part decode"]
+    assert log[log.index("whole1 start") + 1 : log.index("whole1 stop") + 1] == [
+        f"whole1 {what}" for what in ("mark 0", *parts, "mark 1", *parts, "mark 2", "mark None", "stop")
+    ]
+    first = program.recorder.timings().first_step
+    assert first is not None
+    begin = log.index(f"full2 mark {first}")
+    assert log[begin : begin + 4] == [
+        f"full2 {what}" for what in (f"mark {first}", *parts, f"mark {first + 1}")
+    ]
+
+
+def test_parts_in_other_threads_are_not_the_step_s():
+    program = Program()
+    program.step(0.1, kind="request")
+    thread = threading.Thread(target=program.recorder.part, args=("decode",))
+    thread.start()
+    thread.join()
+    assert "whole1 part decode" not in program.device.log
+
+
+def test_one_request_is_a_step_and_a_long_one_has_a_budget():
+    program = Program()
+    program.step(0.1, kind="request")
+    program.recorder.part("prefill")
+    program.recorder.budget_spent("spent")
+    assert "whole1 stop" in program.device.log
+    program.recorder.end()
+    timings = program.recorder.timings()
+    assert timings.found_by == "request"
+    assert not any("no steps were found" in note for note in timings.notes)
