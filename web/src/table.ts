@@ -10,6 +10,17 @@ export interface ColumnOf<Row> {
   title?: string;
 }
 
+/** A column of figures that are not known of every row. */
+export function figure<Row>(
+  label: string,
+  value: (row: Row) => number | null,
+  write: (value: number) => string,
+  title?: string,
+): ColumnOf<Row> {
+  const cell = (row: Row): string => numbers.known(value(row), write);
+  return title === undefined ? { label, value, cell } : { label, value, cell, title };
+}
+
 export interface Options<Row> {
   id?: string;
   filter?: (row: Row) => string;

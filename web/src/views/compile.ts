@@ -6,7 +6,7 @@ import { lineDoor } from "../doors.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { bar } from "../plot.ts";
-import { table } from "../table.ts";
+import { figure, table } from "../table.ts";
 import { autotuning, calledGraphs, compiledKernels, graphs } from "./graphs.ts";
 import { breaks, failures, recompilations } from "./troubles.ts";
 
@@ -91,21 +91,9 @@ function frames(app: App, facts: Compilation): Child {
             h("span", { class: "phases" }, bar(`phases of ${row.compile_id}`, phases(row), true)),
         },
         { label: "compiling", value: (row) => row.compile_s, cell: (row) => numbers.seconds(row.compile_s) },
-        {
-          label: "guards",
-          value: (row) => row.guards,
-          cell: (row) => numbers.known(row.guards, numbers.count),
-        },
-        {
-          label: "device time",
-          value: (row) => row.device_time_us,
-          cell: (row) => numbers.known(row.device_time_us, numbers.time),
-        },
-        {
-          label: "of peak",
-          value: (row) => row.speed_of_light,
-          cell: (row) => numbers.known(row.speed_of_light, numbers.percent),
-        },
+        figure("guards", (row) => row.guards, numbers.count),
+        figure("device time", (row) => row.device_time_us, numbers.time),
+        figure("of peak", (row) => row.speed_of_light, numbers.percent),
       ],
       {
         id: "frames",

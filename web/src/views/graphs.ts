@@ -7,7 +7,7 @@ import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { bar } from "../plot.ts";
 import { format } from "../route.ts";
-import { table } from "../table.ts";
+import { figure, table } from "../table.ts";
 import { generated } from "./kernel.ts";
 
 export function graphs(app: App, facts: Compilation): Child {
@@ -63,22 +63,9 @@ export function graphs(app: App, facts: Compilation): Child {
                 .slice(0, 3)
                 .map((one) => h("small", {}, `${one.count} × ${shorten(one.why, 80)}`)) ?? "–",
           },
-          {
-            label: "saved",
-            title: "for backward",
-            value: (row) => row.saved_bytes,
-            cell: (row) => numbers.known(row.saved_bytes, numbers.size),
-          },
-          {
-            label: "device time",
-            value: (row) => row.device_time_us,
-            cell: (row) => numbers.known(row.device_time_us, numbers.time),
-          },
-          {
-            label: "of peak",
-            value: (row) => row.speed_of_light,
-            cell: (row) => numbers.known(row.speed_of_light, numbers.percent),
-          },
+          figure("saved", (row) => row.saved_bytes, numbers.size, "for backward"),
+          figure("device time", (row) => row.device_time_us, numbers.time),
+          figure("of peak", (row) => row.speed_of_light, numbers.percent),
         ],
         { id: "graphs", label: "graphs", most: 60 },
       ),
@@ -142,21 +129,9 @@ export function compiledKernels(app: App, facts: Compilation): Child {
             value: (row) => row.aten_ops.join(" "),
             cell: (row) => shorten(row.aten_ops.join(", "), 120),
           },
-          {
-            label: "device time",
-            value: (row) => row.device_time_us,
-            cell: (row) => numbers.known(row.device_time_us, numbers.time),
-          },
-          {
-            label: "launches",
-            value: (row) => row.launches,
-            cell: (row) => numbers.known(row.launches, numbers.count),
-          },
-          {
-            label: "of peak",
-            value: (row) => row.speed_of_light,
-            cell: (row) => numbers.known(row.speed_of_light, numbers.percent),
-          },
+          figure("device time", (row) => row.device_time_us, numbers.time),
+          figure("launches", (row) => row.launches, numbers.count),
+          figure("of peak", (row) => row.speed_of_light, numbers.percent),
         ],
         {
           id: "compiled-kernels",
@@ -189,11 +164,7 @@ export function autotuning(facts: Compilation): Child {
         facts.autotune,
         [
           { label: "op", value: (row) => row.op, cell: (row) => [row.op, h("small", {}, row.shape)] },
-          {
-            label: "choices",
-            value: (row) => row.choices,
-            cell: (row) => numbers.known(row.choices, numbers.count),
-          },
+          figure("choices", (row) => row.choices, numbers.count),
           { label: "best", value: (row) => row.best, cell: (row) => shorten(row.best ?? "–", 60) },
           {
             label: "time",
