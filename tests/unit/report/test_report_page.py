@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.analysis.idle.gaps import gaps
@@ -178,10 +178,11 @@ def test_a_large_recording_keeps_what_fits(run: Run, data: PageData, monkeypatch
 
 @settings(deadline=None, max_examples=50)
 @given(
-    st.lists(st.tuples(st.integers(0, 100), st.integers(0, 50)), min_size=1, max_size=60),
-    st.lists(st.integers(0, 100), max_size=6, unique=True),
-    st.integers(2, 40),
+    rows=st.lists(st.tuples(st.integers(0, 100), st.integers(0, 50)), min_size=1, max_size=60),
+    steps=st.lists(st.integers(0, 100), max_size=6, unique=True),
+    most=st.integers(2, 40),
 )
+@example(rows=[(0, 0), (0, 0), (0, 0), (1, 0), (1, 0)], steps=[], most=2)
 def test_an_excerpt_has_whole_steps_and_the_longest_of_the_rest(
     rows: list[tuple[int, int]], steps: list[int], most: int
 ) -> None:

@@ -18,7 +18,7 @@ def excerpt(events: pl.DataFrame, step_starts: pl.Series, most: int) -> tuple[pl
     starts = events["start_ns"].sort()
     start, end = _whole_steps(starts, step_starts.sort(), most // 2) or _middle(starts, most // 2)
     inside = pl.col("start_ns").is_between(start, end, closed="left")
-    stretch = events.filter(inside)
+    stretch = events.filter(inside).head(most)  # any number may start at one instant
     longest = events.filter(~inside).sort("duration_ns", descending=True, maintain_order=True)
     longest = longest.head(max(most - len(stretch), 0))
     kept = pl.concat([stretch, longest])
