@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinetoscope.analysis.ranks import distinct
+from kinetoscope.analysis.numbering import distinct
 from kinetoscope.errors import InputError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests

@@ -1,6 +1,6 @@
 import pytest
 
-from kinetoscope.analysis.ranks import distinct
+from kinetoscope.analysis.numbering import distinct
 from kinetoscope.errors import InputError
 
 EVENT = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
