@@ -98,7 +98,9 @@ def against(reference: Ends, other: Ends) -> Clock | None:
     fewer = min(len(reference), len(other))
     if most < max(LEAST_SHARE * fewer, min(2, fewer)) or not most:
         return None
-    return min((line for agreeing, line in ways if agreeing >= 0.8 * most), key=lambda line: abs(line.ahead_ns))
+    return min(
+        (line for agreeing, line in ways if agreeing >= 0.8 * most), key=lambda line: abs(line.ahead_ns)
+    )
 
 
 def _pairs(reference: Ends, other: Ends, shift: int) -> list[Pair]:

@@ -129,7 +129,9 @@ def _described(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _group(trace: Trace, arguments: str | None) -> tuple[str | None, list[int] | None, int | None, str | None]:
+def _group(
+    trace: Trace, arguments: str | None
+) -> tuple[str | None, list[int] | None, int | None, str | None]:
     """A collective's arguments, and of its process group the members, how many they are, and one text."""
     if arguments is None:
         return arguments, None, None, None

@@ -22,7 +22,7 @@ class Paired:
     table: ``collectives`` of all ranks, with ``clock_ns`` (how far its rank's clock is ahead then; null where
         that is not known), ``meeting`` (one number for the same collective on every rank; null where none
         can be told), ``present`` (ranks in the meeting) and ``complete`` (all of the group are).
-    clocks: of each rank.
+    clocks: of each rank, on the time since the first collective of all began.
     residuals: of each rank's host, ns; None where too few collectives tell.
     """
 
@@ -39,7 +39,10 @@ def paired(table: pl.DataFrame, hosts: Mapping[int, str], world: int | None) -> 
         hosts: of each rank; ranks of one host have one clock. One that is not there has its own.
         world: how many ranks the run had, where that is known; else those that are here are all.
     """
-    table = table.with_row_index("row")
+    # From the first of all on, so that means of times are exact to the nanosecond.
+    began = table["start_ns"].min() or 0
+    times = pl.col("start_ns", "end_ns")
+    table = table.with_row_index("row").with_columns(times - began)
     found = clocks(table)
     table = _met(table, found)
     pairs: dict[str, list[tuple[int, int]]] = {}
@@ -59,7 +62,9 @@ def paired(table: pl.DataFrame, hosts: Mapping[int, str], world: int | None) -> 
         table.with_columns(
             pl.when(known).then(present).alias("present"),
             pl.when(known).then(present >= expected.fill_null(here)).alias("complete"),
-        ).drop("row"),
+        )
+        .with_columns(times + began)
+        .drop("row"),
         found,
         {rank: by_rank[rank][1] if rank in by_rank else None for rank in found},
     )
@@ -77,7 +82,9 @@ def _met(table: pl.DataFrame, found: Mapping[int, Clock]) -> pl.DataFrame:
         ahead.round().cast(pl.Int64).alias("clock_ns")
     )
     table = table.drop("ahead", "drift", "at")
-    by_end = _by_end(table.filter(pl.col("law").is_in([TOGETHER, ARRIVAL]) & pl.col("clock_ns").is_not_null()))
+    by_end = _by_end(
+        table.filter(pl.col("law").is_in([TOGETHER, ARRIVAL]) & pl.col("clock_ns").is_not_null())
+    )
     rest = table.join(by_end, on="row", how="anti").filter(~pl.col("law").is_in([TOGETHER, ARRIVAL]))
     by_order = _by_order(rest, table, by_end)
     shift = (by_end["meeting"].max() or 0) + 1

@@ -53,7 +53,7 @@ def waits(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> pl.Data
         pl.when(whole)
         .then(pl.when(law == TOGETHER).then(shortest.over("meeting")).otherwise(pl.col("duration_ns") - waited))
         .when(some)
-        .then(shortest.filter(some).over("group", "like"))
+        .then(pl.col("duration_ns").filter(some).min().over("group", "like"))
         .when(alone)
         .then(shortest.over("rank", "group", "like"))
         .alias("transfer_ns"),
@@ -66,7 +66,9 @@ def waits(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> pl.Data
     latest = (
         pl.when(law == SENDER)
         .then("sender")
-        .otherwise(pl.col("rank").sort_by("arrival", "rank", descending=[True, False]).first().over("meeting"))
+        .otherwise(
+            pl.col("rank").sort_by("arrival", "rank", descending=[True, False]).first().over("meeting")
+        )
     )
     return table.with_columns(
         (pl.col("duration_ns") - pl.col("transfer_ns")).alias("waiting_ns"),
