@@ -11,6 +11,7 @@ import polars as pl
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.parts import PARTED, STRETCHES, Part, part
 from kinetoscope.analysis.ranks.blame import START, blamed
+from kinetoscope.analysis.ranks.collectives import members
 from kinetoscope.analysis.ranks.ideal import Ideal, ideal
 from kinetoscope.analysis.ranks.kernels import EVEN_COMPUTE, kernel_cause
 from kinetoscope.analysis.ranks.pairing import Paired, paired
@@ -79,8 +80,8 @@ def compare(parts: Sequence[Part]) -> Comparison:
     here = {part.facts.rank for part in parts}
     world = max((part.facts.world or 0 for part in parts), default=0)
     table = pl.concat([pl.DataFrame(schema=PARTED), *(part.collectives for part in parts)])
-    members = table["members"].drop_nulls().unique().explode().unique().to_list() if len(table) else []
-    missing = sorted(({*range(world), *members} - here) if world <= MOST_LISTED * len(here) else [])
+    grouped = {rank for group in table["group"].unique() for rank in members(group)}
+    missing = sorted(({*range(world), *grouped} - here) if world <= MOST_LISTED * len(here) else [])
     met = paired(table, {one.facts.rank: one.facts.host for one in parts if one.facts.host}, world or None)
     table = _exposed(waits(met.table, met.residuals))
     for cause, columns in CAUSES.items():

@@ -1,4 +1,4 @@
-"""The collectives of one rank: what each is called, how much it moves, among whom, and by which law it waits."""
+"""The collectives of one rank: what each is, how much it moves, among whom, and by which law it waits."""
 
 from __future__ import annotations
 
@@ -44,6 +44,8 @@ KINDS = (
 LAWS = {kind.name: kind.law for kind in KINDS}
 BUS = {kind.name: kind.bus for kind in KINDS}
 
+LONGEST = 48  # characters of a group's ranks
+
 BYTES = {
     "double": 8, "long": 8, "float": 4, "int": 4, "half": 2, "bfloat16": 2, "short": 2,
     "byte": 1, "char": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
@@ -62,7 +64,6 @@ COLLECTIVES = {
     "like": pl.String,
     "group": pl.String,
     "group_name": pl.String,
-    "members": pl.List(pl.Int32),
     "size": pl.Int64,
     "step": pl.String,
     "recorded": pl.Boolean,
@@ -78,21 +79,21 @@ def collectives(trace: Trace) -> pl.DataFrame:
         ``rank``, ``device``, ``id`` (row of ``device_events``), ``start_ns``, ``end_ns``, ``duration_ns``,
         ``kind`` and ``law`` (see ``KINDS``), ``bytes`` (of the larger side: what nccl-tests count; null where
         unknown), ``like`` (one text for what must be alike on all ranks), ``group`` (one text a process
-        group; of an unrecorded one the stream), ``group_name``, ``members`` (ranks; null where unknown),
-        ``size`` (how many they should be; null where unknown), ``step`` (name of the step it was launched
-        in; empty without), ``recorded`` (its arguments are) and ``before`` (launched before the recording).
+        group; of an unrecorded one the stream), ``group_name``, ``size`` (how many ranks it has; null where
+        unknown), ``step`` (name of the step it was launched in; empty without), ``recorded`` (its arguments
+        are) and ``before`` (launched before the recording).
     """
     table = work(trace).filter(pl.col("part") == "communication").sort("device", "start_ns")
     table = _described(table)
     groups = pl.DataFrame(
-        [_group(trace, text) for text in table["arguments"].unique()],
-        schema={"arguments": pl.String, "members": pl.List(pl.Int32), "size": pl.Int64, "known": pl.String},
+        [(text, *_group(text)) for text in table["arguments"].unique().drop_nulls()],
+        schema={"arguments": pl.String, "known": pl.String, "size": pl.Int64},
         orient="row",
     )
     steps = trace.steps.select(pl.col("id").alias("step"), pl.col("name").alias("step_name"))
     stream = pl.col("stream").rank("dense").cast(pl.String)
     return (
-        table.join(groups, on="arguments", how="left", nulls_equal=True, maintain_order="left")
+        table.join(groups, on="arguments", how="left", maintain_order="left")
         .join(steps, on="step", how="left", maintain_order="left")
         .with_columns(
             pl.lit(trace.rank, pl.Int32).alias("rank"),
@@ -129,43 +130,26 @@ def _described(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _group(
-    trace: Trace, arguments: str | None
-) -> tuple[str | None, list[int] | None, int | None, str | None]:
-    """A collective's arguments, and of its process group the members, how many they are, and one text."""
-    if arguments is None:
-        return arguments, None, None, None
+def _group(arguments: str) -> tuple[str, int | None]:
+    """Of a collective's arguments: one text for its process group, and how many ranks that has.
+
+    Torch lists thirty ranks at most; the name and the first of them tell groups apart.
+    """
     said: dict[str, object] = msgspec.json.decode(arguments)
-    name, listed = str(said.get("Process Group Name", "")), str(said.get("Process Group Ranks", ""))
-    size = said.get("Group size")
-    members = _members(listed) or _configured(trace, name)
-    count = size if isinstance(size, int) and size > 0 else len(members or ()) or None
-    if members is not None and count != len(members):
-        members = None
-    return arguments, members, count, f"{name} {listed}"
+    listed, size = str(said.get("Process Group Ranks", "")), said.get("Group size")
+    if len(listed) > LONGEST:
+        listed = f"{listed[: LONGEST - 1]}…"
+    return f"{said.get('Process Group Name', '')} {listed}", size if isinstance(
+        size, int
+    ) and size > 0 else None
 
 
-def _members(listed: str) -> list[int] | None:
-    """The ranks of ``[0, 1]``; None of a longer list that torch cut short (``[0, 1, ...]``)."""
+def members(group: str) -> list[int]:
+    """The ranks of a group, from its text; empty where not all are listed."""
     try:
-        return msgspec.json.decode(listed.encode(), type=list[int]) or None
-    except msgspec.MsgspecError:
-        return None
-
-
-def _configured(trace: Trace, name: str) -> list[int] | None:
-    """The ranks of a group as the trace's header lists them."""
-    match trace.metadata.get("distributedInfo"):
-        case {"pg_config": list(groups)}:
-            for group in groups:
-                match group:
-                    case {"pg_name": str(known), "ranks": list(ranks)} if known == name:
-                        return [rank for rank in ranks if isinstance(rank, int)] or None
-                    case _:
-                        pass
-        case _:
-            pass
-    return None
+        return msgspec.json.decode(group[group.index("[") :].encode(), type=list[int])
+    except (msgspec.MsgspecError, ValueError):
+        return []
 
 
 def world_size(trace: Trace) -> int | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from kinetoscope.analysis.aggregates import whole
+
 MORE_WORK = "more work"
 CLOCKS = "clocks"
 SLOW_KERNEL = "slow kernel"
@@ -37,15 +39,18 @@ def kernel_cause(kernels: pl.DataFrame, rank: int, step: str) -> tuple[str, str]
         .with_columns(pl.col("duration_ns", "launches").fill_null(0.0))
         .with_columns((pl.col("own_ns") - pl.col("duration_ns")).alias("excess_ns"))
     )
-    excess, base = float(both["excess_ns"].sum()), float(both["duration_ns"].sum())
+    excess, base, launches = both.select(
+        pl.sum("excess_ns"), pl.sum("duration_ns"), pl.col("own_launches").sum() - pl.col("launches").sum()
+    ).row(0)
     if excess <= 0:
         return EVEN_COMPUTE, ""
     each = pl.col("own_ns") / pl.col("own_launches")
     more = ((pl.col("own_launches") - pl.col("launches")) * each).sum()
     if float(both.select(more).item()) >= excess / 2:
-        return MORE_WORK, f"{int(both['own_launches'].sum() - both['launches'].sum())} kernels more"
+        return MORE_WORK, f"{launches:.0f} kernels more"
     shared = both.filter(pl.col("duration_ns") > 0.01 * base)
     slower = shared.filter(pl.col("own_ns") >= pl.col("duration_ns") * (1 + excess / base / 2))
-    if len(shared) >= NAMES and slower["duration_ns"].sum() >= ALL * shared["duration_ns"].sum():
+    part = whole(slower["duration_ns"].sum()) / max(1, whole(shared["duration_ns"].sum()))
+    if len(shared) >= NAMES and part >= ALL:
         return CLOCKS, f"all kernels take {1 + excess / base:.2f} times as long"
     return SLOW_KERNEL, str(both.sort("excess_ns", descending=True)["name"][0])

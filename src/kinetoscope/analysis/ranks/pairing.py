@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.ranks.clocks import Clock, clocks, refined
 from kinetoscope.analysis.ranks.collectives import ARRIVAL, TOGETHER
 
@@ -87,7 +88,7 @@ def _met(table: pl.DataFrame, found: Mapping[int, Clock]) -> pl.DataFrame:
     )
     rest = table.join(by_end, on="row", how="anti").filter(~pl.col("law").is_in([TOGETHER, ARRIVAL]))
     by_order = _by_order(rest, table, by_end)
-    shift = (by_end["meeting"].max() or 0) + 1
+    shift = whole(by_end["meeting"].max()) + 1
     met = pl.concat([by_end, by_order.with_columns(pl.col("meeting") + shift)])
     return table.join(met, on="row", how="left", maintain_order="left")
 
