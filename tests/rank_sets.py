@@ -1,7 +1,9 @@
-"""Sets of ranks whose truth is known: a training loop, simulated, with one thing wrong with it or its recording.
+"""Sets of ranks whose truth is known: a training loop, simulated, with one thing wrong with it or its
+recording.
 
 Each rank has a host that runs ahead of its device until it reads the loss; kernels and collectives share one
-stream of time. Times in µs. What is written is what a profiler would have: each rank's events on its own clock.
+stream of time. Times in µs. What is written is what a profiler would have: each rank's events on its own
+clock.
 """
 
 from __future__ import annotations

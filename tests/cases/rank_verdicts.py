@@ -1,4 +1,5 @@
-"""What is said of every set of ranks whose truth is known: ``PYTHONPATH=src:tests python -m cases.rank_verdicts``.
+"""What is said of every set of ranks whose truth is known: ``PYTHONPATH=src:tests python -m
+cases.rank_verdicts``.
 
 Prints the table of docs/ranks.md.
 """
@@ -17,8 +18,8 @@ from rank_sets import CAUSES, Job, jobs, recorded
 
 
 def judged(job: Job, verdict: Verdict) -> str:
-    """``right``, ``cannot tell`` or ``wrong``. Of a culprit whose trace is missing nothing can be told: then that
-    is right."""
+    """``right``, ``cannot tell`` or ``wrong``. Of a culprit whose trace is missing nothing can be told: then
+    that is right."""
     if job.fault.rank is None:
         return "right" if verdict.status == "even" else "wrong"
     if job.fault.rank in job.loss.missing:

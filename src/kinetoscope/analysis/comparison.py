@@ -35,7 +35,8 @@ WORST = 3  # ranks that are replayed without their lateness
 
 
 class Verdict(NamedTuple):
-    """``status``: ``even`` (nobody waits), ``straggler``, ``turns`` (one after the other is late), ``unknown``.
+    """``status``: ``even`` (nobody waits), ``straggler``, ``turns`` (one after the other is late),
+    ``unknown``.
 
     Of a straggler: its ``rank``, its ``share`` of all waiting, the ``cause`` (null: cannot be told) and what
     more is known of it. ``why`` it is unknown.
@@ -97,8 +98,8 @@ MOST_LISTED = 1000  # times as many ranks as are here: a header may say anything
 
 
 def _exposed(table: pl.DataFrame) -> pl.DataFrame:
-    """Adds ``exposed_waiting_ns`` and ``exposed_transfer_ns``: what the device computed or copied beside is taken
-    out, to a part of ``STRETCHES`` exactly."""
+    """Adds ``exposed_waiting_ns`` and ``exposed_transfer_ns``: what the device computed or copied beside is
+    taken out, to a part of ``STRETCHES`` exactly."""
     share = pl.col("waiting_ns") / pl.col("duration_ns").clip(1) * STRETCHES
     beside = [
         pl.col("beside_ns").list.get(k, null_on_oob=True).fill_null(0) * (share - k).clip(0, 1)

@@ -6,7 +6,8 @@ A thousand ranks are compared without their traces: each is read by itself, and 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import msgspec
 import polars as pl
@@ -28,7 +29,8 @@ KERNELS = 40  # names of a rank, those of most time; the rest is one row a step
 REST = "others"
 # What the device did from the end of one collective to the start of the next: columns that sum to ``own_ns``.
 APPROACH = ["busy", *CAUSES]
-# A collective is cut into so many stretches, and of each it is kept how much of it the device computed beside.
+# A collective is cut into so many stretches, and of each it is kept how much of it the device computed
+# beside.
 STRETCHES = 8
 
 PARTED = {
@@ -117,8 +119,17 @@ def part(trace: Trace) -> Part:
     return Part(facts, _approached(trace, lost), _kernels(trace), steps)
 
 
+def renumbered(part: Part, rank: int) -> Part:
+    """The same part, of the rank that it is known to be."""
+    facts = msgspec.structs.replace(part.facts, rank=rank, numbered=True)
+    table = part.collectives.with_columns(pl.lit(rank, pl.Int32).alias("rank"))
+    return replace(part, facts=facts, collectives=table)
+
+
 def host_of(path: str) -> str:
-    """The host as torch's tensorboard_trace_handler names its files, HOST_PID.TIME.pt.trace.json; else empty."""
+    """The host as torch's tensorboard_trace_handler names its files, HOST_PID.TIME.pt.trace.json; else
+    empty.
+    """
     name = re.fullmatch(r"(.+)_\d+\.\d+\.pt\.trace\.json(\.gz)?", path.replace("\\", "/").rpartition("/")[2])
     return name[1] if name else ""
 
@@ -148,10 +159,7 @@ def _approached(trace: Trace, lost: pl.DataFrame) -> pl.DataFrame:
         for k in range(STRETCHES + 1)
     ]
     until = [intervals.covered_until(other, bound, ["device"]) for bound in bounds]
-    beside = [
-        (after - before).alias(str(k))
-        for k, (before, after) in enumerate(zip(until, until[1:], strict=False))
-    ]
+    beside = [(after - before).alias(str(k)) for k, (before, after) in enumerate(pairwise(until))]
     return table.with_columns(
         own.set(table["first"], None).alias("own_ns"),
         *(between.get(name, zero).alias(name) for name in APPROACH),

@@ -1,4 +1,6 @@
-"""Sets of ranks with known truth: the culprit and why it was late. All of them: `python -m cases.rank_verdicts`."""
+"""Sets of ranks with known truth: the culprit and why it was late. All of them: `python -m
+cases.rank_verdicts`.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """How long collectives waited for the slowest rank, and how long they took to move the data.
 
 A collective's kernel runs on every rank from the moment that rank arrives until the data has moved; it is
-busy all that time. The rank that arrives last waits for nobody (see ``ranks.waits``). This needs the traces of
-the other ranks; where they are absent, the shortest collective of the same kind and size in the one trace
+busy all that time. The rank that arrives last waits for nobody (see ``ranks.waits``). This needs the traces
+of the other ranks; where they are absent, the shortest collective of the same kind and size in the one trace
 stands for the transfer, and ``basis`` says so.
 """
 
@@ -56,7 +56,9 @@ def waiting(run: Run) -> pl.DataFrame:
 
 @remembered
 def compared(run: Run) -> pl.DataFrame:
-    """The collectives of all ranks, paired (see ``ranks.pairing``), with what each waited (``ranks.waits``)."""
+    """The collectives of all ranks, paired (see ``ranks.pairing``), with what each waited
+    (``ranks.waits``).
+    """
     return waits(met(run).table, met(run).residuals)
 
 

@@ -1,8 +1,9 @@
 """Which rank made the others wait, and what it did meanwhile that its peers did not.
 
-Between two collectives each rank goes its own way (``own_ns``): it computes, or its device is idle for a cause.
-The rank that comes last into a collective took longer on that way than its peers, and what of it took longer
-says why; or it started late, since it had waited in another group for somebody else: then that one is to blame.
+Between two collectives each rank goes its own way (``own_ns``): it computes, or its device is idle for a
+cause. The rank that comes last into a collective took longer on that way than its peers, and what of it took
+longer says why; or it started late, since it had waited in another group for somebody else: then that one is
+to blame.
 """
 
 from __future__ import annotations
@@ -60,11 +61,11 @@ def blamed(table: pl.DataFrame, parts: Sequence[str]) -> pl.DataFrame:
         table: collectives of all ranks with what they waited (``waits``), ``own_ns`` and its ``parts``.
 
     Returns:
-        ``meeting``, ``step``, ``start_ns`` (on the reference's clock), ``present`` (ranks), ``last``, ``late_ns``
-        (after the median of the others), ``waited_ns`` (by all), ``culprit`` (null where it cannot be told),
-        ``where`` (the step in which it lost the time), ``cause`` (one of ``parts``: what of the culprit's way
-        took longer than its peers', at its peers' median; ``START``: what a recording begins with, when ranks
-        wait for each other's profilers) and ``excess_ns`` (by how much its way did).
+        ``meeting``, ``step``, ``start_ns`` (on the reference's clock), ``present`` (ranks), ``last``,
+        ``late_ns`` (after the median of the others), ``waited_ns`` (by all), ``culprit`` (null where it
+        cannot be told), ``where`` (the step in which it lost the time), ``cause`` (one of ``parts``: what of
+        the culprit's way took longer than its peers', at its peers' median; ``START``: what a recording
+        begins with, when ranks wait for each other's profilers) and ``excess_ns`` (by how much its way did).
     """
     found: dict[int, _Meeting] = {}
     lines: list[tuple[object, ...]] = []
@@ -89,7 +90,8 @@ def blamed(table: pl.DataFrame, parts: Sequence[str]) -> pl.DataFrame:
 def _culprit(late: _Meeting, found: Mapping[int, _Meeting]) -> tuple[int | None, str, str | None, float]:
     """Rank, step, cause and excess of what made a meeting's last rank late.
 
-    It goes back over the meetings before, from last rank to last rank, until all of the meeting's ranks had met.
+    It goes back over the meetings before, from last rank to last rank, until all of the meeting's ranks had
+    met.
     """
     excesses: Counter[tuple[int, str, str]] = Counter()
     one: _Meeting | None = late

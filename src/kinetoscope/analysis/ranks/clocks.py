@@ -1,7 +1,7 @@
 """The clocks of ranks, by collectives that end together: how far each is ahead, and by how much it drifts.
 
-Two steps: ``clocks`` puts the sequences of two ranks beside each other, which pairs most of their collectives;
-``refined`` takes the pairs that were found with those clocks, of all ranks of a host together.
+Two steps: ``clocks`` puts the sequences of two ranks beside each other, which pairs most of their
+collectives; ``refined`` takes the pairs that were found with those clocks, of all ranks of a host together.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def _sequences(table: pl.DataFrame) -> list[dict[int, Ends]]:
 
 
 def against(reference: Ends, other: Ends) -> Clock | None:
-    """One rank's clock against another's, of the ways to put their collectives beside each other by the one in
-    which most end together; None where in none enough do.
+    """One rank's clock against another's, of the ways to put their collectives beside each other by the one
+    in which most end together; None where in none enough do.
 
     Of ways that do as well (steps that take exactly as long as each other) it is the one in which the clocks
     differ least.
@@ -134,16 +134,25 @@ def _lines(pairs: Sequence[Pair]) -> list[Clock]:
 def refined(pairs: Mapping[str, Sequence[Pair]]) -> dict[str, tuple[Clock, float | None]]:
     """The clock of each host, and its residual: how far off it nine of ten of its pairs lie, in ns.
 
+    Clocks that differ by no more than that are one.
+
     Args:
         pairs: by host, of all its ranks: when a collective ended, and how far that was after where the other
             hosts say.
     """
-    return {host: _fitted(sorted(own)) for host, own in pairs.items() if own}
+    fits = {host: _fitted(sorted(own)) for host, own in pairs.items() if own}
+    coarsest = max((spread for _, spread in fits.values()), default=0.0)
+    found: dict[str, tuple[Clock, float | None]] = {}
+    for host, (line, spread) in fits.items():
+        ends = min(pairs[host])[0], max(pairs[host])[0]
+        same = all(abs(line.ahead(at)) <= coarsest for at in ends)
+        found[host] = Clock() if same else line, spread if len(pairs[host]) > 2 else None
+    return found
 
 
-def _fitted(pairs: Sequence[Pair]) -> tuple[Clock, float | None]:
+def _fitted(pairs: Sequence[Pair]) -> tuple[Clock, float]:
     line = max(_lines(pairs), key=lambda line: (_agree(pairs, line), -_spread(pairs, line)))
-    return line, _spread(pairs, line) if len(pairs) > 2 else None
+    return line, _spread(pairs, line)
 
 
 def _spread(pairs: Sequence[Pair], line: Clock) -> float:

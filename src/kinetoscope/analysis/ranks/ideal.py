@@ -1,10 +1,10 @@
 """How long a run would take if no rank were late, by replaying the ways between collectives.
 
 As in "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025), at the grain of
-collectives: each rank goes its own way from the end of one to the start of the next; a collective begins when its
-last rank is there, and takes as long as the data needs. Replayed as recorded it gives the recorded time, and by
-how much it does not is said. Without stragglers every way is as long as the median of those into the same
-collective.
+collectives: each rank goes its own way from the end of one to the start of the next; a collective begins when
+its last rank is there, and takes as long as the data needs. Replayed as recorded it gives the recorded time,
+and by how much it does not is said. Without stragglers every way is as long as the median of those into the
+same collective.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class _Meeting(NamedTuple):
 
 
 def _meetings(table: pl.DataFrame) -> list[_Meeting]:
-    """In the order of time. A way is from the end of the rank's collective before to this one's start, less than
-    nothing where that one goes on; the first begins with the first collective of all."""
+    """In the order of time. A way is from the end of the rank's collective before to this one's start, less
+    than nothing where that one goes on; the first begins with the first collective of all."""
     met = table.filter(pl.col("meeting").is_not_null() & pl.col("transfer_ns").is_not_null())
     met = met.sort("rank", "start_ns").with_columns(
         (pl.col("start_ns") - pl.col("end_ns").shift(1)).over("rank").alias("way_ns"),

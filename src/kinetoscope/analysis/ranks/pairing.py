@@ -110,8 +110,9 @@ def _by_end(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_order(table: pl.DataFrame, everything: pl.DataFrame, by_end: pl.DataFrame) -> pl.DataFrame:
-    """``row`` and ``meeting`` of those whose ends tell nothing: by their order since the last collective of the
-    group that ended together, or in the step; where a rank has another number of them, none can be told."""
+    """``row`` and ``meeting`` of those whose ends tell nothing: by their order since the last collective of
+    the group that ended together, or in the step; where a rank has another number of them, none can be
+    told."""
     anchors = everything.join(by_end, on="row").select("rank", "group", "start_ns", anchor="meeting")
     table = table.filter(~pl.col("before")).sort("start_ns")
     table = table.join_asof(

@@ -15,18 +15,18 @@ LEAST_NS = 1_000
 def waits(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> pl.DataFrame:
     """Adds to a paired table (see ``pairing``) what ranks waited.
 
-    By law (see ``collectives``). Together: all end at one instant, so what a rank's collective took longer than
-    the shortest is waiting, whatever its clock says. Arrival and pair: until the last rank had come. Sender: until
-    the sender had, who is the one that leaves first; it waits for nobody.
+    By law (see ``collectives``). Together: all end at one instant, so what a rank's collective took longer
+    than the shortest is waiting, whatever its clock says. Arrival and pair: until the last rank had come.
+    Sender: until the sender had, who is the one that leaves first; it waits for nobody.
 
-    Of a meeting that lacks ranks nobody can say who came last: one of those may have. What its collectives take
-    longer than the shortest of their kind in their group is waiting all the same.
+    Of a meeting that lacks ranks nobody can say who came last: one of those may have. What its collectives
+    take longer than the shortest of their kind in their group is waiting all the same.
 
     Returns:
-        ``transfer_ns``, ``waiting_ns``, ``last_rank`` (null where it is not known, or nobody waited longer than
-        clocks and ends can tell), ``skew_ns`` (from the first rank's arrival to the last's) and ``basis``:
-        ``ranks``, ``some ranks`` (the meeting lacks some), ``trace`` (compared with the shortest of its kind on
-        the same rank), or null.
+        ``transfer_ns``, ``waiting_ns``, ``last_rank`` (null where it is not known, or nobody waited longer
+        than clocks and ends can tell), ``skew_ns`` (from the first rank's arrival to the last's) and
+        ``basis``: ``ranks``, ``some ranks`` (the meeting lacks some), ``trace`` (compared with the shortest
+        of its kind on the same rank), or null.
     """
     law, meeting = pl.col("law"), pl.col("meeting")
     arrival = pl.col("start_ns") - pl.col("clock_ns")
@@ -51,8 +51,8 @@ def waits(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> pl.Data
     alone = meeting.is_null() & pl.col("recorded") & (pl.len().over("rank", "like", "group") > 1)
     table = table.with_columns(
         pl.when(whole)
-        .then(pl.when(law == TOGETHER).then(shortest.over("meeting")).otherwise(pl.col("duration_ns") - waited))
-        .when(some)
+        .then(pl.when(law == TOGETHER).then(shortest.over("meeting")).otherwise(pl.col("duration_ns") -
+        waited)) .when(some)
         .then(pl.col("duration_ns").filter(some).min().over("group", "like"))
         .when(alone)
         .then(shortest.over("rank", "group", "like"))

@@ -130,8 +130,8 @@ def _rank_rows(found: Comparison, each: pl.DataFrame) -> list[document.RankRow]:
 
 
 def _clocks(found: Comparison) -> list[document.ClockRow]:
-    """One row a host, or a rank where hosts are not known; ranks whose clocks agree within what is known of them
-    are one row."""
+    """One row a host, or a rank where hosts are not known; ranks whose clocks agree within what is known of
+    them are one row."""
     hosts = {part.facts.rank: part.facts.host for part in found.parts}
     groups: dict[tuple[str, int], list[int]] = {}
     for rank, clock in sorted(found.paired.clocks.items()):

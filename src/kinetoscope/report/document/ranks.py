@@ -1,4 +1,6 @@
-"""Ranks compared: who waited for whom, why, and what it cost. Never a row a rank, unless asked or they are few."""
+"""Ranks compared: who waited for whom, why, and what it cost. Never a row a rank, unless asked or they are
+few.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ import msgspec
 
 
 class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """``status``: even | straggler | turns | unknown. Of a straggler: its rank, its share of all waiting, and why
-    it was late (null: cannot be told): slow kernel | clocks | more work | compute | host | data loader |
+    """``status``: even | straggler | turns | unknown. Of a straggler: its rank, its share of all waiting, and
+    why it was late (null: cannot be told): slow kernel | clocks | more work | compute | host | data loader |
     synchronization | recompilation | allocator. ``why`` it is unknown."""
 
     status: str
@@ -19,8 +21,8 @@ class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClockRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Ranks with one clock: how far it is ahead of the first one's in the middle of the recording, and how far
-    from that nine of ten collectives end (null: too few to tell). Nothing finer can be concluded."""
+    """Ranks with one clock: how far it is ahead of the first one's in the middle of the recording, and how
+    far from that nine of ten collectives end (null: too few to tell). Nothing finer can be concluded."""
 
     ranks: str
     host: str
@@ -32,9 +34,9 @@ class ClockRow(msgspec.Struct, frozen=True, kw_only=True):
 class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     """Collectives of one kind and size in one sort of process group, over all ranks.
 
-    ``transfer_us`` is the last arrival's part, at the median; bandwidths are those of nccl-tests, GB/s; ``skew``
-    from the first rank's arrival to the last's. ``last_rank`` came last most often, ``last_times`` of ``told``
-    meetings in which that can be told. ``incomplete`` meetings lack ranks.
+    ``transfer_us`` is the last arrival's part, at the median; bandwidths are those of nccl-tests, GB/s;
+    ``skew`` from the first rank's arrival to the last's. ``last_rank`` came last most often, ``last_times``
+    of ``told`` meetings in which that can be told. ``incomplete`` meetings lack ranks.
     """
 
     group: str
@@ -56,7 +58,9 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank. ``blamed_us``: what all others waited for it; ``bubble_us``: what it waited in sends and receives."""
+    """One rank. ``blamed_us``: what all others waited for it; ``bubble_us``: what it waited in sends and
+    receives.
+    """
 
     rank: int
     host: str
@@ -87,7 +91,9 @@ class SpreadRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlikeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Ranks that compute alike long, such as those of one pipeline stage, with the medians of their windows."""
+    """Ranks that compute alike long, such as those of one pipeline stage, with the medians of their
+    windows.
+    """
 
     ranks: str
     count: int
@@ -109,8 +115,8 @@ class LatenessRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IdealRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The time between the first collective and the last: recorded, replayed (``error``: by which share that is
-    longer), without stragglers, and without the lateness of one rank."""
+    """The time between the first collective and the last: recorded, replayed (``error``: by which share that
+    is longer), without stragglers, and without the lateness of one rank."""
 
     recorded_us: float
     replayed_us: float
@@ -121,7 +127,9 @@ class IdealRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Meeting(msgspec.Struct, frozen=True, kw_only=True):
-    """The collective that was waited in most: when each rank came and left, on one clock, from the first on."""
+    """The collective that was waited in most: when each rank came and left, on one clock, from the first
+    on.
+    """
 
     kind: str
     group: str
@@ -141,7 +149,9 @@ class Lateness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ranks(msgspec.Struct, frozen=True, kw_only=True):
-    """Of ranks that were recorded together. ``incomparable``: those whose collectives end with nobody else's."""
+    """Of ranks that were recorded together. ``incomparable``: those whose collectives end with nobody
+    else's.
+    """
 
     here: str
     count: int

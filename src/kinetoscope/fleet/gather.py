@@ -1,0 +1,105 @@
+"""Parts of all the ranks of a run, from wherever their traces stand: mapped, recalled, told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from kinetoscope.analysis.parts import Part, renumbered
+from kinetoscope.errors import InputError
+from kinetoscope.fleet.engine import Engine
+from kinetoscope.fleet.inputs import Found, TraceFile, file_system, is_remote
+from kinetoscope.fleet.store import Store, decode
+
+Progress = Callable[[int, int], None]
+
+
+def gather(
+    found: Found, store: Store, engine: Engine, progress: Progress | None = None
+) -> tuple[list[Part], list[str]]:
+    """One part a rank, and sentences on what is not among them.
+
+    Parts are kept as they come, so that work that was interrupted goes on where it stopped.
+
+    Args:
+        progress: called with how many traces are done, and how many there are.
+
+    Raises:
+        InputError: nothing at all can be read; the message says why of the first.
+    """
+    parts = [decode(_bytes(url), url) for url in found.parts]
+    failures: list[InputError] = []
+    wanted: list[TraceFile] = []
+    for trace in found.traces:
+        kept = store.recall(trace)
+        if kept is None:
+            wanted.append(trace)
+        else:
+            parts.append(kept)
+    done = len(found.traces) - len(wanted)
+    for trace, answer in engine(wanted) if wanted else ():
+        done += 1
+        if isinstance(answer, InputError):
+            failures.append(answer)
+        else:
+            store.keep(trace, answer)
+            parts.append(decode(answer, trace.url))
+        if progress is not None:
+            progress(done, len(found.traces))
+    if not parts:
+        raise (
+            failures[0] if failures else InputError("there is no trace in it", mend="name a folder of traces")
+        )
+    chosen, left_out = one_a_rank(parts)
+    return chosen, [*left_out, *sorted(f"{error.where} was left out: {error.what}" for error in failures)]
+
+
+def _bytes(url: str) -> bytes:
+    if not is_remote(url):
+        return Path(url).read_bytes()
+    system, path = file_system(url)
+    return system.cat_file(path)
+
+
+def one_a_rank(parts: Sequence[Part]) -> tuple[list[Part], list[str]]:
+    """Of several windows that each rank recorded the last that most ranks have; of a repeated rank the first.
+
+    Parts that do not say their rank take what the others leave free.
+    """
+    parts = _numbered(parts)
+    windows: dict[str, dict[int, Part]] = {}
+    repeated: list[str] = []
+    nth: dict[int, int] = {}
+    for part in sorted(parts, key=lambda part: (part.facts.start_ns, part.facts.path)):
+        rank = part.facts.rank
+        name = part.steps["name"][0] if len(part.steps) else f"window {nth.get(rank, 0)}"
+        nth[rank] = nth.get(rank, 0) + 1
+        held = windows.setdefault(name, {})
+        if rank in held:
+            repeated.append(f"{part.facts.path} was left out: {held[rank].facts.path} is of rank {rank} too")
+        else:
+            held[rank] = part
+    most = max(len(held) for held in windows.values())
+    *_, last = (name for name, held in windows.items() if len(held) == most)
+    others = sum(len(held) for name, held in windows.items() if name != last)
+    if others and all(set(held) <= set(windows[last]) for held in windows.values()):
+        said = [
+            f"{others} traces of other windows were left out: the one that begins with {last} is compared"
+        ]
+        return sorted(windows[last].values(), key=lambda part: part.facts.rank), [*repeated, *said]
+    return _first_of_each(windows.values()), repeated
+
+
+def _first_of_each(windows: Iterable[dict[int, Part]]) -> list[Part]:
+    """One part a rank, where ranks share no window: what a rank began with."""
+    found: dict[int, Part] = {}
+    for held in windows:
+        for rank, part in held.items():
+            found.setdefault(rank, part)
+    return [found[rank] for rank in sorted(found)]
+
+
+def _numbered(parts: Sequence[Part]) -> list[Part]:
+    taken = {part.facts.rank for part in parts if part.facts.numbered}
+    free = (rank for rank in range(len(parts) + len(taken)) if rank not in taken)
+    return [part if part.facts.numbered else renumbered(part, next(free)) for part in parts]
