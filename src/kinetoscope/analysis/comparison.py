@@ -82,7 +82,7 @@ def compare(parts: Sequence[Part]) -> Comparison:
     world = max((part.facts.world or 0 for part in parts), default=0)
     table = pl.concat([pl.DataFrame(schema=PARTED), *(part.collectives for part in parts)])
     grouped = {rank for group in table["group"].unique() for rank in members(group)}
-    missing = sorted(({*range(world), *grouped} - here) if world <= MOST_LISTED * len(here) else [])
+    missing = sorted({*range(world), *grouped} - here)
     met = paired(table, {one.facts.rank: one.facts.host for one in parts if one.facts.host}, world or None)
     table = _exposed(waits(met.table, met.residuals))
     for cause, columns in CAUSES.items():
@@ -92,9 +92,6 @@ def compare(parts: Sequence[Part]) -> Comparison:
     costs = found.drop_nulls("culprit").group_by("culprit").agg(pl.col("waited_ns").sum())
     worst = costs.top_k(WORST, by="waited_ns")["culprit"].to_list()
     return Comparison(tuple(parts), tuple(missing), met, table, found, verdict, ideal(table, worst))
-
-
-MOST_LISTED = 1000  # times as many ranks as are here: a header may say anything
 
 
 def _exposed(table: pl.DataFrame) -> pl.DataFrame:

@@ -1,3 +1,1 @@
-"""Many ranks at once: each trace mapped to a part by a worker of its own, parts kept, found again and
-compared.
-"""
+"""Many ranks at once: each trace mapped to a part by a worker, parts kept, found again and told apart."""

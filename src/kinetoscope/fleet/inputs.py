@@ -127,7 +127,7 @@ def _remote(url: str) -> Iterator[TraceFile]:
         yield TraceFile(system.unstrip_protocol(name), rank_in(name.rpartition("/")[2]), mark)
 
 
-def file_system(url: str):
+def file_system(url: str) -> tuple[Any, str]:
     """fsspec's file system of a URL, and the path in it. It has no types, and is not installed everywhere.
 
     Raises:

@@ -44,6 +44,7 @@ KINDS = (
 LAWS = {kind.name: kind.law for kind in KINDS}
 BUS = {kind.name: kind.bus for kind in KINDS}
 
+MOST_RANKS = 1 << 20  # a header may say anything
 LONGEST = 48  # characters of a group's ranks
 
 BYTES = {
@@ -155,7 +156,7 @@ def members(group: str) -> list[int]:
 def world_size(trace: Trace) -> int | None:
     """How many ranks the run has, as the trace's header says."""
     match trace.metadata.get("distributedInfo"):
-        case {"world_size": int(size)} if size > 0:
+        case {"world_size": int(size)} if 0 < size <= MOST_RANKS:
             return size
         case _:
             return None
