@@ -46,7 +46,7 @@ def gather(
             parts.append(decode(answer, trace.url))
         if progress is not None:
             progress(done, len(found.traces))
-    if not parts:
+    if not parts and (failures or not found.dumps):
         raise (
             failures[0] if failures else InputError("there is no trace in it", mend="name a folder of traces")
         )
@@ -67,6 +67,8 @@ def one_a_rank(parts: Sequence[Part]) -> tuple[list[Part], list[str]]:
     Parts that do not say their rank take what the others leave free.
     """
     parts = _numbered(parts)
+    if not parts:
+        return [], []
     windows: dict[str, dict[int, Part]] = {}
     repeated: list[str] = []
     nth: dict[int, int] = {}

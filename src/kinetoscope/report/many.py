@@ -25,7 +25,9 @@ def report_many(
         UsageError: the output cannot be written.
     """
     from kinetoscope.analysis.comparison import compare
+    from kinetoscope.analysis.ranks.hangs import hangs
     from kinetoscope.fleet import engine as engines
+    from kinetoscope.fleet.dumps import read
     from kinetoscope.fleet.gather import gather
     from kinetoscope.fleet.inputs import find
     from kinetoscope.fleet.store import Store
@@ -42,7 +44,8 @@ def report_many(
         chosen, unread = gather(found, store, engines.ENGINES["ray" if engine == "ray" else "local"], _shown)
         if parts is None:
             store.forget_unused()
-    document = listing(compare(chosen), every=every, dumps=(), unread=unread)
+    dumps = dict(map(read, map(Path, found.dumps)))
+    document = listing(compare(chosen), every=every, hangs=hangs(dumps), unread=unread)
     if output is None:
         from kinetoscope.report.pages.console import WIDEST, standard_output
 

@@ -12,6 +12,7 @@ from kinetoscope import __version__
 from kinetoscope.analysis.comparison import Comparison, comparison
 from kinetoscope.analysis.parts import Part
 from kinetoscope.analysis.ranks.collectives import BUS, PAIR
+from kinetoscope.analysis.ranks.hangs import Hang
 from kinetoscope.analysis.run import Run
 from kinetoscope.report import document
 from kinetoscope.report.collect.rows import row, rows
@@ -29,13 +30,13 @@ def ranks(run: Run) -> document.Ranks | None:
 
 
 def listing(
-    found: Comparison, *, every: bool, dumps: Sequence[str], unread: Sequence[str]
+    found: Comparison, *, every: bool, hangs: Sequence[Hang], unread: Sequence[str]
 ) -> document.RanksListing:
     """The comparison alone, of many ranks.
 
     Args:
         every: with a row for each rank.
-        dumps: sentences on flight-recorder dumps.
+        hangs: what flight-recorder dumps say.
         unread: what could not be read, and why.
     """
     facts = [part.facts for part in found.parts]
@@ -44,12 +45,12 @@ def listing(
         events=sum(one.events for one in facts),
         bytes=sum(one.bytes for one in facts),
         devices=dict(Counter(one.device for one in facts if one.device)),
-        ranks=compared(found, every=every or len(facts) <= FEW, dumps=dumps, unread=unread),
+        ranks=compared(found, every=every or len(facts) <= FEW, hangs=hangs, unread=unread),
     )
 
 
 def compared(
-    found: Comparison, *, every: bool, dumps: Sequence[str] = (), unread: Sequence[str] = ()
+    found: Comparison, *, every: bool, hangs: Sequence[Hang] = (), unread: Sequence[str] = ()
 ) -> document.Ranks:
     """The rows of a comparison."""
     each = _each(found)
@@ -75,8 +76,20 @@ def compared(
         longest=_longest(found),
         lateness=_lateness(found, [one.rank for one in worst[:WORST] if one.blamed_us > 0]),
         ranks=listed if every else [],
-        dumps=list(dumps),
+        dumps=[_sentence(hang) for hang in hangs],
         unread=list(unread),
+    )
+
+
+def _sentence(hang: Hang) -> str:
+    """Where a process group stands, and for whom."""
+    parts = [f"rank {ranges(hang.missing)} has not issued it"] if hang.missing else []
+    parts += [f"rank {ranges(ranks)} issued {other} instead" for other, ranks in hang.mismatched.items()]
+    parts += [f"of rank {ranges(hang.silent)} there is no dump"] if hang.silent else []
+    why = "; ".join(parts) or "all have issued it"
+    return (
+        f"Group {hang.group} stands in its collective {hang.number} ({hang.operation} {hang.sizes}), "
+        f"in which rank {ranges(hang.waiting)} waits: {why}."
     )
 
 
@@ -205,6 +218,8 @@ def _late(found: Comparison) -> list[document.LatenessRow]:
 
 def _spread(each: pl.DataFrame) -> list[document.SpreadRow]:
     made: list[document.SpreadRow] = []
+    if each.is_empty():
+        return made
     window = each["window_ns"].clip(1)
     for what in ("busy", "compute", "exposed waiting", "exposed transfer"):
         share = (each[f"{what.replace(' ', '_')}_ns"] / window).alias("share")
