@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import pytest
 
 from fake_program import FakeDevice, Program
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.phases import Before, Done, Prepare, Record
 from kinetoscope.capture.steps.ledgers import Prefetch
-from kinetoscope.capture.steps.steady import PATIENCE
+from kinetoscope.capture.steps.steady import PATIENCE, QUEUE_PATIENCE
 
 
 def test_a_steady_loop_is_timed_recorded_and_timed_again():
@@ -68,6 +70,40 @@ def test_twenty_steps_are_timed_or_two_seconds_and_three_at_least(seconds: float
     assert timings.before is not None
     assert timings.after is not None
     assert len(timings.before.step_s) == len(timings.after.step_s) == timed
+
+
+def test_a_program_that_still_gets_faster_is_let_do_so():
+    program = Program()
+    program.until(Before, 0.06)
+    for index in range(200):
+        program.step(0.03 + 0.03 * 0.95**index)
+    before = program.recorder.timings().before
+    assert before is not None
+    # Twenty steps at once would have had a median of 49 ms; at 0.9 its halves no longer tell.
+    assert len(before.step_s) == 20
+    assert 0.030 < median(before.step_s) < 0.040
+
+
+def test_a_program_that_never_ends_getting_faster_is_recorded_all_the_same():
+    program = Program()
+    program.until(Before, 0.06)
+    passed = 0
+    while not isinstance(program.recorder.phase, Prepare):
+        program.step(0.06 * 0.95**passed)
+        passed += 1
+    assert QUEUE_PATIENCE <= passed <= QUEUE_PATIENCE + 20
+
+
+@pytest.mark.parametrize(("seconds", "timed"), [(0.001, 64), (0.033, 64), (0.12, 20), (30.0, 4)])
+def test_where_steps_wait_for_a_loader_two_seconds_are_timed_in_whole_rounds(seconds: float, timed: int):
+    program = Program()
+    program.ledgers.prefetch = Prefetch(4, 8)
+    for _ in range(250):
+        program.ledgers.wait(data_s=seconds / 2, sync_s=0.0, gc_s=0.0)
+        program.step(seconds)
+    before = program.recorder.timings().before
+    assert before is not None
+    assert len(before.step_s) == timed
 
 
 def test_what_steps_waited_for_is_theirs():
@@ -188,7 +224,7 @@ class Loaded(Program):
 @pytest.mark.parametrize("light", [False, True])
 def test_a_loader_s_queue_drains_before_anything_counts(light: bool):
     program = Loaded(35, device=FakeDevice(light=light))
-    program.steps(220)
+    program.steps(320)
     timings = program.recorder.timings()
     assert isinstance(program.recorder.phase, Done)
     for steps in (timings.before, timings.recorded, timings.after):

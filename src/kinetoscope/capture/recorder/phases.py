@@ -10,6 +10,8 @@ the phase that follows, or itself; which phase follows which is written nowhere 
 
 from __future__ import annotations
 
+import math
+
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.recorder.context import Context
 from kinetoscope.capture.recorder.phase import Phase
@@ -159,11 +161,23 @@ class Before(Time):
     def __init__(self, context: Context) -> None:
         super().__init__(context, context.measured.before)
 
+        self.began_s = math.inf
+
     def following(self, step: Lap) -> Phase:
+        self.began_s = min(self.began_s, step.began.seconds)
         self.context.measured.prefetch = self.context.ledgers.prefetch
         if step.compiled and self._may_wait():
             return Settle(self.context)
-        return Prepare(self.context, "full") if self._complete() else self
+        if not self._complete():
+            return self
+        if self.timing.falling() and self._may_go_on(step.ended.seconds):
+            self.timing.forget_half()
+            return self
+        return Prepare(self.context, "full")
+
+    def _may_go_on(self, now_s: float) -> bool:
+        asked = self.context.options.warmup is not None or self.context.lockstep
+        return not asked and not patience_spent(self.passed, now_s - self.began_s)
 
     def _may_wait(self) -> bool:
         """Whether the start may still be put off."""
