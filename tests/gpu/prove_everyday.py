@@ -170,9 +170,9 @@ def medians(rows: list[dict[str, Any]]) -> None:
         if len(said) > 1 and plains:
             plain_ms, said_ms = statistics.median(plains), statistics.median(said)
             print(
-                f"{name:16}{len(plains)} plain runs {min(plains):.2f} to {max(plains):.2f}, median {plain_ms:.3f} ms; "
-                f"{len(said)} reports {min(said):.2f} to {max(said):.2f}, median {said_ms:.3f} ms: "
-                f"{said_ms / plain_ms:.3f}"
+                f"{name:16}{len(plains)} plain runs {min(plains):.2f} to {max(plains):.2f}, "
+                f"median {plain_ms:.3f} ms; {len(said)} reports {min(said):.2f} to {max(said):.2f}, "
+                f"median {said_ms:.3f} ms: {said_ms / plain_ms:.3f}"
             )
 
 
