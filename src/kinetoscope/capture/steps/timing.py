@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from kinetoscope.capture.steps.ledgers import Prefetch
-from kinetoscope.capture.steps.steady import QUEUE_PATIENCE, waited, waiting, whole_rounds
+from kinetoscope.capture.steps.steady import waited, waiting, whole_rounds
 from kinetoscope.capture.steps.stopwatch import Lap, Laps, Mark
 from kinetoscope.recording.manifest import TimedSteps
 
@@ -25,10 +25,8 @@ Elapsed = Callable[[Sequence[tuple[Mark, Mark]]], Sequence[float]]
 def timed_steps(laps: Sequence[Lap], prefetch: Prefetch) -> int:
     """How many steps to time where their number must be known beforehand, by steps that went before."""
     step_s = sum(lap.seconds for lap in laps) / len(laps) if laps else 0.0
-    lasting = math.ceil(TIMED_S / step_s) if step_s > 0 else TIMED
-    if waiting(laps) is None:
-        return max(TIMED_LEAST, min(TIMED, lasting))
-    return whole_rounds(max(TIMED_LEAST, min(QUEUE_PATIENCE, lasting)), prefetch)
+    steps = max(TIMED_LEAST, min(TIMED, math.ceil(TIMED_S / step_s))) if step_s > 0 else TIMED
+    return steps if waiting(laps) is None else whole_rounds(steps, prefetch)
 
 
 class Timing:
@@ -48,18 +46,23 @@ class Timing:
         """Seconds that a step waited for its loader; None where it did not."""
         return waited(self.laps.data_s, self.laps.seconds, len(self.laps))
 
-    def enough(self, prefetch: Prefetch, more: int = 0, more_s: float = 0.0) -> bool:
+    def enough(
+        self, prefetch: Prefetch, more: int = 0, more_s: float = 0.0, *, of_bursts: int = TIMED
+    ) -> bool:
         """Whether enough is timed with so many steps and seconds ``more``.
 
-        Of a loop that waits for its loader, whole rounds of the workers, and longer: batches come in bursts,
-        and where in one the timing begins and ends is worth less the more there are.
+        Of a loop that waits for its loader, whole rounds of the workers: a mean over these has no bias. Its
+        batches come in bursts, and where in one the timing begins and ends is worth less the more there are:
+        ``of_bursts`` steps suffice.
         """
         steps = len(self.laps) + more
         seconds = self.laps.seconds + more_s
-        if self.waited_s is not None:
-            long = steps >= TIMED_LEAST and seconds >= TIMED_S
-            return (long or steps >= QUEUE_PATIENCE) and steps == whole_rounds(steps, prefetch)
-        return (steps >= TIMED and seconds >= SHORTEST_S) or (steps >= TIMED_LEAST and seconds >= TIMED_S)
+        bursts = self.waited_s is not None
+        suffices = of_bursts if bursts else TIMED
+        enough = (steps >= suffices and seconds >= SHORTEST_S) or (
+            steps >= TIMED_LEAST and seconds >= TIMED_S
+        )
+        return enough and (not bursts or steps == whole_rounds(steps, prefetch))
 
     def falling(self) -> bool:
         """Whether the later half of these steps is so much faster that the program is still warming up.
