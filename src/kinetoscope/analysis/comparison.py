@@ -83,7 +83,7 @@ def compare(parts: Sequence[Part]) -> Comparison:
     table = pl.concat([pl.DataFrame(schema=PARTED), *(part.collectives for part in parts)])
     grouped = {rank for group in table["group"].unique() for rank in members(group)}
     missing = sorted({*range(world), *grouped} - here)
-    met = paired(table, {one.facts.rank: one.facts.host for one in parts if one.facts.host}, world or None)
+    met = paired(table, world or None)
     table = _exposed(waits(met.table, met.residuals))
     for cause, columns in CAUSES.items():
         table = table.with_columns(pl.sum_horizontal(columns).alias(cause))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 from kinetoscope.analysis.parts import Part, renumbered
 from kinetoscope.errors import InputError
@@ -35,7 +38,7 @@ def gather(
         if kept is None:
             wanted.append(trace)
         else:
-            parts.append(kept)
+            parts.append(_placed(kept, trace))
     done = len(found.traces) - len(wanted)
     for trace, answer in engine(wanted) if wanted else ():
         done += 1
@@ -43,7 +46,7 @@ def gather(
             failures.append(answer)
         else:
             store.keep(trace, answer)
-            parts.append(decode(answer, trace.url))
+            parts.append(_placed(decode(answer, trace.url), trace))
         if progress is not None:
             progress(done, len(found.traces))
     if not parts and (failures or not found.dumps):
@@ -52,6 +55,13 @@ def gather(
         )
     chosen, left_out = one_a_rank(parts)
     return chosen, [*left_out, *sorted(f"{error.where} was left out: {error.what}" for error in failures)]
+
+
+def _placed(part: Part, trace: TraceFile) -> Part:
+    """With the host that a recording names."""
+    if part.facts.host or not trace.host:
+        return part
+    return replace(part, facts=msgspec.structs.replace(part.facts, host=trace.host))
 
 
 def _bytes(url: str) -> bytes:

@@ -22,18 +22,18 @@ FEW = 16  # traces of which a report holds everything
 
 
 class TraceFile(NamedTuple):
-    """Where a trace is, which rank the recording or its name says that it is, and what tells a changed
-    one.
-    """
+    """Where a trace is, which rank the recording or its name says that it is, what tells a changed one, and
+    the host where a recording names it."""
 
     url: str
     rank: int | None
     mark: str
+    host: str = ""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What stands in the inputs; ``named`` were given one by one, and must be what they are taken for."""
+    """What stands in the inputs, by what it is taken for."""
 
     traces: list[TraceFile] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
@@ -102,7 +102,7 @@ def _local(path: Path) -> Iterator[TraceFile]:
     elif manifests.is_recording(path):
         for record in folders.opened(path).ranks:
             if record.trace is not None:
-                yield _file(path / record.trace, record.rank)
+                yield _file(path / record.trace, record.rank)._replace(host=record.host)
     else:
         for inside in sorted(path.iterdir(), key=lambda one: natural(one.name)):
             if not inside.name.startswith("."):

@@ -67,7 +67,7 @@ def met(run: Run) -> Paired:
     """The collectives of all ranks, paired, and the clocks that tell it."""
     table = pl.concat([pl.DataFrame(schema=COLLECTIVES), *(collectives(trace) for trace in run.traces)])
     sizes = [world_size(trace) for trace in run.traces]
-    return paired(table, {}, max((size for size in sizes if size), default=None))
+    return paired(table, max((size for size in sizes if size), default=None))
 
 
 def _exposed(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:

@@ -1,7 +1,9 @@
 """The clocks of ranks, by collectives that end together: how far each is ahead, and by how much it drifts.
 
 Two steps: ``clocks`` puts the sequences of two ranks beside each other, which pairs most of their
-collectives; ``refined`` takes the pairs that were found with those clocks, of all ranks of a host together.
+collectives; ``refined`` takes the pairs that were found with those clocks, each rank against all. Ranks of
+one host have a clock each, too: a device's time is turned into the host's by each process for itself, and on
+two devices of one host they were 10 µs apart.
 """
 
 from __future__ import annotations
@@ -131,22 +133,22 @@ def _lines(pairs: Sequence[Pair]) -> list[Clock]:
     return [constant, Clock(level, drift, constant.at_ns)]
 
 
-def refined(pairs: Mapping[str, Sequence[Pair]]) -> dict[str, tuple[Clock, float | None]]:
-    """The clock of each host, and its residual: how far off it nine of ten of its pairs lie, in ns.
+def refined(pairs: Mapping[int, Sequence[Pair]]) -> dict[int, tuple[Clock, float | None]]:
+    """The clock of each rank, and its residual: how far off it nine of ten of its pairs lie, in ns; None
+    where they are too few to tell.
 
     Clocks that differ by no more than that are one.
 
     Args:
-        pairs: by host, of all its ranks: when a collective ended, and how far that was after where the other
-            hosts say.
+        pairs: by rank: when a collective ended, and how far that was after where the other ranks say.
     """
-    fits = {host: _fitted(sorted(own)) for host, own in pairs.items() if own}
+    fits = {rank: _fitted(sorted(own)) for rank, own in pairs.items()}
     coarsest = max((spread for _, spread in fits.values()), default=0.0)
-    found: dict[str, tuple[Clock, float | None]] = {}
-    for host, (line, spread) in fits.items():
-        ends = min(pairs[host])[0], max(pairs[host])[0]
+    found: dict[int, tuple[Clock, float | None]] = {}
+    for rank, (line, spread) in fits.items():
+        ends = min(pairs[rank])[0], max(pairs[rank])[0]
         same = all(abs(line.ahead(at)) <= coarsest for at in ends)
-        found[host] = Clock() if same else line, spread if len(pairs[host]) > 2 else None
+        found[rank] = Clock() if same else line, spread if len(pairs[rank]) > 2 else None
     return found
 
 

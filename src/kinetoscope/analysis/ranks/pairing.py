@@ -24,7 +24,7 @@ class Paired:
         that is not known), ``meeting`` (one number for the same collective on every rank; null where none
         can be told), ``present`` (ranks in the meeting) and ``complete`` (all of the group are).
     clocks: of each rank, on the time since the first collective of all began.
-    residuals: of each rank's host, ns; None where too few collectives tell.
+    residuals: of each rank, ns; None where too few collectives tell.
     """
 
     table: pl.DataFrame
@@ -32,12 +32,11 @@ class Paired:
     residuals: Mapping[int, float | None]
 
 
-def paired(table: pl.DataFrame, hosts: Mapping[int, str], world: int | None) -> Paired:
+def paired(table: pl.DataFrame, world: int | None) -> Paired:
     """Pair the collectives of all ranks.
 
     Args:
         table: ``collectives`` of all ranks.
-        hosts: of each rank; ranks of one host have one clock. One that is not there has its own.
         world: how many ranks the run had, where that is known; else those that are here are all.
     """
     # From the first of all on, so that means of times are exact to the nanosecond.
@@ -46,14 +45,13 @@ def paired(table: pl.DataFrame, hosts: Mapping[int, str], world: int | None) -> 
     table = table.with_row_index("row").with_columns(times - began)
     found = clocks(table)
     table = _met(table, found)
-    pairs: dict[str, list[tuple[int, int]]] = {}
+    pairs: dict[int, list[tuple[int, int]]] = {}
     met = table.filter(pl.col("meeting").is_not_null() & (pl.col("law") == TOGETHER))
     common = (pl.col("end_ns") - pl.col("clock_ns")).median().over("meeting")
     for rank, at, ahead in met.select("rank", "end_ns", ahead=pl.col("end_ns") - common).iter_rows():
-        pairs.setdefault(hosts.get(rank, f"rank {rank}"), []).append((at, round(ahead)))
+        pairs.setdefault(rank, []).append((at, round(ahead)))
     fits = refined(pairs)
-    by_rank = {rank: fits[host] for rank in found if (host := hosts.get(rank, f"rank {rank}")) in fits}
-    found |= {rank: clock for rank, (clock, _) in by_rank.items()}
+    found |= {rank: clock for rank, (clock, _) in fits.items()}
     table = _met(table.drop("clock_ns", "meeting"), found)
     here = table["rank"].n_unique()
     expected = pl.when("recorded").then("size").otherwise(pl.lit(world or here))
@@ -67,7 +65,7 @@ def paired(table: pl.DataFrame, hosts: Mapping[int, str], world: int | None) -> 
         .with_columns(times + began)
         .drop("row"),
         found,
-        {rank: by_rank[rank][1] if rank in by_rank else None for rank in found},
+        {rank: fits[rank][1] if rank in fits else None for rank in found},
     )
 
 

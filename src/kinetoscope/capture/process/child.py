@@ -17,7 +17,7 @@ import msgspec
 
 from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.process.ranks import rank_and_world
+from kinetoscope.capture.process.ranks import is_recorded, rank_and_world
 from kinetoscope.capture.process.recording import ProcessRecording, active
 from kinetoscope.recording import folder as folders
 
@@ -65,7 +65,8 @@ def begin() -> None:
     def torch_imported() -> None:
         if instructions.launcher and place is None:
             _hide(instructions)
-        _record(Path(instructions.folder), rank, world, instructions.options)
+        if is_recorded(instructions.options.ranks, rank, os.environ):
+            _record(Path(instructions.folder), rank, world, instructions.options)
 
     watch.when_imported("torch", torch_imported)
 
