@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.ranks.collectives import PAIR, TOGETHER
+from kinetoscope.analysis.ranks.collectives import PAIR, SENDER, TOGETHER
 
 # Of a lateness so much must be one rank's doing, for one cause.
 MOST = 0.5
@@ -47,6 +47,7 @@ class _Meeting(NamedTuple):
     ranks: frozenset[int]
     previous: int | None
     is_first: bool
+    joins: bool  # nobody leaves before all have come; a broadcast's sender does
     last: int
     late_ns: float
     waited_ns: int
@@ -96,7 +97,7 @@ def _culprit(late: _Meeting, found: Mapping[int, _Meeting]) -> tuple[int | None,
     excesses: Counter[tuple[int, str, str]] = Counter()
     one: _Meeting | None = late
     for _ in range(FAR):
-        if one is None or (one is not late and one.ranks >= late.ranks):
+        if one is None or (one is not late and one.joins and one.ranks >= late.ranks):
             break
         if one.is_first:
             return None, one.step, START, 0.0
@@ -138,7 +139,8 @@ def _arrivals(table: pl.DataFrame, parts: Sequence[str]) -> Iterator[_Meeting]:
     most = pl.concat_list(parts)
     cause = most.list.arg_max().replace_strict(dict(enumerate(parts)), return_dtype=pl.String)
     rows = late.select(
-        "meeting", "step", "at_ns", "ranks", "previous", "first", "rank", "arrival", "waited_ns",
+        "meeting", "step", "at_ns", "ranks", "previous", "first",
+        pl.col("law") != SENDER, "rank", "arrival", "waited_ns",
         pl.col("own_ns").fill_null(0), pl.when(most.list.max() > 0).then(cause),
     )  # fmt: skip
     for meeting, step, at, members, *others in rows.sort("at_ns").iter_rows():
