@@ -219,6 +219,25 @@ def test_graph_breaks_lead_to_their_lines_and_kernels_to_their_source(breaks: An
     breaks.wait_for_selector("h2:text-is('Source')")
 
 
+def test_a_lane_leads_to_what_was_compiled(breaks: Any) -> None:
+    go(breaks, "compile")
+    facts = breaks.evaluate("kinetoscope.app.report.compilation")
+    drawn = breaks.eval_on_selector_all(
+        ".lane", "lanes => lanes.map(lane => [...lane.children].map(one => parseFloat(one.style.width)))"
+    )
+    rows = facts["stretches"]
+    whole = max(row["start_s"] + row["duration_s"] for row in rows) - min(row["start_s"] for row in rows)
+    assert [sum(widths) for widths in drawn] == pytest.approx(
+        [100 * frame["compile_s"] / whole for frame in facts["frames"]], abs=0.5
+    )
+    breaks.click(".lane >> nth=1")
+    breaks.wait_for_selector("h1:has-text('What was compiled of')")
+    assert breaks.locator(".lane").count() == 1
+    assert breaks.locator("#frames tbody tr").count() == 1
+    graphs = [row for row in facts["graphs"] if row["frame"] == 1]
+    assert breaks.locator("#graphs tbody tr").count() == len(graphs)
+
+
 def test_it_prints(breaks: Any) -> None:
     go(breaks, "overview")
     breaks.emulate_media(media="print")

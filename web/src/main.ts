@@ -46,7 +46,7 @@ async function start(): Promise<void> {
     },
     flame: { label: "Flame", draw: (route) => flame(app, route), isThere: (store?.work.length ?? 0) > 0 },
     code: { label: "Code", draw: (route) => codePage(app, route), isThere: true },
-    compile: { label: "Compile", draw: () => compile(app), isThere: Boolean(compilation) },
+    compile: { label: "Compile", draw: (route) => compile(app, route), isThere: Boolean(compilation) },
     ops: { label: "Ops", draw: () => ops(app), isThere: report.ops.length > 0 },
     steps: {
       label: "Steps",

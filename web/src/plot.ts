@@ -28,6 +28,37 @@ export function bar(label: string, parts: Part[], thin = false): HTMLElement {
   );
 }
 
+export interface Lane {
+  label: string;
+  href: string;
+  stretches: { label: string; start: number; length: number; colour: string }[];
+}
+
+/** What happened when: a lane a row, with marks of time below; each lane is a door. */
+export function lanes(rows: Lane[], whole: number, write: (value: number) => string): HTMLElement {
+  const share = (value: number) => `${((100 * value) / (whole || 1)).toFixed(3)}%`;
+  return h(
+    "div",
+    { class: "bars lanes" },
+    rows.map(({ label, href, stretches }) => [
+      h("a", { class: "label mono", href, title: label }, label),
+      h(
+        "a",
+        { class: "lane", href, "aria-label": `${label}: ${stretches.map((one) => one.label).join("; ")}` },
+        stretches.map(({ label, start, length, colour }) =>
+          h("i", { title: label, style: { left: share(start), width: share(length), background: colour } }),
+        ),
+      ),
+    ]),
+    h("span"),
+    h(
+      "div",
+      { class: "ticks", "aria-hidden": "true" },
+      [0, 0.25, 0.5, 0.75, 1].map((at) => h("span", {}, at ? write(at * whole) : "0")),
+    ),
+  );
+}
+
 /** Counts in bins of the logarithm, between the least and the most. */
 export function histogram(
   values: ArrayLike<number>,

@@ -356,7 +356,7 @@ function generatedModule(app: App, graph: number, kernel: string | undefined): C
   ];
 }
 
-function frameTexts(app: App, frame?: number): Child {
+export function frameTexts(app: App, frame?: number): Child {
   const texts = (app.report.page?.frame_texts ?? []).filter(
     (one) => frame === undefined || one.frame === frame,
   );
