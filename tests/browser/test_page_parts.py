@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import pytest
 from browsing import Open, go
 from kinetoscope import numbers
 from kinetoscope.analysis.run import load
+from kinetoscope.recording import manifest as manifests
+from kinetoscope.recording.manifest import Manifest, RankRecord
+from kinetoscope.recording.program import Program
 from kinetoscope.report.collect.report import build
 from kinetoscope.report.document import Report
 from kinetoscope.report.pages import html
@@ -23,6 +27,7 @@ from traces import kernel as work
 PLACES = ["overview", "timeline", "kernels", "flame", "code", "compile", "ops", "steps", "memory", "about"]
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 BREAKS = FIXTURES / "h200_breaks"
+SOURCE = Path(__file__).parents[1] / "gpu" / "programs" / "breaks.py"
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 NAMES = [
     *HOSTILE[:10], *HOSTILE[11:],  # files hold no lone surrogates
@@ -54,9 +59,16 @@ def hostile_trace(folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def breaks(opened: Open) -> Any:
-    """A recording with its compile log: every part has something to show."""
-    return opened(rendered(build(load(BREAKS / "breaks.log.gz", BREAKS / "breaks.json.gz"), page=True)))
+def breaks(opened: Open, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A recording with its compile log and its source: every part has something to show."""
+    folder = tmp_path_factory.mktemp("breaks")
+    for name in ("breaks.json.gz", "breaks.log.gz"):
+        shutil.copy(BREAKS / name, folder)
+    program = Program(files={"/home/me/programs/breaks.py": SOURCE.read_text()})
+    (folder / "program.json").write_bytes(msgspec.json.encode(program))
+    ranks = (RankRecord(rank=0, trace="breaks.json.gz", compile_log="breaks.log.gz", program="program.json"),)
+    manifests.write(folder, Manifest(command=("breaks.py",), ranks=ranks, exit="ok"))
+    return opened(rendered(build(load(folder), page=True)))
 
 
 @pytest.fixture(scope="module", params=["gpu", "host", "hostile document", "hostile trace"])
@@ -217,6 +229,26 @@ def test_graph_breaks_lead_to_their_lines_and_kernels_to_their_source(breaks: An
     breaks.wait_for_selector("#lit")
     breaks.go_back()
     breaks.wait_for_selector("h2:text-is('Source')")
+
+
+def test_a_file_of_the_program_is_shown_whole_with_what_its_lines_took(breaks: Any) -> None:
+    go(breaks, "code")
+    breaks.click("#files a >> nth=0")
+    breaks.wait_for_selector(".program")
+    shown = breaks.eval_on_selector_all(
+        ".program .program-line code", "lines => lines.map(line => line.textContent)"
+    )
+    assert shown == SOURCE.read_text().splitlines()
+    times = breaks.eval_on_selector_all(
+        ".program .program-line",
+        "lines => lines.map(line => [Number(line.children[0].textContent), line.children[1].textContent])",
+    )
+    rows = breaks.evaluate("kinetoscope.app.report.compilation.source_lines")
+    expected = {row["line"]: numbers.time(row["device_time_us"]) for row in rows if row["device_time_us"]}
+    found = {line: time.replace("\N{NO-BREAK SPACE}", " ") for line, time in times if time}
+    assert expected.items() <= found.items()
+    go(breaks, "code&file=elsewhere.py&line=3")
+    assert "Nothing more is known" in breaks.inner_text("main")
 
 
 def test_a_lane_leads_to_what_was_compiled(breaks: Any) -> None:

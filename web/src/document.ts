@@ -235,6 +235,7 @@ export interface BenchedKernel {
 export interface Page {
   benches?: BenchedKernel[];
   timeline: Timeline | null;
+  program: { path: string; text: string }[];
   modules: GeneratedModule[];
   frame_texts: { frame: number; name: string; text: string }[];
   roofs: { device: string; bandwidth: number; peaks: Record<string, number> }[];

@@ -4,7 +4,7 @@ import { fill, h } from "./dom.ts";
 import { place, shorten } from "./names.ts";
 import * as numbers from "./numbers.ts";
 import { format } from "./route.ts";
-import { programLines } from "./views/code.ts";
+import { programLines } from "./views/program.ts";
 
 interface Entry {
   kind: string;

@@ -32,6 +32,13 @@ class FrameText(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of the program as the recording keeps it."""
+
+    path: str
+    text: str
+
+
 class Roof(msgspec.Struct, frozen=True, kw_only=True):
     """What a recorded device can do at most, per second; ``peaks`` by dtype."""
 
@@ -64,11 +71,13 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     """What the page has beside the JSON.
 
     Args:
+        program: the program's files; none where the recording keeps no source, as a bare trace.
         benches: kernels measured alone in this recording, each by its newest measurement.
         meanings: of names that stand in the report, by the glossary.
     """
 
     timeline: Timeline | None
+    program: list[SourceFile]
     modules: list[GeneratedModule]
     frame_texts: list[FrameText]
     roofs: list[Roof]
