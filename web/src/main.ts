@@ -13,7 +13,8 @@ import { compile } from "./views/compile.ts";
 import { flame } from "./views/flame.ts";
 import { kernel } from "./views/kernel.ts";
 import { kernels } from "./views/kernels.ts";
-import { about, memory, ops, steps } from "./views/more.ts";
+import { memory } from "./views/memory.ts";
+import { about, ops, steps } from "./views/more.ts";
 import { overview } from "./views/overview.ts";
 
 interface Place {

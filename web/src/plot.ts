@@ -1,5 +1,6 @@
 // Small plots as SVG: histograms, bars, curves, the roofline.
 import { h, svg, type Child } from "./dom.ts";
+import * as numbers from "./numbers.ts";
 
 export interface Part {
   label: string;
@@ -111,7 +112,7 @@ export function sparkline(
   );
 }
 
-/** A curve over time; the y axis begins at 0. */
+/** A curve over time in microseconds; the y axis begins at 0. */
 export function curve(label: string, starts: number[], values: number[], caption: Child): HTMLElement {
   const most = Math.max(...values, 1e-9),
     from = starts[0]!,
@@ -126,9 +127,16 @@ export function curve(label: string, starts: number[], values: number[], caption
     svg(
       "svg",
       { viewBox: "0 0 1000 100", preserveAspectRatio: "none", role: "img", "aria-label": label },
+      svg("polygon", { points: `0,98 ${points.join(" ")} 1000,98` }),
       svg("polyline", { points: points.join(" "), fill: "none", "vector-effect": "non-scaling-stroke" }),
     ),
-    h("figcaption", {}, caption),
+    h(
+      "figcaption",
+      {},
+      h("span", {}, numbers.time(0)),
+      h("span", {}, caption),
+      h("span", {}, numbers.time(width)),
+    ),
   );
 }
 

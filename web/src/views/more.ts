@@ -1,12 +1,12 @@
-// Ops, steps, memory, and what was read.
+// Ops, steps, and what was read.
 import type { App } from "../app.ts";
-import type { DeviceRow } from "../document.ts";
+import type { ClockRow, DeviceRow } from "../document.ts";
 import { h, titled, type Child } from "../dom.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { curve } from "../plot.ts";
 import { format } from "../route.ts";
-import { share, table, type ColumnOf } from "../table.ts";
+import { figure, share, table, type ColumnOf } from "../table.ts";
 
 const NOT_HOST = new Set(["user_annotation", "kernel", "memcpy", "memset", "device annotation"]);
 
@@ -139,12 +139,62 @@ export function steps(app: App): Child {
             "launches queued",
             row.queue.map((point) => point.start_us),
             row.queue.map((point) => point.depth_max),
-            `over time; ${numbers.count(row.depth_max)} at most`,
+            `at most ${numbers.count(row.depth_max)}`,
           ),
         ),
       ),
+    clocks(app),
   ];
 }
+
+/** What the devices' clocks did while it was recorded, where that was read. */
+function clocks(app: App): Child {
+  const rows = app.report.page?.clocks ?? [];
+  return (
+    rows.length > 0 &&
+    titled(
+      "Clocks and power",
+      "as the driver told them at moments of the run",
+      table(
+        rows,
+        [
+          { label: "when", value: (row) => row.moment, cell: (row) => row.moment },
+          { label: "rank", value: (row) => row.rank, cell: (row) => row.rank },
+          figure(
+            "SM clock",
+            (row) => row.sm_clock_mhz,
+            (mhz) => numbers.rate(mhz * 1e6, "Hz").replace("/s", ""),
+          ),
+          figure("of its most", (row) => clockShare(row), numbers.percent),
+          figure(
+            "memory clock",
+            (row) => row.memory_clock_mhz,
+            (mhz) => numbers.rate(mhz * 1e6, "Hz").replace("/s", ""),
+          ),
+          figure(
+            "power",
+            (row) => row.power_w,
+            (watts) => `${Math.round(watts)} W`,
+          ),
+          figure(
+            "temperature",
+            (row) => row.temperature_c,
+            (degrees) => `${degrees} °C`,
+          ),
+          {
+            label: "held back by",
+            value: (row) => row.throttle_reasons.join(", ") || null,
+            cell: (row) => row.throttle_reasons.join(", ") || "–",
+          },
+        ],
+        { id: "clocks", label: "clocks and power" },
+      ),
+    )
+  );
+}
+
+const clockShare = (row: ClockRow): number | null =>
+  row.sm_clock_mhz && row.max_sm_clock_mhz ? row.sm_clock_mhz / row.max_sm_clock_mhz : null;
 
 /** What each rank's device did with its window. */
 function ranks(app: App): Child {
@@ -187,81 +237,6 @@ function ranks(app: App): Child {
       ),
     )
   );
-}
-
-export function memory(app: App): Child {
-  const { memory, allocator } = app.report;
-  return [
-    h("h1", {}, "Memory"),
-    !memory.length && h("p", { class: "lead" }, "The recording has no memory events."),
-    memory.map((row) =>
-      h(
-        "section",
-        {},
-        h(
-          "header",
-          {},
-          h("h2", {}, `Rank ${row.rank} GPU ${row.device}`),
-          h(
-            "p",
-            {},
-            `peak ${numbers.size(row.peak_allocated_bytes)}${row.peak_reserved_bytes ? ` of ${numbers.size(row.peak_reserved_bytes)} reserved` : ""}`,
-          ),
-        ),
-        row.over_time.length > 1 &&
-          curve(
-            "memory allocated",
-            row.over_time.map((point) => point.start_us),
-            row.over_time.map((point) => point.allocated_bytes),
-            `allocated over time; ${numbers.size(row.peak_allocated_bytes)} at most`,
-          ),
-        h(
-          "dl",
-          { class: "facts" },
-          (
-            [
-              ["peak at", row.peak_us ? peakDoor(app, row.peak_us) : "–"],
-              ["op at the peak", row.peak_op ?? "–"],
-              ["at the start", numbers.size(row.first_allocated_bytes)],
-              ["at the end", numbers.size(row.last_allocated_bytes)],
-              ["allocations", numbers.count(row.allocations)],
-              ["turned over", numbers.size(row.turned_over_bytes)],
-              ["times more was reserved", numbers.count(row.reserved_growths)],
-            ] as [string, Child][]
-          ).map(([label, value]) => [h("dt", {}, label), h("dd", {}, value)]),
-        ),
-      ),
-    ),
-    allocator.length > 0 &&
-      h(
-        "section",
-        {},
-        h("header", {}, h("h2", {}, "Calls of the driver"), h("p", {}, "that take or give back memory")),
-        table(
-          allocator,
-          [
-            {
-              label: "call",
-              value: (row) => row.name,
-              cell: (row) => h("span", { class: "mono" }, row.name),
-            },
-            { label: "calls", value: (row) => row.calls, cell: (row) => numbers.count(row.calls) },
-            {
-              label: "in the recorded time",
-              value: (row) => row.calls_in_window,
-              cell: (row) => numbers.count(row.calls_in_window),
-            },
-            { label: "host time", value: (row) => row.host_us, cell: (row) => numbers.time(row.host_us) },
-          ],
-          { label: "allocator calls" },
-        ),
-      ),
-  ];
-}
-
-function peakDoor(app: App, us: number): Child {
-  const href = app.traceTimeHref(us - 500, us + 500);
-  return href ? h("a", { class: "door", href }, "show it in the timeline") : numbers.time(us);
 }
 
 export function about(app: App): Child {

@@ -15,10 +15,12 @@ from kinetoscope.findings.glossary import terms
 from kinetoscope.hardware import find
 from kinetoscope.recording.manifest import UNREADABLE
 from kinetoscope.recording.program import Program
+from kinetoscope.report.collect.rows import row
 from kinetoscope.report.collect.timeline import timeline
 from kinetoscope.report.document import Report
 from kinetoscope.report.document.page import (
     BenchedKernel,
+    ClockRow,
     FrameText,
     GeneratedKernel,
     GeneratedModule,
@@ -35,6 +37,7 @@ def with_page(run: Run, report: Report) -> Report:
     page = Page(
         timeline=timeline(run, _pointed_at(report)),
         program=_program(run),
+        clocks=_clocks(run),
         modules=_modules(run),
         frame_texts=_frame_texts(run),
         roofs=_roofs(run),
@@ -96,6 +99,11 @@ def _program(run: Run) -> list[SourceFile]:
     except (OSError, *UNREADABLE):
         return []
     return [SourceFile(path=path, text=text) for path, text in program.files.items()]
+
+
+def _clocks(run: Run) -> list[ClockRow]:
+    ranks = run.manifest.ranks if run.manifest else ()
+    return [row(ClockRow, sample, rank=rank.rank) for rank in ranks for sample in rank.clocks]
 
 
 def _modules(run: Run) -> list[GeneratedModule]:

@@ -39,6 +39,20 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class ClockRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What NVML said of a device at a moment of the run."""
+
+    rank: int
+    device: int
+    moment: str
+    sm_clock_mhz: int | None
+    max_sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    temperature_c: int | None
+    power_w: float | None
+    throttle_reasons: tuple[str, ...]
+
+
 class Roof(msgspec.Struct, frozen=True, kw_only=True):
     """What a recorded device can do at most, per second; ``peaks`` by dtype."""
 
@@ -78,6 +92,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
     timeline: Timeline | None
     program: list[SourceFile]
+    clocks: list[ClockRow]
     modules: list[GeneratedModule]
     frame_texts: list[FrameText]
     roofs: list[Roof]
