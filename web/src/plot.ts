@@ -117,10 +117,10 @@ export function curve(label: string, starts: number[], values: number[], caption
   const most = Math.max(...values, 1e-9),
     from = starts[0]!,
     width = starts.at(-1)! - from || 1;
-  const points = starts.map(
-    (start, at) =>
-      `${((1000 * (start - from)) / width).toFixed(1)},${(98 - (96 * values[at]!) / most).toFixed(1)}`,
-  );
+  const points = starts.flatMap((start, at) => {
+    const y = (98 - (96 * values[at]!) / most).toFixed(1); // it holds until the next one
+    return [start, starts[at + 1] ?? start].map((x) => `${((1000 * (x - from)) / width).toFixed(1)},${y}`);
+  });
   return h(
     "figure",
     { class: "curve" },

@@ -128,23 +128,32 @@ export function steps(app: App): Child {
       ),
     ),
     ranks(app),
-    report.launching
-      .filter((row) => row.queue.length > 1)
-      .map((row) =>
-        h(
-          "section",
-          {},
-          h("header", {}, h("h2", {}, `Launches queued on rank ${row.rank} GPU ${row.device}`)),
+    queues(app),
+    clocks(app),
+  ];
+}
+
+function queues(app: App): Child {
+  const rows = app.report.launching.filter((row) => row.queue.length > 1);
+  return (
+    rows.length > 0 &&
+    titled(
+      "Launches queued",
+      "made by the host and not begun by the device: where there are none, it waits for the host",
+      h(
+        "div",
+        { class: rows.length > 1 ? "multiples" : null },
+        rows.map((row) =>
           curve(
-            "launches queued",
+            `launches queued on rank ${row.rank} GPU ${row.device}`,
             row.queue.map((point) => point.start_us),
             row.queue.map((point) => point.depth_max),
-            `at most ${numbers.count(row.depth_max)}`,
+            `${rows.length > 1 ? `rank ${row.rank} GPU ${row.device}, ` : ""}at most ${numbers.count(row.depth_max)}`,
           ),
         ),
       ),
-    clocks(app),
-  ];
+    )
+  );
 }
 
 /** What the devices' clocks did while it was recorded, where that was read. */
@@ -239,6 +248,20 @@ function ranks(app: App): Child {
   );
 }
 
+/** A value of JSON, a line each of what it holds. */
+function written(value: unknown): string[] {
+  if (Array.isArray(value))
+    return value.map((one) =>
+      typeof one === "object"
+        ? written(one)
+            .map((line) => line.replace("=", " "))
+            .join(" · ")
+        : String(one),
+    );
+  if (typeof value !== "object" || value === null) return [String(value)];
+  return Object.entries(value).map(([key, one]) => `${key}=${written(one).join(".")}`);
+}
+
 export function about(app: App): Child {
   const { report } = app;
   const notes = report.health.notes;
@@ -285,8 +308,12 @@ export function about(app: App): Child {
         "dl",
         { class: "facts wide" },
         Object.entries(report.environment).map(([key, value]) => [
-          h("dt", {}, key),
-          h("dd", { class: "mono" }, typeof value === "string" ? value : JSON.stringify(value)),
+          h("dt", {}, key.replaceAll("_", " ")),
+          h(
+            "dd",
+            { class: "mono" },
+            written(value).map((line) => h("div", {}, line)),
+          ),
         ]),
       ),
     ),

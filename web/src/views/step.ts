@@ -88,7 +88,11 @@ export function stepBars(app: App): Child {
       "ul",
       { class: "legend" },
       Object.entries(sentences.uses)
-        .filter(([use]) => use !== "idle")
+        .filter(([use]) =>
+          rows.some(([, parts]) =>
+            parts.some((part) => !part.idle && part.share > 0 && part.colour === app.palette.use(use)),
+          ),
+        )
         .map(([use, name]) =>
           h("li", {}, h("span", { class: "dot", style: { background: app.palette.use(use) } }), name),
         ),

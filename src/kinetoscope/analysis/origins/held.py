@@ -23,7 +23,7 @@ def held_at_peak(trace: Trace) -> pl.DataFrame:
 
     Returns:
         ``device``, ``op`` (the innermost that computes), ``module`` (of backward work its forward op's),
-        ``line`` (the innermost Python frame of your own, ``file.py(12): function``), each null where it was not
+        ``line`` (the innermost Python frame of your own: ``file.py(12): function``), each null where not
         recorded; ``bytes`` and ``allocations``.
     """
     row, block = pl.int_range(pl.len()), ["device", "address"]
