@@ -144,7 +144,7 @@ function about(app: App, row: KernelRow): Child {
                   href: format(["kernels"], { by: "op", in: op.name }),
                   title: app.report.page?.meanings?.[op.name],
                 },
-                op.name,
+                app.event(op.name),
               ),
               ` ×${numbers.count(op.launches)}, ${numbers.time(op.device_time_us)}`,
             ),

@@ -84,7 +84,7 @@ function list(app: App, rows: KernelRow[], search: string): Child {
                 {},
                 row.ops
                   .slice(0, 3)
-                  .map((op) => `${shorten(op.name, 50)} ×${numbers.count(op.launches)}`)
+                  .map((op) => `${shorten(app.event(op.name), 50)} ×${numbers.count(op.launches)}`)
                   .join(", "),
               ),
             row.source && h("small", {}, sourceDoor(app, row.source)),

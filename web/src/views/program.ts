@@ -34,11 +34,13 @@ export function program(app: App): Child {
     h(
       "p",
       { class: "lead" },
-      lines.length
+      lines.some((row) => row.time > 0)
         ? "The kernels that compute each line, or that it launches, with their device time; a fused kernel counts for each of its lines."
-        : app.report.devices.length
-          ? "The recording does not say which lines launch what: it needs Python stacks (`kinetoscope run --stacks`), or a compile log."
-          : "Nothing was recorded of a device: no line has device time.",
+        : lines.length
+          ? "The kernels that compute each line; a fused kernel stands at each of its lines. No device time is known of them."
+          : app.report.devices.length
+            ? "The recording does not say which lines launch what: it needs Python stacks (`kinetoscope run --stacks`), or a compile log."
+            : "Nothing was recorded of a device: no line has device time.",
     ),
     lines.length > 0 && titled("Lines of the program", "", lineTable(app, lines)),
     files(app, lines),
@@ -142,11 +144,15 @@ function lineTable(app: App, lines: Line[]): HTMLElement {
   const most = lines[0]?.time ?? 1;
   const whole = app.report.kernels.reduce((sum, row) => sum + row.device_time_us, 0) || 1;
   const ran: ColumnOf<Line>[] = [
-    { label: "device time", value: (row) => row.time, cell: (row) => numbers.time(row.time) },
+    {
+      label: "device time",
+      value: (row) => row.time,
+      cell: (row) => (row.time ? numbers.time(row.time) : "–"),
+    },
     {
       label: "share",
       value: (row) => row.time,
-      cell: (row) => share(row.time / whole, "var(--accent)", most / whole),
+      cell: (row) => (row.time ? share(row.time / whole, "var(--accent)", most / whole) : "–"),
     },
     {
       label: "launches",
