@@ -115,6 +115,7 @@ KINDS = {
     "CUDA graphs": ["h200_modes/reduce-overhead.json.gz", "h200_modes/compile.log.gz"],
     "host-bound": ["h100_everyday/host-bound"],
     "a compile log": ["h200_modes/compile.log.gz"],
+    "two ranks": [f"../cases/collective-imbalance/before.rank{rank}.json.gz" for rank in (0, 1)],
 }
 
 
@@ -150,7 +151,7 @@ def test_names_are_shown_as_they_are(opened: Open, tmp_path: Path) -> None:
 def test_nothing_serious_is_in_the_way_of_anybody(breaks: Any, scheme: str) -> None:
     breaks.emulate_media(color_scheme=scheme)
     breaks.evaluate(AXE.read_text())
-    for place in [*parts(breaks), "kernels/0", "timeline&k=0"]:
+    for place in [*parts(breaks), "kernels/0", "timeline&k=0", "compile/0", "code&file=breaks.py&line=27"]:
         go(breaks, place)
         found = breaks.evaluate("axe.run(document, {resultTypes: ['violations']})")
         grave = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]

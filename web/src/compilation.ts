@@ -9,6 +9,7 @@ export interface Frame {
   index: number;
   compile_id: string;
   rank: number;
+  generation: number;
   function: string | null;
   file: string | null;
   line: number | null;

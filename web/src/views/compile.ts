@@ -56,7 +56,7 @@ function framePage(app: App, facts: Compilation, frame: Frame): Child {
     rows.filter((row) => row.frame === frame.index);
   const texts = frameTexts(app, frame.index);
   return [
-    h("p", { class: "soft" }, h("a", { href: "#compile" }, "torch.compile"), " / ", frame.compile_id),
+    h("p", { class: "soft" }, h("a", { href: "#compile" }, "torch.compile"), " / ", idOf(frame)),
     h("h1", {}, `What was compiled of ${shorten(frame.function ?? "a function without a name", 80)}`),
     h(
       "p",
@@ -82,6 +82,9 @@ function framePage(app: App, facts: Compilation, frame: Frame): Child {
 }
 
 const spent = (frame: Frame, phase: string): number => frame[`${phase}_s` as keyof Frame] as number;
+/** `0/1`; once torch began to count again, `0/1·2`. */
+const idOf = (frame: Frame): string =>
+  frame.generation ? `${frame.compile_id}·${frame.generation + 1}` : frame.compile_id;
 const frameHref = (frame: number): string => format(["compile", frame]);
 
 /** Of the phases that took any time. */
@@ -114,7 +117,7 @@ function timeline(facts: Compilation): Child {
     `on the wall clock, from the first to the last of it: ${numbers.seconds(to - from)}`,
     lanes(
       drawn.map((frame) => ({
-        label: `${frame.compile_id} ${shorten(frame.function ?? "?", 40)}`,
+        label: `${idOf(frame)} ${shorten(frame.function ?? "?", 40)}`,
         href: frameHref(frame.index),
         stretches: stretches
           .filter((row) => row.frame === frame.index)
@@ -152,7 +155,7 @@ function frames(app: App, facts: Compilation): Child {
           label: "compiled",
           value: (row) => String(row.index).padStart(6),
           cell: (row) => [
-            h("a", { class: "door mono", href: frameHref(row.index) }, row.compile_id),
+            h("a", { class: "door mono", href: frameHref(row.index) }, idOf(row)),
             row.status !== "ok" && h("small", {}, row.status),
           ],
         },
