@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from browsing import Open, go
+from browsing import Open, go, ready
 from kinetoscope import numbers
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.run import Run, load
@@ -118,7 +118,7 @@ def test_the_address_keeps_the_place(page: Any) -> None:
     assert "k=5" in moved
     view = page.evaluate("({...kinetoscope.timeline.view})")
     page.reload()
-    page.wait_for_function("window.kinetoscope")
+    ready(page)
     again = page.evaluate("({...kinetoscope.timeline.view})")
     assert again["from"] == pytest.approx(view["from"], abs=1)
     assert again["to"] == pytest.approx(view["to"], abs=1)
@@ -186,7 +186,7 @@ def test_evidence_is_lit_in_the_timeline(page: Any) -> None:
     page.keyboard.press("d")
     page.wait_for_timeout(250)  # the address follows a little later
     page.reload()
-    page.wait_for_function("window.kinetoscope")
+    ready(page)
     assert page.evaluate("[...kinetoscope.timeline.marked.rows]") == lit
     page.go_back()
     page.wait_for_selector(".finding")
