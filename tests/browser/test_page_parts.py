@@ -27,7 +27,8 @@ from traces import kernel as work
 PLACES = ["overview", "timeline", "kernels", "flame", "code", "compile", "ops", "steps", "memory", "about"]
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 BREAKS = FIXTURES / "h200_breaks"
-SOURCE = Path(__file__).parents[1] / "gpu" / "programs" / "breaks.py"
+# As it was when it was recorded: a line shorter.
+SOURCE = (FIXTURES.parent / "gpu" / "programs" / "breaks.py").read_text().replace("\n", " ", 1)
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 NAMES = [
     *HOSTILE[:10], *HOSTILE[11:],  # files hold no lone surrogates
@@ -64,7 +65,7 @@ def breaks(opened: Open, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("breaks")
     for name in ("breaks.json.gz", "breaks.log.gz"):
         shutil.copy(BREAKS / name, folder)
-    program = Program(files={"/home/me/programs/breaks.py": SOURCE.read_text()})
+    program = Program(files={"/home/me/programs/breaks.py": SOURCE})
     (folder / "program.json").write_bytes(msgspec.json.encode(program))
     ranks = (RankRecord(rank=0, trace="breaks.json.gz", compile_log="breaks.log.gz", program="program.json"),)
     manifests.write(folder, Manifest(command=("breaks.py",), ranks=ranks, exit="ok"))
@@ -239,7 +240,7 @@ def test_a_file_of_the_program_is_shown_whole_with_what_its_lines_took(breaks: A
     shown = breaks.eval_on_selector_all(
         ".program .program-line code", "lines => lines.map(line => line.textContent)"
     )
-    assert shown == SOURCE.read_text().splitlines()
+    assert shown == SOURCE.splitlines()
     times = breaks.eval_on_selector_all(
         ".program .program-line",
         "lines => lines.map(line => [Number(line.children[0].textContent), line.children[1].textContent])",
@@ -248,6 +249,11 @@ def test_a_file_of_the_program_is_shown_whole_with_what_its_lines_took(breaks: A
     expected = {row["line"]: numbers.time(row["device_time_us"]) for row in rows if row["device_time_us"]}
     found = {line: time.replace("\N{NO-BREAK SPACE}", " ") for line, time in times if time}
     assert expected.items() <= found.items()
+    assert {row["line"] for row in rows if row["code"].strip() in shown[row["line"] - 1]} >= expected.keys()
+    assert "changed after it had been compiled" not in breaks.inner_text("main")
+    breaks.evaluate("const [file] = kinetoscope.app.report.page.program; file.text = '\\n' + file.text")
+    go(breaks, "code&file=programs/breaks.py")
+    assert "changed after it had been compiled" in breaks.inner_text("main")
     go(breaks, "code&file=elsewhere.py&line=3")
     assert "Nothing more is known" in breaks.inner_text("main")
 

@@ -117,7 +117,7 @@ function timeline(facts: Compilation): Child {
     `on the wall clock, from the first to the last of it: ${numbers.seconds(to - from)}`,
     lanes(
       drawn.map((frame) => ({
-        label: `${idOf(frame)} ${shorten(frame.function ?? "?", 40)}`,
+        label: `${facts.frames.some((one) => one.rank !== frame.rank) ? `rank ${frame.rank} ` : ""}${idOf(frame)} ${shorten(frame.function ?? "?", 40)}`,
         href: frameHref(frame.index),
         stretches: stretches
           .filter((row) => row.frame === frame.index)

@@ -1,6 +1,6 @@
 // The program's lines with what they cost: device time, launches and idle time, file by file.
 import type { App } from "../app.ts";
-import { highlightedLines } from "../code.ts";
+import { highlightedLines, numbered } from "../code.ts";
 import { lineDoor } from "../doors.ts";
 import { h, titled, type Child } from "../dom.ts";
 import { works } from "../launches.ts";
@@ -209,11 +209,26 @@ export function filePage(app: App, wanted: string, line: number): Child {
         { class: "note" },
         "The recording does not keep this file: only lines that something is known of are shown. `kinetoscope run` keeps the program's own.",
       ),
+    kept &&
+      isAnother(kept.text, [...lines.values()]) &&
+      h(
+        "p",
+        { class: "note" },
+        "The file was changed after it had been compiled: figures may stand beside other lines.",
+      ),
     lines.size > 0 && h("p", { class: "lead" }, meaning([...lines.values()])),
-    kept || lines.size
+    lines.size > 0
       ? h("section", {}, heads(), listing(app, lines, kept?.text, line))
-      : h("p", {}, "Nothing more is known of this file."),
+      : kept
+        ? h("section", {}, numbered(kept.text, Number.isNaN(line) ? undefined : [line, line]))
+        : h("p", {}, "Nothing more is known of this file."),
   ];
+}
+
+/** Whether lines that the compile log has are not those of the text. */
+function isAnother(text: string, lines: Line[]): boolean {
+  const kept = text.split("\n");
+  return lines.some((row) => row.joined && !kept[row.line - 1]?.includes(row.code.trim().split("\n")[0]!));
 }
 
 function meaning(lines: Line[]): string {
