@@ -279,10 +279,12 @@ def test_a_lane_leads_to_what_was_compiled(breaks: Any) -> None:
 
 def test_it_prints(breaks: Any) -> None:
     go(breaks, "overview")
-    breaks.emulate_media(media="print")
+    ink = breaks.evaluate("getComputedStyle(document.body).color")
+    breaks.emulate_media(media="print", color_scheme="dark")  # paper is light
+    assert breaks.evaluate("getComputedStyle(document.body).color") == ink
     assert not breaks.is_visible(".top")
     assert breaks.is_visible("h1")
-    breaks.emulate_media(media="screen")
+    breaks.emulate_media(media="screen", color_scheme="light")
 
 
 def test_what_a_finding_saves_leads_to_the_one_that_saves_it_already(opened: Open) -> None:
