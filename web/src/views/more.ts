@@ -102,7 +102,7 @@ export function steps(app: App): Child {
             },
           },
           { label: "phase", value: (row) => row.phase, cell: (row) => row.phase },
-          { label: "rank", value: (row) => row.rank, cell: (row) => row.rank },
+          figure("rank", (row) => (isAlone(app) ? null : row.rank), String),
           {
             label: "duration",
             value: (row) => row.duration_us,
@@ -156,6 +156,8 @@ function queues(app: App): Child {
   );
 }
 
+const isAlone = (app: App): boolean => new Set(app.report.sources.map((row) => row.rank)).size < 2;
+
 /** What the devices' clocks did while it was recorded, where that was read. */
 function clocks(app: App): Child {
   const rows = app.report.page?.clocks ?? [];
@@ -168,7 +170,7 @@ function clocks(app: App): Child {
         rows,
         [
           { label: "when", value: (row) => row.moment, cell: (row) => row.moment },
-          { label: "rank", value: (row) => row.rank, cell: (row) => row.rank },
+          figure("rank", (row) => (isAlone(app) ? null : row.rank), String),
           figure(
             "SM clock",
             (row) => row.sm_clock_mhz,
