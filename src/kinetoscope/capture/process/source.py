@@ -18,6 +18,7 @@ from kinetoscope.recording.manifest import write_whole
 from kinetoscope.recording.program import Program
 
 MOST = 8 << 20  # bytes; what comes first is kept
+STANDARD = sysconfig.get_path("stdlib") + os.sep
 INSTALLED = ("site-packages", "dist-packages")
 # The compile log numbers each file that it names, once.
 NAMED = re.compile(r'\] \{"str": (\["[^"\\]+\.py", \d+\])\}$')
@@ -72,4 +73,4 @@ def _is_foreign(path: str) -> bool:
     homes = (*kinetoscope.__path__, *getattr(sys.modules.get("torch"), "__path__", ()))
     if any(path.startswith(home + os.sep) for home in homes):
         return True
-    return path.startswith(sysconfig.get_path("stdlib") + os.sep) and not _is_installed(path)
+    return path.startswith(STANDARD) and not _is_installed(path)
