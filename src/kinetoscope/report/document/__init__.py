@@ -16,7 +16,7 @@ from kinetoscope.report.document.kernels import (
     OpRow,
 )
 from kinetoscope.report.document.launches import LaunchRow, QueuePoint
-from kinetoscope.report.document.memory import AllocatorRow, MemoryPoint, MemoryRow
+from kinetoscope.report.document.memory import AllocatorRow, HeldRow, MemoryPoint, MemoryRow
 from kinetoscope.report.document.ranks import (
     AlikeRow,
     ClockRow,
@@ -52,7 +52,7 @@ __all__ = [
     "After", "AlikeRow", "AllocatorRow", "AsItRuns", "CategoryRow", "CauseRow", "Chain", "ChainListing",
     "ChangeRow", "ClockRow", "CollectiveRow", "Compilation", "DeviceRow", "Environment", "EvidenceRow",
     "Explanation", "FindingRow", "FindingsListing", "Glossary", "GraphCategory", "GraphRow", "Health",
-    "HealthNote", "IdealRow", "IdleRow", "KernelListing", "KernelOp", "KernelRow", "Lateness",
+    "HealthNote", "HeldRow", "IdealRow", "IdleRow", "KernelListing", "KernelOp", "KernelRow", "Lateness",
     "LatenessRow", "LaunchRow", "Link", "ListingRow", "Meeting", "MemoryPoint", "MemoryRow", "OpRow",
     "PathRow", "PhaseKernel", "PhaseRow", "Quantiles", "QueuePoint", "RankRow", "RankVerdict", "Ranks",
     "RanksListing", "Replay", "Report", "SourceRow", "SpreadRow", "StepDifference", "StepOutlierRow",
