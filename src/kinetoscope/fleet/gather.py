@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from kinetoscope.analysis.numbering import latest_window
 from kinetoscope.analysis.parts import Part, renumbered
 from kinetoscope.errors import InputError
 from kinetoscope.fleet.engine import Engine
@@ -72,43 +74,36 @@ def _bytes(url: str) -> bytes:
 
 
 def one_a_rank(parts: Sequence[Part]) -> tuple[list[Part], list[str]]:
-    """Of several windows that each rank recorded the last that most ranks have; of a repeated rank the first.
+    """Of several windows that each rank recorded the last that most have; of a repeated rank the first trace.
 
     Parts that do not say their rank take what the others leave free.
     """
-    parts = _numbered(parts)
-    if not parts:
-        return [], []
-    windows: dict[str, dict[int, Part]] = {}
-    repeated: list[str] = []
-    nth: dict[int, int] = {}
-    for part in sorted(parts, key=lambda part: (part.facts.start_ns, part.facts.path)):
-        rank = part.facts.rank
-        name = part.steps["name"][0] if len(part.steps) else f"window {nth.get(rank, 0)}"
-        nth[rank] = nth.get(rank, 0) + 1
-        held = windows.setdefault(name, {})
-        if rank in held:
-            repeated.append(f"{part.facts.path} was left out: {held[rank].facts.path} is of rank {rank} too")
-        else:
-            held[rank] = part
-    most = max(len(held) for held in windows.values())
-    *_, last = (name for name, held in windows.items() if len(held) == most)
-    others = sum(len(held) for name, held in windows.items() if name != last)
-    if others and all(set(held) <= set(windows[last]) for held in windows.values()):
-        said = [
-            f"{others} traces of other windows were left out: the one that begins with {last} is compared"
-        ]
-        return sorted(windows[last].values(), key=lambda part: part.facts.rank), [*repeated, *said]
-    return _first_of_each(windows.values()), repeated
-
-
-def _first_of_each(windows: Iterable[dict[int, Part]]) -> list[Part]:
-    """One part a rank, where ranks share no window: what a rank began with."""
+    ordered = sorted(_numbered(parts), key=lambda part: (part.facts.start_ns, part.facts.path))
+    windows = [(part.facts.rank, window) for part, window in zip(ordered, _windows(ordered), strict=True)]
+    latest = latest_window(windows)
     found: dict[int, Part] = {}
-    for held in windows:
-        for rank, part in held.items():
-            found.setdefault(rank, part)
-    return [found[rank] for rank in sorted(found)]
+    said: list[str] = []
+    for part, (rank, window) in zip(ordered, windows, strict=True):
+        if latest is not None and window != latest:
+            continue
+        if rank in found:
+            said.append(f"{part.facts.path} was left out: {found[rank].facts.path} is of rank {rank} too")
+        else:
+            found[rank] = part
+    others = sum(window != latest for _, window in windows) if latest is not None else 0
+    if others:
+        said.append(
+            f"{others} traces of other windows were left out: the one that begins with {latest} is compared"
+        )
+    return [found[rank] for rank in sorted(found)], said
+
+
+def _windows(ordered: Sequence[Part]) -> Iterable[str]:
+    """The name of each part's first step; without steps, which of its rank's parts it is."""
+    count: Counter[int] = Counter()
+    for part in ordered:
+        count[part.facts.rank] += 1
+        yield str(part.steps["name"][0]) if len(part.steps) else f"window {count[part.facts.rank]}"
 
 
 def _numbered(parts: Sequence[Part]) -> list[Part]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kinetoscope.analysis.numbering import natural, rank_in
 from kinetoscope.errors import InputError, MissingDependencyError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
@@ -16,7 +17,6 @@ from kinetoscope.recording import manifest as manifests
 TRACE = re.compile(r"\.json(?:\.gz|\.zst)?$")
 PART = ".part"
 DUMP = re.compile(r"(nccl_trace|flight_recorder|fr_trace)[^/]*$|\.pickle$|\.pkl$")
-RANK = re.compile(r"(?:^|[^a-z])(?:rank|worker|host)[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 REMOTE = re.compile(r"^[a-z][a-z0-9+.-]+://")
 FEW = 16  # traces of which a report holds everything
 
@@ -73,17 +73,6 @@ def find(inputs: Iterable[str | Path]) -> Found:
                 _sort(found, _local(path))
     found.traces.sort(key=lambda one: (one.rank is None, one.rank or 0, natural(one.url)))
     return found
-
-
-def natural(text: str) -> list[tuple[int, str]]:
-    """Sorts rank2 before rank10."""
-    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"(\d+)", text)]
-
-
-def rank_in(name: str) -> int | None:
-    """The rank that a file's name says, as in rank3.json.gz."""
-    said = RANK.findall(name)
-    return int(said[-1]) if said else None
 
 
 def _sort(found: Found, files: Iterable[TraceFile]) -> None:

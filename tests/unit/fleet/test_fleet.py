@@ -14,12 +14,13 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from kinetoscope.analysis.numbering import natural, rank_in
 from kinetoscope.analysis.parts import Part, part
 from kinetoscope.cli import main
 from kinetoscope.errors import InputError
 from kinetoscope.fleet import engine
 from kinetoscope.fleet.gather import gather, one_a_rank
-from kinetoscope.fleet.inputs import TraceFile, find, natural, rank_in
+from kinetoscope.fleet.inputs import TraceFile, find
 from kinetoscope.fleet.store import Store, decode, encode
 from kinetoscope.fleet.worker import mapped
 from kinetoscope.report.collect.ranks import ranges
