@@ -21,10 +21,17 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "tests" / "gpu" / "programs" / "parallel.py"
 CASES = {
-    ("ddp", "none"): None, ("ddp", "host"): "host", ("ddp", "kernel"): "more work", ("ddp", "loader"): "data loader",
-    ("ddp", "sync"): "synchronization", ("fsdp", "none"): None, ("fsdp", "host"): "host", ("tensor", "host"): "host",
-    ("tensor", "kernel"): "more work", ("pipeline", "none"): None,
-}  # fmt: skip
+    ("ddp", "none"): None,
+    ("ddp", "host"): "host",
+    ("ddp", "kernel"): "more work",
+    ("ddp", "loader"): "data loader",
+    ("ddp", "sync"): "synchronization",
+    ("fsdp", "none"): None,
+    ("fsdp", "host"): "host",
+    ("tensor", "host"): "host",
+    ("tensor", "kernel"): "more work",
+    ("pipeline", "none"): None,
+}
 LIMIT_S = 230
 
 
