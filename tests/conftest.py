@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 
 os.environ.setdefault("KINETOSCOPE_CACHE", "0")  # tests read files, not what an earlier run kept of them
+os.environ["XDG_CONFIG_HOME"] = os.path.join(tempfile.gettempdir(), "kinetoscope-tests")  # a key to sign with
 
 # A shared machine may take any time for anything; property tests share eight minutes.
 settings.register_profile("suite", deadline=None, max_examples=25)

@@ -14,6 +14,7 @@ A recording is a folder:
     generated/                    every module and kernel file that Inductor wrote
     output/                       what the program's failure left behind: its traceback
     inputs/rank0.json             what kernels were called with in one step, on request; tensors in rank0.bin
+    signature                     that this user made generated/ and inputs/ (see ``recording.trust``)
     bench/                        what `bench` and `tune` measured
     tables/                       the trace's tables as Parquet, written by the first reader
 """
