@@ -22,6 +22,8 @@ from kinetoscope.recording.manifest import Environment, Manifest, RankRecord
 _CLAIMED = re.compile(r"rank(\d{1,6})\.(?:claim|json)")
 HOME = "recordings"
 RANKS = "ranks"
+# Traces by what follows the rank, best first: the recording's, the program's own, and one half written.
+TRACES = (".json", ".program.json", ".part.json", ".part.json.tmp")
 
 
 class RankReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,11 +108,12 @@ def read_ranks(folder: Path) -> list[RankReport]:
 
 def _left(folder: Path, record: RankRecord) -> RankRecord:
     """A rank's record with what lies in the folder and nobody lived to list."""
-    left = {"trace": f"trace/rank{record.rank}.json", "compile_log": f"compile/rank{record.rank}.log"}
+    rank = f"rank{record.rank}"
+    left = {"trace": [f"trace/{rank}{name}" for name in TRACES], "compile_log": [f"compile/{rank}.log"]}
     found = {
-        field: path
-        for field, path in left.items()
-        if getattr(record, field) is None and _holds_something(folder / path)
+        field: next((path for path in paths if _holds_something(folder / path)), None)
+        for field, paths in left.items()
+        if getattr(record, field) is None
     }
     return msgspec.structs.replace(record, **found)
 

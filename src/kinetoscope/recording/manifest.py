@@ -124,7 +124,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     compile_log: str | None = None
     steps: StepTimings = StepTimings()
     clocks: tuple[ClockSample, ...] = ()
-    exit: str = "ok"  # running | ok | exception: TYPE | sys.exit: N | os._exit: N | signal: NAME
+    exit: str = "ok"  # running | ok | exception: TYPE | sys.exit: N | os.CALL: ARGUMENT | signal: NAME
     host: str = ""
     traceback: str | None = None
     scheduler_log: str | None = None

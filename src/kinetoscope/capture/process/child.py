@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -102,12 +103,13 @@ class _Ending:
 
     def __init__(self, recording: ProcessRecording) -> None:
         self.recording, self.pid = recording, os.getpid()
-        self.exit_now = os._exit
+        self.leave = {name: getattr(os, name) for name in ("_exit", "abort", "execv", "execve")}
 
     def watch(self) -> None:
         atexit.register(self._exited)
         os.register_at_fork(after_in_child=self._forked)
-        os._exit = self._exit_now
+        for name, leave in self.leave.items():
+            setattr(os, name, self._writing_first(name, leave))
         if (
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -128,10 +130,17 @@ class _Ending:
         else:
             self.recording.end("ok")
 
-    def _exit_now(self, status: int) -> Any:
-        if os.getpid() == self.pid:
-            self.recording.end(f"os._exit: {status}")
-        self.exit_now(status)
+    def _writing_first(self, name: str, leave: Callable[..., Any]) -> Callable[..., Any]:
+        """One of ``os``'s ways to leave without Python's own end; what execs becomes another program."""
+
+        @functools.wraps(leave)
+        def leaving(*arguments: Any, **named: Any) -> Any:
+            if os.getpid() == self.pid:
+                given = next(iter((*arguments, *named.values())), None)
+                self.recording.end("signal: SIGABRT" if name == "abort" else f"os.{name}: {given}")
+            return leave(*arguments, **named)
+
+        return leaving
 
     def _terminated(self, number: int, frame: FrameType | None) -> None:
         self.recording.end(f"signal: {signal.Signals(number).name}")
@@ -141,7 +150,8 @@ class _Ending:
     def _forked(self) -> None:
         if active() is self.recording:
             self.recording.forget()
-        os._exit = self.exit_now
+        for name, leave in self.leave.items():
+            setattr(os, name, leave)
         self._restore_signal()
         _leave_kineto_alone()
 

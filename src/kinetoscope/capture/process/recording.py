@@ -50,7 +50,7 @@ class ProcessRecording:
         self.folder, self.rank, self.options, self.api = folder, rank, options, api
         self.pid, self.began = os.getpid(), time.perf_counter()
         self.ended = False
-        self.when_saved = lambda: None  # called as the recorder's ``saved`` is
+        self.when_saved = lambda: None  # called once there is a trace that an early end would not better
         self.files: dict[str, str] = {}
         self.trace = folder / "trace" / f"rank{rank}.json"
         self.trace.parent.mkdir(exist_ok=True)
@@ -108,7 +108,8 @@ class ProcessRecording:
 
     def _saved(self) -> None:
         """Something is on disk. Once that is all, leave the program alone but for its compile log."""
-        self.when_saved()
+        if self.recorder.measured.written or self.recorder.done:
+            self.when_saved()
         if self.recorder.done:
             self.ledgers.close()
             self.sources.remove()

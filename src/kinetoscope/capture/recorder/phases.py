@@ -220,6 +220,8 @@ class Prepare(Recover):
     def enter(self) -> None:
         self.session = self.context.device.session(kind=self.kind, any_thread=False)
         self.session.prepare()
+        if not self.context.measured.written:
+            self.context.saved()  # what was timed so far, should the program not live to be recorded
         self.context.stopwatch.restart()
 
     def following(self) -> Phase:
@@ -321,7 +323,12 @@ class Record(Phase):
         context = self.context
         self.session.mark(None)
         self.session.stop()
-        self.session.export(context.trace if self.full else context.light_trace)
+        try:
+            self.session.export(context.trace if self.full else context.light_trace)
+        except OSError as error:
+            what = "the recorded steps" if self.full else "the pass of the device alone"
+            context.measured.failed(f"{what} could not be written: {error.strerror or error}")
+            return Recover(context) if context.measured.written else Done(context)
         if self.full:
             context.measured.written = True
             context.moment("after recording")
@@ -377,7 +384,7 @@ class Done(Phase):
     last = True
 
     def enter(self) -> None:
-        self.context.provisional.drop()
+        self.context.provisional.end()
         self.context.ledgers.remove()
         self.context.saved()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -21,6 +22,8 @@ from kinetoscope.capture.steps.stopwatch import Mark
 # light: what the device does, and the runtime calls that give it its work.
 SessionKind = Literal["full", "light"]
 
+# Bytes, at least, that hold what Kineto writes last: the trace's name.
+ENDING = 1 << 13
 _OURS: WeakSet[Any] = WeakSet()
 
 
@@ -37,7 +40,14 @@ class ProfilerSession(Protocol):
     def mark(self, step: int | None) -> None: ...
     def part(self, name: str) -> None: ...
     def stop(self) -> None: ...
-    def export(self, path: Path) -> None: ...
+    def export(self, path: Path) -> None:
+        """Write the trace to ``path``, whole or not at all.
+
+        Raises:
+            OSError: the disk is full, gone, or may not be written to.
+        """
+        ...
+
 
 
 class Device(Protocol):
@@ -132,10 +142,7 @@ class TorchProfilerSession:
         self.profile.stop_trace()
 
     def export(self, path: Path) -> None:
-        """Write the trace to ``path``, whole or not at all."""
-        temporary = path.with_suffix(".part.json")
-        self.profile.export_chrome_trace(str(temporary))
-        temporary.replace(path)
+        _exported(self.profile, path).replace(path)
 
 
 class LightSession:
@@ -191,11 +198,39 @@ class LightSession:
         self.profile.stop_trace()
 
     def export(self, path: Path) -> None:
-        """Write the trace to ``path``, whole or not at all."""
-        exported = path.with_suffix(".part.json")
-        self.profile.export_chrome_trace(str(exported))
-        annotate(exported, self.steps, path)
-        exported.unlink()
+        exported = _exported(self.profile, path)
+        try:
+            annotate(exported, self.steps, path)
+        finally:
+            exported.unlink()
+
+
+def _exported(profile: Any, path: Path) -> Path:
+    """The trace in a file beside ``path``, whole.
+
+    Kineto says on stderr only, if at all, that it could not write. What it leaves then is removed: it would
+    keep room from a program whose disk is full.
+
+    Raises:
+        OSError: it is not whole.
+    """
+    exported = path.with_suffix(".part.json")
+    profile.export_chrome_trace(str(exported))
+    if _is_whole(exported):
+        return exported
+    for left in (exported, exported.with_name(f"{exported.name}.tmp")):
+        left.unlink(missing_ok=True)
+    raise OSError(errno.EIO, "the disk is full or gone, or files may not be as large", str(path))
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - ENDING))
+            ending = file.read()
+    except OSError:
+        return False
+    return b'"traceName"' in ending and ending.rstrip().endswith(b"}")
 
 
 def _prepare(profile: Any) -> None:
