@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -243,7 +244,11 @@ def _is_inside(home: str, path: str) -> bool:
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    write_whole(folder / FILE, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+    write_whole(folder / FILE, encoded(manifest))
+
+
+def encoded(manifest: Manifest) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2)
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -253,4 +258,5 @@ def write_whole(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
         temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)  # it is still there where the disk was full
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)  # it is still there where the disk was full

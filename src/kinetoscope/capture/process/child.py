@@ -18,6 +18,7 @@ import msgspec
 
 from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.options import Options
+from kinetoscope.capture.process.messages import say
 from kinetoscope.capture.process.ranks import rank_and_world
 from kinetoscope.capture.process.recording import ProcessRecording, active
 from kinetoscope.recording import folder as folders
@@ -93,7 +94,7 @@ def _record(folder: Path, rank: int, world: int, options: Options) -> None:
             return
         recording = ProcessRecording(folder, rank, world, options)
     except Exception as error:
-        print(f"kinetoscope: not recording: {type(error).__name__}: {error}", file=sys.stderr)
+        say(f"not recording: {type(error).__name__}: {error}")
         return
     _Ending(recording).watch()
 

@@ -28,7 +28,6 @@ from kinetoscope.capture.process.child import HOME, INSTRUCTIONS, Instructions
 from kinetoscope.capture.process.ranks import rank_and_world
 from kinetoscope.errors import InputError, UsageError
 from kinetoscope.recording import folder as folders
-from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest
 from kinetoscope.recording.meeting import await_ranks, meet
 
@@ -135,7 +134,7 @@ def run(what: Program, options: Options, out: Path | None, announce: Callable[[P
     if place is not None:
         rank, world = place
         if rank != 0:
-            return Outcome(folder, manifests.read(folder), status, False)
+            return Outcome(folder, Manifest(exit=_exit(status), status=status), status, False)
         await_ranks(what.name, out, folder, world)
     manifest = folders.finish(
         folder, exit=_exit(status), status=status, alone=not what.launcher and place is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 import traceback
 from pathlib import Path
@@ -16,6 +15,7 @@ from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process import environment
+from kinetoscope.capture.process.messages import say
 from kinetoscope.capture.recorder.budget import Budget
 from kinetoscope.capture.recorder.clocks import Clocks
 from kinetoscope.capture.recorder.foreign import ForeignProfilers
@@ -149,8 +149,8 @@ class ProcessRecording:
                 self.files.update(self.log.close())
             if failure is not None:
                 self._keep_traceback(failure)
-        except OSError as error:
-            note = f"the recording is incomplete: {error.strerror or error}"
+        except Exception as error:  # at the program's end there is nobody else to catch it
+            note = f"the recording is incomplete: {getattr(error, 'strerror', None) or error}"
             self.recorder.measured.notes.append(note)
         return self._report(exit)
 
@@ -186,7 +186,8 @@ class ProcessRecording:
         try:
             folders.write_rank(self.folder, RankReport(record=record, environment=described))
         except OSError as error:  # a full disk: the program has nothing to do with it
-            print(f"kinetoscope: the recording is incomplete: {error.strerror or error}", file=sys.stderr)
+            if exit != "running":
+                say(f"the recording is incomplete: {error.strerror or error}")
         return record
 
     def _trace(self) -> str | None:
@@ -200,7 +201,7 @@ class ProcessRecording:
         return path.relative_to(self.folder).as_posix()
 
     def _notes(self) -> tuple[str, ...]:
-        notes = list(self.inputs.notes) if self.inputs is not None else list[str]()
+        notes = [*(self.inputs.notes if self.inputs else ()), *(self.log.notes if self.log else ())]
         if self.foreign.seen:
             kept = "; the trace is the one it exported" if self._trace() and self.own_trace.is_file() else ""
             notes.append(f"the program runs a profiler of its own, which was left to work undisturbed{kept}")

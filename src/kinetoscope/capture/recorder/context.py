@@ -63,7 +63,7 @@ class Measured:
             self.notes.append(text)
 
     def failed(self, why: str) -> None:
-        """What was recorded could not be written, or not to its end: steps that no trace holds do not count."""
+        """Recording ended before its end: steps that no trace holds do not count."""
         self.note(why)
         if not self.written:
             self.recorded.clear()

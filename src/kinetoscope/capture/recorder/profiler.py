@@ -49,7 +49,6 @@ class ProfilerSession(Protocol):
         ...
 
 
-
 class Device(Protocol):
     """What the recorder needs of torch."""
 
@@ -215,6 +214,7 @@ def _exported(profile: Any, path: Path) -> Path:
         OSError: it is not whole.
     """
     exported = path.with_suffix(".part.json")
+    exported.open("wb").close()  # Kineto would complain on the program's stderr
     profile.export_chrome_trace(str(exported))
     if _is_whole(exported):
         return exported

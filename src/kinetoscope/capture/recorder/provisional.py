@@ -15,9 +15,9 @@ TICKS_RECORDED = 3
 class Provisional:
     """A profiler's session from the start on, its steps marked by whichever source seems surest so far.
 
-    It is written where it ends, not where it turns out to be the best there is: whatever becomes of the program
-    later, a kill that nothing can answer included, its first steps are on disk. The pause falls between a
-    cold step and steps that have yet to settle.
+    It is written where it ends, not where it turns out to be the best there is: whatever becomes of the
+    program later, a kill that nothing can answer included, its first steps are on disk. The pause falls
+    between a cold step and steps that have yet to settle.
 
     Args:
         trace: the file to write.
