@@ -2,10 +2,10 @@
 
     PYTHONPATH=src:tests python -m kills 200 1          how many, and the seed
 
-prints a table of what was left by how it was killed, and ends with 1 where a recording does not open, something
-hangs, or an end is not the program's own. A kill falls at any moment between the start and a little after
-the program's end. What is killed is the command alone, the program alone, or both, as a power cut has it;
-a disk is a tmpfs where one may be mounted, and a limit on the size of files elsewhere.
+prints a table of what was left by how it was killed, and ends with 1 where a recording does not open,
+something hangs, or an end is not the program's own. A kill falls at any moment between the start and a little
+after the program's end. What is killed is the command alone, the program alone, or both, as a power cut has
+it; a disk is a tmpfs where one may be mounted, and a limit on the size of files elsewhere.
 """
 
 from __future__ import annotations
@@ -139,9 +139,15 @@ def attempt(kill: Kill, moment_s: float, place: Path) -> str:
             return "hang"
         said.seek(0)
         errors = said.read()
-    if run.returncode not in kill.statuses or "kinetoscope/capture" in errors:
+    if run.returncode not in kill.statuses or _complained(errors, kill):
         return f"wrong end: {run.returncode}, {errors}"
     return opened(folder)
+
+
+def _complained(errors: str, kill: Kill) -> bool:
+    """Whether a traceback is ours: that of an interrupt shows whatever it interrupted."""
+    interrupted = "SIGINT" in kill.name and "Exception ignored" not in errors
+    return "kinetoscope/capture" in errors and not interrupted
 
 
 def _ended(run: subprocess.Popen[str]) -> bool:

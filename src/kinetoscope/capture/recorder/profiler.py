@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 from weakref import WeakSet
 
 from kinetoscope.capture import torch_private
+from kinetoscope.capture.hooks.imports import with_variables
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder import cupti
 from kinetoscope.capture.recorder.annotation import MarkedStep, annotate
@@ -22,6 +23,8 @@ from kinetoscope.capture.steps.stopwatch import Mark
 # light: what the device does, and the runtime calls that give it its work.
 SessionKind = Literal["full", "light"]
 
+# Kineto reports its stages on stderr, which is the program's own; it reads this when it is first used.
+QUIET = {"KINETO_LOG_LEVEL": "99"}
 # Bytes, at least, that hold what Kineto writes last: the trace's name.
 ENDING = 1 << 13
 _OURS: WeakSet[Any] = WeakSet()
@@ -235,9 +238,10 @@ def _is_whole(path: Path) -> bool:
 
 def _prepare(profile: Any) -> None:
     """Allocate buffers and switch the device's tracing on, before recording starts."""
-    with warnings.catch_warnings():  # a reminder that events of earlier cycles are gone: there are none
+    # The warning is a reminder that events of earlier cycles are gone: there are none.
+    with warnings.catch_warnings(), torch_private.compiler_left_alone():
         warnings.simplefilter("ignore")
-        profile.prepare_trace()
+        with_variables(QUIET, profile.prepare_trace)
 
 
 class TorchDevice:
