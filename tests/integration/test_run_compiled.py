@@ -23,7 +23,8 @@ PROGRAM = """
     print(sorted(module.__file__ for module in PyCodeCache.modules))
     print([sorted(counters[what].items()) for what in ("frames", "stats", "graph_break", "unimplemented")])
     for what in ("hit", "miss"):
-        print(counters["inductor"]["fxgraph_cache_" + what], counters["aot_autograd"]["autograd_cache_" + what])
+        inductor, autograd = counters["inductor"], counters["aot_autograd"]
+        print(inductor["fxgraph_cache_" + what], autograd["autograd_cache_" + what])
 """
 
 
