@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.recorder.profiler import Device
+from kinetoscope.capture.recorder.profiler import Device, ProfilerSession
 from kinetoscope.capture.recorder.provisional import Provisional
 from kinetoscope.capture.steps.detector import StepDetector
 from kinetoscope.capture.steps.ledgers import Prefetch, WaitLedgers
@@ -121,6 +121,19 @@ class Context:
     @property
     def light_trace(self) -> Path:
         return self.trace.with_suffix(".device.json")
+
+    def write(self, session: ProfilerSession, *, full: bool) -> bool:
+        """Write the trace of a pass; False, with a note, where the disk does not take it."""
+        try:
+            session.export(self.trace if full else self.light_trace)
+        except OSError as error:
+            what = "the recorded steps" if full else "the pass of the device alone"
+            self.measured.failed(f"{what} could not be written: {error.strerror or error}")
+            return False
+        if full:
+            self.measured.written = True
+            self.moment("after recording")
+        return True
 
     @property
     def two_passes(self) -> bool:

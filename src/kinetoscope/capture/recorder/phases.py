@@ -234,8 +234,7 @@ class Prepare(Recover):
     def enter(self) -> None:
         self.session = self.context.device.session(kind=self.kind, any_thread=False)
         self.session.prepare()
-        if not self.context.measured.written:
-            self.context.saved()  # what was timed so far, should the program not live to be recorded
+        self.context.saved()  # what was timed so far, should the program not live to be recorded
         self.context.stopwatch.restart()
 
     def following(self) -> Phase:
@@ -337,15 +336,8 @@ class Record(Phase):
         context = self.context
         self.session.mark(None)
         self.session.stop()
-        try:
-            self.session.export(context.trace if self.full else context.light_trace)
-        except OSError as error:
-            what = "the recorded steps" if self.full else "the pass of the device alone"
-            context.measured.failed(f"{what} could not be written: {error.strerror or error}")
+        if not context.write(self.session, full=self.full):
             return Recover(context) if context.measured.written else Done(context)
-        if self.full:
-            context.measured.written = True
-            context.moment("after recording")
         context.saved()
         if not self.full:
             return Recover(context)
