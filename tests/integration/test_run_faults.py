@@ -37,7 +37,7 @@ TRAIN = """
 def test_a_recording_that_was_killed_opens(kill: kills.Kill, moment_s: float, tmp_path: Path):
     pytest.importorskip("torch")
     (tmp_path / "place").mkdir()
-    assert kills.attempt(kill, moment_s, tmp_path / "place") in kills.LEFT
+    assert kills.attempt(kill, moment_s, tmp_path / "place").left in kills.LEFT
 
 
 def test_where_no_file_may_grow_the_first_steps_are_left(programs: Programs):
