@@ -49,7 +49,7 @@ Target = Callable[[subprocess.Popen[str], Path], None]
 
 
 class Result(NamedTuple):
-    """One of ``LEFT``, or of ``FAILED`` and why; the seconds of a run that ended before it was to be killed."""
+    """One of ``LEFT``, or of ``FAILED`` and why; the seconds of a run that was over before its kill."""
 
     left: str
     ended_s: float | None = None

@@ -148,17 +148,18 @@ MODULE_CALL = "_call_impl"
 
 
 @contextlib.contextmanager
-def compiler_left_alone() -> Generator[None, None, None]:
+def compiler_left_alone(*, stacks: bool) -> Generator[None, None, None]:
     """torch.profiler looks for Inductor's CUDA graphs, and so imports all of the compiler (2.13, for one).
 
     What the program has not imported has none, and the import would take seconds, and set variables of the
-    environment.
+    environment. Where Python's ``stacks`` are recorded it is let be: an import of the program's own, in the
+    middle of the recording, would make 400 MB of it.
     """
     import torch
 
     lazy: Any = getattr(torch, "_lazy_modules", None)
     absent = "torch._inductor" not in sys.modules and "TORCHINDUCTOR_CUDAGRAPHS" not in os.environ
-    hidden = absent and isinstance(lazy, set) and "_inductor" in lazy
+    hidden = not stacks and absent and isinstance(lazy, set) and "_inductor" in lazy
     if hidden:
         lazy.discard("_inductor")
     try:

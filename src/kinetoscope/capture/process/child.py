@@ -128,12 +128,13 @@ class _Ending:
 def _undisturbed() -> Generator[None, None, None]:
     """Signals that come twice, by a shell to its group and by us to our child, leave it to be written."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
+    ours = threading.current_thread() is threading.main_thread() and None not in before.values()
+    for number in before if ours else ():
         signal.signal(number, signal.SIG_IGN)
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in before.items() if ours else ():
             signal.signal(number, handler)
 
 

@@ -239,7 +239,7 @@ def _is_whole(path: Path) -> bool:
 def _prepare(profile: Any) -> None:
     """Allocate buffers and switch the device's tracing on, before recording starts."""
     # The warning is a reminder that events of earlier cycles are gone: there are none.
-    with warnings.catch_warnings(), torch_private.compiler_left_alone():
+    with warnings.catch_warnings(), torch_private.compiler_left_alone(stacks=profile.with_stack):
         warnings.simplefilter("ignore")
         with_variables(QUIET, profile.prepare_trace)
 
