@@ -99,6 +99,7 @@ class TorchProfilerSession:
             activities.append(ProfilerActivity.CUDA)
         elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
             activities.append(ProfilerActivity.XPU)
+        self.stacks = options.stacks
         self.profile = profile(
             activities=activities,
             record_shapes=options.shapes or options.flops,
@@ -113,7 +114,7 @@ class TorchProfilerSession:
         self.running_part: Any = None
 
     def prepare(self) -> None:
-        _prepare(self.profile)
+        _prepare(self.profile, stacks=self.stacks)
 
     def start(self) -> None:
         self.profile.start_trace()
@@ -165,7 +166,7 @@ class LightSession:
         self.running_part: tuple[str, int] | None = None
 
     def prepare(self) -> None:
-        _prepare(self.profile)
+        _prepare(self.profile, stacks=False)
 
     def start(self) -> None:
         self.profile.start_trace()
@@ -236,10 +237,10 @@ def _is_whole(path: Path) -> bool:
     return b'"traceName"' in ending and ending.rstrip().endswith(b"}")
 
 
-def _prepare(profile: Any) -> None:
+def _prepare(profile: Any, *, stacks: bool) -> None:
     """Allocate buffers and switch the device's tracing on, before recording starts."""
     # The warning is a reminder that events of earlier cycles are gone: there are none.
-    with warnings.catch_warnings(), torch_private.compiler_left_alone(stacks=profile.with_stack):
+    with warnings.catch_warnings(), torch_private.compiler_left_alone(stacks=stacks):
         warnings.simplefilter("ignore")
         with_variables(QUIET, profile.prepare_trace)
 
