@@ -1,15 +1,18 @@
-"""Which rank of how many this process is, as its launcher says."""
+"""Which rank of how many this process is, as its launcher says.
 
-from __future__ import annotations
+Imports nothing, for the bootstrap's sake (see ``hooks/imports.py``).
+"""
 
-from collections.abc import Mapping
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 
 
-def rank_and_world(variables: Mapping[str, str]) -> tuple[int, int] | None:
+def rank_and_world(variables: "Mapping[str, str]") -> "tuple[int, int] | None":
     """(rank, number of ranks) as the launcher set them; None for a process that no launcher started."""
     for rank, world in zip(RANK, WORLD, strict=True):
         if variables.get(rank, "").isdigit() and variables.get(world, "").isdigit():
@@ -33,7 +36,7 @@ def listed(which: str) -> frozenset[int]:
     return frozenset(ranks)
 
 
-def is_recorded(which: str, rank: int, variables: Mapping[str, str]) -> bool:
+def is_recorded(which: str, rank: int, variables: "Mapping[str, str]") -> bool:
     """Whether this rank is of those to record: ``all``, the ``first``, the first of each of the ``hosts``, or
     a list (see ``listed``). Where no launcher says which rank of its host this is, rank 0 stands for the
     hosts."""
@@ -54,7 +57,7 @@ def leader(which: str) -> int:
     return 0 if which in ("all", "first", "hosts") else min(listed(which))
 
 
-def recorded_count(which: str, world: int, variables: Mapping[str, str]) -> int:
+def recorded_count(which: str, world: int, variables: "Mapping[str, str]") -> int:
     """How many ranks will report."""
     match which:
         case "all":
