@@ -21,7 +21,7 @@ def judged(job: Job, verdict: Verdict) -> str:
     """``right``, ``cannot tell`` or ``wrong``. Of a culprit whose trace is missing nothing can be told: then
     that is right."""
     if job.fault.rank is None:
-        return "right" if verdict.status == "even" else "wrong"
+        return {"even": "right", "unknown": "cannot tell"}.get(verdict.status, "wrong")
     if job.fault.rank in job.loss.missing:
         return "right" if verdict.rank is None and verdict.status == "unknown" else "wrong"
     if verdict.rank is None:

@@ -75,6 +75,23 @@ def comparison(run: Run) -> Comparison:
     return compare([part(trace) for trace in run.traces])
 
 
+def culprit(run: Run) -> tuple[int | None, float]:
+    """The rank whose doing most of the waiting was, and its share of it; (None, 0) without other ranks.
+
+    Where nobody's way took longer than its peers' it counts as the last one's.
+    """
+    found = comparison(run)
+    whole = found.table.filter("complete")["meeting"].unique()
+    known = found.blamed.filter(
+        pl.col("meeting").is_in(whole.implode()) & pl.col("cause").ne_missing(START), pl.col("waited_ns") > 0
+    )
+    each = known.group_by(pl.coalesce("culprit", "last").alias("rank")).agg(pl.col("waited_ns").sum())
+    if each.is_empty():
+        return None, 0.0
+    rank, waited = each.sort("waited_ns", "rank", descending=[True, False]).row(0)
+    return int(rank), waited / int(each["waited_ns"].sum())
+
+
 def compare(parts: Sequence[Part]) -> Comparison:
     """Compare ranks by their parts, one a rank."""
     parts = sorted(parts, key=lambda part: part.facts.rank)
@@ -142,7 +159,7 @@ def _verdict(table: pl.DataFrame, found: pl.DataFrame, time_ns: int, lacking: bo
         _attributable(pl.col("meeting").is_in(partial.implode()))
     )
     if waited < NEGLIGIBLE * time_ns and (costs.is_empty() or not lacking):
-        why = "ranks are missing, and those here hardly wait for each other" if lacking else ""
+        why = "ranks are missing or cut short, and those here hardly wait for each other" if lacking else ""
         return Verdict("unknown" if lacking else "even", why=why)
     each = (
         costs.group_by("culprit").agg(pl.col("cost").sum()).sort("cost", "culprit", descending=[True, False])

@@ -82,7 +82,10 @@ def _many(arguments: argparse.Namespace) -> int | None:
     """Compare many ranks, where that was asked for or there are many; None: it is an ordinary report."""
     from kinetoscope.fleet import inputs as fleet_inputs
 
+    output: Path | None = arguments.output
     if arguments.engine == "auto" and arguments.parts is None:
+        if output is not None and output.suffix.lower() == ".html":  # a page is of traces in memory
+            return None
         if not any(map(fleet_inputs.may_be_many, arguments.inputs)):
             return None
         found = fleet_inputs.find(arguments.inputs)
@@ -92,9 +95,7 @@ def _many(arguments: argparse.Namespace) -> int | None:
     os.environ.setdefault("_RJEM_MALLOC_CONF", _ALLOCATOR)
     from kinetoscope.report.many import report_many
 
-    report_many(
-        arguments.inputs, arguments.output, arguments.engine, arguments.parts, every=arguments.every_rank
-    )
+    report_many(arguments.inputs, output, arguments.engine, arguments.parts, every=arguments.every_rank)
     return 0
 
 

@@ -220,6 +220,16 @@ def test_the_command(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [row.rank for row in listing.ranks.ranks] == [0, 1, 2]
 
 
+def test_many_are_compared_unasked_but_a_page_is_of_a_few(
+    traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kinetoscope.fleet.inputs.FEW", 2)
+    monkeypatch.setattr(engine, "ENGINES", {"local": here})
+    assert main(["report", str(traces), "-o", str(tmp_path / "a.json")]) == 0
+    assert msgspec.json.decode((tmp_path / "a.json").read_bytes())["schema"] == "kinetoscope.ranks/1"
+    assert main(["report", str(traces), "--engine", "local", "-o", str(tmp_path / "a.html")]) == 2
+
+
 @pytest.mark.parametrize("suffix", [".md", ".txt"])
 def test_what_is_written_does_not_grow_with_the_ranks(traces: Path, tmp_path: Path, suffix: str) -> None:
     parts = [part(read(path)) for path in sorted(traces.rglob("*.json"))]

@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kinetoscope.analysis.comparison import comparison
-from kinetoscope.analysis.idle.waits import culprit, waits
+from kinetoscope.analysis.comparison import comparison, culprit
+from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Evidence, Finding
