@@ -28,6 +28,8 @@ VERBS: dict[str, str] = {
     "graphs": "what torch.compile did: frames, breaks, recompilations, guards, fusion, code",
     "bench": "time generated kernels and modules alone, honestly",
     "tune": "which compile mode or setting wins here, measured side by side",
+    "diff": "what changed from one recording to another, by how much, because of what",
+    "check": "a recording held against a baseline that is kept in the repository",
     "query": "SQL over the tables of a trace",
     "export": "write the tables as Parquet or a trace for Perfetto",
     "explain": "what a rule, op, kernel name or runtime call means",

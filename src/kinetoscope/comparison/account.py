@@ -158,8 +158,7 @@ def _pieces(run: Run, trace: Trace, steps: pl.Series, device: int | None) -> pl.
         own_ns=(pl.col("end_ns") - pl.max_horizontal("start_ns", reached)).clip(0),
         at_ns=pl.coalesce(launched, "start_ns"),
         shape=pl.concat_str(
-            dims.fill_null(""), pl.col("grid").cast(pl.String).fill_null(""), pl.col("block").cast(pl.String).fill_null(""),
-            separator="|",
+            dims.fill_null(""), pl.col("grid", "block").cast(pl.String).fill_null(""), separator="|"
         ),
         op=pl.coalesce("op", "launch"),
     )  # fmt: skip
@@ -179,11 +178,19 @@ def _host_pieces(trace: Trace, steps: pl.Series) -> pl.DataFrame:
         lane=host["lane"].gather(trace.steps["host_event"]).gather(steps),
     ) if len(trace.steps) else None  # fmt: skip
     if marks is None:
-        ops = ops.filter(pl.col("lane") == ops["lane"].mode().min()).with_columns(step=pl.lit(WHOLE, pl.UInt32))
+        ops = ops.filter(pl.col("lane") == ops["lane"].mode().min()).with_columns(
+            step=pl.lit(WHOLE, pl.UInt32)
+        )
     else:
         ops = (
             ops.sort("start_ns")
-            .join_asof(marks.sort("from_ns"), left_on="start_ns", right_on="from_ns", by="lane", check_sortedness=False)
+            .join_asof(
+                marks.sort("from_ns"),
+                left_on="start_ns",
+                right_on="from_ns",
+                by="lane",
+                check_sortedness=False,
+            )
             .filter(pl.col("start_ns") < pl.col("until"))
         )
     name = pl.col("name").cast(pl.String)
@@ -192,7 +199,7 @@ def _host_pieces(trace: Trace, steps: pl.Series) -> pl.DataFrame:
         name.alias("op_name"), pl.lit("host").alias("category"), pl.lit("no module").alias("module"),
         pl.lit("eager").alias("graph"), pl.col("input_dims").cast(pl.String).fill_null("").alias("shape"),
         pl.col("self_ns").alias("own_ns"), "duration_ns",
-    ).cast(dict(PIECES))  # fmt: skip
+    ).select(pl.col(name).cast(dtype) for name, dtype in PIECES.items())  # fmt: skip
 
 
 def _placed(pieces: pl.DataFrame) -> pl.DataFrame:
@@ -268,7 +275,9 @@ def _idle(
     if not wanted:
         wanted = {"unexplained": idle_us}
     factors = {cause: us / recorded[cause] for cause, us in wanted.items() if recorded.get(cause)}
-    found = found.with_columns(us=pl.col("ns") * pl.col("cause").replace_strict(factors, default=0.0, return_dtype=pl.Float64))
+    found = found.with_columns(
+        us=pl.col("ns") * pl.col("cause").replace_strict(factors, default=0.0, return_dtype=pl.Float64)
+    )
     here = (pl.col("cause") == LAUNCH_BOUND) & pl.col("place").is_not_null()
     before = found.filter(here).group_by("place").agg(pl.col("us").sum().alias("idle_us"))
     idle = (

@@ -92,7 +92,18 @@ class Steps:
     def __init__(self, base: Account, new: Account) -> None:
         self.accounts = base, new
         self.on_device = base.on_device or new.on_device
-        columns = ("name", "op_name", "category", "graph", "shape", "us", "idle_us", "duration_us", "launches", "op")
+        columns = (
+            "name",
+            "op_name",
+            "category",
+            "graph",
+            "shape",
+            "us",
+            "idle_us",
+            "duration_us",
+            "launches",
+            "op",
+        )
         self.columns = tuple(
             {name: account.launches[name].to_list() for name in columns} for account in self.accounts
         )
@@ -108,7 +119,9 @@ class Steps:
         return list(dict.fromkeys(values[row] for row in rows))
 
     def graphs(self, side: int, rows: Iterable[int]) -> list[str]:
-        return [name for name in self.values(side, "graph", rows) if name not in (OUTSIDE["graph"], UNATTRIBUTED)]
+        return [
+            name for name in self.values(side, "graph", rows) if name not in (OUTSIDE["graph"], UNATTRIBUTED)
+        ]
 
 
 @dataclass
@@ -145,7 +158,9 @@ def _group_by_name(
     for row in rows:
         name = steps.columns[side]["name"][row]
         key = "same" if name in steps.names[1 - side] else "other"
-        group = groups.setdefault((key, name), _Group("slower" if key == "same" else ("removed", "added")[side]))
+        group = groups.setdefault(
+            (key, name), _Group("slower" if key == "same" else ("removed", "added")[side])
+        )
         (group.base, group.new)[side].append(row)
 
 
@@ -240,7 +255,9 @@ def _of_idle(steps: Steps, pairs: Sequence[Pair]) -> Iterable[Change]:
 def _idle(
     cause: str, who: str, base_us: float, new_us: float, events: Sequence[int | None] = (None, None)
 ) -> Change:
-    what: What = "added" if not base_us else "removed" if not new_us else "more" if new_us > base_us else "less"
+    what: What = (
+        "added" if not base_us else "removed" if not new_us else "more" if new_us > base_us else "less"
+    )
     return Change(
         kind=SYNC if cause == "synchronization" else IDLE,
         what=what,

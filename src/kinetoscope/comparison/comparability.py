@@ -55,7 +55,9 @@ def _limits(base: Run, new: Run) -> Iterable[str]:
     if base.manifest is None or new.manifest is None:
         yield from _differing(_of_trace(base), _of_trace(new))
         return
-    yield from _differing(_of_environment(base.manifest.environment), _of_environment(new.manifest.environment))
+    yield from _differing(
+        _of_environment(base.manifest.environment), _of_environment(new.manifest.environment)
+    )
     variables = [manifest.environment.variables for manifest in (base.manifest, new.manifest)]
     for name in sorted({*variables[0], *variables[1]}):
         values = [found.get(name) for found in variables]
@@ -118,6 +120,8 @@ def _clocks(base: list[ClockSample], new: list[ClockSample]) -> Iterable[str]:
     caps = [max((clock.max_sm_clock_mhz or 0 for clock in found), default=0) for found in (base, new)]
     if all(caps) and caps[0] != caps[1]:
         yield f"SM clocks of at most {caps[0]:,} and {caps[1]:,} MHz"
-    reasons = [{reason for clock in found for reason in clock.throttle_reasons} - {IDLE} for found in (base, new)]
+    reasons = [
+        {reason for clock in found for reason in clock.throttle_reasons} - {IDLE} for found in (base, new)
+    ]
     for reason in sorted(reasons[0] ^ reasons[1]):
         yield f"the device was held back in one of them: {reason}"

@@ -52,7 +52,9 @@ def _calls(before: Counts, after: Counts) -> Iterable[Fact]:
     counts = before["graph_calls"], after["graph_calls"]
     if counts[0] and counts[1] and counts[0] != counts[1]:
         what: What = "more often" if counts[1] > counts[0] else "less often"
-        yield Fact("graph_calls", what, f"compiled graphs are called {counts[1]:g} times a step, not {counts[0]:g}")
+        yield Fact(
+            "graph_calls", what, f"compiled graphs are called {counts[1]:g} times a step, not {counts[0]:g}"
+        )
 
 
 def _counted(kind: str, log: Compilation) -> Counter[tuple[str, str]]:

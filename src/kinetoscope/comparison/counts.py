@@ -107,7 +107,7 @@ def _marked(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _usual(trace: Trace, events: pl.DataFrame, measure: pl.Expr | None = None) -> float:
-    """How many events, or how much of them, the usual step has (of an even number, the smaller middle one)."""
+    """How many events, or how much of them, the usual step has: the middle one, or the smaller of two."""
     measure = pl.len() if measure is None else measure
     if trace.steps.is_empty():
         return float(events.select(measure).item() or 0)

@@ -109,7 +109,8 @@ def _changes(chosen: tuple[Account, Account], compiled: Sequence[Fact], step: St
     beside = step.delta_us - shown
     if abs(beside) <= parts.NOTHING_DIFFERS_US:
         return located
-    rest = Change(kind=RUNS, what="more" if beside > 0 else "less", name="how the shown runs differ from the mean", delta_us=beside)  # fmt: skip
+    words = "how the shown runs differ from the mean"
+    rest = Change(kind=RUNS, what="more" if beside > 0 else "less", name=words, delta_us=beside)
     return [*located, rest]
 
 
@@ -124,7 +125,7 @@ def _idle(base: Account, new: Account) -> Sums:
         for cause, us in one.idle.select("cause", "us").iter_rows():
             sums.setdefault(cause, [0.0, 0.0])[side] += us
         sums.setdefault(parts.LAUNCH_BOUND, [0.0, 0.0])[side] += float(one.launches["idle_us"].sum())
-    rows = [(cause, *us) for cause, us in sums.items() if any(us)]
+    rows = [(cause, us[0], us[1]) for cause, us in sums.items() if any(us)]
     return sorted(rows, key=lambda row: -abs(row[2] - row[1]))
 
 

@@ -1,4 +1,4 @@
-"""``--fail-on``: what may not grow. Counts are exact; time fails only where its whole interval lies beyond."""
+"""``--fail-on``: what may not grow. Counts are exact; time fails only with its whole interval."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Gate:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What became of a gate: ``words`` says what grew from what to what. ``culprit`` did it, where known."""
+    """What became of a gate: ``words`` says what grew from what to what. ``culprit`` did it, where that is
+    known; ``known`` is False where nothing was there to judge by."""
 
     gate: str
     name: str
@@ -43,6 +44,7 @@ class Judgement:
     words: str
     culprit: str = ""
     source: str | None = None
+    known: bool = True
 
 
 def parse(text: str) -> Gate:
@@ -55,16 +57,20 @@ def parse(text: str) -> Gate:
     names = [STEP_TIME, *COUNTED]
     if match is None or match[4] not in (*_UNITS, "%"):
         raise UsageError(
-            f"{text!r} is no gate", where="--fail-on", mend="NAME > NUMBER, as in 'launches > 0' or 'step_time > 3%'"
+            f"{text!r} is no gate",
+            where="--fail-on",
+            mend="NAME > NUMBER, as in 'launches > 0' or 'step_time > 3%'",
         )
     name, unit = match[1], match[4]
     if name not in names:
         raise UsageError(f"nothing is called {name!r}", where=f"--fail-on {text!r}", mend=meant(name, names))
-    is_time = name == STEP_TIME
-    if (unit in _TIMES) != is_time and unit in _TIMES or (unit in _SIZES and COUNTED.get(name, COUNTED["ops"]).unit != "B"):
+    measured = _TIMES if name == STEP_TIME else _SIZES if COUNTED[name].unit == "B" else set[str]()
+    if unit not in ("", "%") and unit not in measured:
         raise UsageError(f"{name} is not measured in {unit}", where=f"--fail-on {text!r}")
     share = unit == "%"
-    return Gate(text.strip(), name, float(match[3]) * (0.01 if share else _UNITS[unit]), share, match[2] == ">=")
+    return Gate(
+        text.strip(), name, float(match[3]) * (0.01 if share else _UNITS[unit]), share, match[2] == ">="
+    )
 
 
 def judge(gate: Gate, counts: tuple[Counts, Counts], step: tuple[float, Ratio] | None) -> Judgement:
@@ -78,16 +84,22 @@ def judge(gate: Gate, counts: tuple[Counts, Counts], step: tuple[float, Ratio] |
     """
     if gate.name == STEP_TIME:
         if step is None:
-            return Judgement(gate.text, gate.name, True, "cannot be judged: no step was recorded in one of them")
+            return _unknown(gate, "no step was recorded in one of them")
         base_us, ratio = step
         passed = gate.is_passed(base_us * (ratio.low - 1), base_us)
         return Judgement(gate.text, gate.name, not passed, step_words(base_us, ratio))
     before, after = (side[gate.name] for side in counts)
     if before is None or after is None:
         which = "base" if before is None else "new run"
-        return Judgement(gate.text, gate.name, True, f"cannot be judged: the {which} does not tell its {gate.name}")
-    words = f"{COUNTED[gate.name].words}: {shown(gate.name, before)} → {shown(gate.name, after)}"
+        return _unknown(gate, f"the {which} does not tell its {COUNTED[gate.name].words}")
+    unit = COUNTED[gate.name].unit
+    amounts = f"{numbers.quantity(before, unit)} → {numbers.quantity(after, unit)}"
+    words = f"{COUNTED[gate.name].words}: {amounts}"
     return Judgement(gate.text, gate.name, not gate.is_passed(after - before, before), words)
+
+
+def _unknown(gate: Gate, why: str) -> Judgement:
+    return Judgement(gate.text, gate.name, True, f"cannot be judged: {why}", known=False)
 
 
 def step_words(base_us: float, ratio: Ratio) -> str:
@@ -97,13 +109,6 @@ def step_words(base_us: float, ratio: Ratio) -> str:
     low, high = (f"{100 * (bound - 1):+.1f}" for bound in (ratio.low, ratio.high))
     new_us = base_us * ratio.ratio
     return f"step: {numbers.time(base_us)} → {numbers.time(new_us)}, {sign}{change} (95 %: {low} to {high} %)"
-
-
-def shown(name: str, value: float) -> str:
-    """A count as a reader wants it."""
-    if COUNTED[name].unit == "B":
-        return numbers.size(value)
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
 
 
 def failed(judgements: Sequence[Judgement]) -> list[str]:

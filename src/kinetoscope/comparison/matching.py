@@ -115,9 +115,7 @@ def _alike(ours: Sequence[int], theirs: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
-def _moved(
-    codes: Codes, pairs: list[Pair], blocks: list[Block]
-) -> tuple[list[Pair], list[Block]]:
+def _moved(codes: Codes, pairs: list[Pair], blocks: list[Block]) -> tuple[list[Pair], list[Block]]:
     """What is gone from one place and come at another, alike in all, is matched after all."""
     gone: dict[int, list[int]] = defaultdict(list)
     for block in blocks:
@@ -132,7 +130,10 @@ def _moved(
                     moved[row] = gone[codes[1][row]].pop()
     left = set(moved.values())
     kept = [
-        Block(tuple(row for row in block.base if row not in left), tuple(row for row in block.new if row not in moved))
+        Block(
+            tuple(row for row in block.base if row not in left),
+            tuple(row for row in block.new if row not in moved),
+        )
         for block in blocks
     ]
     return (

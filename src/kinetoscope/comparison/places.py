@@ -35,7 +35,9 @@ def source(account: Account, name: str, op: int | None) -> str | None:
 def has_stacks(trace: Trace) -> bool:
     """Whether the recording tells of Python lines at all."""
     host = trace.host_events
-    return host["call_stack"].null_count() < len(host) or bool(matching(host, "category", "^python_function$").any())
+    return host["call_stack"].null_count() < len(host) or bool(
+        matching(host, "category", "^python_function$").any()
+    )
 
 
 def source_of_change(change: Change, base: Account, new: Account) -> str | None:
@@ -50,10 +52,10 @@ def source_of_change(change: Change, base: Account, new: Account) -> str | None:
 
 def by_line(base: Account, new: Account) -> list[tuple[str, float, float]]:
     """Busy µs a step by the line of the program; empty where neither recording knows lines."""
-    sides = [_with_lines(account) for account in (base, new)]
-    if all(set(lines) == {NOWHERE} for lines in sides):
+    before, after = _with_lines(base), _with_lines(new)
+    if {*before, *after} == {NOWHERE}:
         return []
-    return by(*(_lined(account, lines) for account, lines in zip((base, new), sides, strict=True)), "line")
+    return by(_lined(base, before), _lined(new, after), "line")
 
 
 def _lined(account: Account, lines: list[str]) -> Account:

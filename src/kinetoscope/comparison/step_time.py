@@ -95,5 +95,3 @@ def samples_us(account: Account) -> list[float]:
 def _timed(run: Run, rank: int) -> list[float]:
     records = run.manifest.ranks if run.manifest else ()
     return next((unprofiled_rounds_us(record.steps) for record in records if record.rank == rank), [])
-
-
