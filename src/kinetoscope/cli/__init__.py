@@ -29,6 +29,7 @@ VERBS: dict[str, str] = {
     "bench": "time generated kernels and modules alone, honestly",
     "tune": "which compile mode or setting wins here, measured side by side",
     "diff": "what changed from one recording to another, by how much, because of what",
+    "compare": "two versions of a program on this machine, in turn, until the difference is known",
     "check": "a recording held against a baseline that is kept in the repository",
     "query": "SQL over the tables of a trace",
     "export": "write the tables as Parquet or a trace for Perfetto",

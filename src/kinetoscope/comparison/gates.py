@@ -98,6 +98,11 @@ def judge(gate: Gate, counts: tuple[Counts, Counts], step: tuple[float, Ratio] |
     return Judgement(gate.text, gate.name, not gate.is_passed(after - before, before), words)
 
 
+def nothing_counted() -> tuple[Counts, Counts]:
+    """The counts of what was only timed."""
+    return dict.fromkeys(COUNTED), dict.fromkeys(COUNTED)
+
+
 def _unknown(gate: Gate, why: str) -> Judgement:
     return Judgement(gate.text, gate.name, True, f"cannot be judged: {why}", known=False)
 

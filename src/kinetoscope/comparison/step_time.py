@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from kinetoscope.analysis.passes.unprofiled import unprofiled_rounds_us
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.phases import leading_of
-from kinetoscope.bench.measure.statistics import Ratio, compare_apart, compare_groups, widened
+from kinetoscope.bench.measure.statistics import Ratio, Stands, compare_apart, compare_groups, stands, widened
 from kinetoscope.comparison.account import Account
 
 # Two runs of one program differ by so much for reasons that no step of either shows (clocks, where memory
@@ -18,8 +17,6 @@ from kinetoscope.comparison.account import Account
 BETWEEN_RUNS = 0.03
 # Steps are the same where the whole interval lies so near; the allowance for runs comes on top.
 ALIKE = 0.01
-
-StepVerdict = Literal["faster", "slower", "same", "cannot tell"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ class StepTime:
     new_us: float
     low: float
     high: float
-    verdict: StepVerdict
+    verdict: Stands
     ratio: Ratio
     basis: str
 
@@ -50,20 +47,7 @@ def step_time(base: Sequence[Account], new: Sequence[Account]) -> StepTime:
     # The interval is of the ratio; it stands around the difference that is shown.
     shift = new_us / base_us / ratio.ratio if base_us and ratio.ratio else 1.0
     low, high = (base_us * (bound * shift - 1) for bound in (ratio.low, ratio.high))
-    return StepTime(base_us, new_us, low, high, verdict(ratio, ALIKE + allowance), ratio, basis)
-
-
-def verdict(ratio: Ratio, alike: float = ALIKE) -> StepVerdict:
-    """What may be said of two steps.
-
-    Args:
-        alike: a fraction; where the whole interval holds 1 and lies nearer to it, they are the same.
-    """
-    if ratio.high < 1:
-        return "faster"
-    if ratio.low > 1:
-        return "slower"
-    return "same" if 1 - alike <= ratio.low and ratio.high <= 1 + alike else "cannot tell"
+    return StepTime(base_us, new_us, low, high, stands(ratio, ALIKE + allowance), ratio, basis)
 
 
 def _ratio(base: Sequence[Account], new: Sequence[Account]) -> tuple[Ratio, float, str]:

@@ -206,6 +206,22 @@ def verdict(interval: Ratio, *, noise_floor: float = 0.0) -> Verdict:
     return "cannot tell"
 
 
+Stands = Literal["faster", "slower", "same", "cannot tell"]
+
+
+def stands(interval: Ratio, alike: float) -> Stands:
+    """What may be said of two versions.
+
+    Args:
+        alike: a fraction; where the whole interval holds 1 and lies nearer to it, they are the same.
+    """
+    if interval.high < 1:
+        return "faster"
+    if interval.low > 1:
+        return "slower"
+    return "same" if 1 - alike <= interval.low and interval.high <= 1 + alike else "cannot tell"
+
+
 @functools.cache
 def student_t(probability: float, freedom: int) -> float:
     """The quantile of Student's t (``student_t(0.975, 2)`` is 4.303), by Simpson's rule and bisection."""
