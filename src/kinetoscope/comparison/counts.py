@@ -91,6 +91,23 @@ def _of_steps(trace: Trace) -> Counts:
     return found
 
 
+def waits(trace: Trace) -> dict[str, tuple[float, int]]:
+    """How often a step each op (or, outside of any, each call) waits for the device, and one of its calls."""
+    host = trace.host_events
+    calls = _marked(
+        trace, host.filter(matching(host, "name", SYNCHRONIZATION)).select("id", "parent", "name", "start_ns")
+    )
+    around = host["name"].gather(calls["parent"]).cast(pl.String)
+    calls = calls.with_columns(who=pl.coalesce(around, pl.col("name").cast(pl.String)))
+    steps = max(1, len(trace.steps))
+    table = (
+        calls.group_by("who")
+        .agg(times=pl.len() / steps, first=pl.col("id").first())
+        .sort("times", descending=True)
+    )
+    return {who: (times, event) for who, times, event in table.iter_rows()}
+
+
 def _eager(trace: Trace) -> pl.DataFrame:
     """Kernels that no compiled graph launched."""
     table = belonging(Run((trace,))).filter(pl.col("kind").cast(pl.String) == "kernel")

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import polars as pl
-
-from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.comparison.account import Account
 from kinetoscope.comparison.changes import Change
 from kinetoscope.comparison.compiler import Fact
+from kinetoscope.comparison.counts import waits
 from kinetoscope.comparison.difference import Difference
 from kinetoscope.comparison.gates import STEP_TIME, Gate, Judgement, judge
 from kinetoscope.comparison.places import source, source_of_change
@@ -97,7 +94,7 @@ def _of_change(change: Change, accounts: tuple[Account, Account]) -> Culprit:
 
 def _of_waits(base: Account, new: Account) -> Culprit | None:
     """The op whose waits for the device have become more."""
-    before, after = _waits(base), _waits(new)
+    before, after = waits(base.trace), waits(new.trace)
     asked_by, (times, op) = max(
         after.items(),
         key=lambda item: item[1][0] - before.get(item[0], (0.0, None))[0],
@@ -106,14 +103,3 @@ def _of_waits(base: Account, new: Account) -> Culprit | None:
     if times <= before.get(asked_by, (0.0, None))[0]:
         return None
     return Culprit(f"{short_name(asked_by)} waits for the device {times:g} times a step", source(new, "", op))
-
-
-def _waits(account: Account) -> dict[str, tuple[float, int | None]]:
-    """How often a step each op waits for the device, and one of its calls."""
-    host = account.trace.host_events
-    calls = host.filter(matching(host, "name", SYNCHRONIZATION)).select("id", "parent", "name")
-    names = host["name"].gather(calls["parent"]).cast(pl.String)
-    calls = calls.with_columns(who=pl.coalesce(names, pl.col("name").cast(pl.String)))
-    steps = max(1, len(account.trace.steps))
-    table = calls.group_by("who").agg(pl.len() / steps, pl.col("id").first())
-    return {who: (times, event) for who, times, event in table.iter_rows()}

@@ -45,7 +45,7 @@ def compare_versions(
     clock: Callable[[], float] = time.monotonic,
     progress: Callable[[str], None] = lambda _: None,
 ) -> VersionsCompared:
-    """Run both until half of the interval is ``precision`` of the step, or another pair would pass the budget.
+    """Run both until half of the interval is ``precision`` of the step, or the budget is spent.
 
     The order turns from pair to pair: what drifts slowly, a clock or a temperature, harms both alike. When to
     stop depends on how wide the interval is, never on where it lies.

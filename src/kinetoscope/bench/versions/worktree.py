@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +49,7 @@ def at_hand() -> Version:
 
 
 @contextmanager
-def checked_out(reference: str) -> Iterator[Version]:
+def checked_out(reference: str) -> Generator[Version]:
     """The version that ``git:REF`` or a folder names; what git checks out is removed afterwards.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -51,6 +52,8 @@ def print_versions(found: VersionsCompared, gates: Sequence[GateRow], console: C
 
 def verdict(found: VersionsCompared) -> str:
     """Faster or slower by how much, the same, or how far off an answer is."""
+    if not math.isfinite(found.high):
+        return "cannot tell: one pair of runs has no interval (--budget for more)"
     half = numbers.percent((found.high - found.low) / 2)
     change = numbers.percent(abs(found.ratio - 1))
     if found.verdict == "cannot tell":
