@@ -47,19 +47,27 @@ def renderer(path: Path) -> Renderer:
     return cast(Renderer, importlib.import_module(module).render)
 
 
-def compared(base: str, new: str, gates: Sequence[Gate] = (), *, page: bool = False) -> Difference:
-    """Load both, and compare them.
+def compared(
+    base: Run | str | Path, new: Run | str | Path, gates: Sequence[Gate] = (), *, page: bool = False
+) -> Difference:
+    """Load what is not loaded, and compare.
 
     Raises:
         InputError: one of them cannot be used.
     """
-    sides = [[load_shown([one]) for one in repetitions(path)] for path in (base, new)]
-    return build(difference(*sides), ([base], [new]), (len(sides[0]), len(sides[1])), gates, page=page)
+    sides = [_runs(one) for one in (base, new)]
+    inputs = ([_named(base)], [_named(new)])
+    return build(difference(*sides), inputs, (len(sides[0]), len(sides[1])), gates, page=page)
 
 
-def compared_runs(base: Run, new: Run, inputs: tuple[Sequence[str], Sequence[str]]) -> Difference:
-    """Compare runs that are loaded."""
-    return build(difference([base], [new]), inputs, (1, 1), page=True)
+def _runs(one: Run | str | Path) -> list[Run]:
+    return [one] if isinstance(one, Run) else [load_shown([path]) for path in repetitions(str(one))]
+
+
+def _named(one: Run | str | Path) -> str:
+    if not isinstance(one, Run):
+        return str(one)
+    return str(one.folder or ", ".join(trace.source.path for trace in one.traces[:1]))
 
 
 def repetitions(path: str) -> list[str]:

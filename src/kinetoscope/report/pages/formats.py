@@ -15,6 +15,7 @@ FORMATS = {
     ".html": "kinetoscope.report.pages.html",
     ".json": "kinetoscope.report.pages.json",
     ".md": "kinetoscope.report.pages.markdown",
+    ".sarif": "kinetoscope.report.pages.sarif",
     ".txt": "kinetoscope.report.pages.text",
 }
 
