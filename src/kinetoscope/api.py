@@ -219,6 +219,11 @@ class Difference(differences.Difference, frozen=True, kw_only=True):
 
         return framed(render(self), scripts=False)
 
+    def __repr__(self) -> str:
+        from kinetoscope.report.diff.words import headline
+
+        return f"<{headline(self)}>"
+
     def show(self) -> None:
         """Print it, as ``kinetoscope diff`` does."""
         from kinetoscope.report.diff.output import print_difference

@@ -31,6 +31,7 @@ VERBS: dict[str, str] = {
     "diff": "what changed from one recording to another, by how much, because of what",
     "compare": "two versions of a program on this machine, in turn, until the difference is known",
     "check": "a recording held against a baseline that is kept in the repository",
+    "history": "what the step took over many recordings, and where it changed",
     "query": "SQL over the tables of a trace",
     "export": "write the tables as Parquet or a trace for Perfetto",
     "explain": "what a rule, op, kernel name or runtime call means",
