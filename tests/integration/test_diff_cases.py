@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import pytest
 
@@ -58,6 +59,7 @@ def _sides(case: str) -> tuple[Account, Account]:
     return found[0], found[1]
 
 
+@cache
 def _changes(case: str) -> list[Change]:
     base, new = _sides(case)
     counted = counts(base.run), counts(new.run)

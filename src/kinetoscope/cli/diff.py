@@ -28,7 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "'step_time > 3%%' (fails only if the whole interval lies above)",
     )
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="write a file instead: .html .json .md .txt"
+        "-o",
+        "--output",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="write a file instead: .html .json .md .txt (may be given several times)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument(
@@ -47,20 +53,19 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.report.diff import github, output
 
     gates = [parse(text) for text in arguments.fail_on]
-    file: Path | None = arguments.output
-    render = (
-        None if file is None else output.renderer(destination.check(file, [arguments.base, arguments.new]))
-    )
-    found = output.compared(arguments.base, arguments.new, gates, page=bool(file and file.suffix == ".html"))
-    if file is not None and render is not None:
+    files: list[Path] = arguments.output
+    inputs = [arguments.base, arguments.new]
+    renderers = [output.renderer(destination.check(file, inputs)) for file in files]
+    found = output.compared(*inputs, gates, page=any(file.suffix == ".html" for file in files))
+    for file, render in zip(files, renderers, strict=True):
         destination.write(file, render(found).encode())
         print(f"wrote {file}", file=sys.stderr)
-    elif arguments.json:
+    if arguments.json:
         print(output.indented(found))
-    else:
+    elif not files:
         output.print_difference(found, whole=arguments.verbose)
     if arguments.github:
         github.announce(found)
-    if file is not None or arguments.json:
+    if files or arguments.json:
         output.complain(found, sys.stderr)
     return 1 if found.failed else 0
