@@ -31,7 +31,10 @@ def run(*launches: tuple[str, str, float, float], steps: int = 3, waits: float =
                 kernel(name, at, duration, correlation),
             ]
         if waits:
-            events += [host("aten::item", begin + 60, waits + 2), call("cudaStreamSynchronize", begin + 61, waits, 0)]
+            events += [
+                host("aten::item", begin + 60, waits + 2),
+                call("cudaStreamSynchronize", begin + 61, waits, 0),
+            ]
     return Run((trace(*events),))
 
 

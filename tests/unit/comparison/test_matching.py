@@ -1,4 +1,4 @@
-"""Launches of two steps matched: every one has exactly one place, and the plain cases come out as one says."""
+"""Launches of two steps matched: each has exactly one place, and the plain cases come out as one says."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ LAUNCHES = st.lists(
 @given(LAUNCHES, LAUNCHES)
 def test_every_launch_is_in_one_pair_or_block(base: list[Launch], new: list[Launch]) -> None:
     pairs, blocks = match(table(*base), table(*new))
-    assert sorted([pair.base for pair in pairs] + [row for b in blocks for row in b.base]) == [*range(len(base))]
+    assert sorted([pair.base for pair in pairs] + [row for b in blocks for row in b.base]) == [
+        *range(len(base))
+    ]
     assert sorted([pair.new for pair in pairs] + [row for b in blocks for row in b.new]) == [*range(len(new))]
     assert all(base[pair.base][1] == new[pair.new][1] for pair in pairs)
     assert all(block.base or block.new for block in blocks)
