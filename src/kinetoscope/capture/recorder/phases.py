@@ -24,7 +24,7 @@ from kinetoscope.capture.steps.steady import (
     recovered,
 )
 from kinetoscope.capture.steps.stopwatch import Lap, Laps
-from kinetoscope.capture.steps.timing import Timing, timed_steps
+from kinetoscope.capture.steps.timing import TIMED, Timing, timed_steps
 
 # Steps let pass after a pause where all ranks must let the same number pass.
 RECOVERED_TOGETHER = 2
@@ -109,6 +109,9 @@ class Settle(Phase):
 class Time(Phase):
     """Time steps while nothing records; a device that has no clock is waited for at both ends."""
 
+    patience = TIMED  # at most so many steps pass while the program is still getting faster
+    of_bursts = TIMED  # so many are enough where they wait for a loader
+
     def __init__(self, context: Context, timing: Timing) -> None:
         super().__init__(context)
         self.timing = timing
@@ -128,6 +131,14 @@ class Time(Phase):
             self.timing.laps.append(step)
         return self.following(step)
 
+    def complete(self) -> bool:
+        """Whether enough is timed, and the program is as warm as it is waited for."""
+        agreed = self.context.options.warmup is not None or self.context.lockstep
+        if agreed or self.passed >= self.patience or not (self._complete() and self.timing.falling()):
+            return self._complete()
+        self.timing.forget_half()
+        return False
+
     def following(self, step: Lap) -> Phase:
         """The phase after a step."""
         raise NotImplementedError
@@ -146,7 +157,8 @@ class Time(Phase):
         if context.lockstep:
             return passed >= context.measured.timed
         since = context.stopwatch.running_s if running else 0.0
-        return self.timing.enough(context.ledgers.prefetch, running, since) or passed >= QUEUE_PATIENCE
+        enough = self.timing.enough(context.ledgers.prefetch, running, since, of_bursts=self.of_bursts)
+        return enough or passed >= QUEUE_PATIENCE
 
     def _synchronize(self) -> None:
         if not self.context.device.has_clock():
@@ -154,7 +166,9 @@ class Time(Phase):
 
 
 class Before(Time):
-    """Time the program before it is recorded."""
+    """Time the program before it is recorded. It may end soon, so that little may be waited for."""
+
+    patience = TIMED + TIMED // 2
 
     def __init__(self, context: Context) -> None:
         super().__init__(context, context.measured.before)
@@ -163,7 +177,7 @@ class Before(Time):
         self.context.measured.prefetch = self.context.ledgers.prefetch
         if step.compiled and self._may_wait():
             return Settle(self.context)
-        return Prepare(self.context, "full") if self._complete() else self
+        return Prepare(self.context, "full") if self.complete() else self
 
     def _may_wait(self) -> bool:
         """Whether the start may still be put off."""
@@ -363,12 +377,13 @@ class After(Time):
     """Time the program again, after it was recorded."""
 
     leader_stays = True
+    patience = of_bursts = QUEUE_PATIENCE
 
     def __init__(self, context: Context) -> None:
         super().__init__(context, context.measured.after)
 
     def following(self, step: Lap) -> Phase:
-        return Done(self.context) if self._complete() else self
+        return Done(self.context) if self.complete() else self
 
 
 class Done(Phase):
