@@ -1,1 +1,1 @@
-"""Two runs beside each other: their document filled, and rendered for terminals, reviews and browsers."""
+"""Two runs beside each other, as a document and rendered: for terminals, reviews and browsers."""
