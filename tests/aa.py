@@ -9,6 +9,7 @@ A run is a list of steps in ms. What is judged is what `diff` (two runs, or fold
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -18,15 +19,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kinetoscope.bench.measure.statistics import (
-    Ratio,
-    compare_apart,
-    compare_groups,
-    compare_rounds,
-    median,
-    widened,
-)
-from kinetoscope.comparison.step_time import BETWEEN_RUNS
+from kinetoscope.bench.measure.statistics import Ratio, compare_groups, compare_rounds, median
+from kinetoscope.comparison.step_time import of_one_run_each
 
 COMPARISONS, REPEATS, PAIRS = 200, 5, 8
 STEPS = 60
@@ -46,7 +40,7 @@ def loop() -> None:
             left = np.tanh(left @ left * 1e-3)
         sum(i * i for i in range(20_000))
         marks.append(time.perf_counter())
-    steps = [1e3 * (after - before) for before, after in zip(marks, marks[1:], strict=False)]
+    steps = [1e3 * (after - before) for before, after in itertools.pairwise(marks)]
     print(json.dumps(steps[10:]))
 
 
@@ -64,7 +58,7 @@ def two_runs(runs: list[Run], draw: random.Random, slow: Callable[[Run], Run]) -
     """`diff` of two recordings: runs that were made one after the other."""
     at = draw.randrange(len(runs) - 1)
     base, new = (runs[at], runs[at + 1]) if draw.random() < 0.5 else (runs[at + 1], runs[at])
-    return widened(compare_apart(base, slow(new)), BETWEEN_RUNS)
+    return of_one_run_each(base, slow(new))[0]
 
 
 def folders(runs: list[Run], draw: random.Random, slow: Callable[[Run], Run]) -> Ratio:
@@ -98,13 +92,15 @@ WAYS: dict[str, Judge] = {
 
 
 def quiet(runs: list[Run], spread: float) -> list[Run]:
-    """The same runs as a machine would have them whose runs differ by so much (standard deviation): their
-    steps keep their own noise about the run's median, a quarter of it."""
+    """The same runs as a quiet machine would have them: runs differ by so much (standard deviation), and
+    steps from their run's median twice as much, in the order and with the tails that were measured."""
     draw = random.Random(1)
     made: list[Run] = []
     for run in runs:
-        level, centre = 10 * (1 + draw.gauss(0, spread)), median(run)
-        made.append([level * (1 + (step / centre - 1) / 4) for step in run])
+        centre = median(run)
+        usual = median([abs(step / centre - 1) for step in run]) or 1.0
+        level = 10 * (1 + draw.gauss(0, spread))
+        made.append([level * (1 + spread * (step / centre - 1) / usual) for step in run])
     return made
 
 

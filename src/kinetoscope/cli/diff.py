@@ -56,7 +56,7 @@ def main(arguments: argparse.Namespace) -> int:
     files: list[Path] = arguments.output
     inputs = [arguments.base, arguments.new]
     renderers = [output.renderer(destination.check(file, inputs)) for file in files]
-    found = output.compared(*inputs, gates, page=any(file.suffix == ".html" for file in files))
+    found = output.compared(inputs[0], inputs[1], gates, page=any(file.suffix == ".html" for file in files))
     for file, render in zip(files, renderers, strict=True):
         destination.write(file, render(found).encode())
         print(f"wrote {file}", file=sys.stderr)

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from kinetoscope.analysis.passes.unprofiled import unprofiled_rounds_us
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.phases import leading_of
-from kinetoscope.bench.measure.statistics import Ratio, Stands, compare_apart, compare_groups, stands, widened
+from kinetoscope.bench.measure.statistics import (
+    Ratio,
+    Stands,
+    compare_apart,
+    compare_groups,
+    stands,
+    wandering,
+    widened,
+)
 from kinetoscope.comparison.account import Account
 
 # Two runs of one program differ by so much for reasons that no step of either shows (clocks, where memory
@@ -63,8 +71,15 @@ def _ratio(base: Sequence[Account], new: Sequence[Account]) -> tuple[Ratio, floa
     steps = f"{len(before)} and {len(after)} steps of one run each, {base[0].basis}"
     if min(len(before), len(after)) < 2:
         return Ratio(new[0].step_us / base[0].step_us, 0.0, math.inf), 0.0, steps
-    ratio = widened(compare_apart(before, after), BETWEEN_RUNS)
-    return ratio, BETWEEN_RUNS, f"{steps}; runs may differ by {BETWEEN_RUNS:.0%} on their own"
+    ratio, allowance = of_one_run_each(before, after)
+    return ratio, BETWEEN_RUNS, f"{steps}; runs may differ by {100 * allowance:.0f} % on their own"
+
+
+def of_one_run_each(before: Sequence[float], after: Sequence[float]) -> tuple[Ratio, float]:
+    """The ratio of two runs' steps, and what was allowed for runs that differ on their own: never less than
+    they wander themselves."""
+    allowance = math.hypot(BETWEEN_RUNS, wandering(before, after))
+    return widened(compare_apart(before, after), allowance), allowance
 
 
 def samples_us(account: Account) -> list[float]:

@@ -70,7 +70,7 @@ def test_the_base_is_what_was_committed_and_turns_with_the_new(repository: Path)
 
 
 def test_noise_that_hides_the_answer_is_an_answer(repository: Path) -> None:
-    machine = Machine(0.5)
+    machine = Machine(0.15)
     with checked_out("git:main") as base:
         found = machine.compare(base, budget_s=20)
     assert (found.verdict, found.stopped) == ("cannot tell", "out of time")

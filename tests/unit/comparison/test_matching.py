@@ -13,7 +13,7 @@ Launch = tuple[str, str, str]  # op, kernel, shape
 
 
 def table(*launches: Launch) -> pl.DataFrame:
-    return pl.DataFrame(launches, {name: pl.String for name in ("op_name", "name", "shape")}, orient="row")
+    return pl.DataFrame(launches, dict.fromkeys(("op_name", "name", "shape"), pl.String), orient="row")
 
 
 LAUNCHES = st.lists(

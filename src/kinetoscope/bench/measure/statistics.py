@@ -285,6 +285,20 @@ def compare_apart(base: Sequence[float], other: Sequence[float], *, seed: int = 
     )
 
 
+def wandering(base: Sequence[float], other: Sequence[float]) -> float:
+    """How far apart two runs may be for no other reason than that each wanders: half of the interval (of the
+    logarithm) of the difference of one section of either. A run differs from the next by as much at least as
+    its own sections do; 0 of fewer than two samples a section."""
+    if min(len(base), len(other)) < 2 * SECTIONS:
+        return 0.0
+    squares = 0.0
+    for values in (base, other):
+        logs = _section_logs(_thin(values))
+        mean = sum(logs) / SECTIONS
+        squares += sum((x - mean) ** 2 for x in logs) / (SECTIONS - 1)
+    return student_t(1 - (1 - CONFIDENCE) / 2, 2 * (SECTIONS - 1)) * math.sqrt(squares)
+
+
 def compare_groups(base: Sequence[float], other: Sequence[float]) -> Ratio:
     """Ratio of two programs from one number a run, each run a process of its own: Welch's interval of the
     logarithms, so that how runs differ is in it. A single run is taken to vary as those of the other."""

@@ -8,6 +8,7 @@ from kinetoscope import numbers
 from kinetoscope.report.diff import words
 from kinetoscope.report.document.difference import ChangePart, Difference
 from kinetoscope.report.pages.markdown import code, escape
+from kinetoscope.report.words import names
 
 CHANGES, COUNTS, FINDINGS, CODE_LINES = 8, 12, 6, 60
 MARKS = {"faster": "🟢", "slower": "🔴", "same": "⚪", "cannot tell": "🟡"}
@@ -32,7 +33,7 @@ def _lines(found: Difference) -> Iterable[str]:
     yield from _findings(found)
     if found.code:
         lines = found.code.splitlines()
-        shown = [line.replace("```", "'''") for line in lines[:CODE_LINES]]
+        shown = [names.printable(line).replace("```", "'''") for line in lines[:CODE_LINES]]
         yield from (
             "",
             "<details><summary>The generated kernel, before and now</summary>",
