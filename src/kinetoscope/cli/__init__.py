@@ -20,7 +20,7 @@ from kinetoscope.errors import KinetoscopeError, meant
 # verb → the line that --help shows; in the order a newcomer meets them.
 VERBS: dict[str, str] = {
     "run": "run a program, unedited, and record where its time goes",
-    "report": "show where the time went: terminal, .html, .json, .md, .txt",
+    "report": "show where the time went: terminal, .html, .json, .md, .txt, .sarif",
     "view": "the report with its timeline in a browser, served on this machine alone",
     "kernels": "the device kernels, by category, op, graph, step or stream",
     "findings": "what is slow, why, and what to change, ranked by time saved",

@@ -15,8 +15,8 @@ FORMATS = {
     ".html": "kinetoscope.report.pages.html",
     ".json": "kinetoscope.report.pages.json",
     ".md": "kinetoscope.report.pages.markdown",
-    ".sarif": "kinetoscope.report.pages.sarif",
     ".txt": "kinetoscope.report.pages.text",
+    ".sarif": "kinetoscope.report.pages.sarif",
 }
 
 
