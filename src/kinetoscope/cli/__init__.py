@@ -39,6 +39,7 @@ VERBS: dict[str, str] = {
 }
 
 DEBUG = "KINETOSCOPE_DEBUG"
+LONGEST_LINE = 4000  # of a message: a name in it may have a million characters
 ISSUES = "the project's issue tracker"
 
 EPILOG = """\
@@ -138,4 +139,5 @@ def _say(text: str) -> None:
     from kinetoscope.report.words.names import printable
 
     with suppress(OSError):
-        print(f"kinetoscope: {printable(text)}", file=sys.stderr)
+        lines = (printable(line[:LONGEST_LINE]) for line in text.splitlines())
+        print("kinetoscope:", "\n".join(lines), file=sys.stderr)

@@ -17,6 +17,7 @@ import msgspec
 from kinetoscope import __version__
 from kinetoscope.errors import UsageError
 from kinetoscope.recording import manifest as manifests
+from kinetoscope.recording import trust
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord
 
 _CLAIMED = re.compile(r"rank(\d{1,6})\.(?:claim|json)")
@@ -153,7 +154,7 @@ def begin(folder: Path, command: tuple[str, ...], options: object) -> None:
 
 
 def finish(folder: Path, *, exit: str, status: int | None, alone: bool) -> Manifest:
-    """Merge the ranks' reports into the manifest, and return it.
+    """Merge the ranks' reports into the manifest, sign the code that the run left, and return the manifest.
 
     Args:
         exit: how the command ended, as in RankRecord.
@@ -175,6 +176,7 @@ def finish(folder: Path, *, exit: str, status: int | None, alone: bool) -> Manif
     except OSError as error:
         note = f"the recording could not be finished: {error.strerror or error}; it opens with what it holds"
         return msgspec.structs.replace(manifest, notes=(*manifest.notes, note))
+    trust.sign(folder)
     return manifest
 
 

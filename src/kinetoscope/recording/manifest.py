@@ -12,8 +12,10 @@ A recording is a folder:
     compile/rank0.kernels.jsonl   registers, spills and shared memory of each Triton kernel's configurations
     compile/rank0.counters.json   torch._dynamo counters at exit
     generated/                    every module and kernel file that Inductor wrote
+    program/rank0.json            the source of the program's modules, and of what was compiled
     output/                       what the program's failure left behind: its traceback
     inputs/rank0.json             what kernels were called with in one step, on request; tensors in rank0.bin
+    signature                     that this user made generated/ and inputs/ (see ``recording.trust``)
     bench/                        what `bench` and `tune` measured
     tables/                       the trace's tables as Parquet, written by the first reader
 """
@@ -131,6 +133,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bytecode: str | None = None
     kernels: str | None = None
     counters: str | None = None
+    program: str | None = None
     wall_s: float | None = None  # from the import of torch to the end
     peak_memory_bytes: int | None = None  # of the device's allocator; of the process where there is no device
     notes: tuple[str, ...] = ()
@@ -146,6 +149,7 @@ PATHS = (
     "bytecode",
     "kernels",
     "counters",
+    "program",
 )
 
 

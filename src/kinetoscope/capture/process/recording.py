@@ -15,7 +15,7 @@ from kinetoscope.capture.compiler.compile_log import CompileLog
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.process import environment
+from kinetoscope.capture.process import environment, source
 from kinetoscope.capture.recorder.budget import Budget
 from kinetoscope.capture.recorder.clocks import Clocks
 from kinetoscope.capture.recorder.foreign import ForeignProfilers
@@ -52,6 +52,7 @@ class ProcessRecording:
         self.ended = False
         self.when_saved = lambda: None  # called as the recorder's ``saved`` is
         self.files: dict[str, str] = {}
+        self.scripts = source.script()
         self.trace = folder / "trace" / f"rank{rank}.json"
         self.trace.parent.mkdir(exist_ok=True)
         self.own_trace = folder / "trace" / f"rank{rank}.program.json"
@@ -146,6 +147,9 @@ class ProcessRecording:
                 self.inputs.end()
             if self.log is not None:
                 self.files.update(self.log.close())
+            if self.options.source and self.rank == 0:  # one rank's program stands for all
+                log = self.folder / self.files["compile_log"] if "compile_log" in self.files else None
+                self.files["program"] = source.keep(self.folder, self.rank, self.scripts, log)
             if failure is not None:
                 self._keep_traceback(failure)
         except OSError as error:

@@ -19,6 +19,7 @@ from kinetoscope.report.words import names, palette
 
 LINES = 39
 LEAST = {"lead": 3, "changes": 3, "counts": 3, "gates": 9}
+LESS = (("counts", 0), ("lead", 1), ("changes", 1), ("gates", 4))
 MORE = (
     ("changes", 5), ("counts", 6), ("findings", 2), ("categories", 3), ("idle", 2), ("changes", 8),
     ("lead", 6), ("findings", 4), ("counts", 12), ("categories", 5), ("modules", 3), ("lines", 4),
@@ -38,7 +39,7 @@ def print_difference(found: Difference, console: Console, *, whole: bool = False
     if whole:
         shown = [part for name, section in sections.items() for part in section(WHOLE[name])]
     else:
-        shown = fitting(sections, LEAST, MORE, console, LINES)
+        shown = fitting(sections, LEAST, LESS, MORE, console, LINES)
     console.print(Group(*shown), markup=False, crop=False)
 
 
