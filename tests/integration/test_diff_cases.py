@@ -31,7 +31,7 @@ FIRST = {
     "hidden-device-copy": ("kernel", "Memcpy DtoD"),
     "host-op-stall": ("idle", "aten::sort"),
     "hotspot": ("kernel", "tensor_kernel_scan"),
-    "launch-gap": ("kernel", "sin_kernel_cuda"),
+    "launch-gap": ("compiled", "compiled graphs, called 3 times a step"),
     "layout-conversion": ("kernel", "nhwcToNchwKernel"),
     "low-bandwidth": ("kernel", "→ vectorized_elementwise_kernel<AbsFunctor"),
     "low-occupancy": ("kernel", "softplus"),
@@ -48,7 +48,7 @@ FIRST = {
     "small-grid": ("kernel", "tensor_kernel_scan"),
     "sync-in-step": ("sync", "_local_scalar_dense"),
     "unfused-attention": ("kernel", "softmax_warp_forward"),
-    "unfused-elementwise": ("kernel", "→ triton_poi_fused_add_mul_tanh"),
+    "unfused-elementwise": ("compiled", "in place of eager code"),
 }
 
 

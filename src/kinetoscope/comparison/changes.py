@@ -36,7 +36,7 @@ class Change:
     """One thing that changed, and its part of the step's difference.
 
     Args:
-        kind: kernel, op, idle, sync, or what the compile log shows (graph_break, recompilation, …).
+        kind: kernel, op, idle, sync, or what the compiler did (compiled, graph_break, recompilation, …).
         name: what it is, in one line.
         delta_us: of a step; ``busy_us`` of it is device time, ``waiting_us`` the device's waiting for the
             host before the launches in it.
@@ -187,7 +187,7 @@ def _change(steps: Steps, group: _Group) -> Change:
     first = [steps.columns[side]["op"][rows[0]] if rows else None for side, rows in enumerate(sides)]
     return Change(
         kind=KERNEL if steps.on_device else OP,
-        what=_what(group.what, launches, busy),
+        what=_what(group.what, launches, busy + waiting),
         name=_named(work[0], work[1]),
         delta_us=busy + waiting,
         busy_us=busy if steps.on_device else 0.0,
@@ -202,13 +202,13 @@ def _change(steps: Steps, group: _Group) -> Change:
     )
 
 
-def _what(what: What, launches: Sequence[float], busy_us: float) -> What:
+def _what(what: What, launches: Sequence[float], delta_us: float) -> What:
     if what != "slower":
         return what
     more = launches[1] - launches[0]
-    if abs(more) > OFTEN * max(launches) and more * busy_us > 0:
+    if abs(more) > OFTEN * max(launches) and more * delta_us > 0:
         return "more often" if more > 0 else "less often"
-    return "slower" if busy_us > 0 else "faster"
+    return "slower" if delta_us > 0 else "faster"
 
 
 def _same_shapes(steps: Steps, pairs: Iterable[Pair]) -> bool:

@@ -10,11 +10,12 @@ from pathlib import PurePath
 from kinetoscope import numbers
 from kinetoscope.analysis.run import Run
 from kinetoscope.comparison.account import LAUNCH_BOUND
-from kinetoscope.comparison.changes import IDLE, KERNEL, Change, What
+from kinetoscope.comparison.changes import IDLE, KERNEL, Change, What, Work
 from kinetoscope.comparison.counts import Counts
 from kinetoscope.compilation.model import Compilation
 
 COMPILATION = "compilation"
+COMPILED = "compiled"
 WORDS = {
     "graph_break": "graph break",
     "compile_failure": "frame not compiled",
@@ -35,8 +36,10 @@ class Fact:
 
 def facts(base: Run, new: Run, before: Counts, after: Counts) -> list[Fact]:
     """How compiling differs, what weighs most first."""
+    calls = _calls(before, after)
+    entered = [] if calls is None else [calls]
     if base.compilation is None or new.compilation is None:
-        return list(_calls(before, after))
+        return entered
     found: list[Fact] = []
     for kind, word in WORDS.items():
         counted = [_counted(kind, run) for run in (base.compilation, new.compilation)]
@@ -44,17 +47,26 @@ def facts(base: Run, new: Run, before: Counts, after: Counts) -> list[Fact]:
             for (place, why), count in more.most_common():
                 name = f"{numbers.count(count, word)} {what}" + (f": {why}" if why else "")
                 found.append(Fact(kind, "added" if what == "added" else "removed", name, place or None))
-    return found
+    # The logs say why code is compiled or not, where they know; how often graphs are entered follows from it.
+    return [*found, *(fact for fact in entered if fact.kind == COMPILED)]
 
 
-def _calls(before: Counts, after: Counts) -> Iterable[Fact]:
-    """Without logs, how often compiled graphs are entered tells of breaks."""
-    counts = before["graph_calls"], after["graph_calls"]
-    if counts[0] and counts[1] and counts[0] != counts[1]:
-        what: What = "more often" if counts[1] > counts[0] else "less often"
-        yield Fact(
-            "graph_calls", what, f"compiled graphs are called {counts[1]:g} times a step, not {counts[0]:g}"
+def _calls(before: Counts, after: Counts) -> Fact | None:
+    """How often compiled graphs are entered: where nothing was compiled, that is the change; else, without
+    logs, it tells of breaks."""
+    base, new = before["graph_calls"] or 0.0, after["graph_calls"] or 0.0
+    if base == new:
+        return None
+    if not base:
+        return Fact(
+            COMPILED, "added", f"compiled graphs, called {new:g} times a step, in place of eager code"
         )
+    if not new:
+        return Fact(
+            COMPILED, "removed", f"eager code in place of compiled graphs, called {base:g} times a step"
+        )
+    what: What = "more often" if new > base else "less often"
+    return Fact("graph_calls", what, f"compiled graphs are called {new:g} times a step, not {base:g}")
 
 
 def _counted(kind: str, log: Compilation) -> Counter[tuple[str, str]]:
@@ -88,8 +100,9 @@ def claimed(changes: Sequence[Change], found: Sequence[Fact]) -> list[Change]:
     """
     left = list(changes)
     named: list[Change] = []
+    of_graphs = _is_structural if any(fact.kind == COMPILED for fact in found) else _is_of_graphs
     groups = (
-        ([fact for fact in found if fact.kind != "recompilation"], _is_of_graphs),
+        ([fact for fact in found if fact.kind != "recompilation"], of_graphs),
         ([fact for fact in found if fact.kind == "recompilation"], _is_of_compiling),
     )
     for facts_of, belongs in groups:
@@ -101,10 +114,14 @@ def claimed(changes: Sequence[Change], found: Sequence[Fact]) -> list[Change]:
 
 
 def _is_of_graphs(change: Change) -> bool:
-    structural = change.what not in ("slower", "faster")
-    return (change.kind == KERNEL and bool(change.graphs) and structural) or (
-        change.kind == IDLE and change.name.startswith(LAUNCH_BOUND)
-    )
+    return _is_structural(change) and (change.kind == IDLE or bool(change.graphs))
+
+
+def _is_structural(change: Change) -> bool:
+    """Whether other kernels run, or the device waits otherwise for their launches."""
+    if change.kind == IDLE:
+        return change.name.startswith(LAUNCH_BOUND)
+    return change.kind == KERNEL and change.what not in ("slower", "faster")
 
 
 def _is_of_compiling(change: Change) -> bool:
@@ -122,8 +139,21 @@ def _standing_for(found: Sequence[Fact], parts: tuple[Change, ...]) -> Change:
         delta_us=sum(part.delta_us for part in parts),
         busy_us=sum(part.busy_us for part in parts),
         waiting_us=sum(part.waiting_us for part in parts),
+        base=_together(work for part in parts for work in part.base),
+        new=_together(work for part in parts for work in part.new),
+        graphs=tuple(dict.fromkeys(graph for part in parts for graph in part.graphs)),
         source=first.source,
         parts=parts,
     )
     launches = [sum(part.launches[side] for part in parts) for side in (0, 1)]
     return replace(whole, launches=(launches[0], launches[1]))
+
+
+def _together(works: Iterable[Work]) -> tuple[Work, ...]:
+    """By name, most time first."""
+    sums: dict[str, list[float]] = {}
+    for work in works:
+        found = sums.setdefault(work.name, [0.0, 0.0])
+        found[0] += work.launches
+        found[1] += work.us
+    return tuple(sorted((Work(name, *found) for name, found in sums.items()), key=lambda one: -one.us))

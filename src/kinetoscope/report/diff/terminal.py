@@ -84,8 +84,10 @@ def _lead(found: Difference, most: int) -> Iterable[RenderableType]:
 
 
 def _changes(found: Difference, most: int) -> Iterable[RenderableType]:
-    unit = found.step.unit if found.step else "step"
-    yield from heading("Because of", f"sums to the {unit}'s difference")
+    if found.step is None:
+        yield from heading("In compiling")
+    else:
+        yield from heading("Because of", f"sums to the {found.step.unit}'s difference")
     table = columns("right", "left*")
     for change in found.changes[:most]:
         _change_rows(table, change)

@@ -66,7 +66,7 @@ def did(change: ChangePart) -> str:
     before, after = change.launches
     each = change.per_launch_us
     if change.kind not in ("kernel", "op"):
-        return change.what
+        return f"{_times(before)} → {_times(after)} launches a step" if before != after else change.what
     if change.what in ("slower", "faster") and each is not None:
         return f"{change.what} at the same work: {numbers.time(each[0])} → {numbers.time(each[1])} each"
     if change.what in ("slower", "faster"):
