@@ -6,9 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.bench.measure.statistics import median
 from kinetoscope.recording.manifest import ClockSample, Environment
+from kinetoscope.trace.model import Trace
 
 Comparability = Literal["good", "limited", "none"]
 
@@ -40,6 +43,15 @@ def surroundings(base: Run, new: Run) -> Surroundings:
     return Surroundings("limited" if why else "good", why)
 
 
+@remembered
+def has_stacks(trace: Trace) -> bool:
+    """Whether the recording tells of Python lines at all."""
+    host = trace.host_events
+    return host["call_stack"].null_count() < len(host) or bool(
+        matching(host, "category", "^python_function$").any()
+    )
+
+
 def _devices(run: Run) -> tuple[str, ...]:
     found = {device.name for trace in run.traces for device in trace.devices}
     if not found and run.manifest is not None:
@@ -52,6 +64,10 @@ def _devices(run: Run) -> tuple[str, ...]:
 def _limits(base: Run, new: Run) -> Iterable[str]:
     if len(base.traces) != len(new.traces):
         yield f"{len(base.traces)} ranks and {len(new.traces)}"
+    stacks = [any(map(has_stacks, run.traces)) for run in (base, new)]
+    if stacks[0] != stacks[1]:
+        which = "base" if stacks[0] else "new one"
+        yield f"only the {which} was recorded with Python stacks, which slow the host"
     if base.manifest is None or new.manifest is None:
         yield from _differing(_of_trace(base), _of_trace(new))
         return
@@ -102,7 +118,7 @@ def _of_environment(environment: Environment) -> dict[str, object]:
 
 def _recorded(options: dict[str, object]) -> dict[str, object]:
     """What slows a recording down."""
-    words = ("stacks", "shapes", "memory", "flops", "whole")
+    words = ("shapes", "memory", "flops", "whole")
     return {f"recorded with {name}:": options[name] for name in words if name in options}
 
 

@@ -9,15 +9,13 @@ from functools import partial
 import polars as pl
 
 from kinetoscope.analysis.compiled.join import source_of
-from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.comparison.account import Account
 from kinetoscope.comparison.changes import Change, by
+from kinetoscope.comparison.comparability import has_stacks
 from kinetoscope.compilation.generated import module
 from kinetoscope.findings import evidence
 from kinetoscope.findings.scene import Scene
-from kinetoscope.trace.model import Trace
 
 NOWHERE = "no line known"
 
@@ -29,15 +27,6 @@ def source(account: Account, name: str, op: int | None) -> str | None:
     if op is None or not has_stacks(account.trace):
         return None
     return evidence.source(Scene(account.run, account.trace), pl.Series([op], dtype=pl.UInt32))
-
-
-@remembered
-def has_stacks(trace: Trace) -> bool:
-    """Whether the recording tells of Python lines at all."""
-    host = trace.host_events
-    return host["call_stack"].null_count() < len(host) or bool(
-        matching(host, "category", "^python_function$").any()
-    )
 
 
 def source_of_change(change: Change, base: Account, new: Account) -> str | None:

@@ -26,7 +26,10 @@ def _lines(found: Difference) -> Iterable[str]:
     yield f"{escape(words.title(found))}"
     if found.step:
         yield f"<sub>{escape(found.step.basis)}; {escape(words.REMARKS[found.comparability])}</sub>"
-    yield from ("", *(f"- ⚠️ {escape(why)}" for why in found.why))
+    if found.why:
+        yield from ("", *(f"- ⚠️ {escape(why)}" for why in found.why))
+    if found.gates:
+        yield ""
     yield from _gates(found)
     yield from _changes(found)
     yield from _counts(found)
