@@ -80,7 +80,8 @@ def run() -> NoReturn:
         if getattr(sys, name) is None:  # closed: its number must not be a file's of ours
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     status = main()
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stderr.flush()
     os._exit(status)
 
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -126,7 +127,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     compile_log: str | None = None
     steps: StepTimings = StepTimings()
     clocks: tuple[ClockSample, ...] = ()
-    exit: str = "ok"  # running | ok | exception: TYPE | sys.exit: N | os._exit: N | signal: NAME
+    exit: str = "ok"  # running | ok | exception: TYPE | sys.exit: N | os.CALL: ARGUMENT | signal: NAME
     host: str = ""
     traceback: str | None = None
     scheduler_log: str | None = None
@@ -247,7 +248,11 @@ def _is_inside(home: str, path: str) -> bool:
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    write_whole(folder / FILE, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+    write_whole(folder / FILE, encoded(manifest))
+
+
+def encoded(manifest: Manifest) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2)
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -257,4 +262,5 @@ def write_whole(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
         temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)  # it is still there where the disk was full
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)  # it is still there where the disk was full

@@ -234,6 +234,7 @@ class Prepare(Recover):
     def enter(self) -> None:
         self.session = self.context.device.session(kind=self.kind, any_thread=False)
         self.session.prepare()
+        self.context.saved()  # what was timed so far, should the program not live to be recorded
         self.context.stopwatch.restart()
 
     def following(self) -> Phase:
@@ -335,10 +336,8 @@ class Record(Phase):
         context = self.context
         self.session.mark(None)
         self.session.stop()
-        self.session.export(context.trace if self.full else context.light_trace)
-        if self.full:
-            context.measured.written = True
-            context.moment("after recording")
+        if not context.write(self.session, full=self.full):
+            return Recover(context) if context.measured.written else Done(context)
         context.saved()
         if not self.full:
             return Recover(context)
@@ -392,7 +391,7 @@ class Done(Phase):
     last = True
 
     def enter(self) -> None:
-        self.context.provisional.drop()
+        self.context.provisional.end()
         self.context.ledgers.remove()
         self.context.saved()
 
