@@ -19,14 +19,9 @@ import pytest, torch
 def test_few():
     torch.ones(3).sin()
 
-@pytest.mark.kinetoscope(max_graph_breaks=0)
-def test_break():
-    @torch.compile(backend="eager")
-    def f(x):
-        x = x.sin()
-        torch._dynamo.graph_break()
-        return x.cos()
-    f(torch.ones(3))
+@pytest.mark.kinetoscope(max_ops=0, max_graph_breaks=0)
+def test_many():
+    torch.ones(3).cos()
 
 def test_fixture(kinetoscope):
     x = torch.ones(3)
@@ -37,10 +32,6 @@ def test_fixture(kinetoscope):
     with kinetoscope(max_ops=1):
         x.sin()
         x.cos()
-
-def test_unknown(kinetoscope):
-    with kinetoscope(max_lunches=1):
-        pass
 """
 
 
@@ -59,14 +50,12 @@ def test_limits_are_held_in_a_worker(pytester: pytest.Pytester, monkeypatch: pyt
         "loadgroup",
     ]
     done = pytester.runpytest_subprocess(*words, timeout=110)
-    done.assert_outcomes(passed=1, failed=3)
+    done.assert_outcomes(passed=1, failed=2)
     done.stdout.fnmatch_lines_random(
         [
-            "kinetoscope: max_graph_breaks=0: graph breaks: 1",
-            "*graph_break*",
+            "kinetoscope: max_ops=0: operators called: *",
             "kinetoscope: max_ops=1: operators called: 2",
             "    aten::sin, 1 times (*test_limits*.py:*)",
-            "*there is no limit 'max_lunches'*",
         ]
     )
 
