@@ -67,7 +67,7 @@ def difference(base: Sequence[Run], new: Sequence[Run]) -> Difference:
     found = _findings(runs)
     code = (code_difference(change, *runs) for one in changed for change in (one.parts or (one,)))
     return Difference(
-        surroundings=surroundings(*runs),
+        surroundings=_around(runs, chosen),
         step=step,
         unit=chosen[0].unit if chosen else "step",
         changes=tuple(changed),
@@ -81,6 +81,16 @@ def difference(base: Sequence[Run], new: Sequence[Run]) -> Difference:
         accounts=chosen,
         runs=runs,
     )
+
+
+def _around(runs: tuple[Run, Run], chosen: tuple[Account, Account] | None) -> Surroundings:
+    """Where they ran; and steps are not held against a whole recording."""
+    found = surroundings(*runs)
+    if chosen is None or chosen[0].unit == chosen[1].unit:
+        return found
+    which = "base" if chosen[1].unit == "step" else "new one"
+    why = f"in the {which} no steps are marked: all of its recording stands for one"
+    return Surroundings("none", (why, *found.why))
 
 
 def _accounts(base: Sequence[Run], new: Sequence[Run]) -> tuple[list[Account], list[Account]] | None:

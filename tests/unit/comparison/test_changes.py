@@ -98,6 +98,16 @@ def test_a_run_is_the_same_as_itself() -> None:
     assert found.surroundings.comparability == "good"
 
 
+def test_steps_are_not_held_against_a_whole_recording() -> None:
+    marked = run(("aten::mm", "a", 10, 30))
+    unmarked = Run(
+        (trace(host("aten::mm", 0, 9), call("cudaLaunchKernel", 1, 2, 1), kernel("a", 10, 30, 1)),)
+    )
+    found = difference([unmarked], [marked])
+    assert found.surroundings.comparability == "none"
+    assert "in the base no steps are marked" in found.surroundings.why[0]
+
+
 def test_repeated_runs_sum_to_the_difference_of_their_means() -> None:
     base = [run(("aten::mm", "a", 10, 30)), run(("aten::mm", "a", 10, 31))]
     new = [run(("aten::mm", "a", 10, 50)), run(("aten::mm", "a", 10, 52))]
