@@ -7,7 +7,9 @@ from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="DIR", help="a folder of recordings or traces")
+    parser.add_argument(
+        "folder", type=Path, metavar="DIR", help="a folder of recordings, traces, reports kept as .json"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 

@@ -35,14 +35,21 @@ class Point:
     counts_changed: tuple[str, ...] = ()
 
 
-def history(runs: Sequence[tuple[str, Run]]) -> list[Point]:
+def history(runs: Sequence[tuple[str, Run]], reported: Sequence[Point] = ()) -> list[Point]:
     """The runs by the time they were recorded at, with the points at which their steps changed.
+
+    Args:
+        reported: what kept reports say of runs that are no longer there; they have no time, and stand by name
+            before the others.
 
     With six and more, a change is one of level, that shuffled orders hardly ever show; with fewer, each run
     is held against the one before as ``diff`` does. Runs on other devices, or timed otherwise, are other
     series.
     """
-    pairs = sorted(((_point(name, run), account(run)) for name, run in runs), key=lambda one: one[0].created)
+    found = [(_point(name, run), account(run)) for name, run in runs]
+    pairs = sorted(
+        [*((point, None) for point in reported), *found], key=lambda one: (one[0].created, one[0].name)
+    )
     points = [point for point, _ in pairs]
     changed: dict[int, Ratio] = {}
     for rows in _series(points):
