@@ -136,6 +136,12 @@ class profile(ContextDecorator):
         self.recording = folder
         return self
 
+    @property
+    def done(self) -> bool:
+        """Whether the steps that were asked for are recorded: a loop that is there for them may end."""
+        session = self._session or self._outer
+        return session is not None and session.recorder.done
+
     def step(self) -> None:
         """The program's step ends here, and the next begins."""
         session = self._session or self._outer

@@ -20,7 +20,7 @@ from kinetoscope.errors import KinetoscopeError, meant
 # verb → the line that --help shows; in the order a newcomer meets them.
 VERBS: dict[str, str] = {
     "run": "run a program, unedited, and record where its time goes",
-    "report": "show where the time went: terminal, .html, .json, .md, .txt",
+    "report": "show where the time went: terminal, .html, .json, .md, .txt, .sarif",
     "view": "the report with its timeline in a browser, served on this machine alone",
     "kernels": "the device kernels, by category, op, graph, step or stream",
     "findings": "what is slow, why, and what to change, ranked by time saved",
@@ -28,6 +28,10 @@ VERBS: dict[str, str] = {
     "graphs": "what torch.compile did: frames, breaks, recompilations, guards, fusion, code",
     "bench": "time generated kernels and modules alone, honestly",
     "tune": "which compile mode or setting wins here, measured side by side",
+    "diff": "what changed from one recording to another, by how much, because of what",
+    "compare": "two versions of a program on this machine, in turn, until the difference is known",
+    "check": "a recording held against a baseline that is kept in the repository",
+    "history": "what the step took over many recordings, and where it changed",
     "query": "SQL over the tables of a trace",
     "export": "write the tables as Parquet or a trace for Perfetto",
     "explain": "what a rule, op, kernel name or runtime call means",
