@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from programs import ROOT, Programs
 
 EXAMPLES = ROOT / "examples"
@@ -165,6 +167,18 @@ def test_a_launcher_s_ranks_make_one_recording(programs: Programs):
         "70",
     ]
     check_ranks(ended(lambda: programs.record(*words))[-1])
+
+
+@pytest.mark.slow
+def test_of_a_launcher_s_ranks_those_that_are_asked_for(programs: Programs):
+    """Rank 1 alone: it names the step to begin at, and nobody waits for what rank 0 does not write."""
+    words = ["--ranks", "1", "--", "torchrun", "--nproc-per-node", "2", "--standalone"]
+    run = ended(lambda: programs.record(*words, str(EXAMPLES / "ddp.py"), "--steps", "70"))[-1]
+    assert run.status == 0, run.err
+    (rank,) = run.manifest["ranks"]
+    assert rank["rank"] == 1
+    assert rank["steps"]["found_by"] == "optimizer"
+    assert run.marks(0)
 
 
 def test_a_run_in_each_rank_makes_one_recording(programs: Programs):

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from kinetoscope.analysis.ranks import distinct
+from kinetoscope.analysis.aggregates import whole
+from kinetoscope.analysis.numbering import distinct, latest_window, natural
 from kinetoscope.errors import InputError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
@@ -100,7 +101,8 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
             logs += [item] if sources.has_compile_log(item) else []
         elif item.is_dir():
             logs += [item] if sources.has_compile_log(item) else []
-            files = [path for path in sorted(item.iterdir()) if TRACE_FILE.search(path.name)]
+            inside_it = sorted(item.iterdir(), key=lambda path: natural(path.name))
+            files = [path for path in inside_it if TRACE_FILE.search(path.name)]
             inside, others = _those_that_are_traces(files or ([] if logs else [item]), read)
             traces += inside
             unread += others
@@ -114,14 +116,31 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
             raise failures[0]
         is_lost = bool(failures) or _was_killed(recordings.values())
         recorded.append(_no_events(inputs, compilation, recordings, is_lost=is_lost))
+    traces, earlier = _latest(traces)
     return Run(
-        distinct([*recorded, *traces], recorded),
+        tuple(sorted(distinct([*recorded, *traces], recorded), key=lambda trace: trace.rank)),
         _of_all_hosts(list(recordings.values())),
         compilation,
         next(iter(recordings), None),
-        (*unread, *map(_left_out, failures)),
+        (*unread, *map(_left_out, failures), *earlier),
         tuple(light),
     )
+
+
+def _latest(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
+    """Of several windows of each rank the last, and a sentence on the others."""
+    windows = [(trace.rank, str(trace.steps["name"][0]) if len(trace.steps) else "") for trace in traces]
+    numbered = all("distributedInfo" in trace.metadata for trace in traces)
+    starts = [whole(trace.steps["start_ns"].min()) for trace in traces]
+    in_time = [window for _, window in sorted(zip(starts, windows, strict=True), key=lambda one: one[0])]
+    last = latest_window(in_time) if numbered else None
+    if last is None:
+        return traces, []
+    kept = [trace for trace, (_, window) in zip(traces, windows, strict=True) if window == last]
+    left_out = len(traces) - len(kept)
+    return kept, [
+        f"{left_out} traces of other windows were left out: the one that begins with {last} is shown"
+    ]
 
 
 def _attempted(read: Callable[[], Trace]) -> tuple[list[Trace], list[InputError]]:
@@ -161,7 +180,7 @@ def _those_that_are_traces(
         others += why
     if others and not traces:
         raise others[0]
-    traces.sort(key=lambda trace: trace.source.path)
+    traces.sort(key=lambda trace: natural(trace.source.path))
     return traces, [*_not_tried(len(waiting)), *map(_left_out, others)]
 
 

@@ -25,6 +25,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         kernel_inputs: keep what kernels are called with in one more step: integer and boolean tensors of
             generated kernels (up to 64 MiB, the program's own data), sources and arguments of hand-written
             Triton kernels.
+        ranks: which ranks of a launched program to record: all, first, hosts (the first of each), or a list
+        of
+            them (0,3,8-15).
         budget_mb: stop a recording of the whole program when the process has grown by this much.
     """
 
@@ -42,4 +45,5 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     provenance: bool = True
     bench_harness: bool = False
     kernel_inputs: bool = False
+    ranks: str = "all"
     budget_mb: int = 1000

@@ -23,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="INPUT",
         help="a recording, a trace (.json, .json.gz, …), a compile log, or a folder of them; "
-        "several are one run's ranks",
+        "several are one run's ranks; of many ranks also folders of folders, "
+        "patterns, buckets (s3://…, gs://…), the parts that --parts keeps, and NCCL flight-recorder dumps",
     )
     parser.add_argument(
         "-o",
@@ -32,6 +33,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write a file instead; its suffix is the format: .html .json .md .txt .sarif",
     )
+    parser.add_argument(
+        "--engine",
+        choices=("auto", "local", "ray"),
+        default="auto",
+        help="compare the ranks alone, each trace read by a worker: on this machine's cores, or by Ray "
+        "(auto: where there are more than 16 traces, or they lie in a bucket)",
+    )
+    parser.add_argument(
+        "--parts",
+        type=Path,
+        metavar="DIR",
+        help="keep there what is kept of each trace for that (some 10 KB); `report DIR` needs no traces then",
+    )
+    parser.add_argument("--every-rank", action="store_true", help="with a row for every rank")
     parser.add_argument(
         "-v",
         "--verbose",
@@ -45,6 +60,8 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.report.pages.formats import renderer
 
     output: Path | None = arguments.output
+    if (many := _many(arguments)) is not None:
+        return many
     if output is None:
         from kinetoscope.report.pages.console import standard_output
         from kinetoscope.report.pages.terminal import print_report
@@ -58,6 +75,27 @@ def main(arguments: argparse.Namespace) -> int:
     page = render(report, arguments.inputs).encode()
     destination.write(output, page)
     print(f"wrote {output} ({len(page):,} bytes)", file=sys.stderr)
+    return 0
+
+
+def _many(arguments: argparse.Namespace) -> int | None:
+    """Compare many ranks, where that was asked for or there are many; None: it is an ordinary report."""
+    from kinetoscope.fleet import inputs as fleet_inputs
+
+    output: Path | None = arguments.output
+    if arguments.engine == "auto" and arguments.parts is None:
+        if output is not None and output.suffix.lower() == ".html":  # a page is of traces in memory
+            return None
+        if not any(map(fleet_inputs.may_be_many, arguments.inputs)):
+            return None
+        found = fleet_inputs.find(arguments.inputs)
+        remote = any(map(fleet_inputs.is_remote, arguments.inputs))
+        if not (remote or found.parts or found.dumps or len(found.traces) > fleet_inputs.FEW):
+            return None
+    os.environ.setdefault("_RJEM_MALLOC_CONF", _ALLOCATOR)
+    from kinetoscope.report.many import report_many
+
+    report_many(arguments.inputs, output, arguments.engine, arguments.parts, every=arguments.every_rank)
     return 0
 
 

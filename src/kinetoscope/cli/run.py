@@ -58,6 +58,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "for `bench`",
     )
     add(
+        "--ranks",
+        type=_ranks,
+        metavar="WHICH",
+        default="all",
+        help="of a launcher's ranks, those to record: all, first, hosts (the first of each) or a list "
+        "(0,3,8-15)",
+    )
+    add(
         "--budget",
         dest="budget_mb",
         type=_positive,
@@ -80,6 +88,17 @@ def _positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return value
+
+
+def _ranks(text: str) -> str:
+    from kinetoscope.capture.process.ranks import listed
+
+    if text not in ("all", "first", "hosts"):
+        try:
+            listed(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError("all, first, hosts, or a list such as 0,3,8-15") from error
+    return text
 
 
 def main(arguments: argparse.Namespace) -> int:

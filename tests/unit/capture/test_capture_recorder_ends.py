@@ -268,8 +268,8 @@ def test_a_light_pass_that_cannot_be_written_costs_nothing_else():
 
 def test_ranks_start_at_the_step_rank_0_names(tmp_path: Path):
     (tmp_path / "ranks").mkdir()
-    first = Program(start_agreed=StartAgreement(tmp_path, 0), lockstep=True)
-    second = Program(start_agreed=StartAgreement(tmp_path, 1), lockstep=True)
+    first = Program(start_agreed=StartAgreement(tmp_path, leads=True), lockstep=True)
+    second = Program(start_agreed=StartAgreement(tmp_path, leads=False), lockstep=True)
     for index in range(60):
         first.step(0.001 if index < 20 else 1.0)
         second.step(
@@ -287,7 +287,11 @@ def test_ranks_start_at_the_step_rank_0_names(tmp_path: Path):
 def test_ranks_stay_together_where_one_compiles_and_waits(tmp_path: Path):
     (tmp_path / "ranks").mkdir()
     ranks = [
-        Program(device=FakeDevice(light=True), start_agreed=StartAgreement(tmp_path, rank), lockstep=True)
+        Program(
+            device=FakeDevice(light=True),
+            start_agreed=StartAgreement(tmp_path, leads=rank == 0),
+            lockstep=True,
+        )
         for rank in range(2)
     ]
     for index in range(80):

@@ -1,10 +1,9 @@
 """How long collectives waited for the slowest rank, and how long they took to move the data.
 
 A collective's kernel runs on every rank from the moment that rank arrives until the data has moved; it is
-busy all that time. The rank that arrives last waits for nobody: its duration is the transfer, and what the
-same collective took longer on another rank is waiting. This needs the traces of the other ranks; where they
-are absent, the shortest collective of the same kind and size in the one trace stands for the transfer, and
-``basis`` says so.
+busy all that time. The rank that arrives last waits for nobody (see ``ranks.waits``). This needs the traces
+of the other ranks; where they are absent, the shortest collective of the same kind and size in the one trace
+stands for the transfer, and ``basis`` says so.
 """
 
 from __future__ import annotations
@@ -13,17 +12,13 @@ import polars as pl
 
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.ranks.collectives import COLLECTIVES, collectives, world_size
+from kinetoscope.analysis.ranks.pairing import Paired, paired
+from kinetoscope.analysis.ranks.waits import waits
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.window import window
 from kinetoscope.trace.model import Trace
-
-SIGNATURE = ("Process Group Name", "Process Group Ranks", "Collective name", "In msg nelems", "dtype")
-
-# The ranks of one collective end together (within 7 µs on eight ranks of one host). If, once the ranks'
-# clocks are aligned, they differ by more than this, the recordings were not paired rightly and nothing is
-# said.
-ENDS_TOGETHER_NS = 1_000_000
 
 SCHEMA = {
     "rank": pl.Int32,
@@ -47,84 +42,32 @@ def waiting(run: Run) -> pl.DataFrame:
 
     Returns:
         ``rank``, ``device``, ``id`` (row of that rank's ``device_events``), ``start_ns``, ``duration_ns``,
-        ``collective`` (its recorded name, else the kernel's), ``transfer_ns``, ``waiting_ns`` (both null
-        where nothing is known), ``exposed_waiting_ns`` (the part of the waiting during which the device did
-        nothing else, each instant of a device counted once), ``last_rank`` (the rank that was waited for)
-        and ``meeting`` (one number for the same collective on every rank), both null without the other ranks,
-        and ``basis``: ``ranks`` (compared with the same collective on every other rank), ``trace`` (with the
-        shortest of its kind in this trace: an estimate) or null.
+        ``collective`` (its kind), ``transfer_ns``, ``waiting_ns`` (both null where nothing is known),
+        ``exposed_waiting_ns`` (the part of the waiting during which the device did nothing else, each instant
+        of a device counted once), ``last_rank`` (the rank that was waited for) and ``meeting`` (one number
+        for the same collective on every rank), both null where that cannot be told, and ``basis`` (see
+        ``ranks.waits``).
     """
-    found = [_collectives(trace) for trace in run.traces]
-    table = pl.concat(found) if found else pl.DataFrame(schema=SCHEMA)
-    if table.is_empty():
-        return pl.DataFrame(schema=SCHEMA)
-    alike = ["signature", "step", "nth"]
-    rank_count = len(run.traces)
-    one_of_many = (pl.len() == rank_count) & (pl.col("rank").n_unique() == rank_count) & (rank_count > 1)
-    clock = pl.col("end_ns") - pl.col("end_ns").mean().over(alike).cast(pl.Int64)
-    table = (
-        table.with_columns(one_of_many.over(alike).fill_null(False).alias("paired"))
-        .with_columns(pl.when("paired").then(clock).median().over("rank").cast(pl.Int64).alias("clock"))
-        .with_columns((pl.col("end_ns") - pl.col("clock").fill_null(0)).alias("aligned"))
-        .with_columns(
-            (
-                pl.col("paired")
-                & ((pl.col("aligned").max() - pl.col("aligned").min()).over(alike) <= ENDS_TOGETHER_NS)
-            ).alias("paired")
-        )
-    )
-    known = pl.col("collective_recorded") & (pl.len().over("rank", "signature") > 1)
-    shortest = pl.col("duration_ns").min()
-    table = table.with_columns(
-        pl.when("paired")
-        .then(shortest.over(alike))
-        .when(known)
-        .then(shortest.over("rank", "signature"))
-        .alias("transfer_ns"),
-        pl.when("paired").then(pl.col("rank").sort_by("duration_ns").first().over(alike)).alias("last_rank"),
-        pl.when("paired").then(pl.struct(alike).rank("dense")).cast(pl.UInt32).alias("meeting"),
-        pl.when("paired").then(pl.lit("ranks")).when(known).then(pl.lit("trace")).alias("basis"),
-    ).with_columns((pl.col("duration_ns") - pl.col("transfer_ns")).alias("waiting_ns"))
+    table = compared(run).rename({"kind": "collective"})
     exposed = [_exposed(trace, table.filter(pl.col("rank") == trace.rank)) for trace in run.traces]
-    return pl.concat(exposed).select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
+    table = pl.concat(exposed) if exposed else pl.DataFrame(schema=SCHEMA)
+    return table.select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
 
 
-def _collectives(trace: Trace) -> pl.DataFrame:
-    """The communication kernels of one rank with what tells them apart and joins them to other ranks'.
-
-    Those whose launch was not recorded belong to what ran before the recording; they are not counted when
-    collectives are numbered, since the other ranks may have finished them before.
+@remembered
+def compared(run: Run) -> pl.DataFrame:
+    """The collectives of all ranks, paired (see ``ranks.pairing``), with what each waited
+    (``ranks.waits``).
     """
-    table = work(trace).filter(pl.col("part") == "communication").sort("device", "start_ns")
-    recorded = [
-        pl.col("collective").cast(pl.String).str.json_path_match(f"$['{key}']").fill_null("")
-        for key in SIGNATURE
-    ]
-    steps = trace.steps.select(pl.col("id").alias("step"), pl.col("name").alias("step_name"))
-    before = (pl.col("launch").is_null() & pl.col("launch").is_not_null().any()).alias("before")
-    return (
-        table.join(steps, on="step", how="left", maintain_order="left")
-        .select(
-            "rank",
-            "device",
-            "id",
-            "start_ns",
-            "end_ns",
-            "duration_ns",
-            pl.concat_str(pl.col("name").cast(pl.String), *recorded, separator="|").alias("signature"),
-            pl.col("collective").is_not_null().alias("collective_recorded"),
-            pl.coalesce(
-                pl.col("collective").cast(pl.String).str.json_path_match("$['Collective name']"),
-                pl.col("name").cast(pl.String),
-            ).alias("collective"),
-            pl.col("step_name").fill_null("").alias("step"),
-            before,
-        )
-        .with_columns(pl.when(pl.col("before")).then(pl.lit("before")).otherwise("step").alias("step"))
-        .with_columns(pl.col("id").cum_count().over("signature", "step").alias("nth"))
-        .with_columns(pl.when(~pl.col("before")).then("nth").alias("nth"))
-        .drop("before")
-    )
+    return waits(met(run).table, met(run).residuals)
+
+
+@remembered
+def met(run: Run) -> Paired:
+    """The collectives of all ranks, paired, and the clocks that tell it."""
+    table = pl.concat([pl.DataFrame(schema=COLLECTIVES), *(collectives(trace) for trace in run.traces)])
+    sizes = [world_size(trace) for trace in run.traces]
+    return paired(table, max((size for size in sizes if size), default=None))
 
 
 def _exposed(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:

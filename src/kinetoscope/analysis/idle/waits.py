@@ -16,17 +16,3 @@ def waits(run: Run, trace: Trace) -> pl.DataFrame:
     waited = waiting(run).filter((pl.col("rank") == trace.rank) & (pl.col("waiting_ns") > 0))
     found = waited.select("id", "waiting_ns", saved_ns="exposed_waiting_ns")
     return work(trace).join(found, on="id", maintain_order="left")
-
-
-def culprit(run: Run) -> tuple[int | None, float]:
-    """The rank that was waited for longest, and its share of all waiting; (None, 0) without other ranks."""
-    waited = (
-        waiting(run)
-        .filter((pl.col("basis") == "ranks") & (pl.col("waiting_ns") > 0))
-        .group_by("last_rank")
-        .agg(pl.col("waiting_ns").sum())
-        .sort("waiting_ns", descending=True)
-    )
-    if waited.is_empty():
-        return None, 0.0
-    return int(waited["last_rank"][0]), int(waited["waiting_ns"][0]) / int(waited["waiting_ns"].sum())

@@ -21,6 +21,7 @@ from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process.messages import say
+from kinetoscope.capture.process.ranks import is_recorded
 from kinetoscope.capture.process.recording import ProcessRecording, active
 from kinetoscope.recording import folder as folders
 
@@ -41,6 +42,8 @@ def begin(instructions: str, rank: int, world: int) -> None:
     """Record this process, which has imported torch, as ``rank`` of ``world``; a failure is a message."""
     try:
         given = msgspec.json.decode(instructions, type=Instructions)
+        if not is_recorded(given.options.ranks, rank, os.environ):
+            return
         if not folders.claim(Path(given.folder), rank):
             return
         imports = ImportWatch()

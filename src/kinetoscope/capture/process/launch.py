@@ -25,7 +25,7 @@ import msgspec
 import kinetoscope
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process.child import Instructions
-from kinetoscope.capture.process.ranks import rank_and_world
+from kinetoscope.capture.process.ranks import rank_and_world, recorded_count
 from kinetoscope.errors import InputError, UsageError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording.manifest import Manifest
@@ -123,7 +123,7 @@ def run(what: Program, options: Options, out: Path | None, announce: Callable[[P
         rank, world = place
         if rank != 0:
             return Outcome(folder, Manifest(exit=_exit(status), status=status), status, False)
-        await_ranks(what.name, out, folder, world)
+        await_ranks(what.name, out, folder, recorded_count(options.ranks, world, os.environ))
     manifest = folders.finish(
         folder, exit=_exit(status), status=status, alone=not what.launcher and place is None
     )

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 
 
@@ -17,3 +18,54 @@ def rank_and_world(variables: "Mapping[str, str]") -> "tuple[int, int] | None":
         if variables.get(rank, "").isdigit() and variables.get(world, "").isdigit():
             return int(variables[rank]), int(variables[world])
     return None
+
+
+def listed(which: str) -> frozenset[int]:
+    """The ranks of ``0,3,8-15``.
+
+    Raises:
+        ValueError: it is no such list.
+    """
+    ranks: set[int] = set()
+    for piece in which.split(","):
+        first, dash, last = piece.partition("-")
+        own = range(int(first), int(last if dash else first) + 1)
+        if not own:
+            raise ValueError(f"{piece} holds no rank")
+        ranks |= set(own)
+    return frozenset(ranks)
+
+
+def is_recorded(which: str, rank: int, variables: "Mapping[str, str]") -> bool:
+    """Whether this rank is of those to record: ``all``, the ``first``, the first of each of the ``hosts``, or
+    a list (see ``listed``). Where no launcher says which rank of its host this is, rank 0 stands for the
+    hosts."""
+    match which:
+        case "all":
+            return True
+        case "first":
+            return rank == 0
+        case "hosts":
+            own = next((variables[name] for name in LOCAL if name in variables), str(rank))
+            return own == "0"
+        case _:
+            return rank in listed(which)
+
+
+def leader(which: str) -> int:
+    """The rank that names the step at which all begin: the first that is recorded."""
+    return 0 if which in ("all", "first", "hosts") else min(listed(which))
+
+
+def recorded_count(which: str, world: int, variables: "Mapping[str, str]") -> int:
+    """How many ranks will report."""
+    match which:
+        case "all":
+            return world
+        case "first":
+            return 1
+        case "hosts":
+            local = variables.get("LOCAL_WORLD_SIZE", "")
+            return -(-world // int(local)) if local.isdigit() and int(local) else 1
+        case _:
+            return len([rank for rank in listed(which) if rank < world])

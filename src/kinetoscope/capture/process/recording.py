@@ -16,6 +16,7 @@ from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process import environment, source
 from kinetoscope.capture.process.messages import say
+from kinetoscope.capture.process.ranks import leader
 from kinetoscope.capture.recorder.budget import Budget
 from kinetoscope.capture.recorder.clocks import Clocks
 from kinetoscope.capture.recorder.foreign import ForeignProfilers
@@ -73,7 +74,9 @@ class ProcessRecording:
             following=self._follow,
             moment=self.clocks.sample,
             saved=self._saved,
-            start_agreed=StartAgreement(folder, rank) if world > 1 else at_once,
+            start_agreed=StartAgreement(folder, leads=rank == leader(options.ranks))
+            if world > 1
+            else at_once,
             lockstep=world > 1,
         )
         self.tick = self.recorder.tick

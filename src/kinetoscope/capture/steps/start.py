@@ -30,7 +30,7 @@ def at_once(index: int, settled: bool, timed: int) -> int | None:
 
 
 class StartAgreement:
-    """All ranks start at the step that rank 0 names, a few steps ahead, in a file of the recording.
+    """All ranks start at the step that one of them names, a few steps ahead, in a file of the recording.
 
     Ranks of a data-parallel program reach a step together, give or take the launches the host runs ahead. One
     that does not see the file (another machine, another file system) goes by its own clock after a while.
@@ -39,16 +39,16 @@ class StartAgreement:
     AHEAD = 4
     UNSEEN = 3 * PATIENCE + QUEUE_PATIENCE
 
-    def __init__(self, folder: Path, rank: int) -> None:
+    def __init__(self, folder: Path, *, leads: bool) -> None:
         self.path = folder / "ranks" / "start"
-        self.rank = rank
+        self.leads = leads
         self.agreed: tuple[int, int] | None = None  # the first step, and how many are timed
 
     def __call__(self, index: int, settled: bool, timed: int) -> int | None:
         if self.agreed is None:
-            if self.rank == 0 and settled:
+            if self.leads and settled:
                 self._name(index + self.AHEAD, timed)
-            elif self.rank != 0 and self.path.exists():
+            elif not self.leads and self.path.exists():
                 first, timed = map(int, self.path.read_text().split())
                 self.agreed = first, timed
             elif index >= self.UNSEEN:

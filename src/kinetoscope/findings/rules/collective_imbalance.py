@@ -26,7 +26,8 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis.idle.waits import culprit, waits
+from kinetoscope.analysis.comparison import culprit
+from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rules.straggler import MOSTLY

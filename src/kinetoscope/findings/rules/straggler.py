@@ -13,8 +13,9 @@ How it decides
     take turns it is ``collective-imbalance``.
 
 What to do
-    On the rank that is waited for: is its input longer, its disk or CPU slower, its clock throttled? Compare
-    its recording with another's.
+    What the rank that is waited for did longer than the others between two collectives says where to look:
+    its kernels (one of them, or all: a throttled device), its host, its data loader, a synchronisation,
+    a recompilation. Where nothing does, compare its recording with another's.
 
 Source
     The eight-rank DLRM recording of param, where rank 7 is last in five of eight collectives.
@@ -25,13 +26,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kinetoscope.analysis.idle.waits import culprit, waits
+from kinetoscope.analysis.comparison import comparison, culprit
+from kinetoscope.analysis.idle.waits import waits
+from kinetoscope.analysis.run import Run
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Evidence, Finding
 from kinetoscope.findings.savings import MEDIUM
 from kinetoscope.findings.scene import Scene, scenes
 
 MOSTLY = 0.6
+# By the cause of its lateness (see ``analysis.comparison``): what the late rank did, and what to look at.
+LOOK = {
+    "slow kernel": "takes longer for one kernel: look at its input there",
+    "clocks": "takes longer for all kernels: look at its device's clocks and temperature",
+    "more work": "launches more kernels: give all ranks as much to do",
+    "compute": "computes longer: give all ranks as much to do",
+    "host": "launches later than the others: look at its host's code, CPU and other work there",
+    "data loader": "waits longer for its data loader: look at its disk, its network and its workers",
+    "synchronization": "waits for its device where the others do not: remove that call",
+    "recompilation": "compiles: look at what changes on it alone (`kinetoscope graphs`)",
+    "allocator": "allocates device memory: look at its shapes and its memory",
+}
 
 
 def find(scene: Scene) -> Iterable[Finding]:
@@ -59,8 +74,17 @@ def find(scene: Scene) -> Iterable[Finding]:
             evidence.of(scene, "the collectives that waited longest", longest),
             *(_meanwhile(late) for late in scenes(scene.run) if late.rank == rank and len(late.gaps)),
         ],
-        advice=f"Find out why {whom} is late: input, data loading, clocks, other work on its host.",
+        advice=_advice(scene.run, rank, whom),
     )
+
+
+def _advice(run: Run, rank: int | None, whom: str) -> str:
+    """Where to look, by what the late rank did that the others did not."""
+    found = comparison(run).verdict
+    if rank is None or found.rank != rank or found.cause not in LOOK:
+        return f"Find out why {whom} is late: input, data loading, clocks, other work on its host."
+    detail = f" ({found.detail})" if found.detail else ""
+    return f"Between collectives {whom} {LOOK[found.cause]}{detail}."
 
 
 def _meanwhile(late: Scene) -> Evidence:

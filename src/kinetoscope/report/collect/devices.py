@@ -1,14 +1,17 @@
-"""How each device's time divides, and why it idled."""
+"""How each device's time divides, why it idled, and how its launches went."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from kinetoscope.analysis.idle import gaps
+from kinetoscope.analysis.idle.launches import launch_statistics, queue_depth
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.busy import busy
-from kinetoscope.report.collect.rows import rows
-from kinetoscope.report.document import DeviceRow, IdleRow
+from kinetoscope.report.collect.rows import rows, rows_by
+from kinetoscope.report.document import DeviceRow, IdleRow, LaunchRow, QueuePoint
+
+POINTS = 100  # of the queue over the window
 
 
 def devices(run: Run) -> list[DeviceRow]:
@@ -32,6 +35,18 @@ def devices(run: Run) -> list[DeviceRow]:
 def idle(run: Run) -> list[IdleRow]:
     """One row a device and cause."""
     return rows(gaps.idle(run), IdleRow, {"busy_inside_collectives_us": "inside_collectives_ns"})
+
+
+def launching(run: Run) -> list[LaunchRow]:
+    """One row a rank and device that was launched on."""
+    table = launch_statistics(run)
+    points = {t.rank: rows_by(queue_depth(t, POINTS), "device", QueuePoint) for t in run.traces}
+    return rows(
+        table,
+        LaunchRow,
+        {"work_per_launch": "works_per_launch", "on_idle_device": "empty", "shorter_than_call": "short"},
+        queue=[points[rank].get(device, []) for rank, device in table.select("rank", "device").iter_rows()],
+    )
 
 
 def _share(part: str, whole: str) -> pl.Expr:

@@ -11,7 +11,16 @@ from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.events.ops import ops
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings.proof.measured import Measurements, measurements
-from kinetoscope.report.collect import devices, findings, kernels, launches, memory, replay, sources, steps
+from kinetoscope.report.collect import (
+    devices,
+    findings,
+    kernels,
+    memory,
+    ranks,
+    replay,
+    sources,
+    steps,
+)
 from kinetoscope.report.document import Compilation, FindingRow, Replay, Report
 from kinetoscope.trace.workers import cores
 
@@ -61,9 +70,10 @@ def _report(run: Run, proven: Measurements, found: Future[list[FindingRow]]) -> 
         phases=steps.phases(run),
         step_times=steps.step_times(run),
         step_outliers=steps.outliers(run),
-        launching=launches.launching(run),
+        launching=devices.launching(run),
         memory=memory.memory(run),
         allocator=memory.allocator(run),
+        ranks=ranks.ranks(run),
         replay=replay.replay(run),
         compilation=_compilation(run),
         unread=[*run.unread, *proven.unread],

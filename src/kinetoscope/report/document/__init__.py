@@ -17,6 +17,20 @@ from kinetoscope.report.document.kernels import (
 )
 from kinetoscope.report.document.launches import LaunchRow, QueuePoint
 from kinetoscope.report.document.memory import AllocatorRow, HeldRow, MemoryPoint, MemoryRow
+from kinetoscope.report.document.ranks import (
+    AlikeRow,
+    ClockRow,
+    CollectiveRow,
+    IdealRow,
+    Lateness,
+    LatenessRow,
+    Meeting,
+    RankRow,
+    Ranks,
+    RanksListing,
+    RankVerdict,
+    SpreadRow,
+)
 from kinetoscope.report.document.replay import ChangeRow, PathRow, Replay, WhatIf
 from kinetoscope.report.document.report import Report
 from kinetoscope.report.document.sources import Environment, Health, HealthNote, SourceRow
@@ -35,11 +49,12 @@ from kinetoscope.report.document.steps import (
 )
 
 __all__ = [
-    "After", "AllocatorRow", "AsItRuns", "CategoryRow", "CauseRow", "Chain", "ChainListing", "ChangeRow",
-    "Compilation", "DeviceRow", "Environment", "EvidenceRow", "Explanation", "FindingRow",
-    "FindingsListing", "Glossary", "GraphCategory", "GraphRow", "Health", "HealthNote", "HeldRow", "IdleRow",
-    "KernelListing", "KernelOp", "KernelRow", "LaunchRow", "Link", "ListingRow", "MemoryPoint",
-    "MemoryRow", "OpRow", "PathRow", "PhaseKernel", "PhaseRow", "Quantiles", "QueuePoint", "Replay",
-    "Report", "SourceRow", "StepDifference", "StepOutlierRow", "StepRow", "StepSpread", "StepTimesRow",
-    "TimingRow", "WaitingRow", "WhatIf",
+    "After", "AlikeRow", "AllocatorRow", "AsItRuns", "CategoryRow", "CauseRow", "Chain", "ChainListing",
+    "ChangeRow", "ClockRow", "CollectiveRow", "Compilation", "DeviceRow", "Environment", "EvidenceRow",
+    "Explanation", "FindingRow", "FindingsListing", "Glossary", "GraphCategory", "GraphRow", "Health",
+    "HealthNote", "HeldRow", "IdealRow", "IdleRow", "KernelListing", "KernelOp", "KernelRow", "Lateness",
+    "LatenessRow", "LaunchRow", "Link", "ListingRow", "Meeting", "MemoryPoint", "MemoryRow", "OpRow",
+    "PathRow", "PhaseKernel", "PhaseRow", "Quantiles", "QueuePoint", "RankRow", "RankVerdict", "Ranks",
+    "RanksListing", "Replay", "Report", "SourceRow", "SpreadRow", "StepDifference", "StepOutlierRow",
+    "StepRow", "StepSpread", "StepTimesRow", "TimingRow", "WaitingRow", "WhatIf",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from kinetoscope.report.document.kernels import CategoryRow, GraphRow, KernelRow
 from kinetoscope.report.document.launches import LaunchRow
 from kinetoscope.report.document.memory import AllocatorRow, MemoryRow
 from kinetoscope.report.document.page import Page
+from kinetoscope.report.document.ranks import Ranks
 from kinetoscope.report.document.replay import Replay
 from kinetoscope.report.document.sources import Environment, Health, SourceRow
 from kinetoscope.report.document.steps import (
@@ -54,6 +55,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     graphs: list[GraphRow] = []
     replay: Replay | None = None
     """Null where nothing was recorded that could be replayed."""
+    ranks: Ranks | None = None
+    """Null of one rank."""
     compilation: Compilation | None = None
     unread: list[str] = []
     """What stands in the folder or recording and cannot be read, and why."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from kinetoscope import numbers
 from kinetoscope.report.document import Report
-from kinetoscope.report.words import bars, headline, names, own_pace, pace_lines, phase_lines
+from kinetoscope.report.words import bars, headline, names, own_pace, pace_lines, phase_lines, rank_lines
 from kinetoscope.report.words.next_commands import next_commands
 
 KERNELS = 20
@@ -56,6 +56,7 @@ def _lines(report: Report, inputs: Sequence[str]) -> Iterable[str]:
             yield from ("", escape(line))
     yield from _findings(report)
     yield from _busy(report)
+    yield from _ranks(report)
     yield from _phases(report)
     yield from _pace(report)
     yield from _categories(report)
@@ -162,6 +163,22 @@ def _graphs(report: Report) -> Iterable[str]:
             _percent(row.share_of_device_time),
             parts,
         )
+
+
+def _ranks(report: Report) -> Iterable[str]:
+    if report.ranks is None:
+        return
+    yield from ("", "## Ranks", "")
+    yield from (f"- {escape(sentence)}" for sentence in rank_lines.lines(report.ranks))
+    for shown in rank_lines.grids(report.ranks):
+        yield from grid_lines(shown)
+
+
+def grid_lines(shown: rank_lines.Grid) -> Iterable[str]:
+    """A table under a heading of its own."""
+    yield from ("", f"### {escape(shown.title)}: {escape(shown.basis)}", "")
+    yield from _head(*map(escape, shown.heads))
+    yield from (_row(*map(escape, row)) for row in shown.rows)
 
 
 def _kernels(report: Report) -> Iterable[str]:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from kinetoscope import numbers
 from kinetoscope.report.words import names
+from kinetoscope.report.words.rank_lines import Grid
 
 GAP = 2  # between columns
 LEAST = 28  # columns that names and wrapped text need
@@ -124,3 +125,12 @@ def heads(table: Table, *headers: str) -> None:
     table.show_header = True
     for column, header in zip(table.columns, headers, strict=True):
         column.header = Text(header, style="dim")
+
+
+def drawn(shown: Grid) -> Fitting:
+    """A grid of words, its first column to the left."""
+    table = columns("left", *("right" for _ in shown.heads[1:]))
+    heads(table, *shown.heads)
+    for row in shown.rows:
+        table.add_row(*(Text(names.plain(cell)) for cell in row))
+    return table

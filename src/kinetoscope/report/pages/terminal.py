@@ -13,22 +13,31 @@ from rich.text import Text
 from kinetoscope import numbers
 from kinetoscope.report.document import Report
 from kinetoscope.report.pages.screen import Section, fitting
-from kinetoscope.report.pages.table import Name, Prose, columns, heading, heads, rest
-from kinetoscope.report.words import bars, headline, names, own_pace, pace_lines, palette, phase_lines
+from kinetoscope.report.pages.table import Name, Prose, columns, drawn, heading, heads, rest
+from kinetoscope.report.words import (
+    bars,
+    headline,
+    names,
+    own_pace,
+    pace_lines,
+    palette,
+    phase_lines,
+    rank_lines,
+)
 from kinetoscope.report.words.bars import Bar
 from kinetoscope.report.words.next_commands import NextCommand, next_commands
 
 LINES = 39  # of the first screen: 40 with the prompt
 # Rows of each section: of the whole report; of a first screen; where that is too much; what it grows by.
 WHOLE = {
-    "lead": 4, "findings": 3, "busy": 8, "phases": 12, "pace": 99, "categories": 8, "graphs": 3,
+    "lead": 4, "findings": 3, "busy": 8, "ranks": 8, "phases": 12, "pace": 99, "categories": 8, "graphs": 3,
     "kernels": 10, "ops": 12, "next": 9,
 }  # fmt: skip
 LEAST = {"lead": 2, "findings": 1, "busy": 1, "next": 3}
 LESS = (("lead", 1), ("next", 2), ("next", 1), ("busy", 0))
 MORE = (
-    ("findings", 2), ("findings", 3), ("busy", 4), ("ops", 5), ("phases", 4), ("kernels", 3), ("next", 9),
-    ("categories", 4), ("kernels", 5), ("graphs", 2), ("ops", 12), ("busy", 8), ("kernels", 8),
+    ("findings", 2), ("ranks", 1), ("findings", 3), ("busy", 4), ("ops", 5), ("phases", 4), ("kernels", 3),
+    ("next", 9), ("categories", 4), ("kernels", 5), ("graphs", 2), ("ops", 12), ("busy", 8), ("kernels", 8),
     ("categories", 8),
 )  # fmt: skip
 STEPS = 6
@@ -75,6 +84,7 @@ def _sections(report: Report, inputs: Sequence[str], look: _Look) -> dict[str, S
     if report.devices:
         sections |= {
             "busy": partial(_busy, report, look),
+            "ranks": partial(_ranks, report, look),
             "phases": partial(_phases, report),
             "pace": partial(_pace, report),
             "categories": partial(_categories, report, look),
@@ -170,6 +180,18 @@ def _busy(report: Report, look: _Look, most: int) -> Iterable[RenderableType]:
     yield from _idle(report, look)
     if not look.is_whole and (judged := pace_lines.judged(report)):
         yield Prose(judged, style="dim")
+
+
+def _ranks(report: Report, look: _Look, most: int) -> Iterable[RenderableType]:
+    if report.ranks is None:
+        return
+    yield from heading("Ranks", "who waits for whom in collectives")
+    sentences = rank_lines.lines(report.ranks)
+    for sentence in sentences if look.is_whole else sentences[:most]:
+        yield Prose(names.plain(sentence))
+    for shown in rank_lines.grids(report.ranks, most) if look.is_whole else ():
+        yield from heading(shown.title, shown.basis)
+        yield drawn(shown)
 
 
 def _idle(report: Report, look: _Look) -> Iterable[RenderableType]:

@@ -1,8 +1,9 @@
 import json
+from dataclasses import replace
 
 import pytest
 
-from kinetoscope.analysis.ranks import distinct
+from kinetoscope.analysis.numbering import distinct, latest_window
 from kinetoscope.analysis.run import load, spread
 from kinetoscope.errors import InputError
 from kinetoscope.recording import manifest
@@ -48,6 +49,33 @@ def test_a_recording_says_its_ranks(traces):
     with pytest.raises(InputError, match="rank 0"):
         distinct([one, two], [one, two])
     assert [trace.rank for trace in distinct([one, two], [two])] == [1, 0]
+
+
+def test_names_of_files_say_the_ranks_of_those_that_do_not(traces):
+    """The traces of a folder in which rank 2 is missing, and no trace says its rank."""
+    found = traces(None, None, None)
+    paths = ["a/rank1.json", "a/rank10.json", "a/rank3.json"]
+    named = [
+        replace(one, source=replace(one.source, path=path)) for one, path in zip(found, paths, strict=True)
+    ]
+    assert [trace.rank for trace in distinct(named)] == [1, 10, 3]
+    # Two that say the same, or one that is taken: nothing is believed.
+    twice = [*named[:2], replace(named[2], source=replace(named[2].source, path="b/rank1.json"))]
+    assert [trace.rank for trace in distinct(twice)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "window"),
+    [
+        ([(0, "a"), (1, "a"), (0, "b"), (1, "b")], "b"),
+        ([(0, "a"), (1, "a"), (0, "b"), (1, "b"), (0, "c")], "b"),
+        ([(0, "a"), (1, "a")], None),
+        ([(0, "a"), (1, "b")], None),
+        ([], None),
+    ],
+)
+def test_the_last_window_that_most_ranks_have(recorded, window):
+    assert latest_window(recorded) == window
 
 
 @pytest.fixture

@@ -1,0 +1,153 @@
+"""Which rank made the others wait, and what it did meanwhile that its peers did not.
+
+Between two collectives each rank goes its own way (``own_ns``): it computes, or its device is idle for a
+cause. The rank that comes last into a collective took longer on that way than its peers, and what of it took
+longer says why; or it started late, since it had waited in another group for somebody else: then that one is
+to blame.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import polars as pl
+
+from kinetoscope.analysis.ranks.collectives import PAIR, SENDER, TOGETHER
+
+# Of a lateness so much must be one rank's doing, for one cause.
+MOST = 0.5
+# Lateness below this is nobody's fault: launches and kernels of equal ranks differ by as much.
+NEGLIGIBLE_NS = 20_000
+START = "recording's start"
+FAR = 1000  # meetings to go back over
+
+BLAMED = {
+    "meeting": pl.UInt32,
+    "step": pl.String,
+    "start_ns": pl.Int64,
+    "present": pl.UInt32,
+    "last": pl.Int32,
+    "late_ns": pl.Int64,
+    "waited_ns": pl.Int64,
+    "culprit": pl.Int32,
+    "where": pl.String,
+    "cause": pl.String,
+    "excess_ns": pl.Int64,
+}
+
+
+class _Meeting(NamedTuple):
+    """Who came last into a meeting, how late, and by how much its way (from ``previous``) took longer."""
+
+    meeting: int
+    step: str
+    start_ns: int
+    ranks: frozenset[int]
+    previous: int | None
+    is_first: bool
+    joins: bool  # nobody leaves before all have come; a broadcast's sender does
+    last: int
+    late_ns: float
+    waited_ns: int
+    excess_ns: float
+    cause: str | None
+
+
+def blamed(table: pl.DataFrame, parts: Sequence[str]) -> pl.DataFrame:
+    """One row a meeting in which somebody came late.
+
+    Args:
+        table: collectives of all ranks with what they waited (``waits``), ``own_ns`` and its ``parts``.
+
+    Returns:
+        ``meeting``, ``step``, ``start_ns`` (on the reference's clock), ``present`` (ranks), ``last``,
+        ``late_ns`` (after the median of the others), ``waited_ns`` (by all), ``culprit`` (null where it
+        cannot be told), ``where`` (the step in which it lost the time), ``cause`` (one of ``parts``: what of
+        the culprit's way took longer than its peers', at its peers' median; ``START``: what a recording
+        begins with, when ranks wait for each other's profilers) and ``excess_ns`` (by how much its way did).
+    """
+    found: dict[int, _Meeting] = {}
+    lines: list[tuple[object, ...]] = []
+    for one in _arrivals(table, parts):
+        found[one.meeting] = one
+        if one.is_first or one.late_ns <= NEGLIGIBLE_NS:
+            continue
+        rank, step, cause, excess = _culprit(one, found)
+        known = (
+            one.meeting,
+            one.step,
+            one.start_ns,
+            len(one.ranks),
+            one.last,
+            round(one.late_ns),
+            one.waited_ns,
+        )
+        lines.append((*known, rank, step, cause, round(excess)))
+    return pl.DataFrame(lines, schema=BLAMED, orient="row")
+
+
+def _culprit(late: _Meeting, found: Mapping[int, _Meeting]) -> tuple[int | None, str, str | None, float]:
+    """Rank, step, cause and excess of what made a meeting's last rank late.
+
+    It goes back over the meetings before, from last rank to last rank, until all of the meeting's ranks had
+    met.
+    """
+    excesses: Counter[tuple[int, str, str]] = Counter()
+    one: _Meeting | None = late
+    for _ in range(FAR):
+        if one is None or (one is not late and one.joins and one.ranks >= late.ranks):
+            break
+        if one.is_first:
+            return None, one.step, START, 0.0
+        if one.cause is not None and one.excess_ns > NEGLIGIBLE_NS:
+            excesses[one.last, one.step, one.cause] += round(min(one.excess_ns, one.late_ns))
+        one = None if one.previous is None else found.get(one.previous)
+    by_rank: Counter[tuple[int, str]] = Counter()
+    for (rank, _, cause), excess in excesses.items():
+        by_rank[rank, cause] += excess
+    for (rank, cause), excess in by_rank.most_common(1):
+        if excess >= MOST * late.late_ns:
+            step = max(
+                (own, step) for (who, step, why), own in excesses.items() if (who, why) == (rank, cause)
+            )[1]
+            return rank, step, cause, excess
+    return None, late.step, None, late.excess_ns
+
+
+def _arrivals(table: pl.DataFrame, parts: Sequence[str]) -> Iterator[_Meeting]:
+    """The meetings in the order of time."""
+    table = table.sort("rank", "start_ns").with_columns(
+        pl.col("meeting").shift(1).over("rank", "device").alias("previous"),
+        pl.col("own_ns").is_null().any().over("meeting").alias("first"),
+        pl.when(pl.col("law") == TOGETHER)
+        .then(-pl.col("duration_ns"))
+        .otherwise(pl.col("start_ns") - pl.col("clock_ns"))
+        .alias("arrival"),
+    )
+    met = table.filter(pl.col("meeting").is_not_null() & (pl.col("law") != PAIR))
+    apart = [(pl.col(name) - _median_of_others(name)).alias(name) for name in (*parts, "own_ns", "arrival")]
+    late = met.with_columns(
+        pl.col("waiting_ns").fill_null(0).sum().over("meeting").alias("waited_ns"),
+        (pl.col("start_ns") - pl.col("clock_ns")).max().over("meeting").alias("at_ns"),
+        *apart,
+    )
+    ranks = late.group_by("meeting").agg(pl.col("rank").alias("ranks"))
+    is_last = pl.col("arrival") == pl.col("arrival").max().over("meeting")
+    late = late.filter(is_last).unique("meeting", keep="first", maintain_order=True).join(ranks, on="meeting")
+    most = pl.concat_list(parts)
+    cause = most.list.arg_max().replace_strict(dict(enumerate(parts)), return_dtype=pl.String)
+    rows = late.select(
+        "meeting", "step", "at_ns", "ranks", "previous", "first",
+        pl.col("law") != SENDER, "rank", "arrival", "waited_ns",
+        pl.col("own_ns").fill_null(0), pl.when(most.list.max() > 0).then(cause),
+    )  # fmt: skip
+    for meeting, step, at, members, *others in rows.sort("at_ns").iter_rows():
+        yield _Meeting(meeting, step, at, frozenset(members), *others)
+
+
+def _median_of_others(name: str) -> pl.Expr:
+    """The median of a column in a meeting, of the ranks that came before the last."""
+    last = pl.col("arrival") == pl.col("arrival").max()
+    return pl.col(name).filter(~last).median().over("meeting").fill_null(pl.col(name))

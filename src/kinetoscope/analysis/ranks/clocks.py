@@ -1,0 +1,162 @@
+"""The clocks of ranks, by collectives that end together: how far each is ahead, and by how much it drifts.
+
+Two steps: ``clocks`` puts the sequences of two ranks beside each other, which pairs most of their
+collectives; ``refined`` takes the pairs that were found with those clocks, each rank against all. Ranks of
+one host have a clock each, too: a device's time is turned into the host's by each process for itself, and on
+two devices of one host they were 10 µs apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import polars as pl
+
+from kinetoscope.analysis.ranks.collectives import TOGETHER
+from kinetoscope.bench.measure.statistics import median
+
+# By how many collectives a rank's sequence may lie off another's of the same steps.
+SHIFTS = 16
+# Ends of one collective lie within microseconds of each other (7 µs on eight ranks of one host); ends of
+# wrongly paired ones as far apart as steps differ.
+SCATTER_NS = 100_000
+# Of the collectives of the shorter sequence so many must end together; two at the least, if there are two.
+LEAST_SHARE = 1 / 3
+ENOUGH = 6  # pairs, from which a drift can be told from their scatter
+FASTEST = 5e-4  # no clock drifts by more: oscillators are good to 100 ppm
+
+Ends = Sequence[tuple[str, str, int]]  # step, what it is like, end_ns: a group's collectives, in order
+Pair = tuple[int, int]  # when on the one clock, and how far the other is ahead
+
+
+class Clock(NamedTuple):
+    """How far a clock is ahead of the reference's: ``ahead_ns`` at ``at_ns`` of its own time, and ``drift``
+    more every ns."""
+
+    ahead_ns: float = 0.0
+    drift: float = 0.0
+    at_ns: int = 0
+
+    def ahead(self, at_ns: float) -> float:
+        return self.ahead_ns + (at_ns - self.at_ns) * self.drift
+
+
+def clocks(table: pl.DataFrame) -> dict[int, Clock]:
+    """Each rank's clock against the first rank's; those that no group leads to are left out.
+
+    Args:
+        table: ``collectives`` of all ranks; broadcasts and the like, whose ends tell nothing, are not used.
+    """
+    sequences = _sequences(table)
+    everyone = {rank for members in sequences for rank in members}
+    found = {min(everyone): Clock()} if everyone else {}
+    grown = True
+    while grown:
+        grown = False
+        for members in sequences:
+            known = [rank for rank in members if rank in found]
+            if not known or len(known) == len(members):
+                continue
+            reference = max(known, key=lambda rank: len(members[rank]))
+            for rank in members.keys() - known:
+                if clock := against(members[reference], members[rank]):
+                    ahead = clock.ahead_ns + found[reference].ahead(clock.at_ns - clock.ahead_ns)
+                    found[rank] = Clock(ahead, clock.drift + found[reference].drift, clock.at_ns)
+                    grown = True
+    return found
+
+
+def _sequences(table: pl.DataFrame) -> list[dict[int, Ends]]:
+    """Of every group each rank's usable collectives in order; the larger groups first."""
+    usable = table.filter((pl.col("law") == TOGETHER) & ~pl.col("before"))
+    if usable.is_empty():  # then those that end nearly together
+        usable = table.filter(~pl.col("before"))
+    found: dict[str, dict[int, Ends]] = {}
+    listed = usable.sort("start_ns").group_by("group", "rank").agg("step", "like", "end_ns")
+    for group, rank, steps, like, ends in listed.sort("group", "rank").iter_rows():
+        found.setdefault(group, {})[rank] = list(zip(steps, like, ends, strict=True))
+    return sorted(found.values(), key=len, reverse=True)
+
+
+def against(reference: Ends, other: Ends) -> Clock | None:
+    """One rank's clock against another's, of the ways to put their collectives beside each other by the one
+    in which most end together; None where in none enough do.
+
+    Of ways that do as well (steps that take exactly as long as each other) it is the one in which the clocks
+    differ least.
+    """
+    shared = {step for step, _, _ in reference} & {step for step, _, _ in other}
+    if shared:
+        reference = [one for one in reference if one[0] in shared]
+        other = [one for one in other if one[0] in shared]
+    ways: list[tuple[int, Clock]] = []
+    for shift in sorted(range(-SHIFTS, SHIFTS + 1), key=abs):
+        pairs = _pairs(reference, other, shift)
+        ways += [(_agree(pairs, line), line) for line in _lines(pairs)]
+        if shift == -1 and any(agreeing == len(reference) for agreeing, _ in ways):
+            break  # all there are, and no neighbour does as well
+    most = max((agreeing for agreeing, _ in ways), default=0)
+    fewer = min(len(reference), len(other))
+    if most < max(LEAST_SHARE * fewer, min(2, fewer)) or not most:
+        return None
+    return min(
+        (line for agreeing, line in ways if agreeing >= 0.8 * most), key=lambda line: abs(line.ahead_ns)
+    )
+
+
+def _pairs(reference: Ends, other: Ends, shift: int) -> list[Pair]:
+    beside = zip(reference[max(0, -shift) :], other[max(0, shift) :], strict=False)
+    return [(b[2], b[2] - a[2]) for a, b in beside if a[:2] == b[:2]]
+
+
+def _agree(pairs: Sequence[Pair], line: Clock) -> int:
+    return sum(abs(ahead - line.ahead(at)) <= SCATTER_NS for at, ahead in pairs)
+
+
+def _lines(pairs: Sequence[Pair]) -> list[Clock]:
+    """A constant, and a line through the medians of the first and the last third (Tukey's resistant line)."""
+    if not pairs:
+        return []
+    constant = Clock(median([ahead for _, ahead in pairs]), 0.0, int(median([at for at, _ in pairs])))
+    third = len(pairs) // 3
+    if len(pairs) < ENOUGH:
+        return [constant]
+    (early, before), (late, after) = (
+        (median([at for at, _ in part]), median([ahead for _, ahead in part]))
+        for part in (pairs[:third], pairs[-third:])
+    )
+    drift = (after - before) / (late - early) if late > early else 0.0
+    if abs(drift) > FASTEST:
+        return [constant]
+    level = median([ahead - drift * (at - constant.at_ns) for at, ahead in pairs])
+    return [constant, Clock(level, drift, constant.at_ns)]
+
+
+def refined(pairs: Mapping[int, Sequence[Pair]]) -> dict[int, tuple[Clock, float | None]]:
+    """The clock of each rank, and its residual: how far off it nine of ten of its pairs lie, in ns; None
+    where they are too few to tell.
+
+    Clocks that differ by no more than that are one.
+
+    Args:
+        pairs: by rank: when a collective ended, and how far that was after where the other ranks say.
+    """
+    fits = {rank: _fitted(sorted(own)) for rank, own in pairs.items()}
+    coarsest = max((spread for _, spread in fits.values()), default=0.0)
+    found: dict[int, tuple[Clock, float | None]] = {}
+    for rank, (line, spread) in fits.items():
+        ends = min(pairs[rank])[0], max(pairs[rank])[0]
+        same = all(abs(line.ahead(at)) <= coarsest for at in ends)
+        found[rank] = Clock() if same else line, spread if len(pairs[rank]) > 2 else None
+    return found
+
+
+def _fitted(pairs: Sequence[Pair]) -> tuple[Clock, float]:
+    line = max(_lines(pairs), key=lambda line: (_agree(pairs, line), -_spread(pairs, line)))
+    return line, _spread(pairs, line)
+
+
+def _spread(pairs: Sequence[Pair], line: Clock) -> float:
+    off = sorted(abs(ahead - line.ahead(at)) for at, ahead in pairs)
+    return off[min(len(off) - 1, int(0.9 * len(off)))]

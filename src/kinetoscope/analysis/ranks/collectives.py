@@ -1,0 +1,162 @@
+"""The collectives of one rank: what each is, how much it moves, among whom, and by which law it waits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+import polars as pl
+
+from kinetoscope.analysis.kernels.work import work
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.trace.model import Trace
+
+# By which law ranks wait in a collective.
+TOGETHER = "together"  # nobody is done before the last has come: all end at one instant
+ARRIVAL = "arrival"  # everybody needs everybody's data, but not all of it at once: ends lie apart
+SENDER = "sender"  # all wait for one, who may leave before they come
+PAIR = "pair"  # two ranks, of which the sender may leave early
+
+
+class Kind(NamedTuple):
+    """A kind of collective; ``bus`` by which part of its algorithm bandwidth a link is used, for n ranks, as
+    nccl-tests count it (doc/PERFORMANCE.md there): a (n - 1) / n."""
+
+    name: str
+    pattern: str  # of its recorded name or its kernel's
+    law: str
+    bus: float
+
+
+KINDS = (
+    Kind("all-reduce", r"(?i)all_?reduce", TOGETHER, 2.0),
+    Kind("reduce-scatter", r"(?i)reduce_?scatter", TOGETHER, 1.0),
+    Kind("all-gather", r"(?i)all_?gather", TOGETHER, 1.0),
+    Kind("barrier", r"(?i)barrier", TOGETHER, 0.0),
+    Kind("all-to-all", r"(?i)all_?to_?all", ARRIVAL, 1.0),
+    Kind("broadcast", r"(?i)broadcast", SENDER, 0.0),
+    Kind("scatter", r"(?i)scatter", SENDER, 0.0),
+    Kind("send-receive", r"(?i)^(send|recv|batch_isend|coalesced)", PAIR, 0.0),
+    Kind("all-to-all", r"(?i)send_?recv", ARRIVAL, 1.0),  # a kernel without a recorded name: mostly that
+    Kind("reduce", r"(?i)reduce", TOGETHER, 0.0),
+    Kind("other", "", TOGETHER, 0.0),
+)
+LAWS = {kind.name: kind.law for kind in KINDS}
+BUS = {kind.name: kind.bus for kind in KINDS}
+
+MOST_RANKS = 1 << 20  # a header may say anything
+LONGEST = 48  # characters of a group's ranks
+
+BYTES = {
+    "double": 8, "long": 8, "float": 4, "int": 4, "half": 2, "bfloat16": 2, "short": 2,
+    "byte": 1, "char": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+
+COLLECTIVES = {
+    "rank": pl.Int32,
+    "device": pl.Int32,
+    "id": pl.UInt32,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "duration_ns": pl.Int64,
+    "kind": pl.String,
+    "law": pl.String,
+    "bytes": pl.Int64,
+    "like": pl.String,
+    "group": pl.String,
+    "group_name": pl.String,
+    "size": pl.Int64,
+    "step": pl.String,
+    "recorded": pl.Boolean,
+    "before": pl.Boolean,
+}
+
+
+@remembered
+def collectives(trace: Trace) -> pl.DataFrame:
+    """One row a communication kernel of one rank, ordered by device and start.
+
+    Returns:
+        ``rank``, ``device``, ``id`` (row of ``device_events``), ``start_ns``, ``end_ns``, ``duration_ns``,
+        ``kind`` and ``law`` (see ``KINDS``), ``bytes`` (of the larger side: what nccl-tests count; null where
+        unknown), ``like`` (one text for what must be alike on all ranks), ``group`` (one text a process
+        group; of an unrecorded one the stream), ``group_name``, ``size`` (how many ranks it has; null where
+        unknown), ``step`` (name of the step it was launched in; empty without), ``recorded`` (its arguments
+        are) and ``before`` (launched before the recording).
+    """
+    table = work(trace).filter(pl.col("part") == "communication").sort("device", "start_ns")
+    table = _described(table)
+    groups = pl.DataFrame(
+        [(text, *_group(text)) for text in table["arguments"].unique().drop_nulls()],
+        schema={"arguments": pl.String, "known": pl.String, "size": pl.Int64},
+        orient="row",
+    )
+    steps = trace.steps.select(pl.col("id").alias("step"), pl.col("name").alias("step_name"))
+    stream = pl.col("stream").rank("dense").cast(pl.String)
+    return (
+        table.join(groups, on="arguments", how="left", maintain_order="left")
+        .join(steps, on="step", how="left", maintain_order="left")
+        .with_columns(
+            pl.lit(trace.rank, pl.Int32).alias("rank"),
+            pl.coalesce("known", "stream " + stream).alias("group"),
+            pl.col("step_name").fill_null("").alias("step"),
+            (pl.col("launch").is_null() & pl.col("launch").is_not_null().any()).alias("before"),
+        )
+        .select(pl.col(name).cast(dtype) for name, dtype in COLLECTIVES.items())
+    )
+
+
+def _described(table: pl.DataFrame) -> pl.DataFrame:
+    """With ``arguments``, ``kind``, ``law``, ``bytes``, ``like``, ``recorded`` and ``group_name``."""
+    arguments = pl.col("collective").cast(pl.String)
+
+    def said(key: str) -> pl.Expr:
+        return arguments.str.json_path_match(f"$['{key}']")
+
+    name = pl.coalesce(said("Collective name"), pl.col("name").cast(pl.String))
+    kind = pl.coalesce(pl.when(name.str.contains(one.pattern)).then(pl.lit(one.name)) for one in KINDS)
+    element = said("dtype").str.to_lowercase().replace_strict(BYTES, default=None, return_dtype=pl.Int64)
+    counts = [said(f"{side} msg nelems").cast(pl.Int64, strict=False) for side in ("In", "Out")]
+    # An all-to-all's shares differ from rank to rank.
+    shape = pl.when(kind != "all-to-all").then(pl.max_horizontal(counts)).cast(pl.String).fill_null("")
+    peers = [said(f"{side} Rank").fill_null("") for side in ("Src", "Dst")]
+    return table.with_columns(
+        arguments.alias("arguments"),
+        kind.alias("kind"),
+        kind.replace_strict(LAWS).alias("law"),
+        (pl.max_horizontal(counts) * element).alias("bytes"),
+        pl.concat_str(kind, shape, said("dtype").fill_null(""), *peers, separator=" ").alias("like"),
+        arguments.is_not_null().alias("recorded"),
+        said("Process Group Description").alias("group_name"),
+    )
+
+
+def _group(arguments: str) -> tuple[str, int | None]:
+    """Of a collective's arguments: one text for its process group, and how many ranks that has.
+
+    Torch lists thirty ranks at most; the name and the first of them tell groups apart.
+    """
+    said: dict[str, object] = msgspec.json.decode(arguments)
+    listed, size = str(said.get("Process Group Ranks", "")), said.get("Group size")
+    if len(listed) > LONGEST:
+        listed = f"{listed[: LONGEST - 1]}…"
+    return f"{said.get('Process Group Name', '')} {listed}", size if isinstance(
+        size, int
+    ) and size > 0 else None
+
+
+def members(group: str) -> list[int]:
+    """The ranks of a group, from its text; empty where not all are listed."""
+    try:
+        return msgspec.json.decode(group[group.index("[") :].encode(), type=list[int])
+    except (msgspec.MsgspecError, ValueError):
+        return []
+
+
+def world_size(trace: Trace) -> int | None:
+    """How many ranks the run has, as the trace's header says."""
+    match trace.metadata.get("distributedInfo"):
+        case {"world_size": int(size)} if 0 < size <= MOST_RANKS:
+            return size
+        case _:
+            return None

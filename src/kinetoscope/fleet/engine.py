@@ -1,0 +1,138 @@
+"""Where traces are mapped: processes of this machine, or Ray's."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import IO, NamedTuple
+
+from kinetoscope.errors import InputError, MissingDependencyError
+from kinetoscope.fleet.inputs import TraceFile
+from kinetoscope.fleet.worker import SETTINGS, mapped, settled
+from kinetoscope.trace.decoding.worker import receive, send
+from kinetoscope.trace.workers import cores
+
+ATTEMPTS = 2  # a trace whose worker died is given to another once
+# A worker's memory grows with the largest trace it has read: after so many it makes way for a fresh one.
+TRACES_A_WORKER = 200
+
+Answer = tuple[TraceFile, bytes | InputError]
+Engine = Callable[[Sequence[TraceFile]], Iterator[Answer]]
+
+
+def local(traces: Sequence[TraceFile]) -> Iterator[Answer]:
+    """Map on every core of this machine; answers come as they are ready."""
+    count = min(cores(), len(traces))
+    idle: SimpleQueue[_Worker] = SimpleQueue()
+    started = [_Worker() for _ in range(count)]
+    for worker in started:
+        idle.put(worker)
+
+    def ask(trace: TraceFile) -> bytes | InputError:
+        worker = idle.get()
+        try:
+            return worker.ask(trace)
+        finally:
+            idle.put(worker)
+
+    threads = ThreadPoolExecutor(max(1, count))
+    try:
+        asked = {threads.submit(ask, trace): trace for trace in traces}
+        for done in as_completed(asked):
+            yield asked.pop(done), done.result()
+    finally:
+        threads.shutdown(cancel_futures=True)
+        for worker in started:
+            worker.close()
+
+
+class _Worker:
+    """A process that maps, started when it is first asked and again when it has died."""
+
+    def __init__(self) -> None:
+        self._process: _Process | None = None
+        self._done = 0
+
+    def ask(self, trace: TraceFile) -> bytes | InputError:
+        for _ in range(ATTEMPTS):
+            if self._done >= TRACES_A_WORKER:
+                self.close()
+            self._process = self._process or _start()
+            try:
+                send(self._process.questions, (trace.url, trace.rank))
+                answer: bytes | InputError = receive(self._process.answers)
+            except (OSError, EOFError, pickle.UnpicklingError):
+                self.close()
+                continue
+            self._done += 1
+            return answer
+        return InputError(f"{ATTEMPTS} workers died of it", where=trace.url, mend="is there memory enough?")
+
+    def close(self) -> None:
+        process, self._process, self._done = self._process, None, 0
+        if process is not None:
+            process.itself.kill()
+            process.itself.wait()
+            for pipe in (process.questions, process.answers):
+                with suppress(OSError):  # what it did not read before it was ended
+                    pipe.close()
+
+
+class _Process(NamedTuple):
+    itself: subprocess.Popen[bytes]
+    questions: IO[bytes]
+    answers: IO[bytes]
+
+
+def _start() -> _Process:
+    home = str(Path(__file__).resolve().parents[2])
+    program = f"import sys; sys.path.insert(0, {home!r}); from kinetoscope.fleet.worker import serve; serve()"
+    started = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=settled()
+    )
+    if started.stdin is None or started.stdout is None:
+        raise OSError("a process without the pipes that it was started with")
+    return _Process(started, started.stdin, started.stdout)
+
+
+def on_ray(traces: Sequence[TraceFile]) -> Iterator[Answer]:
+    """Map on the Ray cluster that this process is joined to, or on one of this machine alone. Files must be
+    within reach of every machine; a lost worker's trace is mapped by another.
+
+    Raises:
+        MissingDependencyError: Ray is not installed.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingDependencyError(
+            "Ray is not installed", where="--engine ray", mend="pip install 'kinetoscope[ray]'"
+        ) from error
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False, runtime_env={"env_vars": SETTINGS})
+    task = ray.remote(max_retries=ATTEMPTS, num_cpus=1)(_answered)
+    asked = {task.remote(trace): trace for trace in traces}
+    while asked:
+        done, _ = ray.wait(list(asked), num_returns=1)
+        for one in done:
+            trace = asked.pop(one)
+            try:
+                yield trace, ray.get(one)
+            except ray.exceptions.RayError as error:
+                yield trace, InputError(f"its worker was lost: {type(error).__name__}", where=trace.url)
+
+
+def _answered(trace: TraceFile) -> bytes | InputError:
+    try:
+        return mapped(trace.url, trace.rank)
+    except InputError as error:
+        return error
+
+
+ENGINES: dict[str, Engine] = {"local": local, "ray": on_ray}

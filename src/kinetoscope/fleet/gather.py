@@ -1,0 +1,112 @@
+"""Parts of all the ranks of a run, from wherever their traces stand: mapped, recalled, told apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from kinetoscope.analysis.numbering import latest_window
+from kinetoscope.analysis.parts import Part, renumbered
+from kinetoscope.errors import InputError
+from kinetoscope.fleet.engine import Engine
+from kinetoscope.fleet.inputs import Found, TraceFile, file_system, is_remote
+from kinetoscope.fleet.store import Store, decode
+
+Progress = Callable[[int, int], None]
+
+
+def gather(
+    found: Found, store: Store, engine: Engine, progress: Progress | None = None
+) -> tuple[list[Part], list[str]]:
+    """One part a rank, and sentences on what is not among them.
+
+    Parts are kept as they come, so that work that was interrupted goes on where it stopped.
+
+    Args:
+        progress: called with how many traces are done, and how many there are.
+
+    Raises:
+        InputError: nothing at all can be read; the message says why of the first.
+    """
+    parts = [decode(_bytes(url), url) for url in found.parts]
+    failures: list[InputError] = []
+    wanted: list[TraceFile] = []
+    for trace in found.traces:
+        kept = store.recall(trace)
+        if kept is None:
+            wanted.append(trace)
+        else:
+            parts.append(_placed(kept, trace))
+    done = len(found.traces) - len(wanted)
+    for trace, answer in engine(wanted) if wanted else ():
+        done += 1
+        if isinstance(answer, InputError):
+            failures.append(answer)
+        else:
+            store.keep(trace, answer)
+            parts.append(_placed(decode(answer, trace.url), trace))
+        if progress is not None:
+            progress(done, len(found.traces))
+    if not parts and (failures or not found.dumps):
+        raise (
+            failures[0] if failures else InputError("there is no trace in it", mend="name a folder of traces")
+        )
+    chosen, left_out = one_a_rank(parts)
+    return chosen, [*left_out, *sorted(f"{error.where} was left out: {error.what}" for error in failures)]
+
+
+def _placed(part: Part, trace: TraceFile) -> Part:
+    """With the host that a recording names."""
+    if part.facts.host or not trace.host:
+        return part
+    return replace(part, facts=msgspec.structs.replace(part.facts, host=trace.host))
+
+
+def _bytes(url: str) -> bytes:
+    if not is_remote(url):
+        return Path(url).read_bytes()
+    system, path = file_system(url)
+    return system.cat_file(path)
+
+
+def one_a_rank(parts: Sequence[Part]) -> tuple[list[Part], list[str]]:
+    """Of several windows that each rank recorded the last that most have; of a repeated rank the first trace.
+
+    Parts that do not say their rank take what the others leave free.
+    """
+    ordered = sorted(_numbered(parts), key=lambda part: (part.facts.start_ns, part.facts.path))
+    windows = [(part.facts.rank, window) for part, window in zip(ordered, _windows(ordered), strict=True)]
+    latest = latest_window(windows)
+    found: dict[int, Part] = {}
+    said: list[str] = []
+    for part, (rank, window) in zip(ordered, windows, strict=True):
+        if latest is not None and window != latest:
+            continue
+        if rank in found:
+            said.append(f"{part.facts.path} was left out: {found[rank].facts.path} is of rank {rank} too")
+        else:
+            found[rank] = part
+    others = sum(window != latest for _, window in windows) if latest is not None else 0
+    if others:
+        said.append(
+            f"{others} traces of other windows were left out: the one that begins with {latest} is compared"
+        )
+    return [found[rank] for rank in sorted(found)], said
+
+
+def _windows(ordered: Sequence[Part]) -> Iterable[str]:
+    """The name of each part's first step; without steps, which of its rank's parts it is."""
+    count: Counter[int] = Counter()
+    for part in ordered:
+        count[part.facts.rank] += 1
+        yield str(part.steps["name"][0]) if len(part.steps) else f"window {count[part.facts.rank]}"
+
+
+def _numbered(parts: Sequence[Part]) -> list[Part]:
+    taken = {part.facts.rank for part in parts if part.facts.numbered}
+    free = (rank for rank in range(len(parts) + len(taken)) if rank not in taken)
+    return [part if part.facts.numbered else renumbered(part, next(free)) for part in parts]

@@ -1,0 +1,97 @@
+"""Parts as bytes and files: tens of kilobytes a rank, enough to report without the traces."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import time
+import zlib
+from pathlib import Path
+
+import msgspec
+import polars as pl
+
+from kinetoscope import __version__
+from kinetoscope.analysis.parts import KERNEL_TIMES, PARTED, STEPS, Facts, Part
+from kinetoscope.errors import InputError
+from kinetoscope.fleet.inputs import PART, TraceFile
+from kinetoscope.recording.manifest import write_whole
+
+FORMAT = 1
+_UNUSED_S = 30 * 86400  # after which a part in the user's cache goes
+_TABLES = {"collectives": PARTED, "kernels": KERNEL_TIMES, "steps": STEPS}
+
+
+class _Stored(msgspec.Struct, frozen=True, kw_only=True):
+    format: int = FORMAT
+    facts: Facts
+    tables: dict[str, bytes]
+
+
+def encode(part: Part) -> bytes:
+    """A part as bytes."""
+    tables = {name: _packed(getattr(part, name)) for name in _TABLES}
+    return msgspec.msgpack.encode(_Stored(facts=part.facts, tables=tables))
+
+
+def decode(data: bytes, where: str) -> Part:
+    """A part from its bytes.
+
+    Raises:
+        InputError: they are none, or of another version.
+    """
+    try:
+        stored = msgspec.msgpack.decode(data, type=_Stored)
+        tables = {name: pl.read_ipc(io.BytesIO(zlib.decompress(stored.tables[name]))) for name in _TABLES}
+    except (msgspec.MsgspecError, pl.exceptions.PolarsError, zlib.error, KeyError, OSError) as error:
+        raise InputError(
+            "it is not a part, or half of one", where=where, mend="map its trace again"
+        ) from error
+    alike = all(dict(tables[name].schema) == columns for name, columns in _schemas().items())
+    if stored.format != FORMAT or not alike:
+        raise InputError("the part is of another version", where=where, mend="map its trace again")
+    return Part(stored.facts, **tables)
+
+
+def _schemas() -> dict[str, dict[str, pl.DataType]]:
+    return {name: dict(pl.DataFrame(schema=columns).schema) for name, columns in _TABLES.items()}
+
+
+def _packed(table: pl.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    table.write_ipc(buffer)
+    return zlib.compress(buffer.getvalue(), 6)
+
+
+class Store:
+    """Parts in a folder, by the trace they are of and this version of what makes them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def path(self, trace: TraceFile) -> Path:
+        key = f"{trace.url} {trace.rank} {trace.mark} {__version__} {FORMAT}"
+        digest = hashlib.blake2b(key.encode(), digest_size=10).hexdigest()
+        rank = "" if trace.rank is None else f"rank{trace.rank}-"
+        return self._folder / f"{rank}{digest}{PART}"
+
+    def recall(self, trace: TraceFile) -> Part | None:
+        """The part of this very file, if it was kept."""
+        path = self.path(trace)
+        try:
+            found = decode(path.read_bytes(), str(path))
+            os.utime(path)
+        except (OSError, InputError):
+            return None
+        return found
+
+    def keep(self, trace: TraceFile, data: bytes) -> None:
+        write_whole(self.path(trace), data)
+
+    def forget_unused(self) -> None:
+        """Remove what nobody has asked for in a month."""
+        for path in self._folder.glob(f"*{PART}"):
+            if path.stat().st_mtime < time.time() - _UNUSED_S:
+                path.unlink(missing_ok=True)

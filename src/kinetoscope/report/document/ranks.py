@@ -1,0 +1,187 @@
+"""Ranks compared: who waited for whom, why, and what it cost. Never a row a rank, unless asked or they are
+few.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """``status``: even | straggler | turns | unknown. Of a straggler: its rank, its share of all waiting, and
+    why it was late (null: cannot be told): slow kernel | clocks | more work | compute | host | data loader |
+    synchronization | recompilation | allocator. ``why`` it is unknown."""
+
+    status: str
+    rank: int | None = None
+    share_of_waiting: float = 0.0
+    cause: str | None = None
+    detail: str = ""
+    why: str = ""
+
+
+class ClockRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranks with one clock: how far it is ahead of the first one's in the middle of the recording, and how
+    far from that nine of ten collectives end (null: too few to tell). Nothing finer can be concluded."""
+
+    ranks: str
+    host: str
+    ahead_us: float
+    drift_ppm: float
+    residual_us: float | None
+
+
+class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Collectives of one kind and size in one sort of process group, over all ranks.
+
+    ``transfer_us`` is the last arrival's part, at the median; bandwidths are those of nccl-tests, GB/s;
+    ``skew`` from the first rank's arrival to the last's. ``last_rank`` came last most often, ``last_times``
+    of ``told`` meetings in which that can be told. ``incomplete`` meetings lack ranks.
+    """
+
+    group: str
+    group_size: int | None
+    groups: int
+    kind: str
+    bytes: int | None
+    meetings: int
+    incomplete: int
+    transfer_us: float | None
+    waiting_us: float
+    skew_median_us: float | None
+    skew_max_us: float | None
+    last_rank: int | None
+    last_times: int
+    told: int
+    algorithm_gbps: float | None
+    bus_gbps: float | None
+
+
+class RankRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank. ``blamed_us``: what all others waited for it; ``bubble_us``: what it waited in sends and
+    receives.
+    """
+
+    rank: int
+    host: str
+    window_us: float
+    busy_us: float
+    compute_us: float
+    waiting_us: float
+    exposed_waiting_us: float
+    exposed_transfer_us: float
+    bubble_us: float
+    blamed_us: float
+    cause: str | None
+    detail: str
+    damages: list[str]
+
+
+class SpreadRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure's distribution over ranks, as shares of each rank's window, and whose the extremes are."""
+
+    what: str
+    least: float
+    p10: float
+    median: float
+    p90: float
+    most: float
+    least_rank: int
+    most_rank: int
+
+
+class AlikeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranks that compute alike long, such as those of one pipeline stage, with the medians of their
+    windows.
+    """
+
+    ranks: str
+    count: int
+    compute: float
+    exposed_waiting: float
+    exposed_transfer: float
+    idle: float
+    blamed_us: float
+
+
+class LatenessRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Why ranks were late, over all of them; ``rank`` null: it cannot be told whose doing it was."""
+
+    rank: int | None
+    cause: str | None
+    detail: str
+    waited_us: float
+    meetings: int
+
+
+class IdealRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The time between the first collective and the last: recorded, replayed (``error``: by which share that
+    is longer), without stragglers, and without the lateness of one rank."""
+
+    recorded_us: float
+    replayed_us: float
+    error: float
+    ideal_us: float
+    slowdown: float
+    without: dict[int, float]
+
+
+class Meeting(msgspec.Struct, frozen=True, kw_only=True):
+    """The collective that was waited in most: when each rank came and left, on one clock, from the first
+    on.
+    """
+
+    kind: str
+    group: str
+    step: str
+    bytes: int | None
+    ranks: list[int]
+    arrived_us: list[float]
+    left_us: list[float]
+
+
+class Lateness(msgspec.Struct, frozen=True, kw_only=True):
+    """What the ranks that are blamed most cost the others, by step: a row a rank, a column a step."""
+
+    ranks: list[int]
+    steps: list[str]
+    blamed_us: list[list[float]]
+
+
+class Ranks(msgspec.Struct, frozen=True, kw_only=True):
+    """Of ranks that were recorded together. ``incomparable``: those whose collectives end with nobody
+    else's.
+    """
+
+    here: str
+    count: int
+    expected: int | None
+    missing: str
+    damaged: str
+    incomparable: str
+    verdict: RankVerdict
+    clocks: list[ClockRow]
+    collectives: list[CollectiveRow]
+    late: list[LatenessRow]
+    worst: list[RankRow]
+    spread: list[SpreadRow]
+    alike: list[AlikeRow]
+    ideal: IdealRow | None
+    longest: Meeting | None
+    lateness: Lateness
+    ranks: list[RankRow] = []
+    """All of them, by rank: where they are few, or were asked for."""
+    dumps: list[str] = []
+    """What flight-recorder dumps say: who is missing in which collective."""
+    unread: list[str] = []
+
+
+class RanksListing(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``report`` gives of many ranks: the comparison alone."""
+
+    kinetoscope: str
+    events: int
+    bytes: int
+    devices: dict[str, int]
+    ranks: Ranks
+    schema: str = "kinetoscope.ranks/1"

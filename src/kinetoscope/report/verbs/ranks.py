@@ -1,0 +1,81 @@
+"""Many ranks compared: what ``kinetoscope report`` prints of them, on the terminal, as Markdown, as JSON."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from kinetoscope import numbers
+from kinetoscope.errors import UsageError
+from kinetoscope.report.document import RanksListing
+from kinetoscope.report.pages.console import WIDTH
+from kinetoscope.report.pages.json import indented
+from kinetoscope.report.pages.markdown import escape, grid_lines
+from kinetoscope.report.pages.table import Prose, drawn
+from kinetoscope.report.verbs.listing import titled
+from kinetoscope.report.words import names, rank_lines
+
+
+def title(listing: RanksListing) -> str:
+    devices = ", ".join(f"{count} × {name}" for name, count in listing.devices.items())
+    parts = [
+        f"ranks {listing.ranks.here}",
+        devices,
+        numbers.count(listing.events, "event"),
+        numbers.size(listing.bytes),
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def print_ranks(listing: RanksListing, console: Console) -> None:
+    """The verdict, and tables whose length does not grow with the ranks."""
+    console.print(Text(names.plain(title(listing)), style="dim"))
+    for part in parts(listing):
+        console.print(part)
+    for problem in listing.ranks.unread:
+        console.print(Text(names.plain(problem), style="yellow"))
+
+
+def parts(listing: RanksListing) -> Iterable[RenderableType]:
+    yield Text()
+    for at, sentence in enumerate(rank_lines.lines(listing.ranks)):
+        yield Prose(names.plain(sentence), style="" if at else "bold")
+    for shown in rank_lines.grids(listing.ranks):
+        yield Text()
+        yield titled(shown.title, shown.basis)
+        yield drawn(shown)
+
+
+def rendered(listing: RanksListing, output: Path) -> str:
+    """The listing as a file of that name holds it.
+
+    Raises:
+        UsageError: it is not written in that format.
+    """
+    match output.suffix.lower():
+        case ".json":
+            return f"{indented(listing)}\n"
+        case ".md":
+            lines = [f"# {escape(title(listing))}", "", *_paragraphs(listing)]
+            return "\n".join(lines) + "\n"
+        case ".txt":
+            page = io.StringIO()
+            print_ranks(listing, Console(file=page, width=WIDTH, color_system=None, highlight=False))
+            return "\n".join(line.rstrip() for line in page.getvalue().splitlines()) + "\n"
+        case suffix:
+            raise UsageError(
+                f"many ranks cannot be written as {suffix or 'a file without a suffix'}",
+                where=f"-o {output}",
+                mend="end the name in .json, .md or .txt, or name the traces of a few ranks",
+            )
+
+
+def _paragraphs(listing: RanksListing) -> Iterable[str]:
+    for sentence in (*rank_lines.lines(listing.ranks), *listing.ranks.unread):
+        yield from (escape(sentence), "")
+    for shown in rank_lines.grids(listing.ranks):
+        yield from grid_lines(shown)

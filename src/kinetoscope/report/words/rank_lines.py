@@ -1,0 +1,173 @@
+"""What the comparison of ranks says, in sentences and tables that all renderers share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from kinetoscope import numbers
+from kinetoscope.report.document import Ranks
+from kinetoscope.report.words import names
+
+ROWS = 8
+
+
+class Grid(NamedTuple):
+    """A table: its title, what its figures are of, its heads (the first column is text), its rows."""
+
+    title: str
+    basis: str
+    heads: Sequence[str]
+    rows: list[Sequence[str]]
+
+
+def verdict(ranks: Ranks) -> str:
+    """Who is waited for and why, in a sentence or two."""
+    found = ranks.verdict
+    if found.status == "straggler":
+        detail = f" ({names.shorten(found.detail, 60)})" if found.detail else ""
+        why = f": {WHY[found.cause]}{detail}" if found.cause in WHY else ": why cannot be told"
+        share = numbers.percent(found.share_of_waiting)
+        return f"Rank {found.rank} is waited for, in {share} of all waiting{why}."
+    if found.status == "turns":
+        last = ", ".join(
+            f"rank {row.rank} ({WHY.get(row.cause or '', 'cause unknown')})" for row in ranks.worst[:3]
+        )
+        return f"Ranks take turns in being late: most often {last}."
+    if found.status == "even":
+        return "Ranks hardly wait for each other."
+    return f"Who is waited for cannot be told: {found.why}."
+
+
+WHY = {
+    "slow kernel": "one of its kernels is slower",
+    "clocks": "all its kernels are slower, as on a device that is throttled",
+    "more work": "it launches more kernels",
+    "compute": "it computes longer",
+    "host": "its host is later with its launches",
+    "data loader": "it waits for its data loader",
+    "synchronization": "its host waits for its device where others do not",
+    "recompilation": "it compiles",
+    "allocator": "it allocates memory",
+}
+
+
+def lines(ranks: Ranks) -> list[str]:
+    """The verdict, who is there, what the waiting costs, how well clocks are known, and what dumps say."""
+    return [
+        line
+        for line in (verdict(ranks), _present(ranks), _ideal(ranks), _clocks(ranks), *ranks.dumps)
+        if line
+    ]
+
+
+def _present(ranks: Ranks) -> str:
+    parts: list[str] = []
+    if ranks.missing:
+        parts.append(f"of {ranks.expected} ranks {ranks.missing} are missing")
+    if ranks.damaged:
+        parts.append(f"the traces of {ranks.damaged} are damaged")
+    if ranks.incomparable:
+        parts.append(f"no collective of {ranks.incomparable} ends with another rank's")
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}: what they did is not guessed." if parts else ""
+
+
+def _ideal(ranks: Ranks) -> str:
+    found = ranks.ideal
+    if found is None or found.slowdown < 1.005:
+        return ""
+    less = numbers.percent(1 - 1 / found.slowdown)
+    text = (
+        f"Without stragglers {numbers.time(found.recorded_us)} between the first collective and the last "
+        f"would be {numbers.time(found.ideal_us)}, {less} less (replayed to {found.error:+.1%})"
+    )
+    alone = [(rank, found.replayed_us - us) for rank, us in found.without.items() if us < found.replayed_us]
+    listed = ", ".join(f"rank {rank} {numbers.time(saved)} less" for rank, saved in alone[:3])
+    return f"{text}; were one alone never late, {listed}." if listed else f"{text}."
+
+
+def _clocks(ranks: Ranks) -> str:
+    known = [row.residual_us for row in ranks.clocks if row.residual_us is not None]
+    if not known:
+        return ""
+    apart = max(abs(row.ahead_us) for row in ranks.clocks)
+    drift = max(abs(row.drift_ppm) for row in ranks.clocks)
+    differ = f"Clocks are up to {numbers.time(apart)} apart" if apart >= 1 else "Clocks agree"
+    drifts = f" and drift by up to {drift:.0f} ppm" if drift >= 1 else ""
+    return f"{differ}{drifts}; aligned, collectives end within {numbers.time(max(known))} of each other."
+
+
+def grids(ranks: Ranks, most: int = ROWS) -> Iterable[Grid]:
+    """The tables, each of at most so many rows."""
+    if ranks.late:
+        yield Grid(
+            "Why ranks were late", "what the others waited for it",
+            ("rank", "cause", "waited", "collectives", ""),
+            [
+                ("?" if row.rank is None else str(row.rank), row.cause or "cannot be told",
+                 numbers.time(row.waited_us), numbers.count(row.meetings), names.shorten(row.detail, 40))
+                for row in ranks.late[:most]
+            ],
+        )  # fmt: skip
+    if ranks.collectives:
+        yield Grid(
+            "Collectives", "transfer and skew at the median; bandwidths as nccl-tests count them",
+            ("group", "kind", "size", "times", "transfer", "waiting", "skew", "last", "GB/s", "bus"),
+            [
+                (_group(row.group, row.group_size, row.groups), row.kind,
+                 "–" if row.bytes is None else numbers.size(row.bytes), numbers.count(row.meetings),
+                 _time(row.transfer_us), numbers.time(row.waiting_us), _time(row.skew_median_us),
+                 "–" if row.last_rank is None else f"{row.last_rank} ({row.last_times} of {row.told})",
+                 _rate(row.algorithm_gbps), _rate(row.bus_gbps))
+                for row in ranks.collectives[:most]
+            ],
+        )  # fmt: skip
+    if ranks.count > 2:
+        yield Grid(
+            "Over ranks", "shares of each rank's window, and whose the extremes are",
+            ("", "least", "10 %", "median", "90 %", "most"),
+            [
+                (row.what, f"{numbers.percent(row.least)} ({row.least_rank})", numbers.percent(row.p10),
+                 numbers.percent(row.median), numbers.percent(row.p90),
+                 f"{numbers.percent(row.most)} ({row.most_rank})")
+                for row in ranks.spread
+            ],
+        )  # fmt: skip
+    if len(ranks.alike) > 1 and not ranks.ranks:
+        yield Grid(
+            "Ranks alike", "that compute alike long; medians",
+            ("ranks", "how many", "compute", "exposed waiting", "exposed transfer", "idle"),
+            [
+                (names.shorten(row.ranks, 40), numbers.count(row.count), numbers.percent(row.compute),
+                 numbers.percent(row.exposed_waiting), numbers.percent(row.exposed_transfer),
+                 numbers.percent(row.idle))
+                for row in ranks.alike[:most]
+            ],
+        )  # fmt: skip
+    shown = ranks.ranks or ranks.worst
+    if shown:
+        yield Grid(
+            "Ranks" if ranks.ranks else "Ranks most waited for", "of each rank's own window",
+            ("rank", "busy", "waits", "exposed", "transfer exposed", "waited for", "because"),
+            [
+                (str(row.rank), numbers.percent(row.busy_us / max(row.window_us, 1e-9)),
+                 numbers.time(row.waiting_us), numbers.time(row.exposed_waiting_us),
+                 numbers.time(row.exposed_transfer_us), numbers.time(row.blamed_us), row.cause or "")
+                for row in shown
+            ],
+        )  # fmt: skip
+
+
+def _group(name: str, size: int | None, groups: int) -> str:
+    text = names.shorten(name, 24)
+    members = "" if size is None else f" of {size}"
+    return f"{text}{members}" if groups == 1 else f"{text}{members}, {groups} ×"
+
+
+def _time(us: float | None) -> str:
+    return "–" if us is None else numbers.time(us)
+
+
+def _rate(gbps: float | None) -> str:
+    return "–" if gbps is None else numbers.rate(gbps)

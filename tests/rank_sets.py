@@ -1,0 +1,285 @@
+"""Sets of ranks whose truth is known: a training loop, simulated, with one thing wrong with it or its
+recording.
+
+Each rank has a host that runs ahead of its device until it reads the loss; kernels and collectives share one
+stream of time. Times in µs. What is written is what a profiler would have: each rank's events on its own
+clock.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from traces import Event, host, kernel, step
+
+TENSORS, DATA, EVERYONE = "tensors", "data", "everyone"
+KERNELS = (
+    ("gemm_qkv", 220.0),
+    ("attention", 310.0),
+    ("gemm_up", 260.0),
+    ("gelu", 90.0),
+    ("gemm_down", 240.0),
+)
+TRANSFER = {"allreduce": 120.0, "_allgather_base": 80.0, "_reduce_scatter_base": 80.0, "broadcast": 30.0,
+            "all_to_all": 90.0}  # fmt: skip
+LAUNCH, ARRIVES, LOADER, READS = 6.0, 4.0, 150.0, 20.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with ``rank``: one of ``kernel``, ``clocks``, ``work``, ``host``, ``loader``, ``sync``,
+    ``compile``, or nothing."""
+
+    rank: int | None = None
+    kind: str = "none"
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What is wrong with the recording.
+
+    Args:
+        missing, repeated: ranks whose trace is not there, or there twice.
+        damaged: ranks whose trace ends after 60 % of its events.
+        shifted: ranks that lost their first collective of each group; ``holes``: one in the middle.
+    """
+
+    missing: tuple[int, ...] = ()
+    repeated: tuple[int, ...] = ()
+    damaged: tuple[int, ...] = ()
+    shifted: tuple[int, ...] = ()
+    holes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Job:
+    """Args:
+    tensor: ranks of a tensor-parallel group; the ranks that share a place in theirs make a data-parallel one.
+    ahead: by host, of ``per_host`` ranks each, how far its clock is ahead, and by how much it drifts.
+    data: the collectives at a step's end, one after the other.
+    marks: whether steps are marked.
+    """
+
+    name: str
+    ranks: int = 4
+    tensor: int = 1
+    steps: int = 4
+    fault: Fault = Fault()
+    loss: Loss = Loss()
+    per_host: int = 2
+    ahead: tuple[tuple[float, float], ...] = ()
+    data: tuple[str, ...] = ("allreduce", "allreduce")
+    marks: bool = True
+    seed: int = 0
+
+
+@dataclass
+class _Rank:
+    """A rank under way: when its host and its device are free, and what was recorded."""
+
+    number: int
+    random: random.Random
+    host: float = 0.0
+    device: float = 0.0
+    pace: float = 1.0
+    correlation: int = 0
+    events: list[Event] = field(default_factory=list)
+
+    def during(self, name: str, length: float, category: str = "cpu_op") -> None:
+        self.events.append(host(name, self.host, length, category))
+        self.host += length
+
+    def launch(self) -> float:
+        """The call, and when what it launches could begin."""
+        self.correlation += 1
+        self.events.append(
+            host("cudaLaunchKernel", self.host, LAUNCH, "cuda_runtime", correlation=self.correlation)
+        )
+        self.host += LAUNCH
+        return max(self.device, self.host - LAUNCH + ARRIVES)
+
+    def compute(self, name: str, length: float) -> None:
+        start = self.launch()
+        length *= self.pace * (1 + self.random.uniform(-0.01, 0.01))
+        self.events.append(kernel(name, start, length, self.correlation))
+        self.device = start + length
+
+    def sync(self) -> None:
+        self.events.append(
+            host("cudaStreamSynchronize", self.host, max(0.0, self.device - self.host) + 5, "cuda_runtime")
+        )
+        self.host = max(self.host, self.device) + 5
+
+
+def groups(job: Job) -> dict[str, list[tuple[int, ...]]]:
+    everyone = range(job.ranks)
+    return {
+        TENSORS: [tuple(everyone[at : at + job.tensor]) for at in range(0, job.ranks, job.tensor)],
+        DATA: [tuple(everyone[at :: job.tensor]) for at in range(job.tensor)],
+        EVERYONE: [tuple(everyone)],
+    }
+
+
+def simulate(job: Job) -> dict[int, list[Event]]:
+    """The events of every rank on one true clock."""
+    ranks = [_Rank(number, random.Random(f"{job.seed} {number}")) for number in range(job.ranks)]
+    begun = 0.0
+    for rank in ranks:
+        rank.pace = 1.4 if job.fault == Fault(rank.number, "clocks") else 1.0
+    for number in range(job.steps):
+        marks = [rank.host for rank in ranks]
+        for rank in ranks:
+            _load(rank, job.fault, number)
+        for layer in range(3):
+            for rank in ranks:
+                _layer(rank, job.fault, layer, number)
+            if job.tensor > 1:
+                for group in groups(job)[TENSORS]:
+                    _meet(job, ranks, TENSORS, group, "allreduce", 4096)
+        for index, kind in enumerate(job.data):
+            for rank in ranks:
+                rank.compute("gemm_backward", 300.0)
+            for group in groups(job)[DATA]:
+                _meet(job, ranks, DATA, group, kind, 65536 + 1024 * index)
+        for rank, mark in zip(ranks, marks, strict=True):
+            rank.compute("adam", 150.0)
+            rank.sync()
+            rank.during("aten::item", READS)
+            if job.marks:
+                rank.events.append(step(number, mark, rank.host - mark))
+            # Steps are not all alike, as nothing is.
+            rank.host += begun + 37.0 * ((number * 7) % 5)
+    return {rank.number: rank.events for rank in ranks}
+
+
+def _load(rank: _Rank, fault: Fault, number: int) -> None:
+    slow = rank.number == fault.rank and fault.kind == "loader"
+    rank.during("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", LOADER * (12 if slow else 1),
+                "user_annotation")  # fmt: skip
+    if rank.number == fault.rank and fault.kind == "compile" and number == 2:
+        rank.during("inductor_compile (dynamo_timed)", 6000.0)
+
+
+def _layer(rank: _Rank, fault: Fault, layer: int, number: int) -> None:
+    own = fault.kind if rank.number == fault.rank else "none"
+    if own == "host" and layer == 1:
+        rank.during("aten::tokenize", 2500.0)
+    if own == "sync" and layer == 1:
+        rank.sync()
+        rank.host += 900.0
+    for name, length in KERNELS:
+        longer = 3.0 if own == "kernel" and name == "attention" else 1.0
+        rank.compute(name, length * longer)
+    for _ in range(4 if own == "work" else 0):
+        rank.compute("gemm_up", 260.0)
+
+
+def _meet(job: Job, ranks: list[_Rank], name: str, group: tuple[int, ...], kind: str, elements: int) -> None:
+    """A collective: it ends for all when the last has come and the data has moved; a broadcast's sender, the
+    group's first, does not wait."""
+    if len(group) == 1:
+        return
+    arrived = {number: ranks[number].launch() for number in group}
+    came = arrived[group[0]] if kind == "broadcast" else max(arrived.values())
+    for number in group:
+        rank = ranks[number]
+        end = max(came, arrived[number]) + TRANSFER[kind] + rank.random.uniform(0, 3)
+        arguments = {
+            "Collective name": kind, "In msg nelems": elements, "Out msg nelems": elements, "dtype": "Float",
+            "Group size": len(group), "Process Group Name": f"{name}{group[0]}",
+            "Process Group Ranks": str(list(group)), "Process Group Description": name,
+        }  # fmt: skip
+        rank.events.append(
+            kernel(f"ncclDevKernel_{kind}", arrived[number], end - arrived[number], rank.correlation,
+                   stream=17, **arguments)
+        )  # fmt: skip
+        rank.device = end
+
+
+def recorded(job: Job) -> list[tuple[int, dict[str, Any]]]:
+    """Rank and trace file of each that is there, repeated ones twice."""
+    found: list[tuple[int, dict[str, Any]]] = []
+    for number, events in simulate(job).items():
+        if number in job.loss.missing:
+            continue
+        events = list(_left(events, number, job.loss))
+        offset, drift = job.ahead[number // job.per_host] if job.ahead else (0.0, 0.0)
+        events = [one | {"ts": 1000 + offset + one["ts"] * (1 + drift)} for one in events]
+        trace = {
+            "schemaVersion": 1,
+            "distributedInfo": {"backend": "nccl", "rank": number, "world_size": job.ranks},
+            "traceEvents": events,
+        }
+        found += [(number, trace)] * (2 if number in job.loss.repeated else 1)
+    return found
+
+
+def _left(events: list[Event], number: int, loss: Loss) -> Iterable[Event]:
+    """What a damaged recording holds of the events."""
+    if number in loss.damaged:
+        events = events[: int(0.6 * len(events))]
+    collectives = [one for one in events if "Group size" in one["args"]]
+    lost: list[Event] = []
+    if number in loss.shifted:
+        firsts = {one["args"]["Process Group Name"]: one for one in reversed(collectives)}
+        lost += firsts.values()
+    if number in loss.holes:
+        lost.append(collectives[len(collectives) // 2])
+    return (one for one in events if not any(one is gone for gone in lost))
+
+
+CAUSES = {
+    "kernel": "slow kernel", "clocks": "clocks", "work": "more work", "host": "host", "loader": "data loader",
+    "sync": "synchronization", "compile": "recompilation",
+}  # fmt: skip
+
+
+def jobs() -> list[Job]:
+    """Every fault in four kinds of job, each recorded whole and in several broken ways."""
+    hosts = ((0.0, 0.0), (5_000.0, 2e-5), (-12_000.0, -1e-5), (731.0, 5e-5))
+    plain = Job("data parallel")
+    kinds: list[Callable[[str, int], Job]] = [
+        lambda kind, seed: replace(plain, fault=Fault(seed % 4, kind), seed=seed),
+        lambda kind, seed: replace(
+            plain, name="two hosts", fault=Fault(seed % 4, kind), ahead=hosts, seed=seed
+        ),
+        lambda kind, seed: Job(
+            "tensor and data parallel", 8, 2, fault=Fault(seed % 8, kind), ahead=hosts, seed=seed
+        ),
+        lambda kind, seed: replace(
+            plain, name="sharded", data=("_allgather_base", "_reduce_scatter_base", "broadcast"),
+            fault=Fault(seed % 4, kind), ahead=hosts, seed=seed,
+        ),
+    ]  # fmt: skip
+    whole = [
+        make(kind, seed + 3 * index) for seed, kind in enumerate(CAUSES) for index, make in enumerate(kinds)
+    ]
+    return [
+        *whole,
+        *_broken(kinds),
+        *(replace(make("none", 40 + i), fault=Fault()) for i, make in enumerate(kinds)),
+    ]
+
+
+def _broken(kinds: list[Callable[[str, int], Job]]) -> list[Job]:
+    found: list[Job] = []
+    for index, kind in enumerate(("kernel", "host", "loader", "clocks")):
+        for make in kinds[index % 2 : index % 2 + 2]:
+            job = make(kind, 20 + index)
+            culprit = job.fault.rank or 0
+            other = (culprit + 1) % job.ranks
+            third = (culprit + 2) % job.ranks
+            found += [
+                replace(job, name=f"{job.name}, {what}", loss=loss)
+                for what, loss in (
+                    ("another rank missing", Loss(missing=(other,))),
+                    ("the culprit missing", Loss(missing=(culprit,))),
+                    ("another rank damaged", Loss(damaged=(other,))),
+                    ("first collective lost", Loss(shifted=(other,))),
+                    ("one lost in the middle, one repeated", Loss(holes=(third,), repeated=(other,))),
+                )
+            ]
+    return found

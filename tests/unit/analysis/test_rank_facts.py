@@ -1,0 +1,108 @@
+"""Ranks of real recordings, against brute force on the raw events: to the microsecond."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import polars as pl
+import pytest
+
+from kinetoscope.analysis.comparison import Comparison, compare
+from kinetoscope.analysis.parts import part
+from kinetoscope.trace.read import read
+
+Collective = tuple[float, float]  # start and duration, µs
+SETS = {
+    "h200-dist/ddp_straggler_rank{}.json.gz": 2,
+    "h200-dist/fsdp_rank{}.json.gz": 2,
+    "public/param_v100_dlrm_8rank/rank{}.json.gz": 8,
+}
+
+
+def raw(path: Path) -> dict[str, list[Collective]]:
+    """The collectives of a file by their kernel's name, in order; what was launched before it left out."""
+    with gzip.open(path) as file:
+        events = json.load(file)["traceEvents"]
+    launched = {
+        event["args"]["correlation"] for event in events if event.get("cat") in ("cuda_runtime",
+        "cuda_driver") and "correlation" in event.get("args", {})
+    }  # fmt: skip
+    found: dict[str, list[Collective]] = defaultdict(list)
+    for event in sorted((e for e in events if e.get("cat", "").lower() == "kernel"), key=lambda e: e["ts"]):
+        args: dict[str, Any] = event["args"]
+        if "nccl" in event["name"] and args["correlation"] in launched:
+            size = args.get("In msg nelems", "")
+            found[f"{event['name']} {size}"].append((event["ts"], event["dur"]))
+    return found
+
+
+@pytest.fixture(scope="module", params=SETS)
+def recorded(
+    request: pytest.FixtureRequest, shared_data: Path
+) -> tuple[Comparison, list[dict[str, list[Collective]]]]:
+    paths = [shared_data / request.param.format(rank) for rank in range(SETS[request.param])]
+    parts = [part(read(path, rank=rank)) for rank, path in enumerate(paths)]
+    return compare(parts), [raw(path) for path in paths]
+
+
+def test_waiting_is_what_brute_force_finds(
+    recorded: tuple[Comparison, list[dict[str, list[Collective]]]],
+) -> None:
+    """The nth of a name and size is the same on every rank: these recordings lost none of them. Who leaves
+    last, on every rank's own clock, differs by microseconds; who came last is who was in it shortest."""
+    compared, ranks = recorded
+    waited: dict[int, float] = defaultdict(float)
+    last: list[int] = []
+    for name, first in ranks[0].items():
+        if "Broadcast" in name:
+            continue
+        for nth in range(len(first)):
+            durations = [own[name][nth][1] for own in ranks]
+            last.append(durations.index(min(durations)))
+            for rank, duration in enumerate(durations):
+                waited[rank] += duration - min(durations)
+    table = compared.table.filter(pl.col("law") != "sender", ~pl.col("before"))
+    assert set(table["basis"]) == {"ranks"}
+    meetings = table.unique("meeting")
+    assert len(meetings) == len(last)
+    # Of an all-to-all the ends lie up to 7 µs apart, and its law goes by starts; all others agree exactly.
+    loose = 7.0 * len(table.filter(pl.col("law") == "arrival")) / len(ranks)
+    found = dict(table.group_by("rank").agg(pl.col("waiting_ns").sum() / 1000).iter_rows())
+    assert found == pytest.approx(dict(waited), abs=1e-3 * len(last) + loose)
+    counted = dict(meetings.drop_nulls("last_rank").group_by("last_rank").len().iter_rows())
+    assert counted == {rank: last.count(rank) for rank in set(last)}
+
+
+def test_starts_on_one_host_tell_the_same_to_the_microsecond(shared_data: Path) -> None:
+    """All-to-alls of the eight ranks: from a rank's start to the last one's, as the files have them."""
+    paths = [shared_data / f"public/param_v100_dlrm_8rank/rank{rank}.json.gz" for rank in range(8)]
+    compared = compare([part(read(path, rank=rank)) for rank, path in enumerate(paths)])
+    ranks = [raw(path) for path in paths]
+    table = compared.table.filter(pl.col("kind") == "all-to-all")
+    name = next(name for name in ranks[0] if "SendRecv" in name)
+    expected: dict[int, float] = defaultdict(float)
+    for nth in range(len(ranks[0][name])):
+        came = max(own[name][nth][0] for own in ranks)
+        for rank, own in enumerate(ranks):
+            start, duration = own[name][nth]
+            expected[rank] += min(max(0.0, came - start), duration)
+    found = dict(table.group_by("rank").agg(pl.col("waiting_ns").sum() / 1000).iter_rows())
+    assert found == pytest.approx(dict(expected), abs=1.0)
+
+
+def test_the_held_back_rank_is_the_straggler_and_its_host_is_why(shared_data: Path) -> None:
+    """Rank 1 sleeps 20 ms a step. What the other's step lasts without it is its own without the sleep."""
+    paths = [shared_data / f"h200-dist/ddp_straggler_rank{rank}.json.gz" for rank in (0, 1)]
+    compared = compare([part(read(path)) for path in paths])
+    verdict, ideal = compared.verdict, compared.ideal
+    assert (verdict.status, verdict.rank, verdict.cause) == ("straggler", 1, "host")
+    slept = compared.blamed.filter(pl.col("excess_ns") > 15_000_000)
+    assert median(slept["excess_ns"].to_list()) == pytest.approx(20e6, rel=0.25)
+    assert ideal is not None
+    assert abs(ideal.error) < 0.03
+    assert ideal.recorded_ns - ideal.without[1] > 2 * 20_000_000

@@ -1,0 +1,64 @@
+"""Sets of ranks with known truth: the culprit and why it was late. All of them: `python -m
+cases.rank_verdicts`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import rank_sets
+from kinetoscope.analysis.comparison import Comparison, compare
+from kinetoscope.analysis.parts import APPROACH, Part, part
+from kinetoscope.trace.read import read
+from rank_sets import Job
+
+JOBS = rank_sets.jobs()
+# Every fault once, in each kind of job; every loss once; nothing wrong.
+CHOSEN = [*(JOBS[4 * fault + fault % 4] for fault in range(7)), *JOBS[28:33], *JOBS[43:48:2], JOBS[-1]]
+
+
+def parts_of(job: Job, folder: Path) -> list[Part]:
+    """One a rank: of a rank that is there twice the first."""
+    found: dict[int, Part] = {}
+    for rank, trace in rank_sets.recorded(job):
+        path = folder / f"rank{rank}.json"
+        path.write_text(json.dumps(trace))
+        if rank not in found:
+            found[rank] = part(read(path))
+    return list(found.values())
+
+
+def sums(compared: Comparison) -> None:
+    """Parts sum to the nanosecond, whatever the recording lacks."""
+    table = compared.table
+    assert (
+        table["own_ns"] - table.select(pl.sum_horizontal(APPROACH)).to_series()
+    ).drop_nulls().abs().sum() == 0
+    known = table.drop_nulls("transfer_ns")
+    assert known.filter(pl.col("transfer_ns") + pl.col("waiting_ns") != pl.col("duration_ns")).is_empty()
+    assert known.filter(pl.col("transfer_ns") < 0).is_empty()
+    assert known.filter(~pl.col("exposed_waiting_ns").is_between(0, pl.col("waiting_ns"))).is_empty()
+
+
+@pytest.mark.parametrize("job", CHOSEN, ids=lambda job: f"{job.fault.kind}, {job.name}")
+def test_the_culprit_and_its_cause(job: Job, tmp_path: Path) -> None:
+    compared = compare(parts_of(job, tmp_path))
+    verdict = compared.verdict
+    sums(compared)
+    assert list(compared.missing) == list(job.loss.missing)
+    if job.fault.rank is None:
+        assert verdict.status == "even"
+    elif job.fault.rank in job.loss.missing:
+        assert (verdict.status, verdict.rank) == ("unknown", None)
+    else:
+        assert (verdict.rank, verdict.cause) == (job.fault.rank, rank_sets.CAUSES[job.fault.kind])
+    if job.ahead:
+        for rank, clock in compared.paired.clocks.items():
+            offset = (
+                job.ahead[rank // job.per_host][0] - job.ahead[min(compared.paired.clocks) // job.per_host][0]
+            )
+            assert clock.ahead_ns == pytest.approx(offset * 1000, abs=5_000)

@@ -1,0 +1,38 @@
+"""Which ranks of a launched program are recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+from kinetoscope.capture.process.ranks import is_recorded, leader, listed, recorded_count
+from kinetoscope.cli.run import add_arguments
+
+# Rank and its place on its host: two hosts of four.
+PLACES = [(rank, {"LOCAL_RANK": str(rank % 4), "LOCAL_WORLD_SIZE": "4"}) for rank in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("which", "ranks"),
+    [("all", [0, 1, 2, 3, 4, 5, 6, 7]), ("first", [0]), ("hosts", [0, 4]), ("3,5-6", [3, 5, 6]), ("9", [])],
+)
+def test_those_that_are_recorded(which: str, ranks: list[int]) -> None:
+    assert [rank for rank, variables in PLACES if is_recorded(which, rank, variables)] == ranks
+    assert recorded_count(which, 8, PLACES[0][1]) == len(ranks)
+    if ranks:
+        assert leader(which) == ranks[0]
+
+
+def test_hosts_without_a_place_on_them_is_the_first_rank() -> None:
+    assert [rank for rank in range(4) if is_recorded("hosts", rank, {})] == [0]
+
+
+@pytest.mark.parametrize("text", ["", "x", "3-", "5-3", "1,,2", "-1"])
+def test_what_is_no_list(text: str) -> None:
+    import argparse
+
+    with pytest.raises(ValueError):
+        listed(text)
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_arguments(parser)
+    with pytest.raises((argparse.ArgumentError, SystemExit)):
+        parser.parse_args([f"--ranks={text}"])
