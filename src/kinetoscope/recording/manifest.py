@@ -13,6 +13,9 @@ A recording is a folder:
     compile/rank0.counters.json   torch._dynamo counters at exit
     generated/                    every module and kernel file that Inductor wrote
     output/                       what the program's failure left behind: its traceback
+    memory/rank0.pickle           the allocator's snapshot and history, on request, as torch's viewer reads it
+    memory/rank0.json             whose that memory was, by the program's own account; rank0.oom.… likewise of
+                                  the first allocation that failed
     inputs/rank0.json             what kernels were called with in one step, on request; tensors in rank0.bin
     bench/                        what `bench` and `tune` measured
     tables/                       the trace's tables as Parquet, written by the first reader
@@ -131,6 +134,10 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bytecode: str | None = None
     kernels: str | None = None
     counters: str | None = None
+    memory: str | None = None  # the allocator's snapshot at the end of the recorded steps
+    memory_held: str | None = None
+    oom: str | None = None  # likewise where the first allocation failed
+    oom_held: str | None = None
     wall_s: float | None = None  # from the import of torch to the end
     peak_memory_bytes: int | None = None  # of the device's allocator; of the process where there is no device
     notes: tuple[str, ...] = ()
@@ -146,6 +153,10 @@ PATHS = (
     "bytecode",
     "kernels",
     "counters",
+    "memory",
+    "memory_held",
+    "oom",
+    "oom_held",
 )
 
 

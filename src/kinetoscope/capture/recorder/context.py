@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder.memory import MemoryHistory
 from kinetoscope.capture.recorder.profiler import Device
 from kinetoscope.capture.recorder.provisional import Provisional
 from kinetoscope.capture.steps.detector import StepDetector
@@ -97,6 +98,7 @@ class Context:
         moment: called with the names of the moments worth a reading of the device's clocks.
         saved: called when something that there is to write is on disk: traces, inputs, the last timing.
         ledgers: installed from the time that steps are known until the last was timed.
+        memory: the allocator's history, where it was asked for.
     """
 
     options: Options
@@ -110,6 +112,7 @@ class Context:
     detector: StepDetector
     stopwatch: Stopwatch
     ledgers: WaitLedgers
+    memory: MemoryHistory
     provisional: Provisional
     measured: Measured
 

@@ -109,6 +109,8 @@ class Settle(Phase):
 class Time(Phase):
     """Time steps while nothing records; a device that has no clock is waited for at both ends."""
 
+    keeps_history = False
+
     def __init__(self, context: Context, timing: Timing) -> None:
         super().__init__(context)
         self.timing = timing
@@ -179,6 +181,7 @@ class Recover(Phase):
     """
 
     leader_stays = True
+    keeps_history = False
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -242,6 +245,7 @@ class Record(Phase):
     def __init__(self, context: Context, session: ProfilerSession, kind: SessionKind) -> None:
         super().__init__(context)
         self.session, self.full = session, kind == "full"
+        self.keeps_history = self.full
         self.wanted = self._wanted() if self.full else len(context.measured.recorded)
         self.laps = context.measured.recorded if self.full else list[Lap]()
         self.begun = False  # the first step has
@@ -257,6 +261,7 @@ class Record(Phase):
 
     def enter(self) -> None:
         if self.full:
+            self.context.memory.steps_begin()
             self.context.moment("before recording")
         self.context.device.synchronize()
         self.session.start()
@@ -275,6 +280,7 @@ class Record(Phase):
             # By the host's clock the sum of the steps is exact where the device is waited for at both ends.
             context.device.synchronize()
             context.measured.first_step = context.detector.index
+            context.memory.boundary()
         self.session.mark(context.detector.index)
         context.stopwatch.restart()
         self.begun = self.running = True
@@ -296,13 +302,19 @@ class Record(Phase):
             self._last_ends()
             return self._write()
         self.laps.append(self.context.stopwatch.lap())
+        self._memory_boundary()
         self.session.mark(self.context.detector.index if next_begins else None)
         self.running = next_begins
         return self
 
+    def _memory_boundary(self) -> None:
+        if self.full:
+            self.context.memory.boundary()
+
     def _last_ends(self) -> None:
         self.context.device.synchronize()
         self.laps.append(self.context.stopwatch.lap())
+        self._memory_boundary()
 
     def cut_short(self, why: str) -> Phase:
         context = self.context
@@ -323,6 +335,7 @@ class Record(Phase):
         self.session.stop()
         self.session.export(context.trace if self.full else context.light_trace)
         if self.full:
+            context.memory.write()
             context.measured.written = True
             context.moment("after recording")
         context.saved()

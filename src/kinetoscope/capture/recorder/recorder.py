@@ -10,6 +10,7 @@ from pathlib import Path
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.context import Context, Measured
+from kinetoscope.capture.recorder.memory import MemoryHistory, NoMemoryHistory
 from kinetoscope.capture.recorder.phases import Done, Phase, Watch
 from kinetoscope.capture.recorder.profiler import Device
 from kinetoscope.capture.recorder.provisional import Provisional, notes
@@ -31,6 +32,7 @@ class Recorder:
         trace: the file to write.
         inputs: keeps what kernels are called with in the step after the recorded ones.
         ledgers: what the host waits for while steps are timed.
+        memory: the allocator's history.
         compilations: a number that grows while something compiles.
         following: called with the source that leads, once that is decided.
         moment, saved, start_agreed, lockstep: see :class:`Context`.
@@ -45,6 +47,7 @@ class Recorder:
         *,
         inputs: KernelInputs | None = None,
         ledgers: WaitLedgers | None = None,
+        memory: MemoryHistory | None = None,
         compilations: Callable[[], int] = lambda: 0,
         following: Callable[[Source], None] = lambda source: None,
         moment: Callable[[str], None] = lambda name: None,
@@ -70,6 +73,7 @@ class Recorder:
             detector=self.detector,
             stopwatch=Stopwatch(clock, compilations, ledgers.read, device.mark),
             ledgers=ledgers,
+            memory=memory or NoMemoryHistory(),
             provisional=self.provisional,
             measured=Measured(before=Timing(device.elapsed_s), after=Timing(device.elapsed_s)),
         )
@@ -167,6 +171,7 @@ class Recorder:
         if phase is not self.phase:
             self.phase = phase
             self.detector.fixed = phase.leader_stays
+            self.context.memory.keep(phase.keeps_history)
             phase.enter()
 
     def foreign_began(self) -> None:
@@ -208,6 +213,7 @@ class Recorder:
             return
         cold = not provisional.running
         provisional.stop()
+        self.context.memory.write()
         provisional.session.export(self.context.trace)
         source, measured = detector.leader or provisional.source, self.measured
         steps = detector.count(source) if source is not None else 0
