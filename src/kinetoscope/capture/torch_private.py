@@ -31,6 +31,8 @@ COMPILE_CALLBACKS = "torch._dynamo.callback"
 OUTPUT_GRAPH = "torch._dynamo.output_graph"
 TRITON_HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 TRITON_JIT = "triton.runtime.jit"
+# In torch._C, for observers of allocations that fail.
+OUT_OF_MEMORY = "_cuda_attach_out_of_memory_observer"
 
 
 def structured_formatter() -> logging.Formatter:
@@ -222,8 +224,7 @@ def watch_out_of_memory(act: Callable[[int, int, int, int], None]) -> None:
     free (all in bytes) whenever an allocation fails. It cannot be undone."""
     import torch
 
-    attach: Any = getattr(torch._C, "_cuda_attach_out_of_memory_observer")  # noqa: B009: stubs lack it
-    attach(act)
+    getattr(torch._C, OUT_OF_MEMORY)(act)
 
 
 def profiler_configuration(*, any_thread: bool) -> Any:

@@ -1,5 +1,5 @@
-"""The allocator's own history (`run --memory`): kept in the steps that are recorded, and whenever else no step
-is timed; written down at their end, and in the moment that an allocation fails.
+"""The allocator's own history (`run --memory`): kept in the steps that are recorded, and whenever else no
+step is timed; written down at their end, and in the moment that an allocation fails.
 
 What lay where at the peak is worked out from the snapshot at the end and the history before it: no other
 snapshot is needed, and none is taken while steps run.
