@@ -24,6 +24,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 PROGRAM = HERE / "programs" / "memory.py"
 RECORDED = ("train", "compiled", "checkpoint", "generate", "leak", "full")
+STEPS = {"generate": 400, "full": 200}
 # What is only counted: the program's name, then its options.
 COUNTED = {
     "train": "train",
@@ -50,7 +51,10 @@ def record(name: str, out: Path) -> str:
     tool = [sys.executable, "-m", "kinetoscope", "run", "--memory", "--no-report", "--out", str(folder), "--"]
     began = time.perf_counter()
     done = subprocess.run(
-        [*tool, str(PROGRAM), name, "--truth", str(truth)], capture_output=True, text=True, timeout=200
+        [*tool, str(PROGRAM), name, "--steps", str(STEPS.get(name, 90)), "--truth", str(truth)],
+        capture_output=True,
+        text=True,
+        timeout=200,
     )
     if not (folder / "manifest.json").is_file():
         return f"{name:<12} no recording: {done.stderr[-400:]}"
@@ -62,7 +66,7 @@ def record(name: str, out: Path) -> str:
     profiled = rank["steps"].get("profiled_s") or [0.0]
     return (
         f"{name:<12} status {done.returncode} files {rank.get('memory')} {rank.get('oom')} "
-        f"{1e3 * median(profiled):8.2f} ms profiled {time.perf_counter() - began:5.1f} s {rank.get('notes', '')}"
+        f"{1e3 * median(profiled):8.2f} ms profiled {time.perf_counter() - began:5.1f} s {rank.get('notes')}"
         f"{done.stderr[-300:] if done.returncode and name != 'full' else ''}"
     )
 

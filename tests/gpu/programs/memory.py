@@ -82,13 +82,13 @@ def training(program: str, fix: str, batch: int) -> Callable[[int], None]:
         length = LENGTH
         if program == "ragged":
             length = int(torch.randint(128, 2 * LENGTH, (), generator=generator))
-        size = batch if program != "full" else batch + number
+        size = batch if program != "full" else batch + 4 * max(0, number - 120)
         tokens = torch.randint(VOCABULARY, (size, length + 1)).to("cuda")
         logits = run(tokens[:, :-1])
         scores = logits if fix == "logits" else logits.float()
         loss = F.cross_entropy(scores.flatten(0, 1), tokens[:, 1:].flatten())
         if program == "leak" and fix != "leak":
-            kept.append(logits.mean(-1).repeat(1, 512))
+            kept.append(logits.detach().mean(-1).repeat(1, 512))
         optimizer.zero_grad(set_to_none=program != "keeps" or fix == "none")
         loss.backward()
         optimizer.step()
