@@ -54,6 +54,10 @@ class Allocator:
         self.recording = True
         self.peaks = {"requested": 0, "allocated": 0, "reserved": 0}
 
+    def begin(self) -> None:
+        """Keep the history from here on, anew."""
+        self.recording, self.entries = True, []
+
     def counts(self) -> dict[str, int]:
         blocks = [block for segment in self.segments for block in segment.blocks if not block.free]
         return {
