@@ -175,3 +175,69 @@ def snapshot(*allocators: Allocator, ring: int | None = None) -> dict[str, objec
 def dump(path: Path, *allocators: Allocator, protocol: int = 4, ring: int | None = None) -> Path:
     path.write_bytes(pickle.dumps(snapshot(*allocators, ring=ring), protocol=protocol))
     return path
+
+
+SITE = "/env/lib/python3.12/site-packages/torch/"
+MAIN = ("/home/u/train.py:90:main", "/home/u/train.py:99:<module>")
+CALL = SITE + "nn/modules/module.py:1784:_call_impl"
+OF_LAYER = (SITE + "nn/modules/linear.py:125:forward", CALL, "/home/u/model.py:33:forward", CALL, *MAIN)
+OF_BATCH, OF_LOSS = MAIN, (SITE + "nn/functional.py:3458:cross_entropy", *MAIN)
+OF_OPTIMIZER = (SITE + "optim/adam.py:140:_init_group", SITE + "optim/optimizer.py:500:wrapper", *MAIN)
+
+
+@dataclass
+class Training:
+    """Three recorded steps of training after one that was not; ``roles`` are those of every allocation of the
+    recorded steps, in order, and ``tensors`` what the program says at the end."""
+
+    leaks: int = 0
+    allocator: Allocator = field(default_factory=Allocator)
+    roles: list[str] = field(default_factory=list[str])
+    boundaries: list[int] = field(default_factory=list[int])
+    tensors: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
+
+    def __post_init__(self) -> None:
+        a = self.allocator
+        weights = [(size, a.alloc(size, frames(*MAIN))) for size in (4 * MIB, 300_000)]
+        state = [(size, a.alloc(size, frames(*OF_OPTIMIZER))) for size, _ in weights]
+        batch = a.alloc(40_000, frames(*OF_BATCH))
+        gradients = [a.alloc(size) for size, _ in weights]
+        a.begin()
+        for _ in range(3):
+            self._boundary()
+            batch, gradients = self._step(batch, weights, gradients)
+        self._boundary()
+        named = [("parameter", one) for one in weights] + [("optimizer state", one) for one in state]
+        named += [("gradient", (size, at)) for (size, _), at in zip(weights, gradients, strict=True)]
+        self.tensors += [
+            {"role": role, "name": f"m.{number}", "device": 0, "address": at, "bytes": size}
+            for number, (role, (size, at)) in enumerate(named)
+        ]
+
+    def _step(
+        self, batch: int, weights: list[tuple[int, int]], gradients: list[int]
+    ) -> tuple[int, list[int]]:
+        new = self._take("input", 40_000, OF_BATCH)
+        self.allocator.free(batch)
+        saved = [self._take("activation", 2 * MIB, OF_LAYER) for _ in range(3)]
+        self.allocator.free(self._take("temporary", 9 * MIB, OF_LAYER))
+        saved.append(self._take("activation", 5 * MIB, OF_LOSS))
+        if self.leaks:
+            self._take("kept", self.leaks, OF_LOSS)
+        for one in gradients:
+            self.allocator.free(one)
+        for one in reversed(saved):
+            passing = self._take("temporary", MIB, None)
+            self.allocator.free(one)
+            self.allocator.free(passing)
+        made = [self._take("gradient", size, None) for size, _ in weights]
+        self.allocator.free(self._take("temporary", 3 * MIB, OF_OPTIMIZER))
+        return new, made
+
+    def _take(self, role: str, size: int, lines: tuple[str, ...] | None) -> int:
+        self.roles.append(role)
+        return self.allocator.alloc(size, [] if lines is None else frames(*lines))
+
+    def _boundary(self) -> None:
+        self.allocator.now += 10
+        self.boundaries.append(self.allocator.now * 1000)
