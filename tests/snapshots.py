@@ -45,7 +45,7 @@ class Segment:
 
 
 class Allocator:
-    """One device's; time goes on by 10 µs with each call. ``peaks`` are the most of ``counts`` so far."""
+    """One device's; time goes on by 10 µs with each call. ``peaks`` are the ``counts`` when most was held."""
 
     def __init__(self, device: int = 0) -> None:
         self.device, self.now, self.next = device, WHEN_US, 0x7F00_0000_0000 + (device << 40)
@@ -92,7 +92,7 @@ class Allocator:
         block.free, block.requested = False, size
         block.frames = at if self.recording else None
         self._entry("alloc", block.address, size, stream, pool, at)
-        self.peaks = {name: max(count, self.peaks[name]) for name, count in self.counts().items()}
+        self.peaks = max(self.peaks, self.counts(), key=lambda counts: counts["requested"])
         return block.address
 
     def free(self, address: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from types import NoneType, UnionType
@@ -220,7 +220,9 @@ def load(*paths: str | Path, progress: runs.Progress | None = None) -> Run:
         raise UsageError("there is nothing to load", mend='kinetoscope.load("trace.json.gz")')
     run = runs.load(*paths, progress=progress)
     inputs = tuple(map(str, paths))
-    return Run(run.traces, run.manifest, run.compilation, run.folder, run.unread, run.light, inputs)
+    return Run(
+        run.traces, run.manifest, run.compilation, run.folder, run.unread, run.light, run.memory, inputs
+    )
 
 
 def _frame(rows: Sequence[Struct], kind: type[Struct]) -> pl.DataFrame:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,16 +17,40 @@ from kinetoscope.analysis.ranks import distinct
 from kinetoscope.errors import InputError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
-from kinetoscope.recording.manifest import Manifest
+from kinetoscope.recording import memory as recorded_memory
+from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.recording.standard_input import standard_input
 from kinetoscope.trace.model import Damage, Source, Trace
 
 if TYPE_CHECKING:
     from kinetoscope.compilation.model import Compilation
+    from kinetoscope.snapshot.model import Snapshot
 
 Progress = Callable[[Path, int, int], None]
 
 TRACE_FILE = re.compile(r"\.json(?:\.gz|\.zst)?$")
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryFiles:
+    """A snapshot of one rank's allocator, and what its program said beside it; read when asked for: it may be
+    large."""
+
+    rank: int
+    path: Path
+    held_path: Path | None = None
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """Raises InputError where the file cannot be used."""
+        from kinetoscope.snapshot.read import read
+
+        return read(self.path)
+
+    @cached_property
+    def held(self) -> recorded_memory.Held | None:
+        """Raises InputError where the file is damaged."""
+        return None if self.held_path is None else recorded_memory.read(self.held_path)
 
 
 @dataclass(frozen=True, eq=False)  # identity: analyses remember their result per run
@@ -34,7 +58,8 @@ class Run:
     """One run as it was recorded: every rank's trace, and whatever else is known of it.
 
     ``light`` holds the traces of the light pass, which records the device and little else, of the ranks that
-    have one. ``unread`` names what stands in a folder of traces and is none, with the reason.
+    have one. ``unread`` names what stands in a folder of traces and is none, with the reason. ``memory`` has
+    the snapshots of the allocator, at the end of the recorded steps and where an allocation failed.
     """
 
     traces: tuple[Trace, ...]
@@ -43,6 +68,7 @@ class Run:
     folder: Path | None = None
     unread: tuple[str, ...] = ()
     light: tuple[Trace, ...] = ()
+    memory: tuple[MemoryFiles, ...] = ()
 
 
 def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
@@ -77,12 +103,14 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
     logs: list[Path] = []
     light: list[Trace] = []
     unread: list[str] = []
+    memory: list[MemoryFiles] = []
     failures: list[InputError] = []
     recordings: dict[Path, Manifest] = {}
     for item in chain.from_iterable(map(_recordings_in, map(Path, inputs))):
         if manifests.is_recording(item):
             manifest = recordings[item] = folders.opened(item)
             for rank in manifest.ranks:
+                memory += _memory_files(item, rank)
                 if rank.trace is None:
                     continue
                 found, why = _attempted(partial(read, item / rank.trace, rank.rank))
@@ -101,6 +129,8 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
             unread += others
         elif item.is_file() and sources.has_compile_log(item):
             logs.append(item)
+        elif _is_snapshot(item):
+            memory.append(MemoryFiles(len(memory), item))
         else:
             traces.append(read(item))
     compilation = sources.load(*logs) if logs else None
@@ -108,7 +138,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
         if failures and compilation is None and not _was_killed(recordings.values()):
             raise failures[0]
         is_lost = bool(failures) or _was_killed(recordings.values())
-        recorded.append(_no_events(inputs, compilation, recordings, is_lost=is_lost))
+        recorded.append(_no_events(inputs, compilation, recordings, memory, is_lost=is_lost))
     return Run(
         distinct([*recorded, *traces], recorded),
         _of_all_hosts(list(recordings.values())),
@@ -116,7 +146,21 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
         next(iter(recordings), None),
         (*unread, *map(_left_out, failures)),
         tuple(light),
+        tuple(memory),
     )
+
+
+def _is_snapshot(item: Path) -> bool:
+    from kinetoscope.snapshot.read import is_snapshot
+
+    return is_snapshot(item)
+
+
+def _memory_files(folder: Path, rank: RankRecord) -> list[MemoryFiles]:
+    pairs = ((rank.memory, rank.memory_held), (rank.oom, rank.oom_held))
+    return [
+        MemoryFiles(rank.rank, folder / path, folder / held if held else None) for path, held in pairs if path
+    ]
 
 
 def _attempted(read: Callable[[], Trace]) -> tuple[list[Trace], list[InputError]]:
@@ -174,10 +218,12 @@ def _no_events(
     inputs: Sequence[str | Path],
     compilation: Compilation | None,
     recordings: Mapping[Path, Manifest],
+    memory: Sequence[MemoryFiles],
     *,
     is_lost: bool,
 ) -> Trace:
-    """What stands for the trace where there are compile logs only, or a program that left nothing else.
+    """What stands for the trace where there are compile logs or snapshots only, or a program that left
+    nothing else.
 
     Args:
         is_lost: there was a trace, or was to be one.
@@ -190,6 +236,8 @@ def _no_events(
     if compilation is not None and not is_lost:
         first = compilation.sources[0]
         source = Source(first.path, first.bytes, 0, first.rank)
+    elif memory and not recordings:
+        source = Source(str(memory[0].path), memory[0].path.stat().st_size, 0, 0)
     elif recordings:
         folder, manifest = next(iter(recordings.items()))
         ended = (
