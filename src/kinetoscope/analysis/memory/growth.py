@@ -6,6 +6,16 @@ import polars as pl
 
 from kinetoscope.analysis.memory.peak import DeviceHistory, owner
 
+GROWTH = {
+    "line": pl.String,
+    "owner": pl.String,
+    "role": pl.String,
+    "bytes_per_step": pl.Int64,
+    "bytes": pl.Int64,
+    "names": pl.List(pl.String),
+    "grows": pl.String,
+    "stack": pl.Int32,
+}
 STEPS = 3  # boundaries apart: what grows twice may yet be given back
 
 
@@ -21,9 +31,8 @@ def growth(history: DeviceHistory, boundaries_ns: tuple[int, ...]) -> pl.DataFra
         pl.col("start").is_not_null(), ~pl.col("role").is_in(["parameter", "graph pool"])
     ).with_columns(owner().alias("owner"))
     marks = [ns // 1000 for ns in boundaries_ns]
-    empty = known.head(0).select("line", "owner", "role", bytes_per_step="bytes")
     if len(marks) <= STEPS or known.is_empty():
-        return empty
+        return pl.DataFrame(schema=GROWTH)
     ended = pl.col("end_us")
     there = [(pl.col("start_us") <= mark) & (ended.is_null() | (ended > mark)) for mark in marks]
     by_line = known.group_by("stack", "line", "owner").agg(

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.peak import DeviceHistory, devices
-from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.run import MemoryFiles, Run
+from kinetoscope.errors import InputError
 from kinetoscope.recording.memory import Held
 
 
-class RankHistory(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class RankHistory:
     """One device of one rank's snapshot, and what the program said beside it."""
 
     rank: int
+    files: MemoryFiles
     held: Held | None
     history: DeviceHistory
 
 
-@remembered
-def histories(run: Run) -> list[RankHistory]:
-    """By rank and device; of a rank whose allocation failed, that moment as well.
+@dataclass(frozen=True, eq=False)
+class Histories:
+    """By rank and device; of a rank whose allocation failed, that moment as well. ``unread`` names the
+    snapshots that cannot be used, and why."""
 
-    Raises:
-        InputError: a snapshot cannot be used.
-    """
-    return [
-        RankHistory(files.rank, files.held, history)
-        for files in run.memory
-        for history in devices(files.snapshot, files.held)
-    ]
+    found: tuple[RankHistory, ...]
+    unread: tuple[InputError, ...]
+
+
+@remembered
+def histories(run: Run) -> Histories:
+    found: list[RankHistory] = []
+    unread: list[InputError] = []
+    for files in run.memory:
+        try:
+            read = devices(files.snapshot, files.held)
+        except InputError as error:
+            unread.append(error)
+            continue
+        found += [RankHistory(files.rank, files, files.held, history) for history in read]
+    return Histories(tuple(found), tuple(unread))

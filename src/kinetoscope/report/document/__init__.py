@@ -16,7 +16,19 @@ from kinetoscope.report.document.kernels import (
     OpRow,
 )
 from kinetoscope.report.document.launches import LaunchRow, QueuePoint
-from kinetoscope.report.document.memory import AllocatorRow, MemoryPoint, MemoryRow
+from kinetoscope.report.document.memory import (
+    AllocatorRow,
+    FitsRow,
+    GrowthRow,
+    HolderRow,
+    MemoryBlock,
+    MemoryPart,
+    MemoryPeak,
+    MemoryPeaks,
+    MemoryPoint,
+    MemoryRow,
+    MemorySample,
+)
 from kinetoscope.report.document.replay import ChangeRow, PathRow, Replay, WhatIf
 from kinetoscope.report.document.report import Report
 from kinetoscope.report.document.sources import Environment, Health, HealthNote, SourceRow
@@ -37,9 +49,10 @@ from kinetoscope.report.document.steps import (
 __all__ = [
     "After", "AllocatorRow", "AsItRuns", "CategoryRow", "CauseRow", "Chain", "ChainListing", "ChangeRow",
     "Compilation", "DeviceRow", "Environment", "EvidenceRow", "Explanation", "FindingRow",
-    "FindingsListing", "Glossary", "GraphCategory", "GraphRow", "Health", "HealthNote", "IdleRow",
-    "KernelListing", "KernelOp", "KernelRow", "LaunchRow", "Link", "ListingRow", "MemoryPoint",
-    "MemoryRow", "OpRow", "PathRow", "PhaseKernel", "PhaseRow", "Quantiles", "QueuePoint", "Replay",
+    "FindingsListing", "FitsRow", "Glossary", "GraphCategory", "GraphRow", "GrowthRow", "Health",
+    "HealthNote", "HolderRow", "IdleRow", "KernelListing", "KernelOp", "KernelRow", "LaunchRow", "Link",
+    "ListingRow", "MemoryBlock", "MemoryPart", "MemoryPeak", "MemoryPeaks", "MemoryPoint", "MemoryRow",
+    "MemorySample", "OpRow", "PathRow", "PhaseKernel", "PhaseRow", "Quantiles", "QueuePoint", "Replay",
     "Report", "SourceRow", "StepDifference", "StepOutlierRow", "StepRow", "StepSpread", "StepTimesRow",
     "TimingRow", "WaitingRow", "WhatIf",
 ]  # fmt: skip
