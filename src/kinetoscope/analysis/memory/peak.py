@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,6 +29,7 @@ class DeviceHistory:
     Attributes:
         known: the allocations (``owners.owned``).
         place: the entry of the history after which most was held; of a failure, the last.
+        stretch: the first and the last place of its step; of the history, where no steps are known.
         counters: by the allocator's and the driver's own account at the snapshot, where the program gave it.
     """
 
@@ -37,6 +39,7 @@ class DeviceHistory:
     curve: Curve
     place: int
     moment: Moment
+    stretch: tuple[int, int]
     counters: DeviceMemory | None
 
     @property
@@ -62,18 +65,18 @@ def devices(snapshot: Snapshot, held: Held | None) -> list[DeviceHistory]:
     found: list[DeviceHistory] = []
     for device in sorted({*snapshot.segments["device"], *snapshot.entries["device"]}):
         table = curve(snapshot, device)
-        place, moment = _highest(table, held)
+        place, moment, stretch = _highest(table, held)
         counters = next((one for one in held.devices if one.device == device), None) if held else None
         known = owned(snapshot, held, device)
-        found.append(DeviceHistory(device, snapshot, known, table, place, moment, counters))
+        found.append(DeviceHistory(device, snapshot, known, table, place, moment, stretch, counters))
     return found
 
 
-def _highest(found: Curve, held: Held | None) -> tuple[int, Moment]:
+def _highest(found: Curve, held: Held | None) -> tuple[int, Moment, tuple[int, int]]:
     table = found.table
     last = whole(table["place"].max())
     if held is not None and held.failed_bytes is not None:
-        return last, "out of memory"
+        return last, "out of memory", (last, last)
     moment: Moment = "history"
     if held is not None and len(held.boundaries_ns) > 1:
         first_us, last_us = held.boundaries_ns[0] // 1000, held.boundaries_ns[-1] // 1000
@@ -81,8 +84,14 @@ def _highest(found: Curve, held: Held | None) -> tuple[int, Moment]:
         if len(inside):
             table, moment = inside, "recorded steps"
     if len(table) == 1:
-        return last, "snapshot"
-    return whole(table.row(table["held"].arg_max() or 0, named=True)["place"]), moment
+        return last, "snapshot", (last, last)
+    peak = table.row(table["held"].arg_max() or 0, named=True)
+    if moment == "recorded steps" and held is not None:
+        marks = [ns // 1000 for ns in held.boundaries_ns]
+        number = bisect_right(marks, peak["time_us"])
+        until = marks[number] if number < len(marks) else marks[-1]
+        table = table.filter(pl.col("time_us").is_between(marks[number - 1], until))
+    return whole(peak["place"]), moment, (whole(table["place"].min()), whole(table["place"].max()))
 
 
 def split(history: DeviceHistory) -> pl.DataFrame:
