@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.errors import InputError
-    from kinetoscope.report.collect.memory_peaks import listing
+    from kinetoscope.report.collect.memory import listing
     from kinetoscope.report.pages.console import standard_output
     from kinetoscope.report.progress import load_shown
     from kinetoscope.report.verbs.memory import print_memory, render_json

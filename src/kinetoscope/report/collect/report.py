@@ -11,17 +11,7 @@ from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.events.ops import ops
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings.proof.measured import Measurements, measurements
-from kinetoscope.report.collect import (
-    devices,
-    findings,
-    kernels,
-    launches,
-    memory,
-    memory_peaks,
-    replay,
-    sources,
-    steps,
-)
+from kinetoscope.report.collect import devices, findings, kernels, launches, memory, replay, sources, steps
 from kinetoscope.report.document import Compilation, FindingRow, Replay, Report
 from kinetoscope.trace.workers import cores
 
@@ -74,10 +64,10 @@ def _report(run: Run, proven: Measurements, found: Future[list[FindingRow]]) -> 
         launching=launches.launching(run),
         memory=memory.memory(run),
         allocator=memory.allocator(run),
-        memory_peaks=memory_peaks.peaks(run).peaks,
+        memory_peaks=memory.peaks(run).peaks,
         replay=replay.replay(run),
         compilation=_compilation(run),
-        unread=[*run.unread, *proven.unread, *memory_peaks.peaks(run).unread],
+        unread=[*run.unread, *proven.unread, *memory.peaks(run).unread],
         findings=found.result(),  # last: until here both threads have work
     )
     return msgspec.structs.replace(report, replay=_with_all(report.replay, report.findings))
