@@ -46,8 +46,7 @@ def _of_steps(run: Run) -> RankHistory | None:
 
 
 def _sums(runs: dict[str, Run], recordings: Path) -> None:
-    print("| program | moment | requested | by the allocator | reserved | by the allocator | parts − reserved "
-          "| without an owner | parameters, gradients, state |")  # fmt: skip
+    print("| program | moment | requested | counted | reserved | counted | parts less it | nobody's | off |")
     print("|---|---|---:|---:|---:|---:|---:|---:|---|")
     for name, run in runs.items():
         truth = json.loads((recordings / name / "truth.json").read_text())
@@ -57,10 +56,10 @@ def _sums(runs: dict[str, Run], recordings: Path) -> None:
             table = holders(one.history)
             without = asked - int(table["bytes"].sum())
             same = [parts.get(ours, 0) - truth["parts"].get(theirs, 0) for theirs, ours in PARTS.items()]
+            off = sum(parts.values()) - one.history.reserved
             print(
-                f"| {name} | {one.history.moment} | {asked:,} | {peak['requested']:,} | "
-                f"{one.history.reserved:,} | {peak['reserved']:,} | {sum(parts.values()) - one.history.reserved} "
-                f"| {without} | {same} off |"
+                f"| {name} | {one.history.moment} | {asked:,} | {peak['requested']:,} "
+                f"| {one.history.reserved:,} | {peak['reserved']:,} | {off} | {without} | {same} |"
             )
             rows = growth(one.history, one.held.boundaries_ns if one.held else ())
             for row in rows.head(3).iter_rows(named=True):

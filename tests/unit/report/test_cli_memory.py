@@ -78,7 +78,7 @@ def test_the_page_names_parts_owners_growth_and_what_fits(tmp_path: Path, capsys
         assert words in shown
     assert "which asked for 5.37 GB more" in " ".join(shown.split())
     assert main(["report", folder]) == 0
-    assert "grows by 700 kB a step: train.py:90" in capsys.readouterr().out
+    assert "700 kB more are kept with every step" in capsys.readouterr().out
 
 
 def test_a_snapshot_that_is_damaged_is_said_so_and_the_rest_is_shown(
