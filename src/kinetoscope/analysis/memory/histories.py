@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memory.generated import buffers
 from kinetoscope.analysis.memory.peak import DeviceHistory, devices
 from kinetoscope.analysis.run import MemoryFiles, Run
 from kinetoscope.errors import InputError
@@ -34,9 +35,10 @@ class Histories:
 def histories(run: Run) -> Histories:
     found: list[RankHistory] = []
     unread: list[InputError] = []
+    made = buffers(run)
     for files in run.memory:
         try:
-            read = devices(files.snapshot, files.held)
+            read = devices(files.snapshot, files.held, made)
         except InputError as error:
             unread.append(error)
             continue

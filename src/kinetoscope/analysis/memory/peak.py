@@ -60,14 +60,22 @@ class DeviceHistory:
         return whole(self.curve.table.filter(pl.col("place") <= self.place)["time_us"].max())
 
 
-def devices(snapshot: Snapshot, held: Held | None) -> list[DeviceHistory]:
-    """Every device of which the allocator has anything."""
+NO_BUFFERS = pl.DataFrame(schema={"graph": pl.String, "graph_line": pl.Int32, "buffer": pl.String})
+
+
+def devices(snapshot: Snapshot, held: Held | None, buffers: pl.DataFrame = NO_BUFFERS) -> list[DeviceHistory]:
+    """Every device of which the allocator has anything.
+
+    Args:
+        buffers: what lines of generated code allocate (``generated.buffers``).
+    """
     found: list[DeviceHistory] = []
     for device in sorted({*snapshot.segments["device"], *snapshot.entries["device"]}):
         table = curve(snapshot, device)
         place, moment, stretch = _highest(table, held)
         counters = next((one for one in held.devices if one.device == device), None) if held else None
         known = owned(snapshot, held, device)
+        known = known.join(buffers, on=["graph", "graph_line"], how="left", maintain_order="left")
         found.append(DeviceHistory(device, snapshot, known, table, place, moment, stretch, counters))
     return found
 
@@ -167,6 +175,7 @@ def owner() -> pl.Expr:
     path = pl.col("name").str.replace(r" \(.*$", "").str.replace(r" and \d+ more$", "")
     path = path.str.replace_all(r"\.\d+\.", ".*.")
     graph = pl.format("compiled graph {}, line {}", pl.col("graph").str.slice(0, 8), "graph_line")
+    graph = pl.coalesce(pl.format("graph {}", "buffer"), graph)
     named = pl.col("name").is_not_null() & pl.col("role").is_in(["parameter", "gradient", "optimizer state"])
     return (
         pl.when(named)
