@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import polars as pl
 
-from kinetoscope.errors import InputError
+from kinetoscope.errors import InputError, TooLargeError
 from kinetoscope.snapshot.model import ACTIONS, BLOCKS, ENTRIES, SEGMENTS, STATES, Frame, Snapshot, Stack
 from kinetoscope.snapshot.unpickle import Columns, Known, Machine, Reader, integers, load
 
@@ -19,6 +19,7 @@ ACTION_NUMBERS = {name: number for number, name in enumerate(ACTIONS)}
 # As the documentation has it, and as torch writes it.
 STATE_NUMBERS = {name: number for number, name in enumerate(STATES)} | {"active_awaiting_free": 1}
 COLUMNS = tuple(ENTRIES)[1:]
+MOST_UNPACKED = 500  # times; stacks repeat, and histories pack 60 times
 MALFORMED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError)
 KNOWN_MOST = 100_000  # sizes as they are written, most of which come again
 
@@ -39,11 +40,23 @@ def read(path: Path) -> Snapshot:
     """
     try:
         if path.suffix == ".gz":
-            return _read(gzip.decompress(path.read_bytes()), path)
+            return _read(_unpacked(path), path)
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             return _read(mapped, path)
     except (OSError, EOFError, ValueError) as error:
         raise InputError(f"cannot read the snapshot: {error}", where=str(path)) from error
+
+
+def _unpacked(path: Path) -> bytes:
+    """Raises:
+    TooLargeError: it unpacks to more than any snapshot would.
+    """
+    most = MOST_UNPACKED * path.stat().st_size + (1 << 20)
+    with gzip.open(path) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise TooLargeError(f"it unpacks to more than {MOST_UNPACKED} times its size", where=str(path))
+    return data
 
 
 def _read(data: bytes | mmap.mmap, path: Path) -> Snapshot:

@@ -136,3 +136,12 @@ def test_what_is_no_snapshot_is_said_so(tmp_path: Path):
         path.write_bytes(pickle.dumps(content))
         with pytest.raises(InputError, match="no snapshot"):
             read(path)
+
+
+def test_a_file_that_unpacks_without_end_is_refused(tmp_path: Path):
+    path = tmp_path / "x.pickle.gz"
+    path.write_bytes(gzip.compress(gzip.compress(b"\x80" + bytes(40 << 20), 9), 9))
+    with gzip.open(path) as inner:
+        path.write_bytes(inner.read())
+    with pytest.raises(InputError, match="unpacks to more than"):
+        read(path)

@@ -45,9 +45,10 @@ class HeldByProgram:
         for root in self.modules:
             if id(root) in inner:
                 continue
+            owner = type(vars(root).get("_modules", {}).get("_orig_mod", root)).__name__  # what is compiled
             with suppress(Exception):  # the program may have given its module a method of that name
                 for name, tensor in getattr(root, listing)():
-                    yield f"{type(root).__name__}.{name.replace('_orig_mod.', '')}", tensor
+                    yield f"{owner}.{name.replace('_orig_mod.', '')}", tensor
 
     def _of_optimizers(self) -> Iterator[Named]:
         for optimizer in self.optimizers:
