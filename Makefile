@@ -9,13 +9,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test check format clean
+.PHONY: demo test check format release clean
 
 demo: $(VENV)/.demo
 	@sh examples/demo.sh $(BIN)
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -rs $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -27,8 +27,12 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The wheel and sdist in dist/, tried in every Python that is here.
+release:
+	PYTHON=$(PYTHON) sh scripts/release.sh
+
 clean:
-	rm -rf $(VENV) recordings
+	rm -rf $(VENV) recordings dist
 
 $(VENV)/.demo: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

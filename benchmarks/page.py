@@ -37,6 +37,10 @@ FRAMES = """async () => {
     view.statistics(0, end);
     return [times.sort((a, b) => a - b), performance.now() - started, view.store.length];
 }"""
+DRAWN = """() => new Promise(done => {
+    const look = () => window.kinetoscope?.timeline.drawn > 0 ? done() : setTimeout(look, 5);
+    look();
+})"""
 HEAD = "| events | drawn | page | written in | opens in | frame, median | 95th | longest | sums of all |"
 
 
@@ -101,7 +105,7 @@ def looked_at(browser: Browser, path: Path) -> tuple[float, tuple[list[float], f
     """Milliseconds from navigation to the first frame, and what ``FRAMES`` finds."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(f"{path.as_uri()}#timeline")
-    page.wait_for_function("window.kinetoscope && kinetoscope.timeline.drawn > 0")
+    page.evaluate(DRAWN)
     opened = page.evaluate("performance.getEntriesByName('kinetoscope-drawn')[0].startTime")
     found = page.evaluate(FRAMES)
     page.close()

@@ -13,3 +13,16 @@ def go(page: Any, place: str) -> None:
     """To a place of the page; it is drawn when this returns. Pages behind others draw once a second."""
     page.bring_to_front()
     page.evaluate("place => new Promise(done => { location.hash = place; setTimeout(done, 60) })", place)
+
+
+def ready(page: Any) -> None:
+    """Returns once the page's script has drawn it.
+
+    Playwright's own waiting evaluates its text again in the page, which the content security policy forbids.
+    """
+    page.evaluate(
+        """() => new Promise(done => {
+            const look = () => window.kinetoscope ? done() : setTimeout(look, 10);
+            look();
+        })"""
+    )

@@ -41,6 +41,6 @@ def refused(done: subprocess.CompletedProcess[str], status: int, *expected: str)
     assert done.returncode == status, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
-    assert done.stderr.startswith("kinetoscope: ")
+    assert complaints(done)[0].startswith("kinetoscope: "), done.stderr
     for text in expected:
         assert text in done.stderr

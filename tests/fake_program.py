@@ -31,7 +31,7 @@ class FakeSession:
         self.log.append(f"{self.name} stop")
 
     def export(self, path: Path) -> None:
-        self.log.append(f"{self.name} export {path}")
+        self.device.export(self, path)
         self.device.paused()
 
 
@@ -46,6 +46,9 @@ class FakeDevice:
         self.clock: Callable[[], float] | None = None
         self.paused: Callable[[], None] = lambda: None
         self.releases = True  # whether nothing of a session stays
+        self.export: Callable[[FakeSession, Path], None] = lambda session, path: self.log.append(
+            f"{session.name} export {path}"
+        )
 
     def session(self, *, kind: str, any_thread: bool) -> FakeSession:
         self.sessions += 1

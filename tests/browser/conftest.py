@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from browsing import Open
+from browsing import Open, ready
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SWITCHES = [
@@ -52,7 +52,7 @@ def opened(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(path.as_uri())
-        page.wait_for_function("window.kinetoscope")
+        ready(page)
         return page
 
     yield open_page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import pytest
 from browsing import Open, go
 from kinetoscope import numbers
 from kinetoscope.analysis.run import load
+from kinetoscope.recording import manifest as manifests
+from kinetoscope.recording.manifest import Manifest, RankRecord
+from kinetoscope.recording.program import Program
 from kinetoscope.report.collect.report import build
 from kinetoscope.report.document import Report
 from kinetoscope.report.pages import html
@@ -23,6 +27,8 @@ from traces import kernel as work
 PLACES = ["overview", "timeline", "kernels", "flame", "code", "compile", "ops", "steps", "memory", "about"]
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 BREAKS = FIXTURES / "h200_breaks"
+# As it was when it was recorded: a line shorter.
+SOURCE = (FIXTURES.parent / "gpu" / "programs" / "breaks.py").read_text().replace("\n", " ", 1)
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 NAMES = [
     *HOSTILE[:10], *HOSTILE[11:],  # files hold no lone surrogates
@@ -54,9 +60,16 @@ def hostile_trace(folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def breaks(opened: Open) -> Any:
-    """A recording with its compile log: every part has something to show."""
-    return opened(rendered(build(load(BREAKS / "breaks.log.gz", BREAKS / "breaks.json.gz"), page=True)))
+def breaks(opened: Open, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A recording with its compile log and its source: every part has something to show."""
+    folder = tmp_path_factory.mktemp("breaks")
+    for name in ("breaks.json.gz", "breaks.log.gz"):
+        shutil.copy(BREAKS / name, folder)
+    program = Program(files={"/home/me/programs/breaks.py": SOURCE})
+    (folder / "program.json").write_bytes(msgspec.json.encode(program))
+    ranks = (RankRecord(rank=0, trace="breaks.json.gz", compile_log="breaks.log.gz", program="program.json"),)
+    manifests.write(folder, Manifest(command=("breaks.py",), ranks=ranks, exit="ok"))
+    return opened(rendered(build(load(folder), page=True)))
 
 
 @pytest.fixture(scope="module", params=["gpu", "host", "hostile document", "hostile trace"])
@@ -103,6 +116,7 @@ KINDS = {
     "CUDA graphs": ["h200_modes/reduce-overhead.json.gz", "h200_modes/compile.log.gz"],
     "host-bound": ["h100_everyday/host-bound"],
     "a compile log": ["h200_modes/compile.log.gz"],
+    "two ranks": [f"../cases/collective-imbalance/before.rank{rank}.json.gz" for rank in (0, 1)],
 }
 
 
@@ -138,7 +152,7 @@ def test_names_are_shown_as_they_are(opened: Open, tmp_path: Path) -> None:
 def test_nothing_serious_is_in_the_way_of_anybody(breaks: Any, scheme: str) -> None:
     breaks.emulate_media(color_scheme=scheme)
     breaks.evaluate(AXE.read_text())
-    for place in [*parts(breaks), "kernels/0", "timeline&k=0"]:
+    for place in [*parts(breaks), "kernels/0", "timeline&k=0", "compile/0", "code&file=breaks.py&line=27"]:
         go(breaks, place)
         found = breaks.evaluate("axe.run(document, {resultTypes: ['violations']})")
         grave = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]
@@ -219,12 +233,58 @@ def test_graph_breaks_lead_to_their_lines_and_kernels_to_their_source(breaks: An
     breaks.wait_for_selector("h2:text-is('Source')")
 
 
+def test_a_file_of_the_program_is_shown_whole_with_what_its_lines_took(breaks: Any) -> None:
+    go(breaks, "code")
+    breaks.click("#files a >> nth=0")
+    breaks.wait_for_selector(".program")
+    shown = breaks.eval_on_selector_all(
+        ".program .program-line code", "lines => lines.map(line => line.textContent)"
+    )
+    assert shown == SOURCE.splitlines()
+    times = breaks.eval_on_selector_all(
+        ".program .program-line",
+        "lines => lines.map(line => [Number(line.children[0].textContent), line.children[1].textContent])",
+    )
+    rows = breaks.evaluate("kinetoscope.app.report.compilation.source_lines")
+    expected = {row["line"]: numbers.time(row["device_time_us"]) for row in rows if row["device_time_us"]}
+    found = {line: time.replace("\N{NO-BREAK SPACE}", " ") for line, time in times if time}
+    assert expected.items() <= found.items()
+    assert {row["line"] for row in rows if row["code"].strip() in shown[row["line"] - 1]} >= expected.keys()
+    assert "changed after it had been compiled" not in breaks.inner_text("main")
+    breaks.evaluate("const [file] = kinetoscope.app.report.page.program; file.text = '\\n' + file.text")
+    go(breaks, "code&file=programs/breaks.py")
+    assert "changed after it had been compiled" in breaks.inner_text("main")
+    go(breaks, "code&file=elsewhere.py&line=3")
+    assert "Nothing more is known" in breaks.inner_text("main")
+
+
+def test_a_lane_leads_to_what_was_compiled(breaks: Any) -> None:
+    go(breaks, "compile")
+    facts = breaks.evaluate("kinetoscope.app.report.compilation")
+    drawn = breaks.eval_on_selector_all(
+        ".lane", "lanes => lanes.map(lane => [...lane.children].map(one => parseFloat(one.style.width)))"
+    )
+    rows = facts["stretches"]
+    whole = max(row["start_s"] + row["duration_s"] for row in rows) - min(row["start_s"] for row in rows)
+    assert [sum(widths) for widths in drawn] == pytest.approx(
+        [100 * frame["compile_s"] / whole for frame in facts["frames"]], abs=0.5
+    )
+    breaks.click(".lane >> nth=1")
+    breaks.wait_for_selector("h1:has-text('What was compiled of')")
+    assert breaks.locator(".lane").count() == 1
+    assert breaks.locator("#frames tbody tr").count() == 1
+    graphs = [row for row in facts["graphs"] if row["frame"] == 1]
+    assert breaks.locator("#graphs tbody tr").count() == len(graphs)
+
+
 def test_it_prints(breaks: Any) -> None:
     go(breaks, "overview")
-    breaks.emulate_media(media="print")
+    ink = breaks.evaluate("getComputedStyle(document.body).color")
+    breaks.emulate_media(media="print", color_scheme="dark")  # paper is light
+    assert breaks.evaluate("getComputedStyle(document.body).color") == ink
     assert not breaks.is_visible(".top")
     assert breaks.is_visible("h1")
-    breaks.emulate_media(media="screen")
+    breaks.emulate_media(media="screen", color_scheme="light")
 
 
 def test_what_a_finding_saves_leads_to_the_one_that_saves_it_already(opened: Open) -> None:

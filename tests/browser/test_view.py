@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from browsing import ready
 from command import RECORDING
 
 PERFETTO = "https://ui.perfetto.dev"
@@ -44,7 +45,7 @@ def test_it_is_served_and_handed_over(browser: Any, address: str) -> None:
     complaints: list[str] = []
     page.on("console", lambda message: complaints.append(message.text))
     page.goto(f"{address}#timeline&t=1000-2000")
-    page.wait_for_function("window.kinetoscope")
+    ready(page)
     assert asked == [address]
     origin = page.evaluate("kinetoscope.timeline.store.timeline.origin_ns")
     with context.expect_page() as opening:

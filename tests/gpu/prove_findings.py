@@ -80,7 +80,8 @@ def main() -> None:
         tuning = ["--max-autotune", "--apply", "--limit", chosen.limit, "--seconds", "0.3"]
         home = chosen.out / "mixnet"
         home.mkdir(exist_ok=True)
-        print(kinetoscope("bench", str(chosen.mixnet.resolve()), "--graph", "0_backward", *tuning, cwd=home))
+        words = ("--graph", "0_backward", "--trust", *tuning)
+        print(kinetoscope("bench", str(chosen.mixnet.resolve()), *words, cwd=home))
     for name in chosen.cases:
         show(prove(name, [str(HERE / "programs" / "advised.py"), name], chosen.out))
     if chosen.llama:

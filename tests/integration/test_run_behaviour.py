@@ -24,31 +24,58 @@ TRAIN = """
 
 
 def test_what_a_program_sees_of_itself_is_what_it_sees_without_us(programs: Programs):
-    programs.write("NAME = 'beside the script'", "beside.py")
+    for name in ("beside", "statistics", "msgspec", "calendar"):
+        programs.write(f"NAME = '{name} beside the script'", f"own/{name}.py")
     script = programs.write(
         """
-        import os, sys, threading, signal, multiprocessing
-        seen = {n: os.environ.get(n) for n in ("PYTHONPATH", "KINETOSCOPE_CAPTURE", "KINETOSCOPE_HOME")}
+        import os, sys, threading, signal, multiprocessing, subprocess
+        before = dict(os.environ)
+        import statistics
         import torch
-        import beside
-        print(sys.argv, __name__, __file__, sys.path, beside.NAME, seen)
-        customized = sys.modules.get("sitecustomize")
-        print(sys.flags, sys.orig_argv[1:], customized and customized.__file__)
+        import beside, msgspec, calendar
+        print([module.NAME for module in (beside, statistics, msgspec, calendar)])
+        print(sys.argv, __name__, __file__, sys.path)
+        print(sorted(os.environ.items() - before.items()), before.keys() - os.environ.keys())
+        names = "import os; print(sorted(os.environ))"
+        print(subprocess.run([sys.executable, "-c", names], capture_output=True, text=True).stdout)
+        print(sys.flags, sys.orig_argv[1:], sys.modules.get("sitecustomize"), "torch._dynamo" in sys.modules)
         print([t.name for t in threading.enumerate()], sys.excepthook is sys.__excepthook__)
         print(sorted(vars(sys.modules["__main__"])))
         print(torch.nn.Module.__call__, sys.stdin.read())
-        """
+        import torch._inductor
+        print(sorted(os.environ.items() - before.items()))
+        """,
+        "own/prog.py",
     )
     plain = programs.plain(str(script), "--flag", "a b", "-m", "--", "x")
     run = programs.record("--", str(script), "--flag", "a b", "-m", "--", "x")
     assert run.status == 0
 
     def comparable(text: str) -> list[str]:
-        # Ours stands in for the environment's sitecustomize only where there is none.
-        lines = text.splitlines()
-        return [lines[0], lines[1].rpartition("] ")[0], *(line.split(" at 0x")[0] for line in lines[2:])]
+        return [line.split(" at 0x")[0] for line in text.splitlines()]
 
     assert comparable(run.out) == comparable(plain.out)
+    assert run.rank["trace"]
+
+
+OWN = (
+    *("datetime", "json", "typing", "logging", "enum", "dataclasses", "functools", "contextlib", "random"),
+    *("importlib_metadata", "statistics", "secrets", "resource", "msgspec", "collections_own", "signal"),
+)
+
+
+def test_modules_of_the_program_s_own_win_as_without_us(programs: Programs):
+    script = programs.write("import sys\nprint(sorted(sys.modules), CUSTOMIZED)\n", "own/prog.py")
+    for name in OWN:
+        programs.write("print(__name__, __file__)", f"own/{name}.py")
+        with script.open("a") as file:
+            file.write(f"import {name}\n")
+    programs.write("import builtins\nbuiltins.CUSTOMIZED = __file__\n", "site/sitecustomize.py")
+    path = os.pathsep.join((programs.environment()["PYTHONPATH"], str(programs.home / "site")))
+    plain = programs.plain(str(script), PYTHONPATH=path)
+    run = programs.record(str(script), PYTHONPATH=path)
+    assert plain.out.count("own/") == len(OWN)
+    assert (run.status, run.out) == (0, plain.out)
 
 
 def test_an_exception_shows_its_own_traceback_and_is_kept(programs: Programs):
@@ -80,19 +107,20 @@ def test_an_exception_shows_its_own_traceback_and_is_kept(programs: Programs):
     [
         ("sys.exit(3)", 3, "sys.exit: 3"),
         ("sys.exit(0)", 0, "ok"),
-        ("os._exit(0)", 0, "os._exit: 0"),
         ("os._exit(7)", 7, "os._exit: 7"),
+        ("os.execv('/bin/true', ['true'])", 0, "os.execv: /bin/true"),
         ("os.kill(os.getpid(), signal.SIGKILL)", -9, "signal: SIGKILL"),
         ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(5)", -15, "signal: SIGTERM"),
     ],
 )
 def test_every_way_to_leave_is_kept(programs: Programs, ending: str, status: int, exit: str):
-    script = programs.write(TRAIN + f"    import os, sys, signal, time\n    train(2)\n    {ending}\n")
+    script = programs.write(TRAIN + f"    import os, sys, signal, time\n    train(4)\n    {ending}\n")
     run = programs.record(str(script))
     assert run.status == (4 if status else 0)
     assert (run.manifest["exit"], run.manifest["status"]) == (exit, status)
-    if status != -9:
-        assert "aten::addmm" in run.ops()
+    assert run.steps["cold"]
+    assert len(run.marks()) == 4
+    assert "aten::addmm" in run.ops()
     if status:
         assert f"its exit status was {status}" in run.err
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from textwrap import dedent
 
@@ -101,6 +102,11 @@ def test_a_compiled_model_s_tokens_are_marked_and_nothing_is_compiled_again(prog
     plain, run = programs.plain(str(script)), programs.record(str(script))
     assert run.out == plain.out
     assert parts(run) == [["prefill", *["decode"] * 3]] * len(run.steps["profiled_s"])
+    kept = json.loads((run.folder / run.rank["program"]).read_text())["files"]
+    own = ["prog.py", "model.py", "transformers/__init__.py", "transformers/generation/utils.py"]
+    assert kept == {str(programs.home / name): (programs.home / name).read_text() for name in own} | {
+        str(programs.home / "transformers/generation/__init__.py"): ""
+    }
 
 
 def test_an_override_of_generate_is_the_request_and_the_program_sees_nothing_of_ours(programs: Programs):

@@ -18,6 +18,18 @@ export function highlighted(text: string): (Node | string)[] {
   return pieces;
 }
 
+/** The same, line by line. */
+export function highlightedLines(text: string): (Node | string)[][] {
+  const lines: (Node | string)[][] = [[]];
+  for (const piece of highlighted(text))
+    (typeof piece === "string" ? piece : (piece.textContent ?? "")).split("\n").forEach((part, at) => {
+      if (at > 0) lines.push([]);
+      const kind = piece instanceof Element ? piece.className : null;
+      if (part) lines.at(-1)!.push(kind ? h("span", { class: kind }, part) : part);
+    });
+  return lines;
+}
+
 export function code(text: string): HTMLElement {
   return h("pre", { class: "code", tabindex: "0" }, highlighted(text));
 }

@@ -9,6 +9,7 @@ export interface Frame {
   index: number;
   compile_id: string;
   rank: number;
+  generation: number;
   function: string | null;
   file: string | null;
   line: number | null;
@@ -34,7 +35,15 @@ export interface Frame {
   speed_of_light: number | null;
   share_of_device_time: number | null;
 }
+/** Seconds on the wall clock, from the first stretch of all. */
+export interface Stretch {
+  frame: number;
+  phase: string;
+  start_s: number;
+  duration_s: number;
+}
 export interface GraphBreak {
+  frame: number | null;
   compile_id: string | null;
   file: string | null;
   line: number | null;
@@ -64,6 +73,7 @@ export interface Recompilation {
   count: number;
 }
 export interface Failure {
+  frame: number;
   compile_id: string;
   type: string;
   reason: string;
@@ -132,6 +142,7 @@ export interface LineTime {
 export interface Compilation {
   torch: string | null;
   frames: Frame[];
+  stretches: Stretch[];
   graph_breaks: GraphBreak[];
   recompilations: Recompilation[];
   graphs: Graph[];
@@ -140,6 +151,7 @@ export interface Compilation {
   compile_s: number;
   glossary: Record<string, string>;
   autotune: {
+    frame: number;
     compile_id: string;
     op: string;
     shape: string | null;

@@ -140,6 +140,26 @@ export interface LaunchRow {
   depth_max: number;
   queue: { start_us: number; depth_max: number }[];
 }
+/** `line` is a frame: `file.py(12): function`. */
+export interface HeldRow {
+  op: string | null;
+  module: string | null;
+  line: string | null;
+  bytes: number;
+  allocations: number;
+}
+/** What NVML said of a device at a moment of the run. */
+export interface ClockRow {
+  rank: number;
+  device: number;
+  moment: string;
+  sm_clock_mhz: number | null;
+  max_sm_clock_mhz: number | null;
+  memory_clock_mhz: number | null;
+  temperature_c: number | null;
+  power_w: number | null;
+  throttle_reasons: string[];
+}
 export interface MemoryRow {
   rank: number;
   device: number;
@@ -152,6 +172,8 @@ export interface MemoryRow {
   allocations: number;
   turned_over_bytes: number;
   reserved_growths: number;
+  held_at_peak: HeldRow[];
+  held_from_before_bytes: number | null;
   over_time: { start_us: number; allocated_bytes: number; reserved_bytes: number | null }[];
 }
 export interface AllocatorRow {
@@ -235,6 +257,8 @@ export interface BenchedKernel {
 export interface Page {
   benches?: BenchedKernel[];
   timeline: Timeline | null;
+  program: { path: string; text: string }[];
+  clocks: ClockRow[];
   modules: GeneratedModule[];
   frame_texts: { frame: number; name: string; text: string }[];
   roofs: { device: string; bandwidth: number; peaks: Record<string, number> }[];

@@ -35,3 +35,11 @@ export function lineDoor(app: App, file: string | null, line: number | null): Ch
     )
   );
 }
+
+/** Of a Python frame, `path/model.py(12): forward`. */
+export function frameDoor(app: App, frame: string | null): Child {
+  const [, file, line, name] = /^(.*?)\((\d+)\): (.*)$/.exec(frame ?? "") ?? [];
+  return file === undefined
+    ? (frame ?? "–")
+    : [lineDoor(app, file, Number(line)), h("small", {}, ` ${name}`)];
+}

@@ -13,7 +13,8 @@ import { compile } from "./views/compile.ts";
 import { flame } from "./views/flame.ts";
 import { kernel } from "./views/kernel.ts";
 import { kernels } from "./views/kernels.ts";
-import { about, memory, ops, steps } from "./views/more.ts";
+import { memory } from "./views/memory.ts";
+import { about, ops, steps } from "./views/more.ts";
 import { overview } from "./views/overview.ts";
 
 interface Place {
@@ -46,7 +47,7 @@ async function start(): Promise<void> {
     },
     flame: { label: "Flame", draw: (route) => flame(app, route), isThere: (store?.work.length ?? 0) > 0 },
     code: { label: "Code", draw: (route) => codePage(app, route), isThere: true },
-    compile: { label: "Compile", draw: () => compile(app), isThere: Boolean(compilation) },
+    compile: { label: "Compile", draw: (route) => compile(app, route), isThere: Boolean(compilation) },
     ops: { label: "Ops", draw: () => ops(app), isThere: report.ops.length > 0 },
     steps: {
       label: "Steps",

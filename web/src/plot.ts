@@ -1,5 +1,6 @@
 // Small plots as SVG: histograms, bars, curves, the roofline.
 import { h, svg, type Child } from "./dom.ts";
+import * as numbers from "./numbers.ts";
 
 export interface Part {
   label: string;
@@ -25,6 +26,37 @@ export function bar(label: string, parts: Part[], thin = false): HTMLElement {
           style: { width: `${100 * part.share}%`, background: part.colour },
         }),
       ),
+  );
+}
+
+export interface Lane {
+  label: string;
+  href: string;
+  stretches: { label: string; start: number; length: number; colour: string }[];
+}
+
+/** What happened when: a lane a row, with marks of time below; each lane is a door. */
+export function lanes(rows: Lane[], whole: number, write: (value: number) => string): HTMLElement {
+  const share = (value: number) => `${((100 * value) / (whole || 1)).toFixed(3)}%`;
+  return h(
+    "div",
+    { class: "bars lanes" },
+    rows.map(({ label, href, stretches }) => [
+      h("a", { class: "label mono", href, title: label }, label),
+      h(
+        "a",
+        { class: "lane", href, "aria-label": `${label}: ${stretches.map((one) => one.label).join("; ")}` },
+        stretches.map(({ label, start, length, colour }) =>
+          h("i", { title: label, style: { left: share(start), width: share(length), background: colour } }),
+        ),
+      ),
+    ]),
+    h("span"),
+    h(
+      "div",
+      { class: "ticks", "aria-hidden": "true" },
+      [0, 0.25, 0.5, 0.75, 1].map((at) => h("span", {}, at ? write(at * whole) : "0")),
+    ),
   );
 }
 
@@ -80,24 +112,31 @@ export function sparkline(
   );
 }
 
-/** A curve over time; the y axis begins at 0. */
+/** A curve over time in microseconds; the y axis begins at 0. */
 export function curve(label: string, starts: number[], values: number[], caption: Child): HTMLElement {
   const most = Math.max(...values, 1e-9),
     from = starts[0]!,
     width = starts.at(-1)! - from || 1;
-  const points = starts.map(
-    (start, at) =>
-      `${((1000 * (start - from)) / width).toFixed(1)},${(98 - (96 * values[at]!) / most).toFixed(1)}`,
-  );
+  const points = starts.flatMap((start, at) => {
+    const y = (98 - (96 * values[at]!) / most).toFixed(1); // it holds until the next one
+    return [start, starts[at + 1] ?? start].map((x) => `${((1000 * (x - from)) / width).toFixed(1)},${y}`);
+  });
   return h(
     "figure",
     { class: "curve" },
     svg(
       "svg",
       { viewBox: "0 0 1000 100", preserveAspectRatio: "none", role: "img", "aria-label": label },
+      svg("polygon", { points: `0,98 ${points.join(" ")} 1000,98` }),
       svg("polyline", { points: points.join(" "), fill: "none", "vector-effect": "non-scaling-stroke" }),
     ),
-    h("figcaption", {}, caption),
+    h(
+      "figcaption",
+      {},
+      h("span", {}, numbers.time(0)),
+      h("span", {}, caption),
+      h("span", {}, numbers.time(width)),
+    ),
   );
 }
 

@@ -4,7 +4,7 @@ import { fill, h } from "./dom.ts";
 import { place, shorten } from "./names.ts";
 import * as numbers from "./numbers.ts";
 import { format } from "./route.ts";
-import { programLines } from "./views/code.ts";
+import { programLines } from "./views/program.ts";
 
 interface Entry {
   kind: string;
@@ -60,7 +60,20 @@ function entries(app: App): Entry[] {
     ),
   );
   report.compilation?.graph_breaks.forEach((row) =>
-    add("graph break", `${place(row.file, row.line)} ${row.reason}`, "", "#compile"),
+    add(
+      "graph break",
+      `${place(row.file, row.line)} ${row.reason}`,
+      "",
+      row.frame === null ? "#compile" : format(["compile", row.frame]),
+    ),
+  );
+  report.compilation?.frames.forEach((row) =>
+    add(
+      "compilation",
+      `${row.compile_id} ${row.function ?? ""}`,
+      numbers.seconds(row.compile_s),
+      format(["compile", row.index]),
+    ),
   );
   report.compilation?.kernels.forEach((row) => {
     if (!app.kernelOf(row.symbol))
@@ -71,15 +84,17 @@ function entries(app: App): Entry[] {
         format(["code"], { graph: row.graph, kernel: row.name }),
       );
   });
-  programLines(app).forEach((row) =>
-    add(
-      "line",
-      `${row.file}:${row.line} ${row.code}`,
-      row.code.trim(),
-      app.lineHref(row.file, row.line),
-      place(row.file, row.line),
-    ),
-  );
+  const line = (file: string, number: number, code: string): void =>
+    add("line", `${file}:${number} ${code}`, code.trim(), app.lineHref(file, number), place(file, number));
+  const known = new Set<string>();
+  programLines(app).forEach((row) => {
+    known.add(`${row.file}:${row.line}`);
+    line(row.file, row.line, row.code);
+  });
+  for (const { path, text } of report.page?.program ?? [])
+    text.split("\n").forEach((code, at) => {
+      if (code.trim() && !known.has(`${path}:${at + 1}`)) line(path, at + 1, code);
+    });
   if (store) {
     const first = new Map<number, number>();
     for (let row = 0; row < store.length; row++)

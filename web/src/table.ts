@@ -31,11 +31,13 @@ export interface Options<Row> {
 
 const MOST = 200;
 
+/** What is known of no row is no column. */
 export function table<Row>(
   rows: readonly Row[],
-  columns: ColumnOf<Row>[],
+  wanted: ColumnOf<Row>[],
   options: Options<Row>,
 ): HTMLElement {
+  const columns = wanted.filter(({ value }) => !rows.length || rows.some((row) => value(row) !== null));
   let shown = rows.slice(),
     most = options.most ?? MOST;
   let by = -1,
@@ -109,6 +111,7 @@ export function table<Row>(
   };
   const box =
     options.filter &&
+    rows.length > 1 &&
     h("input", {
       type: "search",
       placeholder: "filter",

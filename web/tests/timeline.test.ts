@@ -202,6 +202,7 @@ test("a step is not pushed down by what outlasts the one before it", () => {
   const store = annotated(events);
   assert.deepEqual([...store.depth], [0, 1, 2, 1, 3, 2, 1]);
   assert.deepEqual([...store.parent], [NONE, 0, 1, 0, 3, 3, 0]);
+  assert.deepEqual([...store.line], [1, 0, 2, 0, 3, 2, 2]); // steps have the first line to themselves
   for (const { rows } of store.lines)
     for (let at = 1; at < rows.length; at++) assert.ok(store.endOf(rows[at - 1]!) <= store.start[rows[at]!]!);
 });
@@ -218,7 +219,7 @@ test("idle time belongs to the work that ended it, once", () => {
 
 test("events are found near a time", () => {
   const { store } = recording(3);
-  const { rows } = store.lines.find((line) => line.lane === 2 && line.depth === 0)!;
+  const { rows } = store.lines.find((line) => line.lane === 2 && line.number === 0)!;
   assert.equal(nearest(store, rows, 13, 0), 26);
   assert.equal(nearest(store, rows, 9.4, 0.5), 24);
   assert.equal(nearest(store, rows, 500, 2), NONE);

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.makers import maker
@@ -376,10 +377,8 @@ def _first_collective(run: Run) -> list[Note]:
             f"the first collective waited {waited / 1e6:,.2f} ms ({share:.1%} of the window), far longer "
             "than the others: the other ranks' profilers had not started; communication is overstated by it"
         )
-        note = Note(
-            "first-collective-skew", _gravity(share, 0.05, 0.5), text, _share(trace, first), trace.rank
-        )
-        notes.append(note)
+        gravity = _gravity(share, 0.05, 0.5)
+        notes.append(Note("first-collective-skew", gravity, text, _share(trace, first), trace.rank))
     return notes
 
 
@@ -391,7 +390,7 @@ def _inflation(run: Run) -> list[Note]:
         factor = own.inflation
         longer = f"{factor - 1:+.0%}" if factor <= 2 else f"{factor:,.1f} times as long"
         text = (
-            f"a step took {own.recorded_us / 1e3:,.2f} ms with the profiler and {own.step_us / 1e3:,.2f} ms "
+            f"a step took {numbers.time(own.recorded_us)} with the profiler and {numbers.time(own.step_us)} "
             f"without ({longer}): host times and idle time are inflated, device times are not"
         )
         # Profiling an eager program costs 10 to 30 %; above a quarter, idle time says more of the profiler.

@@ -84,7 +84,10 @@ def ask(request: Request) -> Result:
 
 
 def command(request: Path, result: Path) -> list[str]:
-    return [sys.executable, "-m", "kinetoscope.bench.worker", str(request), str(result)]
+    """The measuring process. Unlike with ``-m``, what lies in the working folder, which may be somebody's
+    recording, is not imported in place of torch or the standard library."""
+    program = "import sys; sys.path[:] = filter(None, sys.path); from kinetoscope.bench.worker import main; "
+    return [sys.executable, "-c", f"{program}sys.exit(main(*sys.argv[1:]))", str(request), str(result)]
 
 
 def environment() -> dict[str, str]:

@@ -19,6 +19,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             with_flops add, each at a price in recording time; ``memory`` keeps the history of the device's
             allocator as well.
         compile_log: keep torch.compile's structured log and the generated code.
+        source: keep the source of the program's own modules, and of what was compiled.
         provenance: have Inductor write down which of the user's lines each kernel comes from (changes its
             cache keys too: what a plain run compiled is compiled again, once).
         bench_harness: have Inductor write a benchmark into each generated file (changes its cache keys).
@@ -38,6 +39,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     memory: bool = False
     flops: bool = False
     compile_log: bool = True
+    source: bool = True
     provenance: bool = True
     bench_harness: bool = False
     kernel_inputs: bool = False

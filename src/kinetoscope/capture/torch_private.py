@@ -7,10 +7,12 @@ feature that needs it is off, and the caller says so in the recording's notes.
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from types import CodeType
 from typing import Any, TypedDict
 
@@ -29,6 +31,8 @@ EVAL_FRAME = "torch._dynamo.eval_frame"
 CONVERT_FRAME = "torch._dynamo.convert_frame"
 COMPILE_CALLBACKS = "torch._dynamo.callback"
 OUTPUT_GRAPH = "torch._dynamo.output_graph"
+# Reads the variables that set Inductor up when it is imported, and no later.
+INDUCTOR_CONFIG = "torch._inductor.config"
 TRITON_HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 TRITON_JIT = "triton.runtime.jit"
 # In torch._C, for observers of allocations that fail.
@@ -143,6 +147,28 @@ def module_call_codes() -> frozenset[CodeType]:
 # Looked up on a module's class in every call of it: also through a bound `__call__` that was kept, or
 # compiled, where `__call__` itself is looked up once and never again.
 MODULE_CALL = "_call_impl"
+
+
+@contextlib.contextmanager
+def compiler_left_alone(*, stacks: bool) -> Generator[None, None, None]:
+    """torch.profiler looks for Inductor's CUDA graphs, and so imports all of the compiler (2.13, for one).
+
+    What the program has not imported has none, and the import would take seconds, and set variables of the
+    environment. Where Python's ``stacks`` are recorded it is let be: an import of the program's own, in the
+    middle of the recording, would make 400 MB of it.
+    """
+    import torch
+
+    lazy: Any = getattr(torch, "_lazy_modules", None)
+    absent = "torch._inductor" not in sys.modules and "TORCHINDUCTOR_CUDAGRAPHS" not in os.environ
+    hidden = not stacks and absent and isinstance(lazy, set) and "_inductor" in lazy
+    if hidden:
+        lazy.discard("_inductor")
+    try:
+        yield
+    finally:
+        if hidden:
+            lazy.add("_inductor")
 
 
 def dynamo_counters() -> dict[str, dict[str, int]]:

@@ -36,6 +36,7 @@ VERBS: dict[str, str] = {
 }
 
 DEBUG = "KINETOSCOPE_DEBUG"
+LONGEST_LINE = 4000  # of a message: a name in it may have a million characters
 ISSUES = "the project's issue tracker"
 
 EPILOG = """\
@@ -76,7 +77,8 @@ def run() -> NoReturn:
         if getattr(sys, name) is None:  # closed: its number must not be a file's of ours
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     status = main()
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stderr.flush()
     os._exit(status)
 
 
@@ -135,4 +137,5 @@ def _say(text: str) -> None:
     from kinetoscope.report.words.names import printable
 
     with suppress(OSError):
-        print(f"kinetoscope: {printable(text)}", file=sys.stderr)
+        lines = (printable(line[:LONGEST_LINE]) for line in text.splitlines())
+        print("kinetoscope:", "\n".join(lines), file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 KERNELS, AUTOTUNED = 20, 8
 
@@ -55,11 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"win most (default {AUTOTUNED})",
     )
     add("--json", action="store_true", help="print one JSON document, with every sample")
+    add("--trust", action="store_true", help="run the recording's code, also where somebody else made it")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from pathlib import Path
-
     from kinetoscope.bench import kept
     from kinetoscope.bench.autotune.configurations import parse_configuration, read_configurations
     from kinetoscope.bench.request import Request, Task, ask
@@ -76,6 +76,7 @@ def main(arguments: argparse.Namespace) -> int:
     configurations = [parse_configuration(text) for text in arguments.config]
     if arguments.configs:
         configurations += read_configurations(Path(arguments.configs))
+    _permit(path, arguments.trust)
     replayed = arguments.graph is not None and arguments.kernel == "*"
     task: Task = "autotune" if arguments.max_autotune else "module" if replayed else "kernels"
     default = AUTOTUNED if arguments.max_autotune else KERNELS
@@ -112,3 +113,47 @@ def main(arguments: argparse.Namespace) -> int:
     else:
         print_kernels(measurements.benched(result, model), console)
     return 0
+
+
+def _permit(path: Path, trusted: bool) -> None:
+    """Ask, once, before code is run that this user is not known to have made.
+
+    Raises:
+        InputError: it may not be run, or there is nobody to ask.
+    """
+    import sys
+
+    from kinetoscope.errors import InputError
+    from kinetoscope.recording import trust
+    from kinetoscope.recording.manifest import is_recording
+    from kinetoscope.report.words.names import printable
+
+    files = [*trust.code(path), *trust.inputs(path)]
+    if not files or trust.is_known(path):
+        return
+    if not trusted:
+        what = (
+            f"bench runs the Python code in here ({len(files)} files), as you, and nothing says it is yours"
+        )
+        where = f"{path}{_provenance(path)}"
+        refused = InputError(what, where=where, mend="read that code; --trust runs it")
+        if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise refused
+        print(f"kinetoscope: {printable(str(refused))}\nRun it? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise InputError("nothing was run", where=str(path))
+    if is_recording(path):
+        trust.sign(path)
+
+
+def _provenance(path: Path) -> str:
+    """Where a recording says that it is from."""
+    import shlex
+
+    from kinetoscope.recording import manifest
+
+    if not manifest.is_recording(path):
+        return ""
+    made = manifest.read(path)
+    host = made.environment.host or "a machine without a name"
+    return f", which says it was made on {host}, {made.created or 'no date'}, by {shlex.join(made.command)}"

@@ -36,7 +36,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.analysis.compiled.join import join
     from kinetoscope.errors import InputError
     from kinetoscope.report.collect.compilation import as_document
-    from kinetoscope.report.pages.console import WIDEST, standard_output
+    from kinetoscope.report.pages.console import standard_output
     from kinetoscope.report.pages.json import indented
     from kinetoscope.report.progress import load_shown
 
@@ -51,7 +51,7 @@ def main(arguments: argparse.Namespace) -> int:
     # A log alone has an empty trace: nothing to join with.
     joined = join(run) if any(trace.source.events for trace in run.traces) else None
     document = as_document(compilation, joined, texts=arguments.json and arguments.texts)
-    console = standard_output(widest=WIDEST)
+    console = standard_output()
     if arguments.json:
         print(indented({"compilation": document}))
     elif arguments.against:

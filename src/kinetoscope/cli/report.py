@@ -46,10 +46,10 @@ def main(arguments: argparse.Namespace) -> int:
 
     output: Path | None = arguments.output
     if output is None:
-        from kinetoscope.report.pages.console import WIDEST, standard_output
+        from kinetoscope.report.pages.console import standard_output
         from kinetoscope.report.pages.terminal import print_report
 
-        console = standard_output(widest=WIDEST)
+        console = standard_output()
         print_report(_report(arguments.inputs), arguments.inputs, console, whole=arguments.verbose)
         return 0
     render = renderer(output)

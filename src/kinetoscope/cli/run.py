@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     leave_out(
         "--no-compile-log", dest="compile_log", help="do not keep torch.compile's log and generated code"
     )
+    leave_out("--no-source", dest="source", help="do not keep the source of the program's own modules")
     leave_out(
         "--no-provenance", dest="provenance", help="compile as a plain run does, and find its caches warm"
     )

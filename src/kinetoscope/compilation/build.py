@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from kinetoscope.compilation import breaks, frames, recompiles
+from kinetoscope.compilation import breaks, frames, phases, recompiles
 from kinetoscope.compilation.breaks import Occurrence, Place
 from kinetoscope.compilation.fusion import SchedulerLog
 from kinetoscope.compilation.generated import launchers
@@ -29,6 +29,7 @@ from kinetoscope.compilation.model import (
     Kernel,
     LogSource,
     Recompilation,
+    Stretch,
 )
 from kinetoscope.recording.manifest import UNREADABLE
 
@@ -68,6 +69,7 @@ class _Rows:
         self.torch: str | None = None
         self.sources: list[LogSource] = []
         self.frames: list[Frame] = []
+        self.stretches: list[tuple[int, str, float, float]] = []
         self.occurrences: list[Occurrence] = []
         self.counters: Counter[str] = Counter()
         self.recompilations: list[Recompilation] = []
@@ -129,6 +131,8 @@ class _Rows:
         index = len(self.frames)
         frame = frames.frame_row(draft, index, log.names, function_of, skips)
         self.frames.append(frame)
+        ran = phases.stretches(phases.regions(draft.events))
+        self.stretches += [(index, *stretch) for stretch in ran]
         self.fx.update(draft.fx_cache)
         self.aot.update(draft.aot_cache)
         self.texts.update({(index, name): Text(draft.log, record) for name, record in draft.texts.items()})
@@ -155,6 +159,7 @@ class _Rows:
             torch=self.torch,
             sources=tuple(self.sources),
             frames=tuple(self.frames),
+            stretches=_from_the_first(self.stretches),
             graph_breaks=breaks.reconcile(
                 self.occurrences, self.counters, {failure.reason for failure in self.failures}
             ),
@@ -182,6 +187,19 @@ class _Rows:
         for source in self.sources:
             for code, count in source.damages.items():
                 yield f"{source.path}: {words.get(code, code)} ({count})"
+
+
+def _from_the_first(stretches: list[tuple[int, str, float, float]]) -> tuple[Stretch, ...]:
+    origin = min((start for _, _, start, _ in stretches), default=0.0)
+    return tuple(
+        Stretch(
+            frame=frame,
+            phase=phase,
+            start_s=round((start - origin) / 1e6, 6),
+            duration_s=round((end - start) / 1e6, 6),
+        )
+        for frame, phase, start, end in stretches
+    )
 
 
 class _Fusions:

@@ -148,7 +148,7 @@ def _error_stack(draft: FrameDraft) -> tuple[StackLine, ...]:
 def _seconds(draft: FrameDraft) -> dict[str, float]:
     """Exclusive seconds by phase, from the timed regions; where a log has none, from the metrics' totals."""
     if draft.events:
-        return phases.seconds(draft.events)
+        return phases.seconds(phases.regions(draft.events))
     seconds = dict.fromkeys(phases.PHASES, 0.0)
     metrics = draft.metrics
     if metrics is None:

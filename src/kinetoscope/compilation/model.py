@@ -101,6 +101,15 @@ class Frame(Row, frozen=True, kw_only=True):
     costed_us: float | None = None
 
 
+class Stretch(Row, frozen=True, kw_only=True):
+    """When a phase of a frame ran, without what ran inside of it, from the first such moment of all logs."""
+
+    frame: int
+    phase: str
+    start_s: float
+    duration_s: float
+
+
 class GraphBreak(Row, frozen=True, kw_only=True):
     frame: int | None
     compile_id: str | None
@@ -371,6 +380,7 @@ class Compilation:
     torch: str | None = None
     sources: tuple[LogSource, ...] = ()
     frames: tuple[Frame, ...] = ()
+    stretches: tuple[Stretch, ...] = ()
     graph_breaks: tuple[GraphBreak, ...] = ()
     recompilations: tuple[Recompilation, ...] = ()
     failures: tuple[Failure, ...] = ()

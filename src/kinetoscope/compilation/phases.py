@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from kinetoscope.compilation.log.records import Event
 
@@ -41,34 +42,79 @@ PHASE_OF = {
     "CUDAGraphNode.record": "cudagraphs",
     "cudagraphify.get_container": "cudagraphs",
 }
+TOUCHING_US = 1000.0
 
 
-def seconds(events: Iterable[Event]) -> dict[str, float]:
-    """Exclusive seconds of each phase over one frame's events, in the order they were logged.
+class Region(NamedTuple):
+    """One timed region, microseconds on the wall clock; ``inner``: those directly inside of it."""
+
+    name: str
+    phase: str
+    start: float
+    end: float
+    inner: list[Region]
+
+    @property
+    def duration(self) -> float:
+        return max(self.end - self.start, 0.0)
+
+
+def regions(events: Iterable[Event]) -> list[Region]:
+    """All regions of one frame's events, which are in the order they were logged, by their ends.
 
     The log gives every event thread 0. A region that ends while a later one is still open ran on another
     thread: it is closed where it stands and the time stays with its own phase.
     """
-    total = dict.fromkeys(PHASES, 0.0)
-    open_regions: list[tuple[str, float, str]] = []
-    inner: list[float] = []
+    found: list[Region] = []
+    opened: list[Region] = []
     for event in events:
         if event.ph == "B":
-            around = open_regions[-1][2] if open_regions else "dynamo"
-            open_regions.append((event.name, event.ts, _phase(event.name, around)))
-            inner.append(0.0)
+            around = opened[-1].phase if opened else "dynamo"
+            opened.append(Region(event.name, _phase(event.name, around), event.ts, event.ts, []))
         elif event.ph == "E":
-            row = next(
-                (i for i in reversed(range(len(open_regions))) if open_regions[i][0] == event.name), None
-            )
+            row = next((i for i in reversed(range(len(opened))) if opened[i].name == event.name), None)
             if row is None:
                 continue
-            _, start, phase = open_regions.pop(row)
-            duration = max(event.ts - start, 0.0)
-            total[phase] += max(duration - inner.pop(row), 0.0) / 1e6
+            found.append(opened.pop(row)._replace(end=event.ts))
             if row:
-                inner[row - 1] += duration
+                opened[row - 1].inner.append(found[-1])
+    return found
+
+
+def seconds(found: Iterable[Region]) -> dict[str, float]:
+    """Exclusive seconds of each phase."""
+    total = dict.fromkeys(PHASES, 0.0)
+    for region in found:
+        inside = sum(inner.duration for inner in region.inner)
+        total[region.phase] += max(region.duration - inside, 0.0) / 1e6
     return total
+
+
+def stretches(found: Iterable[Region]) -> list[tuple[str, float, float]]:
+    """When each phase ran, without what ran inside of it: phase, start and end in microseconds, by start.
+
+    Stretches of one phase that follow each other within a millisecond are one.
+    """
+    pieces: list[tuple[str, float, float]] = sorted(
+        ((region.phase, *piece) for region in found for piece in _own(region)), key=lambda piece: piece[1]
+    )
+    joined: list[tuple[str, float, float]] = []
+    for phase, start, end in pieces:
+        if joined and joined[-1][0] == phase and start - joined[-1][2] < TOUCHING_US:
+            joined[-1] = phase, joined[-1][1], max(end, joined[-1][2])
+        else:
+            joined.append((phase, start, end))
+    return joined
+
+
+def _own(region: Region) -> Iterator[tuple[float, float]]:
+    at = region.start
+    for inner in sorted(region.inner, key=lambda inner: inner.start):
+        if inner.start > at:
+            yield at, inner.start
+        at = max(at, inner.end)
+    if region.end > at:
+        yield at, region.end
 
 
 def _phase(name: str, around: str) -> str:

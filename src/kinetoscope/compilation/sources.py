@@ -133,5 +133,7 @@ def _is_scheduler_text(path: Path) -> bool:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+    """As far as they can be read: a packed file may be cut, or damaged."""
+    opened = (gzip.open if path.suffix == ".gz" else open)(path, "rb")
+    with opened as file, suppress(EOFError, zlib.error, gzip.BadGzipFile):
         yield from io.TextIOWrapper(file, encoding="utf-8", errors="replace")

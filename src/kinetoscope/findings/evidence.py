@@ -54,7 +54,8 @@ def at_line(file: str | None, line: int | None) -> str | None:
     return None if file is None else file if line is None else f"{file}:{line}"
 
 
-_FRAME = re.compile(r"(?P<file>[^\s;<>]+\.py)\((?P<line>\d+)\)")
+# A file begins where a word does: looked for at each letter, one long word would take its length squared.
+_FRAME = re.compile(r"(?<![^\s;<>])(?P<file>[^\s;<>]+\.py)\((?P<line>\d+)\)")
 
 
 def user_line(frame: str) -> str | None:

@@ -47,6 +47,7 @@ MEASURED: dict[str, tuple[float, float]] = {
     "small-grid": (0.8, 1.2),
     "straggler": (0.4, 1.0),
     "sync-in-step": (0.9, 1.3),
+    "unexplained-idle": (0.8, 1.2),
     "unfused-attention": (0.8, 1.2),
     "unfused-elementwise": (0.7, 1.1),
 }

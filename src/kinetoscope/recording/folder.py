@@ -15,13 +15,19 @@ from pathlib import Path
 import msgspec
 
 from kinetoscope import __version__
-from kinetoscope.errors import UsageError
+from kinetoscope.errors import InputError, UsageError
 from kinetoscope.recording import manifest as manifests
+from kinetoscope.recording import trust
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord
 
 _CLAIMED = re.compile(r"rank(\d{1,6})\.(?:claim|json)")
 HOME = "recordings"
 RANKS = "ranks"
+# Room on the disk for what says how the program ended; given back where there is no other, or at the end.
+RESERVE = ".reserve"
+RESERVED_BYTES = 1 << 16
+# Traces by what follows the rank, best first: the recording's, the program's own, and one half written.
+TRACES = (".json", ".program.json", ".part.json", ".part.json.tmp")
 
 
 class RankReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +86,17 @@ def claim(folder: Path, rank: int) -> bool:
 
 def write_rank(folder: Path, report: RankReport) -> None:
     path = folder / RANKS / f"rank{report.record.rank}.json"
-    manifests.write_whole(path, msgspec.json.encode(report))
+    _write(folder, path, msgspec.json.encode(report))
+
+
+def _write(folder: Path, path: Path, content: bytes) -> None:
+    try:
+        manifests.write_whole(path, content)
+    except OSError:
+        if not (folder / RESERVE).is_file():
+            raise
+        (folder / RESERVE).unlink()
+        manifests.write_whole(path, content)
 
 
 def read_ranks(folder: Path) -> list[RankReport]:
@@ -106,11 +122,12 @@ def read_ranks(folder: Path) -> list[RankReport]:
 
 def _left(folder: Path, record: RankRecord) -> RankRecord:
     """A rank's record with what lies in the folder and nobody lived to list."""
-    left = {"trace": f"trace/rank{record.rank}.json", "compile_log": f"compile/rank{record.rank}.log"}
+    rank = f"rank{record.rank}"
+    left = {"trace": [f"trace/{rank}{name}" for name in TRACES], "compile_log": [f"compile/{rank}.log"]}
     found = {
-        field: path
-        for field, path in left.items()
-        if getattr(record, field) is None and _holds_something(folder / path)
+        field: next((path for path in paths if _holds_something(folder / path)), None)
+        for field, paths in left.items()
+        if getattr(record, field) is None
     }
     return msgspec.structs.replace(record, **found)
 
@@ -144,25 +161,40 @@ def _merged(manifest: Manifest, reports: Sequence[RankReport]) -> Manifest:
 
 
 def begin(folder: Path, command: tuple[str, ...], options: object) -> None:
-    """Write the manifest that says that a run has begun, with these options of capture."""
+    """Write the manifest that says that a run has begun, with these options of capture.
+
+    Raises:
+        OSError: nothing can be written here.
+    """
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
     given = msgspec.to_builtins(options)
     manifests.write(
         folder, Manifest(kinetoscope=__version__, created=created, command=command, options=given)
     )
+    try:
+        (folder / RESERVE).write_bytes(os.urandom(RESERVED_BYTES))  # random: no file system packs it
+    except OSError:
+        (folder / RESERVE).unlink(missing_ok=True)
 
 
 def finish(folder: Path, *, exit: str, status: int | None, alone: bool) -> Manifest:
-    """Merge the ranks' reports into the manifest, and return it.
+    """Merge the ranks' reports into the manifest, sign the code that the run left, and return the manifest; this
+    fails no program, whatever is left.
 
     Args:
         exit: how the command ended, as in RankRecord.
         status: its exit status.
         alone: the command was the only process of the run, so that its end is the rank's.
 
-    Where the disk is full the manifest on it stays as it was, which ``opened`` can read, and a note says so.
+    Where the disk is full the manifest on it stays as it was, which ``opened`` can read, and a note says so;
+    likewise where the folder, or what it lies on, is gone.
     """
-    manifest = _merged(manifests.read(folder), read_ranks(folder))
+    try:
+        manifest = _merged(manifests.read(folder), read_ranks(folder))
+    except InputError as error:
+        return Manifest(
+            exit=exit, status=status, notes=(f"the recording is lost: {str(error).splitlines()[0]}",)
+        )
     ranks = tuple(
         msgspec.structs.replace(record, exit=_ending(record.exit, exit, status, alone))
         for record in manifest.ranks
@@ -171,10 +203,12 @@ def finish(folder: Path, *, exit: str, status: int | None, alone: bool) -> Manif
         exit = ranks[0].exit
     manifest = msgspec.structs.replace(manifest, ranks=ranks, exit=exit, status=status)
     try:
-        manifests.write(folder, manifest)
+        _write(folder, folder / manifests.FILE, manifests.encoded(manifest))
+        (folder / RESERVE).unlink(missing_ok=True)
     except OSError as error:
         note = f"the recording could not be finished: {error.strerror or error}; it opens with what it holds"
         return msgspec.structs.replace(manifest, notes=(*manifest.notes, note))
+    trust.sign(folder)
     return manifest
 
 

@@ -12,11 +12,13 @@ A recording is a folder:
     compile/rank0.kernels.jsonl   registers, spills and shared memory of each Triton kernel's configurations
     compile/rank0.counters.json   torch._dynamo counters at exit
     generated/                    every module and kernel file that Inductor wrote
+    program/rank0.json            the source of the program's modules, and of what was compiled
     output/                       what the program's failure left behind: its traceback
     memory/rank0.pickle           the allocator's snapshot and history, on request, as torch's viewer reads it
     memory/rank0.json             whose that memory was, by the program's own account; rank0.oom.… likewise of
                                   the first allocation that failed
     inputs/rank0.json             what kernels were called with in one step, on request; tensors in rank0.bin
+    signature                     that this user made generated/ and inputs/ (see ``recording.trust``)
     bench/                        what `bench` and `tune` measured
     tables/                       the trace's tables as Parquet, written by the first reader
 """
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -127,7 +130,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     compile_log: str | None = None
     steps: StepTimings = StepTimings()
     clocks: tuple[ClockSample, ...] = ()
-    exit: str = "ok"  # running | ok | exception: TYPE | sys.exit: N | os._exit: N | signal: NAME
+    exit: str = "ok"  # running | ok | exception: TYPE | sys.exit: N | os.CALL: ARGUMENT | signal: NAME
     host: str = ""
     traceback: str | None = None
     scheduler_log: str | None = None
@@ -138,6 +141,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory_held: str | None = None
     oom: str | None = None  # likewise where the first allocation failed
     oom_held: str | None = None
+    program: str | None = None
     wall_s: float | None = None  # from the import of torch to the end
     peak_memory_bytes: int | None = None  # of the device's allocator; of the process where there is no device
     notes: tuple[str, ...] = ()
@@ -157,6 +161,7 @@ PATHS = (
     "memory_held",
     "oom",
     "oom_held",
+    "program",
 )
 
 
@@ -254,7 +259,11 @@ def _is_inside(home: str, path: str) -> bool:
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    write_whole(folder / FILE, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+    write_whole(folder / FILE, encoded(manifest))
+
+
+def encoded(manifest: Manifest) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2)
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -264,4 +273,5 @@ def write_whole(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
         temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)  # it is still there where the disk was full
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)  # it is still there where the disk was full

@@ -22,6 +22,7 @@ from kinetoscope.trace.workers import Workers, cores
 
 Progress = Callable[[int, int], None]
 _MEND = "was it changed or copied badly? Record it again, or copy it again"
+_LONGEST_NAME = 256  # characters of a device's
 IN_PROCESS = 24 << 20  # bytes; below this starting processes costs more than it saves
 
 
@@ -134,7 +135,7 @@ def _properties(index: int, entry: Mapping[str, object]) -> DeviceProperties:
     major, minor = entry.get("computeMajor"), entry.get("computeMinor")
     return DeviceProperties(
         index,
-        str(entry.get("name", "")),
+        str(entry.get("name", ""))[:_LONGEST_NAME],
         _count(entry.get("totalGlobalMem"), 1 << 53),
         (major, minor) if isinstance(major, int) and isinstance(minor, int) else None,
         _count(entry.get("numSms"), 1 << 31),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
@@ -22,6 +23,7 @@ _DAY_NS, _FAR = 86_400_000_000_000, 100
 _LASTING = ("ops", "calls", "python", "device")
 _TIMED = ("ops", "calls", "python", "device", "notes", "flows", "instants")
 _END = (1 << 63) - 1
+NAME, STACK = 4 << 10, 64 << 10  # characters that are kept of a name, and of other texts: stacks are longest
 
 
 class Tables(NamedTuple):
@@ -56,10 +58,12 @@ class Assembly:
 
     def add(self, batch: Batch) -> None:
         alphabet = Alphabet(
-            names=_codes(self._names.of(map(_text, batch.names))),
-            texts=_codes(self._texts.of(map(_text, batch.texts))),
+            names=_codes(self._names.of(_bounded(name, NAME) for name in batch.names)),
+            texts=_codes(self._texts.of(_bounded(text, STACK) for text in batch.texts)),
             joined=_codes(self._joined.of(map(_text, batch.joined))),
-            lanes=_codes(self._lanes.of((_text(pid), _text(tid)) for pid, tid in batch.lanes)),
+            lanes=_codes(
+                self._lanes.of((_bounded(pid, NAME), _bounded(tid, NAME)) for pid, tid in batch.lanes)
+            ),
         )
         if batch.tables:
             self._unpacked.append(
@@ -182,6 +186,16 @@ def _text(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return "" if value is None else str(value)
+
+
+def _bounded(value: object, most: int) -> str:
+    """A text; of one that is absurdly long both ends, its length, and what tells it from its like."""
+    text = _text(value)
+    if len(text) <= most:
+        return text
+    told_apart = zlib.crc32(text.encode("utf-8", "surrogatepass"))
+    half = most // 2 - 50
+    return f"{text[:half]} …({len(text):,} characters, {told_apart:08x})… {text[-half:]}"
 
 
 def _codes(values: list[int]) -> pl.Series:

@@ -10,8 +10,14 @@ from typing import Any
 
 import pytest
 
+from kinetoscope.analysis.origins.held import held_at_peak
 from kinetoscope.analysis.run import Run
-from kinetoscope.analysis.time.memory import allocator_calls, memory_statistics, memory_timeline
+from kinetoscope.analysis.time.memory import (
+    allocator_calls,
+    memory_statistics,
+    memory_timeline,
+)
+from kinetoscope.report.collect.memory import memory
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 
@@ -19,9 +25,9 @@ Make = Callable[..., Trace]
 
 
 def change(
-    at: float, size: int, allocated: int | None, reserved: int | None, device_type: int = 1
+    at: float, size: int, allocated: int | None, reserved: int | None, device_type: int = 1, block: int = 1
 ) -> dict[str, Any]:
-    args = {"Device Type": device_type, "Device Id": 0, "Addr": 1, "Bytes": size}
+    args = {"Device Type": device_type, "Device Id": 0, "Addr": block, "Bytes": size}
     if allocated is not None:
         args |= {"Total Allocated": allocated, "Total Reserved": reserved}
     return {
@@ -64,6 +70,53 @@ def test_peaks_turnover_and_where(trace_of: Make) -> None:
         400,
         1,
     )
+
+
+def test_what_is_held_at_the_peak_and_what_allocated_it(trace_of: Make) -> None:
+    trace = trace_of(
+        call("train.py(9): step", 0, 90, "python_function"),
+        call("nn.Module: Linear_0", 5, 40, "python_function"),
+        call("aten::linear", 10, 30, "cpu_op"), call("aten::empty", 11, 4, "cpu_op"),
+        call("aten::relu", 50, 10, "cpu_op"),
+        change(2, 7, 1007, 2000, block=1), change(12, 100, 1107, 2000, block=2),
+        change(20, 30, 1137, 2000, block=3), change(25, -30, 1107, 2000, block=3),
+        change(30, -500, 607, 2000, block=9), change(32, 40, 647, 2000, block=3),
+        change(55, 900, 1547, 2000, block=4), change(70, -100, 1447, 2000, block=2),
+    )  # fmt: skip
+    assert held_at_peak(trace).rows() == [
+        (0, "aten::relu", None, "train.py(9): step", 900, 1),
+        (0, "aten::linear", "Linear_0", "train.py(9): step", 140, 2),
+        (0, None, None, "train.py(9): step", 7, 1),
+    ]
+    (row,) = memory(Run((trace,)))
+    assert row.held_from_before_bytes == 1547 - 900 - 140 - 7
+    assert [held.bytes for held in row.held_at_peak] == [900, 140, 7]
+
+
+def test_a_block_that_lives_at_the_peak_is_held_by_one_op_that_was_running(shared_data: Path) -> None:
+    path = shared_data / "h200" / "llama_train_eager.json.gz"
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    changes = [e for e in events if e.get("name") == "[memory]" and e["args"]["Device Type"] == 1]
+    blocks: dict[int, dict[str, Any]] = {}
+    most, at_most = 0, list[dict[str, Any]]()
+    for one in sorted(changes, key=lambda e: e["ts"]):
+        if one["args"]["Bytes"] > 0:
+            blocks[one["args"]["Addr"]] = one
+        else:
+            blocks.pop(one["args"]["Addr"], None)
+        if one["args"]["Total Allocated"] > most:
+            most, at_most = one["args"]["Total Allocated"], list(blocks.values())
+    ops = [e for e in events if e.get("cat") == "cpu_op" and not e["name"].startswith("aten::empty")]
+    expected: dict[str | None, tuple[int, int]] = {}
+    for one in at_most:
+        around = [
+            op for op in ops if op["tid"] == one["tid"] and op["ts"] <= one["ts"] < op["ts"] + op["dur"]
+        ]
+        name = max(around, key=lambda op: (op["ts"], -op["dur"]))["name"] if around else None
+        size, count = expected.get(name, (0, 0))
+        expected[name] = size + one["args"]["Bytes"], count + 1
+    found = held_at_peak(read(path)).select("op", "bytes", "allocations")
+    assert {op: (size, count) for op, size, count in found.iter_rows()} == expected
 
 
 def test_without_totals_it_is_the_sum_since_the_start(trace_of: Make) -> None:

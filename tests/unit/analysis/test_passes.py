@@ -153,6 +153,22 @@ def test_steps_after_the_recording_count_where_nothing_of_the_profiler_is_left()
     assert host.step.n == 20  # two clocks are not one sample
 
 
+def test_of_a_program_that_was_still_warming_up_the_steps_after_the_recording_count():
+    before, after = timed(*[60.0, 55.0, 50.0, 45.0] * 5), timed(*[36.0, 38.0] * 10)
+    gone = unprofiled(StepTimings(before=before, after=after, released=True))
+    assert gone is not None
+    assert (gone.step.median, gone.step.n, gone.drift) == (pytest.approx(37), 20, True)
+    left = unprofiled(StepTimings(before=before, after=after))
+    assert left is not None
+    assert left.step.n == 20
+    assert left.step.median == pytest.approx(52.5)
+    # A loader's queue is full after the recording's pause: its steps are faster for a while.
+    loader = timed(*[60.0, 55.0, 50.0, 45.0] * 5, data_us=20)
+    fed = unprofiled(StepTimings(before=loader, after=after, released=True))
+    assert fed is not None
+    assert fed.step.median == pytest.approx(52.5)
+
+
 def test_bursts_of_batches_are_taken_in_rounds_of_the_workers() -> None:
     bursts = timed(*[10.0, 10.0, 10.0, 370.0] * 5)
     bursts = TimedSteps(step_s=bursts.step_s, data_s=tuple(max(0.0, s - 10e-6) for s in bursts.step_s))

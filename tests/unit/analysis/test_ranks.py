@@ -1,7 +1,12 @@
+import json
+
 import pytest
 
 from kinetoscope.analysis.ranks import distinct
+from kinetoscope.analysis.run import load, spread
 from kinetoscope.errors import InputError
+from kinetoscope.recording import manifest
+from kinetoscope.recording.manifest import Manifest, RankRecord
 
 EVENT = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
 
@@ -43,3 +48,40 @@ def test_a_recording_says_its_ranks(traces):
     with pytest.raises(InputError, match="rank 0"):
         distinct([one, two], [one, two])
     assert [trace.rank for trace in distinct([one, two], [two])] == [1, 0]
+
+
+@pytest.fixture
+def nine(tmp_path, monkeypatch):
+    """A folder of nine ranks, of which three may be read."""
+    monkeypatch.setenv("KINETOSCOPE_RANKS", "3")
+    for rank in range(9):
+        content = {"traceEvents": [EVENT], "distributedInfo": {"rank": rank}}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(content))
+    return tmp_path
+
+
+def test_of_very_many_ranks_some_are_read_spread_over_all(nine):
+    run = load(nine)
+    assert [trace.rank for trace in run.traces] == [0, 3, 6]
+    assert run.unread == ("6 more were not read: 3 are, spread over all; KINETOSCOPE_RANKS=N reads N",)
+    assert len(load(*sorted(nine.iterdir())).traces) == 9  # those that are named
+
+
+def test_a_file_that_is_no_trace_takes_no_ranks_place(nine):
+    (nine / "rank3.json").write_text("{}")
+    run = load(nine)
+    assert [trace.rank for trace in run.traces] == [0, 1, 6]
+    assert len(run.unread) == 2
+
+
+def test_of_a_recording_likewise(nine):
+    ranks = tuple(RankRecord(rank=rank, trace=f"rank{rank}.json") for rank in range(9))
+    manifest.write(nine, Manifest(ranks=ranks, exit="ok"))
+    run = load(nine)
+    assert [trace.rank for trace in run.traces] == [0, 3, 6]
+    assert "6 more" in run.unread[0]
+
+
+def test_few_are_all_read_in_their_order():
+    assert spread(range(64)) == list(range(64))
+    assert sorted(spread(range(1000))) == list(range(1000))

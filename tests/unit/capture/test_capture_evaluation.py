@@ -67,7 +67,7 @@ def test_steps_that_are_timed_hold_no_evaluation() -> None:
 def test_an_evaluation_is_recorded_as_a_step_of_its_own() -> None:
     program = Program(device=FakeDevice())
     program.until(Record, 0.1)
-    first = program.recorder.timings().first_step
+    first = program.recorder.measured.first_step
     assert first is not None
     program.recorder.model_called(True)
     program.step(0.1)

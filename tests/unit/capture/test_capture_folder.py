@@ -119,6 +119,47 @@ def test_a_full_disk_at_the_end_is_a_note(tmp_path: Path, monkeypatch: pytest.Mo
     assert [rank.rank for rank in folders.opened(tmp_path).ranks] == [0]
 
 
+def test_room_is_kept_for_what_says_how_the_program_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders.begin(tmp_path, ("python", "x.py"), {})
+    folders.claim(tmp_path, 0)
+    assert (tmp_path / folders.RESERVE).stat().st_size == folders.RESERVED_BYTES
+    write = Path.write_bytes
+
+    def full(path: Path, content: bytes) -> int:
+        return no_space(path, content) if (tmp_path / folders.RESERVE).exists() else write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    folders.write_rank(tmp_path, report(0, "ok"))
+    manifest = folders.finish(tmp_path, exit="ok", status=0, alone=True)
+    assert manifest == manifests.read(tmp_path)
+    assert not (tmp_path / folders.RESERVE).exists()
+
+
+def test_a_recording_that_is_gone_is_a_note(tmp_path: Path) -> None:
+    manifest = folders.finish(tmp_path / "gone", exit="sys.exit: 3", status=3, alone=True)
+    assert (manifest.exit, manifest.status) == ("sys.exit: 3", 3)
+    assert "the recording is lost" in manifest.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("left", "found"),
+    [
+        (["rank0.part.json.tmp"], "rank0.part.json.tmp"),
+        (["rank0.part.json.tmp", "rank0.json"], "rank0.json"),
+        (["rank0.part.json", "rank0.program.json"], "rank0.program.json"),
+    ],
+)
+def test_a_trace_half_written_is_what_a_kill_left(left: list[str], found: str, tmp_path: Path) -> None:
+    folders.begin(tmp_path, ("python", "x.py"), {})
+    folders.claim(tmp_path, 0)
+    (tmp_path / "trace").mkdir()
+    for name in left:
+        (tmp_path / "trace" / name).write_bytes(b"x")
+    assert folders.opened(tmp_path).ranks[0].trace == f"trace/{found}"
+
+
 def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "kept"
     path.write_bytes(b"old")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import pickle
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
 
-from fake_program import Program
+from fake_program import FakeDevice, FakeSession, Program
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.recorder import tensors
 from kinetoscope.capture.recorder.memory import AllocatorHistory
@@ -45,6 +46,23 @@ class FakeAllocator:
         return SNAPSHOT
 
 
+class Session(FakeSession):
+    """Tells the history of its marks, as torch's does."""
+
+    def mark(self, step: int | None) -> None:
+        super().mark(step)
+        cast(Device, self.device).history.boundary()
+
+
+class Device(FakeDevice):
+    def __init__(self, history: AllocatorHistory) -> None:
+        super().__init__()
+        self.history = history
+
+    def session(self, *, kind: str, any_thread: bool) -> FakeSession:
+        return Session(self, super().session(kind=kind, any_thread=any_thread).name)
+
+
 @pytest.fixture
 def allocator(monkeypatch: pytest.MonkeyPatch) -> FakeAllocator:
     return FakeAllocator(monkeypatch)
@@ -52,7 +70,7 @@ def allocator(monkeypatch: pytest.MonkeyPatch) -> FakeAllocator:
 
 def test_history_is_kept_whenever_no_step_is_timed_and_read_once(allocator: FakeAllocator, tmp_path: Path):
     history = AllocatorHistory(tmp_path, 0)
-    program = Program(memory=history)
+    program = Program(device=Device(history), memory=history)
     assert allocator.log == []  # the program has not begun to use its device
     allocator.starting()
     assert allocator.log == ["on"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import pytest
 
 from fake_program import FakeDevice, Program
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.recorder.phases import Before, Done, Prepare, Record
+from kinetoscope.capture.recorder.phases import After, Before, Done, Prepare, Record
 from kinetoscope.capture.steps.ledgers import Prefetch
-from kinetoscope.capture.steps.steady import PATIENCE
+from kinetoscope.capture.steps.steady import PATIENCE, QUEUE_PATIENCE
 
 
 def test_a_steady_loop_is_timed_recorded_and_timed_again():
@@ -32,6 +34,7 @@ def test_a_steady_loop_is_timed_recorded_and_timed_again():
     log = program.device.log
     # At both ends of timed steps a device without a clock is waited for, of recorded ones any device.
     assert log[log.index("whole1 stop") + 1 :] == [
+        "whole1 export trace.json",
         "release",  # what the first recording left in the process is out of it when the program is timed
         "synchronize",
         "synchronize",
@@ -70,6 +73,53 @@ def test_twenty_steps_are_timed_or_two_seconds_and_three_at_least(seconds: float
     assert len(timings.before.step_s) == len(timings.after.step_s) == timed
 
 
+def test_a_program_that_still_gets_faster_is_timed_once_it_is_warm():
+    program = Program()
+    for index in range(250):
+        program.step(0.03 + 0.03 * 0.98**index)
+    timings = program.recorder.timings()
+    assert timings.before is not None
+    assert timings.after is not None
+    # Before, ten steps are let pass and no more, lest the program end before it is recorded.
+    assert len(timings.before.step_s) == len(timings.after.step_s) == 20
+    assert median(timings.before.step_s) > 0.045
+    halves = timings.after.step_s[:10], timings.after.step_s[10:]
+    assert median(halves[1]) > 0.9 * median(halves[0])
+
+
+def test_a_program_that_never_ends_getting_faster_is_recorded_all_the_same():
+    program = Program()
+    program.until(Before, 0.06)
+    passed = 0
+    while not isinstance(program.recorder.phase, Prepare):
+        program.step(0.06 * 0.95**passed)
+        passed += 1
+    assert passed == 30
+    program.until(After, 0.06)
+    passed = 0
+    while not isinstance(program.recorder.phase, Done):
+        program.step(0.06 * 0.95**passed)
+        passed += 1
+    assert QUEUE_PATIENCE <= passed < QUEUE_PATIENCE + 10
+
+
+@pytest.mark.parametrize(
+    ("seconds", "before", "after"), [(0.001, 20, 64), (0.033, 20, 64), (0.12, 20, 20), (0.5, 4, 4)]
+)
+def test_where_steps_wait_for_a_loader_whole_rounds_are_timed_and_more_of_them_afterwards(
+    seconds: float, before: int, after: int
+):
+    program = Program()
+    program.ledgers.prefetch = Prefetch(4, 8)
+    for _ in range(250):
+        program.ledgers.wait(data_s=seconds / 2, sync_s=0.0, gc_s=0.0)
+        program.step(seconds)
+    timings = program.recorder.timings()
+    assert timings.before is not None
+    assert timings.after is not None
+    assert (len(timings.before.step_s), len(timings.after.step_s)) == (before, after)
+
+
 def test_what_steps_waited_for_is_theirs():
     program = Program()
     for index in range(80):
@@ -102,7 +152,7 @@ def test_the_device_s_clock_counts_where_the_host_runs_ahead():
     log = device.log
     # It is asked when all is over, once for each timing, and not waited for while steps are timed.
     assert log[log.index("full2 export trace.json") + 1 :] == ["release", "elapsed", "elapsed"]
-    assert log[log.index("whole1 stop") + 1 :][:2] == ["release", "full2 prepare"]
+    assert log[log.index("whole1 export trace.json") + 1 :][:2] == ["release", "full2 prepare"]
 
 
 def test_a_step_without_its_mark_does_not_count():
@@ -171,7 +221,7 @@ class Loaded(Program):
     def __init__(self, queue: int, **arguments: object) -> None:
         super().__init__(**arguments)
         self.queue, self.filled = queue, 0
-        self.ledgers.prefetch = Prefetch(workers=1, batches=2)
+        self.ledgers.prefetch = Prefetch(workers=1, batches=min(queue, 35))
         self.device.paused = self.fill
 
     def fill(self) -> None:
@@ -188,7 +238,7 @@ class Loaded(Program):
 @pytest.mark.parametrize("light", [False, True])
 def test_a_loader_s_queue_drains_before_anything_counts(light: bool):
     program = Loaded(35, device=FakeDevice(light=light))
-    program.steps(220)
+    program.steps(320)
     timings = program.recorder.timings()
     assert isinstance(program.recorder.phase, Done)
     for steps in (timings.before, timings.recorded, timings.after):
@@ -198,7 +248,9 @@ def test_a_loader_s_queue_drains_before_anything_counts(light: bool):
 
 
 def test_a_queue_that_does_not_drain_is_not_waited_for_for_ever_and_said_so():
-    program = Loaded(10_000)
+    program = Loaded(2)
+    program.until(Before)
+    program.queue, program.filled = 10_000, 0  # the first pause's batches are used up, the next ones' are not
     program.steps(300)
     timings = program.recorder.timings()
     assert isinstance(program.recorder.phase, Done)

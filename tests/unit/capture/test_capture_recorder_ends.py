@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 
 import pytest
 
-from fake_program import FakeDevice, Program
+from fake_program import FakeDevice, FakeSession, Program
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.phases import After, Before, Done, Prepare, Record, Recover
 from kinetoscope.capture.steps.start import StartAgreement
@@ -69,7 +70,7 @@ def test_a_program_that_ends_while_it_is_timed_keeps_what_was_timed(timed: int):
     expected = TimedSteps(step_s=ones, host_s=ones, data_s=none, sync_s=none, gc_s=none)
     assert timings.before == (expected if timed else None)
     assert timings.cold
-    assert program.device.log[-1] == "whole1 export trace.json"
+    assert [line for line in program.device.log if "export" in line] == ["whole1 export trace.json"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,9 @@ def test_a_program_that_ends_before_the_first_recorded_step_falls_back_on_its_fi
     program = Program()
     program.until(Prepare)
     program.recorder.end()
-    assert program.device.log[-1] == "whole1 export trace.json"
+    assert program.device.log[-2:] == ["full2 start", "full2 stop"]
+    assert [line for line in program.device.log if "export" in line] == ["whole1 export trace.json"]
+    assert program.recorder.timings().cold
 
 
 def test_whole_records_everything():
@@ -187,7 +190,7 @@ def test_the_program_s_own_profiler_ends_ours_and_is_waited_for():
 def test_the_provisional_recording_ends_with_its_budget():
     program = Program()
     program.recorder.budget_spent("spent")
-    assert program.device.log[-1] == "whole1 stop"
+    assert program.device.log[-1] == "whole1 export trace.json"
     program.recorder.end()
     assert program.device.log[-1] == "whole1 export trace.json"
     assert "spent" in program.recorder.timings().notes
@@ -203,8 +206,64 @@ def test_a_failure_of_ours_stops_the_recording_and_not_the_program():
     program.device.synchronize = fail
     program.steps(30)
     assert isinstance(program.recorder.phase, Done)
-    assert program.recorder.timings().notes == ("recording stopped: RuntimeError: no such device",)
+    assert program.recorder.timings().notes[0] == "recording stopped: RuntimeError: no such device"
     assert program.finished == 1
+
+
+def test_the_first_steps_are_on_disk_as_soon_as_they_are_over():
+    known: list[TimedSteps | None] = []
+    program = Program()
+    program.recorder.provisional.saved = lambda: known.append(program.recorder.timings().before)
+    program.steps(4)
+    assert program.device.log[-2:] == ["whole1 stop", "whole1 export trace.json"] or known == [None]
+    timings = program.recorder.timings()
+    assert (timings.cold, timings.found_by, timings.first_step) == (True, "optimizer", 0)
+    assert "holds its first steps" in timings.notes[0]
+    program.steps(80)
+    timings = program.recorder.timings()
+    assert not timings.cold
+    assert timings.notes == ()
+
+
+def full_disk(device: FakeDevice, *names: str) -> None:
+    """The exports of the sessions of these names fail."""
+
+    def export(session: FakeSession, path: Path) -> None:
+        session.log.append(f"{session.name} export {path}")
+        if session.name in names:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    device.export = export
+
+
+def test_first_steps_that_cannot_be_written_leave_the_rest_as_it_is():
+    program = Program()
+    full_disk(program.device, "whole1")
+    program.steps(80)
+    timings = program.recorder.timings()
+    assert (timings.cold, len(timings.profiled_s)) == (False, 3)
+    assert timings.notes == ("the first steps could not be written: No space left on device",)
+    assert program.finished == 1
+
+
+def test_where_recorded_steps_cannot_be_written_the_first_ones_are_the_recording():
+    program = Program()
+    full_disk(program.device, "full2")
+    program.steps(80)
+    timings = program.recorder.timings()
+    assert (timings.cold, timings.profiled_s, timings.recorded) == (True, (), None)
+    assert timings.notes[0] == "the recorded steps could not be written: No space left on device"
+    assert isinstance(program.recorder.phase, Done)
+
+
+def test_a_light_pass_that_cannot_be_written_costs_nothing_else():
+    program = Program(device=FakeDevice(light=True))
+    full_disk(program.device, "light3")
+    program.steps(80)
+    timings = program.recorder.timings()
+    assert (timings.cold, len(timings.profiled_s)) == (False, 3)
+    assert timings.after is not None
+    assert timings.notes == ("the pass of the device alone could not be written: No space left on device",)
 
 
 def test_ranks_start_at_the_step_rank_0_names(tmp_path: Path):

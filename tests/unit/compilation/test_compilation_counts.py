@@ -142,6 +142,9 @@ def test_phases_add_up_to_torchs_own_totals(both: tuple[Compilation, Grep]) -> N
                 or metrics.get("entire_frame_compile_time_s")
                 or ((metrics.get("dynamo_cumulative_compile_time_us") or 0) / 1e6)
             )
+    for frame in compilation.frames:
+        ran = [row.duration_s for row in compilation.stretches if row.frame == frame.index]
+        assert not ran or sum(ran) == pytest.approx(frame.compile_s, abs=0.001 * (1 + len(ran)))
     ours = sum(frame.compile_s - frame.autotune_s - frame.cudagraphs_s for frame in compilation.frames)
     autotuned = sum(frame.autotune_s + frame.cudagraphs_s for frame in compilation.frames)
     # Torch's totals hold autotuning at compile time and leave out the few ms between its own timers.

@@ -55,7 +55,7 @@ def test_every_configuration_is_kept_and_the_one_that_is_left(tmp_path: Path) ->
     tuned.launchers = tuned.launchers[:1]
     watch.close()
     assert Autotuner._make_launchers is original
-    rows = lines(watch.path)
+    rows = lines(watch.stream.path)
     assert [(row.kernel, row.final, len(row.launchers)) for row in rows[:2]] == [
         ("triton_a", False, 2),
         ("triton_b", False, 1),
@@ -81,7 +81,7 @@ def test_what_cannot_be_read_never_reaches_the_program(tmp_path: Path) -> None:
     gone._make_launchers()
     del gone
     watch.close()
-    assert [row.kernel for row in lines(watch.path)] == ["triton_b"]
+    assert [row.kernel for row in lines(watch.stream.path)] == ["triton_b"]
 
 
 def test_an_exception_of_the_compilers_own_is_the_programs(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_an_exception_of_the_compilers_own_is_the_programs(tmp_path: Path) -> No
     with pytest.raises(RuntimeError, match="No valid"):
         Failing("triton_a")._make_launchers()
     watch.close()
-    assert not watch.path.exists()
+    assert not watch.stream.path.exists()
 
 
 def kernel(name: str, path: str | None, **known: Any) -> Kernel:

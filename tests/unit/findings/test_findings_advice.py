@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import polars as pl
 import pytest
 
 import traces
@@ -16,6 +17,7 @@ from kinetoscope.findings import in_force
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rules import (
     allocator_churn,
+    cold_start_step,
     copies_inside_ops,
     index_backward,
     layout_conversion,
@@ -23,6 +25,7 @@ from kinetoscope.findings.rules import (
     low_flops,
     optimizer_not_fused,
     recompilation,
+    unfused_attention,
 )
 from kinetoscope.findings.scene import Scene
 from kinetoscope.trace.model import DeviceProperties, Trace
@@ -82,6 +85,54 @@ def test_what_is_compiled_is_not_told_to_compile() -> None:
     region = traces.host("Torch-Compiled Region: 0/0", 90, 60)
     remedy = in_force.fewer_launches(scene(region, *launched("aten::mm", "gemm", 1, 2)))
     assert remedy.advice.startswith("Replay the compiled code as a CUDA graph")
+
+
+def test_one_compiled_helper_is_no_compiled_program() -> None:
+    region = traces.host("Torch-Compiled Region: 0/0", 90, 60)
+    eager = flat(launched("aten::mm", "gemm", number, 2) for number in range(2, 20))
+    remedy = in_force.fewer_launches(scene(region, *launched("aten::add", "triton_poi", 1, 2), *eager))
+    assert remedy.advice.startswith("Put more work behind each launch (torch.compile)")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "single"),
+    [
+        ("cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_tn_align1", False),
+        ("sm80_xmma_gemm_f16f32_f16f32_f32_tn_n", False),
+        ("cutlass_80_tensorop_s1688gemm_128x64_tn_align4", True),
+        ("ampere_sgemm_128x64_tn", True),
+    ],
+)
+def test_products_of_sixteen_bits_may_add_up_in_thirty_two(kernel: str, single: bool) -> None:
+    products = pl.DataFrame({"name": [kernel, "softmax"], "product": [True, False]})
+    assert unfused_attention.in_single_precision(products) is single
+
+
+@pytest.mark.parametrize(("side", "advice"), [(1, "room for more tiles"), (64, "The device is full")])
+def test_products_that_fill_the_device_need_another_kernel_not_more_tiles(side: int, advice: str) -> None:
+    sizes = [[15360, 4096], [4096, 24576]]
+    event = launched(
+        "aten::mm", "gemm", 1, 20_000, **{"Input Dims": sizes, "Input type": ["c10::BFloat16"] * 2}
+    )
+    event[-1]["args"] |= {"grid": [side, side, 1], "block": [256, 1, 1]}
+    device = replace(H200, multiprocessors=132)
+    finding = only(low_flops.find(scene(*event, device=device)))
+    assert advice in finding.advice
+
+
+def test_making_the_device_s_context_is_a_cold_start() -> None:
+    """A recording of a program's beginning: 30 s of one call, of which nothing was said."""
+    found = only(
+        cold_start_step.find(
+            scene(
+                *launched("aten::add", "add", 1, 2),
+                traces.call("cudaDeviceGetStreamPriorityRange", 200, 30_000, None),
+                *launched("aten::mm", "gemm", 400, 2),
+            )
+        )
+    )
+    assert "cudaDeviceGetStreamPriorityRange" in found.title
+    assert found.saving.us == pytest.approx(30_000, rel=0.01)
 
 
 def test_what_is_captured_is_not_told_to_capture() -> None:

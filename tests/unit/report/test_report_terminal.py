@@ -7,6 +7,7 @@ from rich.console import Console
 from kinetoscope import numbers
 from kinetoscope.report.document import Health, HealthNote, LaunchRow
 from kinetoscope.report.pages import text
+from kinetoscope.report.pages.console import LISTING_WIDTH, WIDTH, standard_output
 from kinetoscope.report.pages.terminal import print_report
 from kinetoscope.report.words import headline, names
 from report_sample import HOSTILE, device, graph, host_only, hostile, kernel, report
@@ -65,7 +66,17 @@ def test_a_screenful():
     assert "… and 114 steps more" in page
 
 
-@pytest.mark.parametrize("width", [80, 100, 120, 160, 200])
+@pytest.mark.parametrize(("columns", "used"), [(60, 60), (100, 100), (160, 160), (240, 200)])
+def test_a_terminal_s_columns_are_used_up_to_two_hundred(monkeypatch, columns, used):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    terminal = io.StringIO()
+    monkeypatch.setattr("sys.stdout", terminal)
+    assert (standard_output().width, standard_output(widest=None).width) == (WIDTH, LISTING_WIDTH)
+    terminal.isatty = lambda: True
+    assert (standard_output().width, standard_output(widest=None).width) == (used, columns)
+
+
+@pytest.mark.parametrize("width", [60, 70, 80, 100, 120, 160, 200])
 def test_the_first_screen_has_forty_lines_at_most(width):
     notes = [HealthNote(code=str(number), text="what is missing " * 8) for number in range(6)]
     many = report(

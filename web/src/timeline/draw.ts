@@ -204,9 +204,9 @@ export class Drawing {
     const known = this.placed.get(row);
     if (known) return known;
     const lane = this.store.laneOf(row),
-      depth = this.store.depth[row]!;
+      number = this.store.line[row]!;
     const track = tracks.find(
-      (one) => one.kind === "line" && one.line.lane === lane && one.line.depth === depth,
+      (one) => one.kind === "line" && one.line.lane === lane && one.line.number === number,
     );
     if (!track) return null;
     const found = { y: RULER + track.top - view.scroll, height: track.height - 2 };

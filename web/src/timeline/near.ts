@@ -17,7 +17,7 @@ export function neighbour(store: Store, row: number, from: number, by: number): 
     return line?.rows[lowerBound(line.rows, from, store.endOf)] ?? NONE;
   }
   const lane = store.laneOf(row);
-  const line = store.lines.find((one) => one.lane === lane && one.depth === store.depth[row])!;
+  const line = store.lines.find((one) => one.lane === lane && one.number === store.line[row])!;
   return line.rows[lowerBound(line.rows, row, (one) => one) + by] ?? NONE;
 }
 

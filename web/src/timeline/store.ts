@@ -6,10 +6,10 @@ export const NONE = 0xffffffff;
 
 export type Key = "op" | "module" | "annotation" | "step" | "graph";
 
-/** Events of one lane that lie on one line: none overlaps the next. `rows` are in the order of time. */
+/** Events of one lane that lie on one line, `number` from the top. `rows` are in the order of time. */
 export interface Line {
   lane: number;
-  depth: number;
+  number: number;
   rows: Uint32Array;
 }
 
@@ -31,6 +31,8 @@ export class Store {
   readonly duration: Float64Array;
   readonly name: Numbers;
   readonly depth: Uint16Array;
+  /** The line of its lane that it is drawn on: steps have the first to themselves, the rest lies by nesting. */
+  readonly line: Uint16Array;
   /** The row of the event around it on its lane; NONE at the top. */
   readonly parent: Uint32Array;
   readonly lines: Line[] = [];
@@ -57,6 +59,7 @@ export class Store {
     this.name = columns.get("name")!;
     this.length = this.start.length;
     this.depth = new Uint16Array(this.length);
+    this.line = new Uint16Array(this.length);
     this.parent = new Uint32Array(this.length);
     for (let lane = 0; lane < this.lanes.length; lane++) this.nest(lane);
     this.work = this.rowsOfWork();
@@ -156,7 +159,9 @@ export class Store {
     const { first, count } = this.lanes[lane]!;
     const open: number[] = []; // by depth
     const onLine: number[] = [];
+    const drawn: number[] = []; // by line, without steps
     const isStepName = this.names.map(({ name }) => name.startsWith("ProfilerStep#"));
+    const below = this.someIn(lane, (row) => isStepName[this.name[row]!]!) ? 1 : 0;
     let step = -1,
       now = 0;
     const isOver = (row: number) => this.endOf(row) <= now;
@@ -171,16 +176,26 @@ export class Store {
       if (isStep) step = row;
       this.parent[row] = around ?? NONE;
       this.depth[row] = depth;
-      onLine[depth] = (onLine[depth] ?? 0) + 1;
       open[depth] = row;
+      while (drawn.length && isOver(drawn.at(-1)!)) drawn.pop();
+      const line = isStep ? 0 : below + drawn.length;
+      if (!isStep) drawn.push(row);
+      this.line[row] = line;
+      onLine[line] = (onLine[line] ?? 0) + 1;
     }
-    const lines = onLine.map((size, depth) => ({ lane, depth, rows: new Uint32Array(size) }));
-    const filled = onLine.map(() => 0);
+    const lines = Array.from(onLine, (size, number) => ({ lane, number, rows: new Uint32Array(size ?? 0) }));
+    const filled = lines.map(() => 0);
     for (let row = first; row < first + count; row++) {
-      const depth = this.depth[row]!;
-      lines[depth]!.rows[filled[depth]!++] = row;
+      const line = this.line[row]!;
+      lines[line]!.rows[filled[line]!++] = row;
     }
     this.lines.push(...lines);
+  }
+
+  private someIn(lane: number, is: (row: number) => boolean): boolean {
+    const { first, count } = this.lanes[lane]!;
+    for (let row = first; row < first + count; row++) if (is(row)) return true;
+    return false;
   }
 
   private rowsOfWork(): Uint32Array {

@@ -240,7 +240,7 @@ export class TimelineView {
     this.closed.delete(`lane${lane}`);
     this.arrange();
     const track = this.tracks.find(
-      (one) => one.kind === "line" && one.line.lane === lane && one.line.depth === this.store.depth[row],
+      (one) => one.kind === "line" && one.line.lane === lane && one.line.number === this.store.line[row],
     );
     if (!track) return;
     const room = this.view.height - RULER - track.height;

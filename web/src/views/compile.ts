@@ -5,24 +5,29 @@ import { h, titled, type Child } from "../dom.ts";
 import { lineDoor } from "../doors.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { bar } from "../plot.ts";
+import { bar, lanes } from "../plot.ts";
+import { format, type Route } from "../route.ts";
 import { figure, table } from "../table.ts";
+import { frameTexts } from "./code.ts";
 import { autotuning, calledGraphs, compiledKernels, graphs } from "./graphs.ts";
 import { breaks, failures, recompilations } from "./troubles.ts";
 
-const PHASES: [keyof Frame, string, string][] = [
-  ["dynamo_s", "Dynamo", "#4c8dd6"],
-  ["aot_s", "AOTAutograd", "#8e6fd8"],
-  ["inductor_s", "Inductor", "#2fa39a"],
-  ["codegen_s", "code generation", "#6aa84f"],
-  ["triton_s", "generated kernels", "#e08a3c"],
-  ["autotune_s", "autotuning", "#c9a227"],
-  ["cudagraphs_s", "CUDA graphs", "#a98a1f"],
-  ["backward_s", "backward graph", "#c2559d"],
-];
+const PHASES: Record<string, [label: string, colour: string]> = {
+  dynamo: ["Dynamo", "#4c8dd6"],
+  aot: ["AOTAutograd", "#8e6fd8"],
+  inductor: ["Inductor", "#2fa39a"],
+  codegen: ["code generation", "#6aa84f"],
+  triton: ["generated kernels", "#e08a3c"],
+  autotune: ["autotuning", "#c9a227"],
+  cudagraphs: ["CUDA graphs", "#a98a1f"],
+  backward: ["backward graph", "#c2559d"],
+};
+const LANES = 40;
 
-export function compile(app: App): Child {
-  const { compilation } = app.report;
+export function compile(app: App, { path }: Route): Child {
+  const { compilation } = app.report,
+    frame = compilation?.frames[Number(path[1] ?? NaN)];
+  if (compilation && frame) return framePage(app, compilation, frame);
   return [
     h("h1", {}, "What torch.compile did"),
     compilation && h("p", { class: "lead" }, app.sentences.compilation),
@@ -35,6 +40,7 @@ export function compileParts(app: App, facts: Compilation): Child {
   return [
     facts.notes.map((note) => h("p", { class: "note" }, note)),
     failures(app, facts),
+    timeline(facts),
     frames(app, facts),
     breaks(app, facts),
     recompilations(app, facts),
@@ -44,25 +50,104 @@ export function compileParts(app: App, facts: Compilation): Child {
   ];
 }
 
+/** All that is known of one compilation: the same parts, of it alone. */
+function framePage(app: App, facts: Compilation, frame: Frame): Child {
+  const its = <Row extends { frame: number | null }>(rows: Row[]) =>
+    rows.filter((row) => row.frame === frame.index);
+  const texts = frameTexts(app, frame.index);
+  return [
+    h("p", { class: "soft" }, h("a", { href: "#compile" }, "torch.compile"), " / ", idOf(frame)),
+    h("h1", {}, `What was compiled of ${shorten(frame.function ?? "a function without a name", 80)}`),
+    h(
+      "p",
+      { class: "lead" },
+      lineDoor(app, frame.file, frame.line),
+      ` ${[how(frame), frame.status === "ok" ? "" : frame.status, frame.failure ?? ""].filter(Boolean).join(" · ")}`,
+    ),
+    compileParts(app, {
+      ...facts,
+      notes: [],
+      frames: [frame],
+      compile_s: frame.compile_s,
+      stretches: its(facts.stretches),
+      failures: its(facts.failures),
+      graph_breaks: its(facts.graph_breaks),
+      recompilations: its(facts.recompilations),
+      graphs: its(facts.graphs),
+      kernels: its(facts.kernels),
+      autotune: its(facts.autotune),
+    }),
+    texts,
+  ];
+}
+
+const spent = (frame: Frame, phase: string): number => frame[`${phase}_s` as keyof Frame] as number;
+/** `0/1`; once torch began to count again, `0/1·2`. */
+const idOf = (frame: Frame): string =>
+  frame.generation ? `${frame.compile_id}·${frame.generation + 1}` : frame.compile_id;
+const frameHref = (frame: number): string => format(["compile", frame]);
+
+/** Of the phases that took any time. */
+function legend(frames: readonly Frame[]): Child {
+  return h(
+    "ul",
+    { class: "legend" },
+    Object.entries(PHASES)
+      .filter(([phase]) => frames.some((frame) => spent(frame, phase) > 0))
+      .map(([, [label, colour]]) =>
+        h("li", {}, h("span", { class: "dot", style: { background: colour } }), label),
+      ),
+  );
+}
+
+/** What was compiled when: a lane a compilation, the longest ones where there are many. */
+function timeline(facts: Compilation): Child {
+  const { stretches } = facts;
+  if (!stretches.length) return null;
+  const from = Math.min(...stretches.map((row) => row.start_s)),
+    to = Math.max(...stretches.map((row) => row.start_s + row.duration_s));
+  const drawn = facts.frames
+    .filter((frame) => stretches.some((row) => row.frame === frame.index))
+    .toSorted((a, b) => b.compile_s - a.compile_s)
+    .slice(0, LANES)
+    .sort((a, b) => a.index - b.index);
+  const hidden = facts.frames.length - drawn.length;
+  return titled(
+    "When",
+    `on the wall clock, from the first to the last of it: ${numbers.seconds(to - from)}`,
+    lanes(
+      drawn.map((frame) => ({
+        label: `${facts.frames.some((one) => one.rank !== frame.rank) ? `rank ${frame.rank} ` : ""}${idOf(frame)} ${shorten(frame.function ?? "?", 40)}`,
+        href: frameHref(frame.index),
+        stretches: stretches
+          .filter((row) => row.frame === frame.index)
+          .map((row) => ({
+            label: `${PHASES[row.phase]![0]}: ${numbers.seconds(row.duration_s)}, from ${numbers.seconds(row.start_s - from)} on`,
+            start: row.start_s - from,
+            length: row.duration_s,
+            colour: PHASES[row.phase]![1],
+          })),
+      })),
+      to - from,
+      numbers.seconds,
+    ),
+    legend(drawn),
+    hidden > 0 && h("p", { class: "soft" }, `${numbers.count(hidden)} that took less are not drawn.`),
+  );
+}
+
 /** One bar a compilation, as long as it took, divided into phases. */
 function frames(app: App, facts: Compilation): Child {
   const most = Math.max(...facts.frames.map((row) => row.compile_s), 1e-9);
   const phases = (row: Frame) =>
-    PHASES.map(([key, label, colour]) => ({
-      label: `${label}: ${numbers.seconds(row[key] as number)}`,
-      share: (row[key] as number) / most,
-      colour,
-    }));
+    Object.entries(PHASES).map(([phase, [label, colour]]) => {
+      const time = spent(row, phase);
+      return { label: `${label}: ${numbers.seconds(time)}`, share: time / most, colour };
+    });
   return titled(
     "Compilations",
     `${numbers.count(facts.frames.length, "compilation")}, ${numbers.seconds(facts.compile_s)} in all`,
-    h(
-      "ul",
-      { class: "legend" },
-      PHASES.map(([, label, colour]) =>
-        h("li", {}, h("span", { class: "dot", style: { background: colour } }), label),
-      ),
-    ),
+    !facts.stretches.length && legend(facts.frames),
     table(
       facts.frames,
       [
@@ -70,7 +155,7 @@ function frames(app: App, facts: Compilation): Child {
           label: "compiled",
           value: (row) => String(row.index).padStart(6),
           cell: (row) => [
-            h("span", { class: "mono" }, row.compile_id),
+            h("a", { class: "door mono", href: frameHref(row.index) }, idOf(row)),
             row.status !== "ok" && h("small", {}, row.status),
           ],
         },

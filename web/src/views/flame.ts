@@ -16,8 +16,8 @@ interface Node {
 const KINDS = {
   modules: (name: string) => name.startsWith("nn.Module: "),
   lines: (name: string, kind: string) => kind === "python_function" && isOwnFrame(name),
-  annotations: (_: string, kind: string) => kind === "user_annotation",
   ops: (_: string, kind: string) => kind === "cpu_op" || kind === "user_annotation",
+  annotations: (_: string, kind: string) => kind === "user_annotation",
 };
 const LEAST = 0.002; // of the whole: narrower is not drawn
 const DEEPEST = 30;
@@ -31,6 +31,7 @@ export function flame(app: App, { parameters }: Route): Child {
   );
   const by = asked && asked in KINDS ? asked : (present[0] ?? "ops");
   const root = tree(store, KINDS[by]);
+  const outside = root.time - [...root.children.values()].reduce((sum, child) => sum + child.time, 0);
   return [
     h("h1", {}, "Device time by what launched it"),
     h(
@@ -46,6 +47,12 @@ export function flame(app: App, { parameters }: Route): Child {
       `${numbers.time(root.time / 1000)} of device time; a click leads to the longest call in the timeline. Backward work stands under its forward op.`,
     ),
     h("section", { class: "flame" }, level(app, root, root, 0)),
+    outside / root.time > LEAST &&
+      h(
+        "p",
+        { class: "soft" },
+        `Blank at the right: ${numbers.time(outside / 1000)} (${numbers.percent(outside / root.time)}) in none of these ${by}.`,
+      ),
   ];
 }
 

@@ -21,7 +21,9 @@ export function kernel(app: App, index: number): Child {
   const row = app.report.kernels[index];
   if (!row)
     return [h("h1", {}, "There is no such kernel"), h("p", {}, h("a", { href: "#kernels" }, "all kernels"))];
-  const compiled = app.compiledOf(row.name);
+  const compiled = app.compiledOf(row.name),
+    shown = shorten(row.short_name, 110),
+    copy = copyButton(row.name, "the whole name");
   return [
     h(
       "p",
@@ -30,8 +32,8 @@ export function kernel(app: App, index: number): Child {
       " / ",
       h("a", { href: format(["kernels"], { category: row.category }) }, row.category),
     ),
-    h("h1", { class: "mono" }, shorten(row.short_name, 110)),
-    h("p", { class: "full mono" }, row.name, " ", copyButton(row.name, "the whole name")),
+    h("h1", { class: "mono", title: row.name }, shown, " ", shown === row.name && copy),
+    shown !== row.name && h("p", { class: "full mono" }, row.name, " ", copy),
     h("section", {}, facts(numbersOf(app, row, compiled[0])), launches(app, row)),
     about(app, row),
     bench(app, row),
@@ -142,7 +144,7 @@ function about(app: App, row: KernelRow): Child {
                   href: format(["kernels"], { by: "op", in: op.name }),
                   title: app.report.page?.meanings?.[op.name],
                 },
-                op.name,
+                app.event(op.name),
               ),
               ` ×${numbers.count(op.launches)}, ${numbers.time(op.device_time_us)}`,
             ),

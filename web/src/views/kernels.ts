@@ -7,7 +7,7 @@ import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { bar, histogram, roofline, sparkline } from "../plot.ts";
 import { format, type Route } from "../route.ts";
-import { share, table } from "../table.ts";
+import { figure, share, table } from "../table.ts";
 import { keys } from "../timeline/chain.ts";
 import type { Key } from "../timeline/store.ts";
 import { categoryDoor, sourceDoor } from "../doors.ts";
@@ -62,7 +62,6 @@ export function kernels(app: App, { parameters }: Route): Child {
 
 function list(app: App, rows: KernelRow[], search: string): Child {
   const most = Math.max(...rows.map((row) => row.share_of_device_time), 1e-9);
-  const costed = rows.some((row) => app.speedOfLight(row));
   return h(
     "section",
     {},
@@ -78,15 +77,15 @@ function list(app: App, rows: KernelRow[], search: string): Child {
               { class: "door mono", href: app.kernelHref(row.name), title: row.name },
               shorten(row.short_name, 80),
             ),
-            row.ops.length > 0 &&
-              h(
-                "small",
-                {},
-                row.ops
-                  .slice(0, 3)
-                  .map((op) => `${shorten(op.name, 50)} ×${numbers.count(op.launches)}`)
-                  .join(", "),
-              ),
+            h(
+              "small",
+              {},
+              row.ops
+                .filter((op) => op.name !== row.name)
+                .slice(0, 3)
+                .map((op) => `${shorten(app.event(op.name), 50)} ×${numbers.count(op.launches)}`)
+                .join(", "),
+            ),
             row.source && h("small", {}, sourceDoor(app, row.source)),
           ],
         },
@@ -106,28 +105,22 @@ function list(app: App, rows: KernelRow[], search: string): Child {
           cell: (row) => numbers.time(row.device_time_us),
         },
         { label: "launches", value: (row) => row.launches, cell: (row) => numbers.count(row.launches) },
+        figure(
+          "of peak",
+          (row) => app.speedOfLight(row)?.fraction ?? null,
+          numbers.percent,
+          "time at the device's peaks over the time it took",
+        ),
+        figure(
+          "could save",
+          (row) => app.couldSave(row),
+          numbers.time,
+          "at most: what it takes beyond its time at the device's peaks",
+        ),
         { label: "median", value: (row) => row.median_us, cell: (row) => numbers.time(row.median_us) },
-        { label: "p90", value: (row) => row.p90_us, cell: (row) => numbers.time(row.p90_us) },
         { label: "min–max", value: (row) => row.max_us, cell: (row) => numbers.span(row.min_us, row.max_us) },
         ...(app.store
           ? [{ label: "launches by time", value: () => "", cell: (row: KernelRow) => spark(app, row) }]
-          : []),
-        ...(costed
-          ? [
-              {
-                label: "of peak",
-                title: "time at the device's peaks over the time it took",
-                value: (row: KernelRow) => app.speedOfLight(row)?.fraction ?? null,
-                cell: (row: KernelRow) =>
-                  numbers.known(app.speedOfLight(row)?.fraction ?? null, numbers.percent),
-              },
-              {
-                label: "could save",
-                title: "at most: what it takes beyond its time at the device's peaks",
-                value: (row: KernelRow) => app.couldSave(row),
-                cell: (row: KernelRow) => numbers.known(app.couldSave(row), numbers.time),
-              },
-            ]
           : []),
       ],
       {

@@ -1,12 +1,12 @@
-// Ops, steps, memory, and what was read.
+// Ops, steps, and what was read.
 import type { App } from "../app.ts";
-import type { DeviceRow } from "../document.ts";
+import type { ClockRow, DeviceRow } from "../document.ts";
 import { h, titled, type Child } from "../dom.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { curve } from "../plot.ts";
 import { format } from "../route.ts";
-import { share, table, type ColumnOf } from "../table.ts";
+import { figure, share, table, type ColumnOf } from "../table.ts";
 
 const NOT_HOST = new Set(["user_annotation", "kernel", "memcpy", "memset", "device annotation"]);
 
@@ -102,7 +102,7 @@ export function steps(app: App): Child {
             },
           },
           { label: "phase", value: (row) => row.phase, cell: (row) => row.phase },
-          { label: "rank", value: (row) => row.rank, cell: (row) => row.rank },
+          figure("rank", (row) => (isAlone(app) ? null : row.rank), String),
           {
             label: "duration",
             value: (row) => row.duration_us,
@@ -128,23 +128,84 @@ export function steps(app: App): Child {
       ),
     ),
     ranks(app),
-    report.launching
-      .filter((row) => row.queue.length > 1)
-      .map((row) =>
-        h(
-          "section",
-          {},
-          h("header", {}, h("h2", {}, `Launches queued on rank ${row.rank} GPU ${row.device}`)),
+    queues(app),
+    clocks(app),
+  ];
+}
+
+function queues(app: App): Child {
+  const rows = app.report.launching.filter((row) => row.queue.length > 1);
+  return (
+    rows.length > 0 &&
+    titled(
+      "Launches queued",
+      "made by the host and not begun by the device: where there are none, it waits for the host",
+      h(
+        "div",
+        { class: rows.length > 1 ? "multiples" : null },
+        rows.map((row) =>
           curve(
-            "launches queued",
+            `launches queued on rank ${row.rank} GPU ${row.device}`,
             row.queue.map((point) => point.start_us),
             row.queue.map((point) => point.depth_max),
-            `over time; ${numbers.count(row.depth_max)} at most`,
+            `${rows.length > 1 ? `rank ${row.rank} GPU ${row.device}, ` : ""}at most ${numbers.count(row.depth_max)}`,
           ),
         ),
       ),
-  ];
+    )
+  );
 }
+
+const isAlone = (app: App): boolean => new Set(app.report.sources.map((row) => row.rank)).size < 2;
+
+/** What the devices' clocks did while it was recorded, where that was read. */
+function clocks(app: App): Child {
+  const rows = app.report.page?.clocks ?? [];
+  return (
+    rows.length > 0 &&
+    titled(
+      "Clocks and power",
+      "as the driver told them at moments of the run",
+      table(
+        rows,
+        [
+          { label: "when", value: (row) => row.moment, cell: (row) => row.moment },
+          figure("rank", (row) => (isAlone(app) ? null : row.rank), String),
+          figure(
+            "SM clock",
+            (row) => row.sm_clock_mhz,
+            (mhz) => numbers.rate(mhz * 1e6, "Hz").replace("/s", ""),
+          ),
+          figure("of its most", (row) => clockShare(row), numbers.percent),
+          figure(
+            "memory clock",
+            (row) => row.memory_clock_mhz,
+            (mhz) => numbers.rate(mhz * 1e6, "Hz").replace("/s", ""),
+          ),
+          figure(
+            "power",
+            (row) => row.power_w,
+            (watts) => `${Math.round(watts)} W`,
+          ),
+          figure(
+            "temperature",
+            (row) => row.temperature_c,
+            (degrees) => `${degrees} °C`,
+          ),
+          {
+            label: "held back by",
+            value: (row) => row.throttle_reasons.join(", ") || null,
+            cell: (row) => row.throttle_reasons.join(", ") || "–",
+          },
+        ],
+        { id: "clocks", label: "clocks and power" },
+      ),
+    )
+  );
+}
+
+const clockShare = (row: ClockRow): number | null =>
+  row.sm_clock_mhz && row.max_sm_clock_mhz ? row.sm_clock_mhz / row.max_sm_clock_mhz : null;
 
 /** What each rank's device did with its window. */
 function ranks(app: App): Child {
@@ -189,79 +250,18 @@ function ranks(app: App): Child {
   );
 }
 
-export function memory(app: App): Child {
-  const { memory, allocator } = app.report;
-  return [
-    h("h1", {}, "Memory"),
-    !memory.length && h("p", { class: "lead" }, "The recording has no memory events."),
-    memory.map((row) =>
-      h(
-        "section",
-        {},
-        h(
-          "header",
-          {},
-          h("h2", {}, `Rank ${row.rank} GPU ${row.device}`),
-          h(
-            "p",
-            {},
-            `peak ${numbers.size(row.peak_allocated_bytes)}${row.peak_reserved_bytes ? ` of ${numbers.size(row.peak_reserved_bytes)} reserved` : ""}`,
-          ),
-        ),
-        row.over_time.length > 1 &&
-          curve(
-            "memory allocated",
-            row.over_time.map((point) => point.start_us),
-            row.over_time.map((point) => point.allocated_bytes),
-            `allocated over time; ${numbers.size(row.peak_allocated_bytes)} at most`,
-          ),
-        h(
-          "dl",
-          { class: "facts" },
-          (
-            [
-              ["peak at", row.peak_us ? peakDoor(app, row.peak_us) : "–"],
-              ["op at the peak", row.peak_op ?? "–"],
-              ["at the start", numbers.size(row.first_allocated_bytes)],
-              ["at the end", numbers.size(row.last_allocated_bytes)],
-              ["allocations", numbers.count(row.allocations)],
-              ["turned over", numbers.size(row.turned_over_bytes)],
-              ["times more was reserved", numbers.count(row.reserved_growths)],
-            ] as [string, Child][]
-          ).map(([label, value]) => [h("dt", {}, label), h("dd", {}, value)]),
-        ),
-      ),
-    ),
-    allocator.length > 0 &&
-      h(
-        "section",
-        {},
-        h("header", {}, h("h2", {}, "Calls of the driver"), h("p", {}, "that take or give back memory")),
-        table(
-          allocator,
-          [
-            {
-              label: "call",
-              value: (row) => row.name,
-              cell: (row) => h("span", { class: "mono" }, row.name),
-            },
-            { label: "calls", value: (row) => row.calls, cell: (row) => numbers.count(row.calls) },
-            {
-              label: "in the recorded time",
-              value: (row) => row.calls_in_window,
-              cell: (row) => numbers.count(row.calls_in_window),
-            },
-            { label: "host time", value: (row) => row.host_us, cell: (row) => numbers.time(row.host_us) },
-          ],
-          { label: "allocator calls" },
-        ),
-      ),
-  ];
-}
-
-function peakDoor(app: App, us: number): Child {
-  const href = app.traceTimeHref(us - 500, us + 500);
-  return href ? h("a", { class: "door", href }, "show it in the timeline") : numbers.time(us);
+/** A value of JSON, a line each of what it holds. */
+function written(value: unknown): string[] {
+  if (Array.isArray(value))
+    return value.map((one) =>
+      typeof one === "object"
+        ? written(one)
+            .map((line) => line.replace("=", " "))
+            .join(" · ")
+        : String(one),
+    );
+  if (typeof value !== "object" || value === null) return [String(value)];
+  return Object.entries(value).map(([key, one]) => `${key}=${written(one).join(".")}`);
 }
 
 export function about(app: App): Child {
@@ -310,8 +310,12 @@ export function about(app: App): Child {
         "dl",
         { class: "facts wide" },
         Object.entries(report.environment).map(([key, value]) => [
-          h("dt", {}, key),
-          h("dd", { class: "mono" }, typeof value === "string" ? value : JSON.stringify(value)),
+          h("dt", {}, key.replaceAll("_", " ")),
+          h(
+            "dd",
+            { class: "mono" },
+            written(value).map((line) => h("div", {}, line)),
+          ),
         ]),
       ),
     ),

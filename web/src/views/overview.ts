@@ -172,7 +172,7 @@ function phases(app: App): Child {
         phases,
         phase_heads.map((label, at) => ({
           label,
-          value: (row: string[]) => row[at]!,
+          value: (row: string[]) => row[at] || null,
           cell: (row: string[]) => shorten(row[at]!, 120),
         })),
         { label: "phases" },

@@ -7,6 +7,7 @@ import { uses } from "../timeline/statistics.ts";
 import type { Store } from "../timeline/store.ts";
 
 const STEPS = 12;
+const UNRECORDED = "repeating-linear-gradient(90deg, var(--soft) 0 1px, transparent 1px 4px)";
 
 /** One bar a step: compute, exposed communication and copies, idle by cause; as it runs, as recorded, each. */
 export function stepBars(app: App): Child {
@@ -87,7 +88,11 @@ export function stepBars(app: App): Child {
       "ul",
       { class: "legend" },
       Object.entries(sentences.uses)
-        .filter(([use]) => use !== "idle")
+        .filter(([use]) =>
+          rows.some(([, parts]) =>
+            parts.some((part) => !part.idle && part.share > 0 && part.colour === app.palette.use(use)),
+          ),
+        )
         .map(([use, name]) =>
           h("li", {}, h("span", { class: "dot", style: { background: app.palette.use(use) } }), name),
         ),
@@ -99,11 +104,13 @@ export function stepBars(app: App): Child {
           `idle: ${cause}`,
         ),
       ),
+      rows.some(([, parts]) => parts.some((part) => part.colour === UNRECORDED)) &&
+        h("li", {}, h("span", { class: "dot", style: { background: UNRECORDED } }), "not recorded"),
     ),
   );
 }
 
-/** Each step as recorded; what is left blank of the last lies behind the recording's window. */
+/** Each step as recorded; how the last one ended on the device may not be, when the profiler had stopped. */
 function recordedSteps(app: App): [string, Part[], string, string | null][] {
   const store = app.store!,
     origin = store.timeline.origin_ns / 1000;
@@ -126,11 +133,18 @@ function recordedSteps(app: App): [string, Part[], string, string | null][] {
           colour: app.palette.cause(cause),
           idle: true,
         })),
+        ...unrecorded(whole - [...busy, ...idle].reduce((sum, [, ns]) => sum + ns, 0), whole),
       ],
       `${numbers.percent(step.busy_us / (step.duration_us || 1))} of ${numbers.time(step.duration_us)}`,
       app.timeHref(from, from + whole, {}, 0.03),
     ];
   });
+}
+
+/** The rest of a step that no event tells of; less than a thousandth of it is rounding. */
+function unrecorded(ns: number, whole: number): Part[] {
+  const label = `its end, which the recording does not have: ${numbers.time(ns / 1000)}`;
+  return ns > whole / 1000 ? [{ label, share: ns / whole, colour: UNRECORDED }] : [];
 }
 
 function idleIn(store: Store, rank: number, from: number, to: number): Map<string, number> {

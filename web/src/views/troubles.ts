@@ -32,13 +32,9 @@ export function failures(app: App, facts: Compilation): Child {
 }
 
 export function breaks(app: App, facts: Compilation): Child {
-  const extra = (row: GraphBreak) =>
-    row.extra_launches === null
-      ? "–"
-      : numbers.count(row.extra_launches) +
-        (row.extra_launches_per_step === null
-          ? ""
-          : `, ${+row.extra_launches_per_step.toPrecision(3)} a step`);
+  const extra = (launches: number, row: GraphBreak) =>
+    numbers.count(launches) +
+    (row.extra_launches_per_step === null ? "" : `, ${+row.extra_launches_per_step.toPrecision(3)} a step`);
   return (
     facts.graph_breaks.length > 0 &&
     titled(
@@ -65,7 +61,14 @@ export function breaks(app: App, facts: Compilation): Child {
           h(
             "p",
             { class: "soft" },
-            `${numbers.count(row.count)} × · retraced ${numbers.seconds(row.cost_s)} · crossed ${numbers.known(row.crossings, numbers.count)} · extra launches ${extra(row)}`,
+            [
+              `${numbers.count(row.count)} ×`,
+              `retraced ${numbers.seconds(row.cost_s)}`,
+              row.crossings !== null && `crossed ${numbers.count(row.crossings)}`,
+              row.extra_launches !== null && `extra launches ${extra(row.extra_launches, row)}`,
+            ]
+              .filter(Boolean)
+              .join(" · "),
           ),
         ),
       ),

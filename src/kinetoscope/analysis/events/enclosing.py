@@ -34,6 +34,26 @@ def nearest(host: pl.DataFrame, wanted: pl.Series) -> pl.Series:
     return pl.select(pl.when(found).then(target).alias("nearest")).to_series()
 
 
+def running(host: pl.DataFrame, moments: pl.DataFrame) -> pl.Series:
+    """The innermost host event that runs on a thread at an instant (UInt32); null where none does.
+
+    Args:
+        moments: ``lane`` and ``start_ns``.
+    """
+    events = host.select("id", "lane", "start_ns").sort("start_ns", "id")
+    tree = host.select("id", "parent", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    wanted = moments.select("lane", "start_ns").with_row_index("row").sort("start_ns")
+    found = wanted.join_asof(events, on="start_ns", by="lane", check_sortedness=False)
+    while True:
+        known = found.join(tree, on="id", how="left", maintain_order="left")
+        ended = (known["end_ns"] <= known["start_ns"]).fill_null(False)
+        if not ended.any():
+            return found.sort("row")["id"]
+        found = known.select(
+            "row", "start_ns", pl.when(ended).then("parent").otherwise("id").cast(pl.UInt32).alias("id")
+        )
+
+
 def caller(device: pl.DataFrame) -> pl.Series:
     """The host event that put each device event there: its launch, else the op that its id names."""
     return device.select(pl.coalesce("launch", "op").alias("caller")).to_series()

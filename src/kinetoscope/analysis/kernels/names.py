@@ -28,7 +28,7 @@ _FUNCTOR = re.compile(
 _NAMED_INSIDE = re.compile(r"^cutlass\w*::(device_)?[Kk]ernel2?$")
 _LAMBDA = re.compile(r"\{lambda\(([^{}]*)\)#\d+\}")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_LENGTH = re.compile(r"K?(\d+)")
+_LENGTH = re.compile(r"K?(\d{1,6})(?!\d)")
 
 
 def short_names(names: Iterable[str]) -> list[str]:

@@ -28,7 +28,11 @@ def attribution(trace: Trace) -> pl.DataFrame:
 
     ``module_name`` (without ``nn.Module:``) and ``annotation_name`` are texts (Categorical).
     """
-    host, called_by = trace.host_events, caller(trace.device_events)
+    return origins(trace.host_events, caller(trace.device_events))
+
+
+def origins(host: pl.DataFrame, called_by: pl.Series) -> pl.DataFrame:
+    """The same of any rows of ``host_events`` that did something."""
     is_module = matching(host, "category", "^python_function$") & matching(host, "name", f"^{MODULE}")
     is_annotation = matching(host, "category", "^user_annotation$")
     is_annotation &= ~matching(host, "name", NOT_AN_ANNOTATION)

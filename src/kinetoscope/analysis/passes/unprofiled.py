@@ -92,15 +92,21 @@ def _around(timings: StepTimings) -> tuple[TimedSteps | None, TimedSteps | None]
 
 def _timed(timings: StepTimings) -> TimedSteps | None:
     """The steps that stand for the program: those before the recording, with those after it where the
-    profiler was gone by then and they are alike."""
+    profiler was gone by then and they are alike.
+
+    Of a program that had become faster by then, those after it alone: it was still warming up before, and
+    nothing that recording leaves behind makes steps faster but a loader's full queue.
+    """
     before, after = _around(timings)
     if before is None or after is None:
         return before or after
+    if not timings.released or before.clock != after.clock:
+        return before
     size = _round(timings, before)
-    alike = before.clock == after.clock and not _apart(
-        spread(before.step_s, size), spread(after.step_s, size)
-    )
-    return _joined(before, after) if timings.released and alike else before
+    earlier, later = spread(before.step_s, size), spread(after.step_s, size)
+    if not _apart(earlier, later):
+        return _joined(before, after)
+    return after if later.median < earlier.median and not _waits_for_data(before) else before
 
 
 def _joined(before: TimedSteps, after: TimedSteps) -> TimedSteps:
@@ -156,8 +162,11 @@ def _by_the_mean(seconds: Sequence[float]) -> Unprofiled | None:
 
 def _round(timings: StepTimings, timed: TimedSteps) -> int:
     """How many steps are one round: those that the loader's workers make batches for in one go."""
-    waits = sum(timed.data_s) >= WAITS_FOR_DATA * sum(timed.step_s)
-    return timings.loader_workers or 1 if waits else 1
+    return timings.loader_workers or 1 if _waits_for_data(timed) else 1
+
+
+def _waits_for_data(timed: TimedSteps) -> bool:
+    return sum(timed.data_s) >= WAITS_FOR_DATA * sum(timed.step_s)
 
 
 def _apart(before: Spread, after: Spread) -> bool:

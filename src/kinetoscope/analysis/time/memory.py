@@ -17,6 +17,7 @@ TIMELINE = {
     "device": pl.Int32,
     "start_ns": pl.Int64,
     "lane": pl.UInt32,
+    "address": pl.UInt64,
     "bytes": pl.Int64,
     "allocated": pl.Int64,
     "reserved": pl.Int64,
@@ -36,9 +37,9 @@ def memory_timeline(trace: Trace) -> pl.DataFrame:
     """Every allocation and release on a device, in order of time; empty without ``profile_memory``.
 
     Returns:
-        ``device``, ``start_ns``, ``lane``, ``bytes`` (negative when released), ``allocated`` and ``reserved``
-        (bytes after it: in tensors, and taken from the driver). PyTorch before 1.11 recorded no totals: then
-        ``allocated`` is the sum since the recording began, and ``reserved`` null.
+        ``device``, ``start_ns``, ``lane``, ``address``, ``bytes`` (negative when released), ``allocated`` and
+        ``reserved`` (bytes after it: in tensors, and taken from the driver). PyTorch before 1.11 recorded no
+        totals: then ``allocated`` is the sum since the recording began, and ``reserved`` null.
     """
     since = pl.col("bytes").cum_sum().over("device")
     return (
@@ -48,6 +49,7 @@ def memory_timeline(trace: Trace) -> pl.DataFrame:
             "device",
             "start_ns",
             "lane",
+            "address",
             "bytes",
             pl.coalesce("total_allocated", since).alias("allocated"),
             pl.col("total_reserved").alias("reserved"),

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from kinetoscope.errors import InputError, KinetoscopeError
+from kinetoscope.recording import trust
 
 
 class TensorArgument(msgspec.Struct, frozen=True, tag="tensor"):
@@ -116,12 +117,7 @@ def find(path: Path, graph: str = "") -> list[Module]:
     Raises:
         InputError: there is no module at all.
     """
-    if path.is_file():
-        files: Sequence[Path] = [path]
-    else:
-        root = path / "generated" if (path / "generated").is_dir() else path
-        files = sorted(file for pattern in ("*.py", "*.py.gz") for file in root.rglob(pattern))
-    modules = [module for file in files if (module := read(file)) is not None]
+    modules = [module for file in trust.code(path) if (module := read(file)) is not None]
     if not modules:
         raise InputError(
             "there is no module that Inductor generated here",

@@ -16,12 +16,14 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import CodeType
-from typing import Any, TextIO
+from typing import Any
 
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.compiler.launchers import Launchers
+from kinetoscope.capture.compiler.stream import Stream
 from kinetoscope.capture.hooks.calls import hook
 from kinetoscope.capture.hooks.imports import ImportWatch
 
@@ -43,10 +45,10 @@ class StructuredHandler(logging.Handler):
 
     def __init__(self, path: Path, generated: Path) -> None:
         super().__init__(logging.DEBUG)
-        self.path, self.generated = path, generated
+        self.stream, self.generated = Stream(path), generated
         self.pid = os.getpid()
-        self.stream: TextIO | None = None
         self.records = 0
+        self.missing: str | None = None  # why a generated module is
         self.kernel_paths: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -55,13 +57,10 @@ class StructuredHandler(logging.Handler):
             if os.getpid() != self.pid:
                 return
             self.records += 1
-            if self.stream is None:
+            if self.formatter is None:
                 self.setFormatter(torch_private.structured_formatter())
-                self.path.parent.mkdir(exist_ok=True)
-                self.stream = self.path.open("w", encoding="utf-8", errors="backslashreplace")
                 torch_private.log_version()
             self.stream.write(self.format(record) + "\n")
-            self.stream.flush()
             self._keep_generated(getattr(record, "metadata", {}), getattr(record, "payload", None))
         except Exception:
             self.handleError(record)
@@ -73,22 +72,26 @@ class StructuredHandler(logging.Handler):
         if "inductor_output_code" not in metadata or payload is None:
             return
         name = Path(str(metadata["inductor_output_code"].get("filename") or "")).name
-        self.generated.mkdir(exist_ok=True)
         name = name or hashlib.sha256(payload.encode()).hexdigest()[:16] + ".py"
-        (self.generated / name).write_text(payload, encoding="utf-8")
+        copy = Stream(self.generated / name)
+        copy.write(payload)
+        copy.close()
+        if copy.failure is not None:
+            self.missing = copy.failure
+            copy.path.unlink(missing_ok=True)
         self.kernel_paths.update(KERNEL_PATH.findall(payload))
 
 
 class Tap(logging.Filter):
     """Copies a logger's records to a file, and lets through only what would have been logged without it."""
 
-    def __init__(self, stream: TextIO, level: int) -> None:
+    def __init__(self, stream: Stream, level: int) -> None:
         super().__init__()
-        self.stream, self.level, self.pid = stream, level, os.getpid()
+        self.stream, self.level = stream, level
         self.formatter = logging.Formatter("%(levelname)s %(asctime)s %(name)s %(message)s")
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if os.getpid() == self.pid:
+        with suppress(Exception):  # what it cannot format is the program's to log all the same
             self.stream.write(self.formatter.format(record) + "\n")
         return record.levelno >= self.level
 
@@ -99,11 +102,13 @@ class CompileLog:
         self.home = folder / "compile"
         self.handler = StructuredHandler(self._path("compile_log"), folder / "generated")
         self.taps: list[tuple[logging.Logger, Tap, int]] = []
-        self.scheduler: TextIO | None = None
-        self.bytecode: TextIO | None = None
+        self.scheduler = Stream(self._path("scheduler_log"))
+        # The structured log holds bytecode of resumed functions only (2.13 to 2.15), before that of none.
+        self.bytecode = Stream(self._path("bytecode"))
         self.bytecode_hook: Any = None
         self.launchers: Launchers | None = None
         self.unhook: Callable[[], None] | None = None
+        self.notes: list[str] = []  # what of it is missing, known once it is closed
         logging.getLogger(torch_private.STRUCTURED_LOGGER).addHandler(self.handler)
         imports.when_imported(torch_private.CONVERT_FRAME, self._compiler_loaded)
         imports.when_imported(torch_private.OUTPUT_GRAPH, self._graphs_loaded)
@@ -116,19 +121,14 @@ class CompileLog:
 
     def _compiler_loaded(self) -> None:
         """Dynamo was imported, so something is going to be compiled."""
-        self.home.mkdir(exist_ok=True)
-        # Line by line: a fork of the program must not write a second time what lies in a buffer.
-        self.scheduler = self._path("scheduler_log").open("w", 1, encoding="utf-8")
         for name in torch_private.TAPPED_LOGGERS:
             logger = logging.getLogger(name)
             tap = Tap(self.scheduler, logger.getEffectiveLevel())
             self.taps.append((logger, tap, logger.level))
             logger.addFilter(tap)
             logger.setLevel(logging.DEBUG)
-        # The structured log holds bytecode of resumed functions only (2.13 to 2.15), before that of none.
         from torch._dynamo.convert_frame import register_bytecode_hook
 
-        self.bytecode = self._path("bytecode").open("w", 1, encoding="utf-8")
         self.bytecode_hook = register_bytecode_hook(self._keep_bytecode)
 
     def _graphs_loaded(self) -> None:
@@ -147,15 +147,15 @@ class CompileLog:
             self.launchers = Launchers(autotuner, self._path("kernels"))
 
     def _keep_bytecode(self, code: CodeType, new_code: CodeType) -> None:
-        assert self.bytecode is not None
-        record = {
-            "function": code.co_name,
-            "file": code.co_filename,
-            "line": code.co_firstlineno,
-            "original": dis.Bytecode(code).dis(),
-            "modified": dis.Bytecode(new_code).dis(),
-        }
-        self.bytecode.write(json.dumps(record) + "\n")
+        with suppress(Exception):  # Dynamo would take a failure of ours for one of its own
+            record = {
+                "function": code.co_name,
+                "file": code.co_filename,
+                "line": code.co_firstlineno,
+                "original": dis.Bytecode(code).dis(),
+                "modified": dis.Bytecode(new_code).dis(),
+            }
+            self.bytecode.write(json.dumps(record) + "\n")
 
     def close(self) -> dict[str, str]:
         """End the log, gather what lies outside it; what each file is → its path in the recording."""
@@ -169,12 +169,16 @@ class CompileLog:
             self.unhook()
         if self.launchers is not None:
             self.launchers.close()
-        for stream in (self.handler.stream, self.scheduler, self.bytecode):
-            if stream is not None:
-                stream.close()
+        counters = Stream(self._path("counters"))
         if self.handler.records:
-            self._path("counters").write_text(json.dumps(torch_private.dynamo_counters(), indent=1))
+            counters.write(json.dumps(torch_private.dynamo_counters(), indent=1))
         self._copy_kernels()
+        streams = [self.handler.stream, self.scheduler, self.bytecode, counters]
+        streams += [self.launchers.stream] if self.launchers is not None else []
+        for stream in streams:
+            stream.close()
+        missing = [self.handler.missing, *(stream.failure for stream in streams)]
+        self.notes += [failure for failure in missing if failure is not None]
         paths = {what: self._path(what) for what in FILES}
         for path in paths.values():
             if path.is_file() and not path.stat().st_size:
@@ -189,4 +193,9 @@ class CompileLog:
         for path in sorted(self.handler.kernel_paths):
             source = Path(path)
             if source.is_file():
-                shutil.copyfile(source, self.handler.generated / source.name)
+                try:
+                    shutil.copyfile(source, self.handler.generated / source.name)
+                except OSError as error:
+                    (self.handler.generated / source.name).unlink(missing_ok=True)
+                    self.notes.append(f"generated code is missing: {error.strerror or error}")
+                    return

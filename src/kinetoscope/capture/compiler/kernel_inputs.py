@@ -13,11 +13,12 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
 from kinetoscope.capture import torch_private
+from kinetoscope.capture.compiler.stream import Stream
 from kinetoscope.capture.compiler.user_kernels import describe, tensor_shape
 from kinetoscope.capture.hooks.calls import hook
 from kinetoscope.recording.inputs import SCHEMA, GeneratedKernel, Inputs, SavedTensor, UserKernel
@@ -32,7 +33,7 @@ class KernelInputs:
         self.home, self.rank, self.pid = folder / "inputs", rank, os.getpid()
         self.lock = threading.Lock()
         self.removers: list[Callable[[], None]] = []
-        self.data: BinaryIO | None = None
+        self.data: Stream | None = None
         self.written = 0
         self.generated: dict[str, list[SavedTensor]] = {}
         self.user: dict[str, UserKernel] = {}
@@ -43,8 +44,8 @@ class KernelInputs:
     def start(self) -> None:
         """Watch from here on. Kernels replayed by a CUDA graph are launched by nobody, and not seen."""
         with self._harmlessly():
-            self.home.mkdir(exist_ok=True)
-            self.data = (self.home / f"rank{self.rank}.bin").open("wb")
+            self.data = Stream(self.home / f"rank{self.rank}.bin")
+            self.data.write(b"")
             for module, name, see in (
                 (torch_private.TRITON_HEURISTICS, "CachingAutotuner", self._generated),
                 (torch_private.TRITON_JIT, "JITFunction", self._user),
@@ -71,8 +72,12 @@ class KernelInputs:
             if self.data is None:
                 return
             self.data.close()
+            failure = self.data.failure
             self.remove()
             self.done = True
+            if failure is not None:
+                self.notes.append(f"kernel inputs were not kept: {failure}")
+                return
             found = Inputs(
                 schema=SCHEMA,
                 generated=tuple(

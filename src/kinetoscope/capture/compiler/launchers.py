@@ -13,8 +13,9 @@ import os
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
+from kinetoscope.capture.compiler.stream import Stream
 from kinetoscope.capture.hooks.calls import hook
 
 
@@ -22,8 +23,7 @@ class Launchers:
     """Streams what autotuners of the class ``autotuner`` make to ``path``, a JSON line a time."""
 
     def __init__(self, autotuner: Any, path: Path) -> None:
-        self.path, self.pid = path, os.getpid()
-        self.stream: TextIO | None = None
+        self.stream, self.pid = Stream(path), os.getpid()
         self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self.remove = hook(autotuner, "_make_launchers", after=self._made)
 
@@ -34,9 +34,6 @@ class Launchers:
         self._write(autotuner, final=False)
 
     def _write(self, autotuner: Any, *, final: bool) -> None:
-        if self.stream is None:
-            self.path.parent.mkdir(exist_ok=True)
-            self.stream = self.path.open("w", 1, encoding="utf-8")
         record = {
             "kernel": str(autotuner.inductor_meta.get("kernel_name") or autotuner.fn.__name__),
             "path": str(getattr(autotuner, "filename", None) or ""),
@@ -51,8 +48,7 @@ class Launchers:
         for autotuner in self.seen:
             with contextlib.suppress(Exception):
                 self._write(autotuner, final=True)
-        if self.stream is not None:
-            self.stream.close()
+        self.stream.close()
 
 
 def _described(launcher: Any) -> dict[str, object]:

@@ -1,13 +1,18 @@
-"""Being told when a module has been imported, without importing it."""
+"""Being told when a module has been imported, without importing it.
 
-from __future__ import annotations
+The bootstrap reads this file before the program's own modules can be found: it imports nothing that every
+interpreter has not imported already.
+"""
 
-import importlib.util
+import os
 import sys
-from collections.abc import Callable, Sequence
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
 
 
 class ImportWatch:
@@ -15,8 +20,9 @@ class ImportWatch:
 
     def __init__(self) -> None:
         self.waiting: dict[str, list[Callable[[], None]]] = {}
+        self.variables: dict[str, dict[str, str]] = {}
 
-    def when_imported(self, name: str, act: Callable[[], None]) -> None:
+    def when_imported(self, name: str, act: "Callable[[], None]") -> None:
         """Call ``act`` after ``name`` was imported: now, if it already is."""
         if name in sys.modules:
             act()
@@ -25,31 +31,56 @@ class ImportWatch:
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
+    def import_under(self, name: str, variables: "dict[str, str]") -> None:
+        """Have ``name``, if it is imported, read these of the environment's variables that are not set."""
+        self.variables[name] = variables
+        self.when_imported(name, lambda: None)
+
     def stop(self) -> None:
         self.waiting.clear()
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+        self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
+    ) -> "ModuleSpec | None":
         acts = self.waiting.pop(name, None)
         if acts is None:
             return None
         if not self.waiting:
             self.stop()
-        spec = importlib.util.find_spec(name)
+        found = (finder.find_spec(name, path, target) for finder in list(sys.meta_path) if finder is not self)
+        spec = next((spec for spec in found if spec is not None), None)
         if spec is None or spec.loader is None:
             return None
         loader: Any = spec.loader
         execute = loader.exec_module
 
-        def exec_module(module: ModuleType) -> None:
+        def exec_module(module: "ModuleType") -> None:
             # The loader is left as it was before the module's own code runs: the program never sees this.
             del loader.exec_module
-            execute(module)
+            with_variables(self.variables.pop(name, {}), lambda: execute(module))
             for act in acts:
-                act()
+                _harmlessly(act, name)
 
         loader.exec_module = exec_module
         return spec
+
+
+def with_variables(variables: "dict[str, str]", act: "Callable[[], None]") -> None:
+    """Call ``act`` with these in the environment, where they are not set, and nobody after it."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        act()
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def _harmlessly(act: "Callable[[], None]", name: str) -> None:
+    """What fails after an import is not the program's import."""
+    try:
+        act()
+    except Exception as error:
+        print(f"kinetoscope: {name} is not recorded: {type(error).__name__}: {error}", file=sys.stderr)

@@ -1,38 +1,28 @@
-"""A process that `kinetoscope run` started: whether to record it, from when, and how its end is noticed."""
+"""A process that `kinetoscope run` started: recorded from the import of torch on, however it ends."""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
+import functools
 import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import msgspec
 
+from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.process.ranks import rank_and_world
+from kinetoscope.capture.process.messages import say
 from kinetoscope.capture.process.recording import ProcessRecording, active
 from kinetoscope.recording import folder as folders
-
-# Environment variables, which the bootstrap reads, too.
-INSTRUCTIONS = "KINETOSCOPE_CAPTURE"
-HOME = "KINETOSCOPE_HOME"
-# Programs whose Python processes only start others: the ranks are theirs to start and ours to record.
-LAUNCHERS = (
-    "torchrun",
-    "torch.distributed.run",
-    "torch.distributed.launch",
-    "accelerate",
-    "deepspeed",
-    "mpirun",
-)
 
 
 class Instructions(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,61 +30,38 @@ class Instructions(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         folder: the recording.
-        launcher: True where the command starts the program's processes, False where it is the program.
         options: what to record.
-        python_path: PYTHONPATH as it was; None where it was not set.
     """
 
     folder: str
-    launcher: bool
     options: Options
-    python_path: str | None
 
 
-def begin() -> None:
-    """Arrange for this process to be recorded once it imports torch, if it is one to record."""
-    instructions = msgspec.json.decode(os.environ[INSTRUCTIONS], type=Instructions)
-    if instructions.launcher and _launches(sys.orig_argv, os.environ):
-        return  # its children inherit the instructions
-    place = rank_and_world(os.environ)
-    if not instructions.launcher or place is not None:
-        _hide(instructions)
-    rank, world = place or (0, 1)
-    watch = ImportWatch()
-
-    def torch_imported() -> None:
-        if instructions.launcher and place is None:
-            _hide(instructions)
-        _record(Path(instructions.folder), rank, world, instructions.options)
-
-    watch.when_imported("torch", torch_imported)
-
-
-def _launches(command: Sequence[str], variables: Mapping[str, str]) -> bool:
-    """True for a process of the launcher itself."""
-    names = {os.path.basename(word).removesuffix(".py") for word in command[:4]}
-    return rank_and_world(variables) is None and not names.isdisjoint(LAUNCHERS)
-
-
-def _hide(instructions: Instructions) -> None:
-    """Leave the environment as the user's shell had it: the program's own children are none of ours."""
-    for name in (INSTRUCTIONS, HOME):
-        os.environ.pop(name, None)
-    if instructions.python_path is None:
-        os.environ.pop("PYTHONPATH", None)
-    else:
-        os.environ["PYTHONPATH"] = instructions.python_path
-
-
-def _record(folder: Path, rank: int, world: int, options: Options) -> None:
+def begin(instructions: str, rank: int, world: int) -> None:
+    """Record this process, which has imported torch, as ``rank`` of ``world``; a failure is a message."""
     try:
-        if not folders.claim(folder, rank):
+        given = msgspec.json.decode(instructions, type=Instructions)
+        if not folders.claim(Path(given.folder), rank):
             return
-        recording = ProcessRecording(folder, rank, world, options)
+        imports = ImportWatch()
+        imports.import_under(torch_private.INDUCTOR_CONFIG, _inductor_variables(given.options))
+        recording = ProcessRecording(Path(given.folder), rank, world, given.options)
     except Exception as error:
-        print(f"kinetoscope: not recording: {type(error).__name__}: {error}", file=sys.stderr)
+        say(f"not recording: {type(error).__name__}: {error}")
         return
     _Ending(recording).watch()
+
+
+def _inductor_variables(options: Options) -> dict[str, str]:
+    """What makes a generated kernel's name and origin known, where the user has not set it."""
+    chosen: dict[str, str] = {}
+    if options.compile_log:
+        chosen["TORCHINDUCTOR_UNIQUE_KERNEL_NAMES"] = "1"
+    if options.compile_log and options.provenance:
+        chosen["INDUCTOR_PROVENANCE"] = "1"
+    if options.bench_harness:
+        chosen["TORCHINDUCTOR_BENCHMARK_KERNEL"] = "1"
+    return chosen
 
 
 class _Ending:
@@ -102,12 +69,13 @@ class _Ending:
 
     def __init__(self, recording: ProcessRecording) -> None:
         self.recording, self.pid = recording, os.getpid()
-        self.exit_now = os._exit
+        self.leave = {name: getattr(os, name) for name in ("_exit", "abort", "execv", "execve")}
 
     def watch(self) -> None:
         atexit.register(self._exited)
         os.register_at_fork(after_in_child=self._forked)
-        os._exit = self._exit_now
+        for name, leave in self.leave.items():
+            setattr(os, name, self._writing_first(name, leave))
         if (
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -123,27 +91,51 @@ class _Ending:
 
     def _exited(self) -> None:
         failure = getattr(sys, "last_value", None)
-        if failure is not None:
-            self.recording.end(f"exception: {type(failure).__name__}", failure)
-        else:
-            self.recording.end("ok")
+        with _undisturbed():
+            if failure is not None:
+                self.recording.end(f"exception: {type(failure).__name__}", failure)
+            else:
+                self.recording.end("ok")
 
-    def _exit_now(self, status: int) -> Any:
-        if os.getpid() == self.pid:
-            self.recording.end(f"os._exit: {status}")
-        self.exit_now(status)
+    def _writing_first(self, name: str, leave: Callable[..., Any]) -> Callable[..., Any]:
+        """One of ``os``'s ways to leave without Python's own end; what execs becomes another program."""
+
+        @functools.wraps(leave)
+        def leaving(*arguments: Any, **named: Any) -> Any:
+            if os.getpid() == self.pid:
+                given = next(iter((*arguments, *named.values())), None)
+                self.recording.end("signal: SIGABRT" if name == "abort" else f"os.{name}: {given}")
+            return leave(*arguments, **named)
+
+        return leaving
 
     def _terminated(self, number: int, frame: FrameType | None) -> None:
-        self.recording.end(f"signal: {signal.Signals(number).name}")
+        with _undisturbed():
+            self.recording.end(f"signal: {signal.Signals(number).name}")
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
     def _forked(self) -> None:
         if active() is self.recording:
             self.recording.forget()
-        os._exit = self.exit_now
+        for name, leave in self.leave.items():
+            setattr(os, name, leave)
         self._restore_signal()
         _leave_kineto_alone()
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Generator[None, None, None]:
+    """Signals that come twice, by a shell to its group and by us to our child, leave it to be written."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    ours = threading.current_thread() is threading.main_thread() and None not in before.values()
+    for number in before if ours else ():
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in before.items() if ours else ():
+            signal.signal(number, handler)
 
 
 def _leave_kineto_alone() -> None:

@@ -6,9 +6,15 @@ import os
 import platform
 import re
 import sys
+from importlib import metadata
 from pathlib import Path
 
 from kinetoscope.recording.manifest import DeviceInfo, Environment
+
+try:  # here and not where it is used: a program may have a module of that name
+    import resource
+except ImportError:  # no such module but on POSIX
+    resource = None
 
 # Names, not patterns, wherever a family of variables could hold a token or an address.
 VARIABLES = re.compile(
@@ -75,9 +81,7 @@ def peak_memory_bytes() -> int | None:
 
     if torch.cuda.is_initialized():
         return int(torch.cuda.max_memory_allocated())
-    try:
-        import resource
-    except ImportError:
+    if resource is None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
@@ -87,11 +91,9 @@ def _version(module: str) -> str | None:
     loaded = sys.modules.get(module)
     if loaded is not None:
         return str(getattr(loaded, "__version__", "")) or None
-    from importlib.metadata import PackageNotFoundError, version
-
     try:
-        return version(module)
-    except PackageNotFoundError:
+        return metadata.version(module)
+    except metadata.PackageNotFoundError:
         return None
 
 

@@ -24,19 +24,13 @@ import msgspec
 
 import kinetoscope
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.process.child import HOME, INSTRUCTIONS, Instructions
+from kinetoscope.capture.process.child import Instructions
 from kinetoscope.capture.process.ranks import rank_and_world
 from kinetoscope.errors import InputError, UsageError
 from kinetoscope.recording import folder as folders
-from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest
 from kinetoscope.recording.meeting import await_ranks, meet
 
-# What makes a generated kernel's name and origin known.
-KERNEL_NAMES = {"TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1"}
-PROVENANCE = {"INDUCTOR_PROVENANCE": "1"}
-# Kineto reports its stages on stderr; the program's stderr is its own.
-QUIET = {"KINETO_LOG_LEVEL": "99"}
 FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 
 
@@ -84,22 +78,18 @@ def _script(words: Sequence[str]) -> str:
     return next((Path(word).stem for word in words if word.endswith(".py")), "")
 
 
-def environment(instructions: Instructions, variables: Mapping[str, str]) -> dict[str, str]:
-    """The child's: the user's, our instructions, and settings of the compiler that the user has not made."""
+def environment(instructions: Instructions, launcher: bool, variables: Mapping[str, str]) -> dict[str, str]:
+    """The child's: the user's, and what ``bootstrap/sitecustomize.py`` reads, and takes out again."""
     home = Path(kinetoscope.__file__).parent
-    chosen = dict(QUIET)
-    if instructions.options.compile_log:
-        chosen |= KERNEL_NAMES | (PROVENANCE if instructions.options.provenance else {})
-    if instructions.options.bench_harness:
-        chosen["TORCHINDUCTOR_BENCHMARK_KERNEL"] = "1"
     bootstrap = str(home / "capture" / "process" / "bootstrap")
-    path = [bootstrap, *([instructions.python_path] if instructions.python_path else [])]
+    given = variables.get("PYTHONPATH")
     return {
-        **chosen,
         **variables,
-        INSTRUCTIONS: msgspec.json.encode(instructions).decode(),
-        HOME: str(home.parent),
-        "PYTHONPATH": os.pathsep.join(path),
+        "KINETOSCOPE_CAPTURE": msgspec.json.encode(instructions).decode(),
+        "KINETOSCOPE_HOME": str(home.parent),
+        **({"KINETOSCOPE_LAUNCHER": "1"} if launcher else {}),
+        **({} if given is None else {"KINETOSCOPE_PYTHONPATH": given}),
+        "PYTHONPATH": os.pathsep.join([bootstrap, given] if given else [bootstrap]),
     }
 
 
@@ -127,15 +117,12 @@ def run(what: Program, options: Options, out: Path | None, announce: Callable[[P
     if first:
         folders.begin(folder, what.command, options)
         announce(folder)
-    python_path = os.environ.get("PYTHONPATH")
-    instructions = Instructions(
-        folder=str(folder), launcher=what.launcher, options=options, python_path=python_path
-    )
-    status = _wait(what.command, environment(instructions, os.environ))
+    instructions = Instructions(folder=str(folder), options=options)
+    status = _wait(what.command, environment(instructions, what.launcher, os.environ))
     if place is not None:
         rank, world = place
         if rank != 0:
-            return Outcome(folder, manifests.read(folder), status, False)
+            return Outcome(folder, Manifest(exit=_exit(status), status=status), status, False)
         await_ranks(what.name, out, folder, world)
     manifest = folders.finish(
         folder, exit=_exit(status), status=status, alone=not what.launcher and place is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 import traceback
 from pathlib import Path
@@ -15,7 +14,8 @@ from kinetoscope.capture.compiler.compile_log import CompileLog
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.process import environment
+from kinetoscope.capture.process import environment, source
+from kinetoscope.capture.process.messages import say
 from kinetoscope.capture.recorder.budget import Budget
 from kinetoscope.capture.recorder.clocks import Clocks
 from kinetoscope.capture.recorder.foreign import ForeignProfilers
@@ -51,8 +51,9 @@ class ProcessRecording:
         self.folder, self.rank, self.options, self.api = folder, rank, options, api
         self.pid, self.began = os.getpid(), time.perf_counter()
         self.ended = False
-        self.when_saved = lambda: None  # called as the recorder's ``saved`` is
+        self.when_saved = lambda: None  # called once there is a trace that an early end would not better
         self.files: dict[str, str] = {}
+        self.scripts = source.script()
         self.trace = folder / "trace" / f"rank{rank}.json"
         self.trace.parent.mkdir(exist_ok=True)
         self.own_trace = folder / "trace" / f"rank{rank}.program.json"
@@ -62,7 +63,7 @@ class ProcessRecording:
         # One rank's inputs stand for all ranks'.
         self.inputs = KernelInputs(folder, rank) if options.kernel_inputs and rank == 0 else None
         self.memory = AllocatorHistory(folder, rank) if options.memory else None
-        self.device = TorchDevice(options)
+        self.device = TorchDevice(options, self.memory)
         self.ledgers = Ledgers(self.imports)
         self.recorder = Recorder(
             options,
@@ -111,7 +112,8 @@ class ProcessRecording:
 
     def _saved(self) -> None:
         """Something is on disk. Once that is all, leave the program alone but for its compile log."""
-        self.when_saved()
+        if self.recorder.measured.written or self.recorder.done:
+            self.when_saved()
         if self.recorder.done:
             self.ledgers.close()
             self.sources.remove()
@@ -151,10 +153,13 @@ class ProcessRecording:
                 self.inputs.end()
             if self.log is not None:
                 self.files.update(self.log.close())
+            if self.options.source and self.rank == 0:  # one rank's program stands for all
+                log = self.folder / self.files["compile_log"] if "compile_log" in self.files else None
+                self.files["program"] = source.keep(self.folder, self.rank, self.scripts, log)
             if failure is not None:
                 self._keep_traceback(failure)
-        except OSError as error:
-            note = f"the recording is incomplete: {error.strerror or error}"
+        except Exception as error:  # at the program's end there is nobody else to catch it
+            note = f"the recording is incomplete: {getattr(error, 'strerror', None) or error}"
             self.recorder.measured.notes.append(note)
         return self._report(exit)
 
@@ -190,7 +195,8 @@ class ProcessRecording:
         try:
             folders.write_rank(self.folder, RankReport(record=record, environment=described))
         except OSError as error:  # a full disk: the program has nothing to do with it
-            print(f"kinetoscope: the recording is incomplete: {error.strerror or error}", file=sys.stderr)
+            if exit != "running":
+                say(f"the recording is incomplete: {error.strerror or error}")
         return record
 
     def _trace(self) -> str | None:
@@ -204,7 +210,7 @@ class ProcessRecording:
         return path.relative_to(self.folder).as_posix()
 
     def _notes(self) -> tuple[str, ...]:
-        notes = list(self.inputs.notes) if self.inputs is not None else list[str]()
+        notes = [*(self.inputs.notes if self.inputs else ()), *(self.log.notes if self.log else ())]
         if self.memory is not None:
             notes += self.memory.notes
             if self.ended and not torch_private.cuda_in_use():

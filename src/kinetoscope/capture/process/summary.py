@@ -9,15 +9,12 @@ from pathlib import Path
 from statistics import mean
 
 from kinetoscope.capture.process.launch import Outcome
+from kinetoscope.capture.process.messages import say
 from kinetoscope.recording.manifest import RankRecord, StepTimings
 
 
 def announce(folder: Path) -> None:
     say(f"recording into {shown(folder)}")
-
-
-def say(text: str) -> None:
-    print(f"kinetoscope: {text}", file=sys.stderr, flush=True)
 
 
 def shown(folder: Path) -> str:
@@ -32,7 +29,9 @@ def summarize(outcome: Outcome, *, report: bool) -> None:
     if outcome.status:
         say(f"the program failed ({manifest.exit}); its exit status was {outcome.status}")
     if not manifest.ranks:
-        say("nothing was recorded: no process of the program imported torch, or none could be watched")
+        unseen = "nothing was recorded: no process of the program imported torch, or none could be watched"
+        for note in manifest.notes or (unseen,):
+            say(note)
         return
     first = manifest.ranks[0]
     for note in dict.fromkeys(

@@ -44,9 +44,18 @@ def annotate(exported: Path, steps: Sequence[MarkedStep], path: Path) -> None:
 
     Raises:
         ValueError: it is no trace of Kineto's.
+        OSError: it cannot be written.
     """
     temporary = path.with_suffix(".tmp.json")
-    with exported.open("rb") as source, temporary.open("wb") as target:
+    try:
+        _copy(exported, temporary, steps)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _copy(exported: Path, path: Path, steps: Sequence[MarkedStep]) -> None:
+    with exported.open("rb") as source, path.open("wb") as target:
         start = source.read(SURROUNDINGS)
         opening = OPENING.search(start)
         if opening is None:
@@ -59,7 +68,6 @@ def annotate(exported: Path, steps: Sequence[MarkedStep], path: Path) -> None:
             target.write(b",\n")
         source.seek(opening.end())
         shutil.copyfileobj(source, target, 1 << 20)
-    temporary.replace(path)
 
 
 def _ending(source: BinaryIO) -> bytes:

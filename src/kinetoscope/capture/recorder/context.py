@@ -9,7 +9,7 @@ from pathlib import Path
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.memory import MemoryHistory
-from kinetoscope.capture.recorder.profiler import Device
+from kinetoscope.capture.recorder.profiler import Device, ProfilerSession
 from kinetoscope.capture.recorder.provisional import Provisional
 from kinetoscope.capture.steps.detector import StepDetector
 from kinetoscope.capture.steps.ledgers import Prefetch, WaitLedgers
@@ -22,7 +22,7 @@ from kinetoscope.recording.manifest import StepTimings
 
 @dataclass
 class Measured:
-    """What the phases find out; the fields of :class:`StepTimings`, and whether a trace is written.
+    """What the phases find out; the fields of :class:`StepTimings`, and whether the full pass is written.
 
     Attributes:
         timed: so many steps are timed where ranks agreed on it.
@@ -63,6 +63,12 @@ class Measured:
         if text not in self.notes:
             self.notes.append(text)
 
+    def failed(self, why: str) -> None:
+        """Recording ended before its end: steps that no trace holds do not count."""
+        self.note(why)
+        if not self.written:
+            self.recorded.clear()
+
     def timings(self) -> StepTimings:
         """How the steps were found and timed. The device's clock is read here, once steps are over."""
         before, recorded = self.before.steps(), by_host(self.recorded) if self.recorded else None
@@ -73,7 +79,6 @@ class Measured:
             first_step=self.first_step,
             warmup_steps=self.first_step or 0,
             settled=self.settled and bool(self.recorded),
-            cold=self.written and not self.recorded,
             warmup_s=tuple(self.warmup_s),
             unprofiled_s=before.step_s if before else (),
             profiled_s=recorded.step_s if recorded else (),
@@ -96,7 +101,7 @@ class Context:
         start_agreed: agrees on the step at which to start.
         lockstep: other ranks record the same steps, so that their number must not depend on our clock.
         moment: called with the names of the moments worth a reading of the device's clocks.
-        saved: called when something that there is to write is on disk: traces, inputs, the last timing.
+        saved: called when something that there is to write is on disk, or known: traces, inputs, timings.
         ledgers: installed from the time that steps are known until the last was timed.
         memory: the allocator's history, where it was asked for.
     """
@@ -119,6 +124,21 @@ class Context:
     @property
     def light_trace(self) -> Path:
         return self.trace.with_suffix(".device.json")
+
+    def write(self, session: ProfilerSession, *, full: bool) -> bool:
+        """Write the trace of a pass; False, with a note, where the disk does not take it."""
+        if full:
+            self.memory.write()
+        try:
+            session.export(self.trace if full else self.light_trace)
+        except OSError as error:
+            what = "the recorded steps" if full else "the pass of the device alone"
+            self.measured.failed(f"{what} could not be written: {error.strerror or error}")
+            return False
+        if full:
+            self.measured.written = True
+            self.moment("after recording")
+        return True
 
     @property
     def two_passes(self) -> bool:

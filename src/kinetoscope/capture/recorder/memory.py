@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from kinetoscope.capture import torch_private
-from kinetoscope.capture.recorder.tensors import HeldByProgram
+from kinetoscope.capture.recorder.tensors import MOST, HeldByProgram
 from kinetoscope.recording.manifest import write_whole
 from kinetoscope.recording.memory import DeviceMemory, Held, HeldTensor
 
@@ -33,12 +33,8 @@ class MemoryHistory(Protocol):
         """Keep the history from here on, anew where it was not kept."""
         ...
 
-    def steps_begin(self) -> None:
-        """The recorded steps begin."""
-        ...
-
     def boundary(self) -> None:
-        """A recorded step begins or ends."""
+        """A step that a profiler records begins or ends."""
         ...
 
     def write(self) -> None:
@@ -50,7 +46,6 @@ class NoMemoryHistory:
     """Where none was asked for."""
 
     def keep(self, on: bool) -> None: ...
-    def steps_begin(self) -> None: ...
     def boundary(self) -> None: ...
     def write(self) -> None: ...
 
@@ -95,22 +90,16 @@ class AllocatorHistory:
             return
         torch_private.keep_memory_history(ENTRIES if on else 0)
         self.on = on
-
-    def steps_begin(self) -> None:
-        self._harmlessly(self._look)
-
-    def _look(self) -> None:
-        if self.in_use:
-            self.program = HeldByProgram()
-            self.boundaries, self.gradients = [], []
+        self.program, self.boundaries, self.gradients = None, [], []
 
     def boundary(self) -> None:
-        if self.program is not None:
-            self.boundaries.append(time.time_ns())
-            self._harmlessly(self._keep_gradients)
+        if self.on:
+            self._harmlessly(self._boundary)
 
-    def _keep_gradients(self) -> None:
-        if self.program is not None:
+    def _boundary(self) -> None:
+        self.program = self.program or HeldByProgram()  # before the first step begins
+        self.boundaries.append(time.time_ns())
+        if len(self.gradients) < MOST:
             self.gradients += self.program.gradients(self.boundaries[-1])
 
     def write(self) -> None:

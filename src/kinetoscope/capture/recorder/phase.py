@@ -21,12 +21,10 @@ class Phase:
     Attributes:
         leader_stays: no other source may take over from the leader any more.
         last: no other phase follows.
-        keeps_history: the allocator's history is kept meanwhile, where it was asked for.
     """
 
     leader_stays = False
     last = False
-    keeps_history = True
 
     def __init__(self, context: Context) -> None:
         self.context = context

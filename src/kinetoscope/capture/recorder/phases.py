@@ -24,7 +24,7 @@ from kinetoscope.capture.steps.steady import (
     recovered,
 )
 from kinetoscope.capture.steps.stopwatch import Lap, Laps
-from kinetoscope.capture.steps.timing import Timing, timed_steps
+from kinetoscope.capture.steps.timing import TIMED, Timing, timed_steps
 
 # Steps let pass after a pause where all ranks must let the same number pass.
 RECOVERED_TOGETHER = 2
@@ -109,7 +109,8 @@ class Settle(Phase):
 class Time(Phase):
     """Time steps while nothing records; a device that has no clock is waited for at both ends."""
 
-    keeps_history = False
+    patience = TIMED  # at most so many steps pass while the program is still getting faster
+    of_bursts = TIMED  # so many are enough where they wait for a loader
 
     def __init__(self, context: Context, timing: Timing) -> None:
         super().__init__(context)
@@ -130,6 +131,14 @@ class Time(Phase):
             self.timing.laps.append(step)
         return self.following(step)
 
+    def complete(self) -> bool:
+        """Whether enough is timed, and the program is as warm as it is waited for."""
+        agreed = self.context.options.warmup is not None or self.context.lockstep
+        if agreed or self.passed >= self.patience or not (self._complete() and self.timing.falling()):
+            return self._complete()
+        self.timing.forget_half()
+        return False
+
     def following(self, step: Lap) -> Phase:
         """The phase after a step."""
         raise NotImplementedError
@@ -148,7 +157,8 @@ class Time(Phase):
         if context.lockstep:
             return passed >= context.measured.timed
         since = context.stopwatch.running_s if running else 0.0
-        return self.timing.enough(context.ledgers.prefetch, running, since) or passed >= QUEUE_PATIENCE
+        enough = self.timing.enough(context.ledgers.prefetch, running, since, of_bursts=self.of_bursts)
+        return enough or passed >= QUEUE_PATIENCE
 
     def _synchronize(self) -> None:
         if not self.context.device.has_clock():
@@ -156,7 +166,9 @@ class Time(Phase):
 
 
 class Before(Time):
-    """Time the program before it is recorded."""
+    """Time the program before it is recorded. It may end soon, so that little may be waited for."""
+
+    patience = TIMED + TIMED // 2
 
     def __init__(self, context: Context) -> None:
         super().__init__(context, context.measured.before)
@@ -165,7 +177,7 @@ class Before(Time):
         self.context.measured.prefetch = self.context.ledgers.prefetch
         if step.compiled and self._may_wait():
             return Settle(self.context)
-        return Prepare(self.context, "full") if self._complete() else self
+        return Prepare(self.context, "full") if self.complete() else self
 
     def _may_wait(self) -> bool:
         """Whether the start may still be put off."""
@@ -181,7 +193,6 @@ class Recover(Phase):
     """
 
     leader_stays = True
-    keeps_history = False
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -223,6 +234,7 @@ class Prepare(Recover):
     def enter(self) -> None:
         self.session = self.context.device.session(kind=self.kind, any_thread=False)
         self.session.prepare()
+        self.context.saved()  # what was timed so far, should the program not live to be recorded
         self.context.stopwatch.restart()
 
     def following(self) -> Phase:
@@ -245,7 +257,6 @@ class Record(Phase):
     def __init__(self, context: Context, session: ProfilerSession, kind: SessionKind) -> None:
         super().__init__(context)
         self.session, self.full = session, kind == "full"
-        self.keeps_history = self.full
         self.wanted = self._wanted() if self.full else len(context.measured.recorded)
         self.laps = context.measured.recorded if self.full else list[Lap]()
         self.begun = False  # the first step has
@@ -261,7 +272,6 @@ class Record(Phase):
 
     def enter(self) -> None:
         if self.full:
-            self.context.memory.steps_begin()
             self.context.moment("before recording")
         self.context.device.synchronize()
         self.session.start()
@@ -280,7 +290,6 @@ class Record(Phase):
             # By the host's clock the sum of the steps is exact where the device is waited for at both ends.
             context.device.synchronize()
             context.measured.first_step = context.detector.index
-            context.memory.boundary()
         self.session.mark(context.detector.index)
         context.stopwatch.restart()
         self.begun = self.running = True
@@ -302,19 +311,13 @@ class Record(Phase):
             self._last_ends()
             return self._write()
         self.laps.append(self.context.stopwatch.lap())
-        self._memory_boundary()
         self.session.mark(self.context.detector.index if next_begins else None)
         self.running = next_begins
         return self
 
-    def _memory_boundary(self) -> None:
-        if self.full:
-            self.context.memory.boundary()
-
     def _last_ends(self) -> None:
         self.context.device.synchronize()
         self.laps.append(self.context.stopwatch.lap())
-        self._memory_boundary()
 
     def cut_short(self, why: str) -> Phase:
         context = self.context
@@ -333,11 +336,8 @@ class Record(Phase):
         context = self.context
         self.session.mark(None)
         self.session.stop()
-        self.session.export(context.trace if self.full else context.light_trace)
-        if self.full:
-            context.memory.write()
-            context.measured.written = True
-            context.moment("after recording")
+        if not context.write(self.session, full=self.full):
+            return Recover(context) if context.measured.written else Done(context)
         context.saved()
         if not self.full:
             return Recover(context)
@@ -376,12 +376,13 @@ class After(Time):
     """Time the program again, after it was recorded."""
 
     leader_stays = True
+    patience = of_bursts = QUEUE_PATIENCE
 
     def __init__(self, context: Context) -> None:
         super().__init__(context, context.measured.after)
 
     def following(self, step: Lap) -> Phase:
-        return Done(self.context) if self._complete() else self
+        return Done(self.context) if self.complete() else self
 
 
 class Done(Phase):
@@ -390,7 +391,7 @@ class Done(Phase):
     last = True
 
     def enter(self) -> None:
-        self.context.provisional.drop()
+        self.context.provisional.end()
         self.context.ledgers.remove()
         self.context.saved()
 

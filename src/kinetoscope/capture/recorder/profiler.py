@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -12,15 +13,21 @@ from typing import Any, Literal, Protocol
 from weakref import WeakSet
 
 from kinetoscope.capture import torch_private
+from kinetoscope.capture.hooks.imports import with_variables
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder import cupti
 from kinetoscope.capture.recorder.annotation import MarkedStep, annotate
+from kinetoscope.capture.recorder.memory import MemoryHistory, NoMemoryHistory
 from kinetoscope.capture.steps.stopwatch import Mark
 
 # full: the host's ops and what the device does.
 # light: what the device does, and the runtime calls that give it its work.
 SessionKind = Literal["full", "light"]
 
+# Kineto reports its stages on stderr, which is the program's own; it reads this when it is first used.
+QUIET = {"KINETO_LOG_LEVEL": "99"}
+# Bytes, at least, that hold what Kineto writes last: the trace's name.
+ENDING = 1 << 13
 _OURS: WeakSet[Any] = WeakSet()
 
 
@@ -37,7 +44,13 @@ class ProfilerSession(Protocol):
     def mark(self, step: int | None) -> None: ...
     def part(self, name: str) -> None: ...
     def stop(self) -> None: ...
-    def export(self, path: Path) -> None: ...
+    def export(self, path: Path) -> None:
+        """Write the trace to ``path``, whole or not at all.
+
+        Raises:
+            OSError: the disk is full, gone, or may not be written to.
+        """
+        ...
 
 
 class Device(Protocol):
@@ -75,10 +88,18 @@ class TorchProfilerSession:
 
     Args:
         any_thread: record every thread, so that any may end the recording; costs a little more an event.
+        memory: the allocator's history, which is told where steps begin and end.
         cuda: the program uses a CUDA or ROCm device.
     """
 
-    def __init__(self, options: Options, *, any_thread: bool = False, cuda: bool | None = None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        memory: MemoryHistory | None = None,
+        *,
+        any_thread: bool = False,
+        cuda: bool | None = None,
+    ) -> None:
         import torch
         from torch.profiler import ProfilerActivity, profile
 
@@ -87,6 +108,7 @@ class TorchProfilerSession:
             activities.append(ProfilerActivity.CUDA)
         elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
             activities.append(ProfilerActivity.XPU)
+        self.stacks, self.memory = options.stacks, memory or NoMemoryHistory()
         self.profile = profile(
             activities=activities,
             record_shapes=options.shapes or options.flops,
@@ -101,7 +123,7 @@ class TorchProfilerSession:
         self.running_part: Any = None
 
     def prepare(self) -> None:
-        _prepare(self.profile)
+        _prepare(self.profile, stacks=self.stacks)
 
     def start(self) -> None:
         self.profile.start_trace()
@@ -112,6 +134,7 @@ class TorchProfilerSession:
         if self.step is not None:
             self.step.__exit__(None, None, None)
             self.step = None
+        self.memory.boundary()
         if step is not None:
             self.step = self.record_function(f"ProfilerStep#{step}")
             self.step.__enter__()
@@ -132,10 +155,7 @@ class TorchProfilerSession:
         self.profile.stop_trace()
 
     def export(self, path: Path) -> None:
-        """Write the trace to ``path``, whole or not at all."""
-        temporary = path.with_suffix(".part.json")
-        self.profile.export_chrome_trace(str(temporary))
-        temporary.replace(path)
+        _exported(self.profile, path).replace(path)
 
 
 class LightSession:
@@ -156,7 +176,7 @@ class LightSession:
         self.running_part: tuple[str, int] | None = None
 
     def prepare(self) -> None:
-        _prepare(self.profile)
+        _prepare(self.profile, stacks=False)
 
     def start(self) -> None:
         self.profile.start_trace()
@@ -191,25 +211,55 @@ class LightSession:
         self.profile.stop_trace()
 
     def export(self, path: Path) -> None:
-        """Write the trace to ``path``, whole or not at all."""
-        exported = path.with_suffix(".part.json")
-        self.profile.export_chrome_trace(str(exported))
-        annotate(exported, self.steps, path)
-        exported.unlink()
+        exported = _exported(self.profile, path)
+        try:
+            annotate(exported, self.steps, path)
+        finally:
+            exported.unlink()
 
 
-def _prepare(profile: Any) -> None:
+def _exported(profile: Any, path: Path) -> Path:
+    """The trace in a file beside ``path``, whole.
+
+    Kineto says on stderr only, if at all, that it could not write. What it leaves then is removed: it would
+    keep room from a program whose disk is full.
+
+    Raises:
+        OSError: it is not whole.
+    """
+    exported = path.with_suffix(".part.json")
+    exported.open("wb").close()  # Kineto would complain on the program's stderr
+    profile.export_chrome_trace(str(exported))
+    if _is_whole(exported):
+        return exported
+    for left in (exported, exported.with_name(f"{exported.name}.tmp")):
+        left.unlink(missing_ok=True)
+    raise OSError(errno.EIO, "the disk is full or gone, or files may not be as large", str(path))
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - ENDING))
+            ending = file.read()
+    except OSError:
+        return False
+    return b'"traceName"' in ending and ending.rstrip().endswith(b"}")
+
+
+def _prepare(profile: Any, *, stacks: bool) -> None:
     """Allocate buffers and switch the device's tracing on, before recording starts."""
-    with warnings.catch_warnings():  # a reminder that events of earlier cycles are gone: there are none
+    # The warning is a reminder that events of earlier cycles are gone: there are none.
+    with warnings.catch_warnings(), torch_private.compiler_left_alone(stacks=stacks):
         warnings.simplefilter("ignore")
-        profile.prepare_trace()
+        with_variables(QUIET, profile.prepare_trace)
 
 
 class TorchDevice:
     """The devices of this process, through torch."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
+    def __init__(self, options: Options, memory: MemoryHistory | None = None) -> None:
+        self.options, self.memory = options, memory
         self.cuda = False  # set when CUDA is being initialized: torch says so only afterwards
 
     def session(self, *, kind: SessionKind, any_thread: bool) -> ProfilerSession:
@@ -218,7 +268,7 @@ class TorchDevice:
         if kind == "light":
             return LightSession()
         return TorchProfilerSession(
-            self.options, any_thread=any_thread, cuda=self.cuda or torch.cuda.is_initialized()
+            self.options, self.memory, any_thread=any_thread, cuda=self.cuda or torch.cuda.is_initialized()
         )
 
     def has_light_pass(self) -> bool:

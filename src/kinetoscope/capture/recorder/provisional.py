@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 from kinetoscope.capture.recorder.profiler import Device, ProfilerSession
 from kinetoscope.capture.steps.detector import Boundary, Source, surer
 
@@ -12,18 +15,28 @@ TICKS_RECORDED = 3
 class Provisional:
     """A profiler's session from the start on, its steps marked by whichever source seems surest so far.
 
+    It is written where it ends, not where it turns out to be the best there is: whatever becomes of the
+    program later, a kill that nothing can answer included, its first steps are on disk. The pause falls
+    between a cold step and steps that have yet to settle.
+
     Args:
+        trace: the file to write.
+        saved: called when it is written.
         whole: it is to hold the whole program, not only the first steps.
 
     Attributes:
-        session: running, or ended and not yet written; None before and after.
+        session: the one that is running.
+        written: it lies in ``trace``.
+        cut: it ended before the program did.
+        failures: why it is not written.
         source: whose ticks mark its steps.
     """
 
-    def __init__(self, device: Device, *, whole: bool) -> None:
-        self.device, self.whole = device, whole
+    def __init__(self, device: Device, trace: Path, saved: Callable[[], None], *, whole: bool) -> None:
+        self.device, self.trace, self.saved, self.whole = device, trace, saved, whole
         self.session: ProfilerSession | None = None
-        self.running = False
+        self.written = self.cut = False
+        self.failures: list[str] = []
         self.source: Source | None = None
         self.steps = 0
 
@@ -31,17 +44,38 @@ class Provisional:
         session = self.device.session(kind="full", any_thread=True)
         session.prepare()
         session.start()
-        self.session, self.running = session, True
+        self.session = session
 
-    def stop(self) -> None:
-        if self.session is not None and self.running:
-            self.session.mark(None)
-            self.running = False
-            self.session.stop()
+    @property
+    def running(self) -> bool:
+        return self.session is not None
+
+    def stop(self) -> ProfilerSession | None:
+        """End it and write nothing."""
+        session, self.session = self.session, None
+        if session is not None:
+            session.mark(None)
+            session.stop()
+        return session
+
+    def end(self, *, cut: bool = True) -> None:
+        """End it and write it; the first call counts."""
+        if not self.running:
+            return
+        self.cut = cut
+        try:
+            if (session := self.stop()) is not None:
+                session.export(self.trace)
+        except Exception as error:  # ours to bear: the program goes on, and a better recording may follow
+            why = getattr(error, "strerror", None) or error
+            self.failures.append(f"the first steps could not be written: {why}")
+            return
+        self.written = True
+        self.saved()
 
     def tick(self, boundary: Boundary) -> None:
         """Mark a step, unless a surer source marks them; the first whole steps are enough."""
-        if self.session is None or not self.running:
+        if self.session is None:
             return
         if self.source is None or surer(boundary.source[0], self.source[0]):
             self.source = boundary.source
@@ -49,21 +83,18 @@ class Provisional:
             self.session.mark(self.steps)
             self.steps += 1
             if boundary.ticks >= TICKS_RECORDED and not self.whole:
-                self.stop()
+                self.end()
 
     def part(self, name: str) -> None:
         """Mark a part of the leader's step."""
-        if self.session is not None and self.running:
+        if self.session is not None:
             self.session.part(name)
 
     def evaluated(self) -> None:
         """An evaluation, which is a step of its own, has ended."""
-        if self.session is not None and self.running:
+        if self.session is not None:
             self.session.mark(self.steps)
             self.steps += 1
-
-    def drop(self) -> None:
-        self.session = None
 
 
 def notes(*, cold: bool, steps: int, whole: bool) -> list[str]:
@@ -76,7 +107,7 @@ def notes(*, cold: bool, steps: int, whole: bool) -> list[str]:
     """
     if cold and steps >= 2:
         return [
-            "the program ended before its step time had settled and been recorded: "
+            "no steps were recorded once their time had settled: "
             "this recording holds its first steps, cold start and all"
         ]
     if not whole and steps < 2:

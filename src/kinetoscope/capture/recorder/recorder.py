@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Hashable
 from pathlib import Path
 
+import msgspec
+
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.context import Context, Measured
 from kinetoscope.capture.recorder.memory import MemoryHistory, NoMemoryHistory
-from kinetoscope.capture.recorder.phases import Done, Phase, Watch
+from kinetoscope.capture.recorder.phases import Done, Phase, Record, Recover, Time, Watch
 from kinetoscope.capture.recorder.profiler import Device
 from kinetoscope.capture.recorder.provisional import Provisional, notes
 from kinetoscope.capture.steps.detector import Signal, Source, StepDetector
@@ -59,7 +61,7 @@ class Recorder:
         self.options, self.following = options, following
         self.detector = StepDetector(may_lead=not options.whole)
         self.evaluation = Evaluation()
-        self.provisional = Provisional(device, whole=options.whole)
+        self.provisional = Provisional(device, trace, saved, whole=options.whole)
         ledgers = ledgers or NoLedgers()
         self.context = Context(
             options=options,
@@ -104,8 +106,8 @@ class Recorder:
         with self.lock:
             # The first steps of a leader are soon over; a request may take minutes.
             if self.provisional.running and (self.detector.leader or ("request",))[0] == "request":
-                self.provisional.stop()
                 self.measured.notes.append(why)
+                self.provisional.end()
 
     def tick(self, signal: Signal, key: Hashable, name: str) -> None:
         """One of the sources of steps ticked."""
@@ -145,7 +147,7 @@ class Recorder:
             except (
                 Exception
             ) as error:  # whatever fails in here is ours to bear: the program goes on without us
-                self.measured.notes.append(f"recording stopped: {type(error).__name__}: {error}")
+                self.measured.failed(f"recording stopped: {type(error).__name__}: {error}")
                 self._go(Done(self.context))
             finally:
                 self.inside = False
@@ -171,7 +173,9 @@ class Recorder:
         if phase is not self.phase:
             self.phase = phase
             self.detector.fixed = phase.leader_stays
-            self.context.memory.keep(phase.keeps_history)
+            # Nothing of ours is in steps that are timed, and in a light pass hardly more.
+            timed = isinstance(phase, (Time, Recover)) or (isinstance(phase, Record) and not phase.full)
+            self.context.memory.keep(not timed)
             phase.enter()
 
     def foreign_began(self) -> None:
@@ -182,7 +186,7 @@ class Recorder:
                 return
             self.inside = True
             try:
-                self.provisional.stop()
+                self.provisional.end()
                 self._go(self.phase.cut_short("the program started a profiler of its own"))
             finally:
                 self.inside = False
@@ -199,27 +203,25 @@ class Recorder:
                 return
             self.inside = True
             self.phase.cut_short("the program ended")
+            self.provisional.end(cut=False)
             if not self.measured.written:
-                self._write_provisional()
+                self.context.memory.write()
             self._go(Done(self.context))
 
     def timings(self) -> StepTimings:
-        """How the steps were found and timed."""
-        return self.measured.timings()
-
-    def _write_provisional(self) -> None:
-        provisional, detector = self.provisional, self.detector
-        if provisional.session is None:
-            return
-        cold = not provisional.running
-        provisional.stop()
-        self.context.memory.write()
-        provisional.session.export(self.context.trace)
-        source, measured = detector.leader or provisional.source, self.measured
-        steps = detector.count(source) if source is not None else 0
+        """How the steps were found and timed, as far as is known now."""
+        timings, provisional = self.measured.timings(), self.provisional
+        source = self.detector.leader or provisional.source
+        if self.measured.written or not provisional.written:
+            return msgspec.structs.replace(timings, notes=(*timings.notes, *provisional.failures))
+        steps = self.detector.count(source) if source is not None else 0
         steps += source is not None and source[0] == "request"  # one is a step, which the program's end ends
-        measured.notes += notes(cold=cold, steps=steps, whole=self.options.whole)
-        measured.written = True
-        measured.first_step = 0 if source is not None else None
-        if source is not None and steps >= 2:
-            measured.found_by = source[0]
+        said = notes(cold=provisional.cut, steps=steps, whole=self.options.whole)
+        return msgspec.structs.replace(
+            timings,
+            cold=True,
+            first_step=0 if source is not None else None,
+            warmup_steps=0,
+            found_by=source[0] if source is not None and steps >= 2 else timings.found_by,
+            notes=(*timings.notes, *said),
+        )

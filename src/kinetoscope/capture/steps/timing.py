@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from statistics import median
 
 from kinetoscope.capture.steps.ledgers import Prefetch
 from kinetoscope.capture.steps.steady import waited, waiting, whole_rounds
@@ -14,6 +15,8 @@ from kinetoscope.recording.manifest import TimedSteps
 TIMED, TIMED_S, TIMED_LEAST = 20, 2.0, 3
 # Twenty steps of some microseconds are over before the processor has warmed to them.
 SHORTEST_S = 0.02
+# A loop whose latest steps take this part of the time of those before them, or less, is still getting faster.
+FALLING = 0.9
 
 # Seconds by the device's clock between the two marks of each pair; waits until the device has come that far.
 Elapsed = Callable[[Sequence[tuple[Mark, Mark]]], Sequence[float]]
@@ -43,15 +46,44 @@ class Timing:
         """Seconds that a step waited for its loader; None where it did not."""
         return waited(self.laps.data_s, self.laps.seconds, len(self.laps))
 
-    def enough(self, prefetch: Prefetch, more: int = 0, more_s: float = 0.0) -> bool:
+    def enough(
+        self, prefetch: Prefetch, more: int = 0, more_s: float = 0.0, *, of_bursts: int = TIMED
+    ) -> bool:
         """Whether enough is timed with so many steps and seconds ``more``.
 
-        Of a loop that waits for its loader, whole rounds of the workers: a mean over these has no bias.
+        Of a loop that waits for its loader, whole rounds of the workers: a mean over these has no bias. Its
+        batches come in bursts, and where in one the timing begins and ends is worth less the more there are:
+        ``of_bursts`` steps suffice.
         """
         steps = len(self.laps) + more
         seconds = self.laps.seconds + more_s
-        enough = (steps >= TIMED and seconds >= SHORTEST_S) or (steps >= TIMED_LEAST and seconds >= TIMED_S)
-        return enough and (self.waited_s is None or steps == whole_rounds(steps, prefetch))
+        bursts = self.waited_s is not None
+        suffices = of_bursts if bursts else TIMED
+        enough = (steps >= suffices and seconds >= SHORTEST_S) or (
+            steps >= TIMED_LEAST and seconds >= TIMED_S
+        )
+        return enough and (not bursts or steps == whole_rounds(steps, prefetch))
+
+    def falling(self) -> bool:
+        """Whether the later half of these steps is so much faster that the program is still warming up.
+
+        A loop over experts does so for some fifty steps: cuBLAS chooses for each new shape, kernels are
+        loaded lazily, the allocator finds its blocks. Steps that wait for a loader are fast and slow in turn.
+        """
+        seconds = [lap.seconds for lap in self.laps]
+        half = len(seconds) // 2
+        return (
+            self.waited_s is None
+            and half >= TIMED_LEAST
+            and median(seconds[half:]) <= FALLING * median(seconds[:half])
+        )
+
+    def forget_half(self) -> None:
+        """Forget the earlier half of these steps."""
+        later = list(self.laps)[len(self.laps) // 2 :]
+        self.clear()
+        for lap in later:
+            self.laps.append(lap)
 
     def steps(self) -> TimedSteps | None:
         """What was timed; None where nothing was."""

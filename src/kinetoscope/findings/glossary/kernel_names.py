@@ -315,7 +315,8 @@ def _elementwise(match: re.Match[str], name: str) -> Decoded:
     if width := re.match(r".*?<(\d+)", name[match.start() :]):
         meaning = "threads of a block" if int(width[1]) >= 32 else "elements that a thread reads at once"
         fields.append(Field(width[1], meaning))
-    if functor := re.search(r"(\w*(?:Functor\w*|_kernel_cuda|_kernel_impl\w*|Ops?))\b", name[match.end() :]):
+    functor_named = r"(?<!\w)(\w*(?:Functor\w*|_kernel_cuda|_kernel_impl\w*|Ops?))\b"
+    if functor := re.search(functor_named, name[match.end() :]):
         fields.append(Field(functor[1], "what is computed for each element"))
     return Decoded("ATen kernel (eager)", tuple(fields))
 

@@ -11,7 +11,8 @@ Why it is slow
 How it decides
     Such calls in at least two steps, in half of the steps or more (a recording without steps: ten after the
     first launch). What the driver does inside a call of the runtime is that call. The saving is the time that
-    the device idles during the calls and as long again behind them.
+    the device idles during the calls and as long again behind them. A recording without steps may hold the
+    program's start, which allocates too: then it is at most medium.
 
 What to do
     Remove ``empty_cache()``; ``PYTORCH_ALLOC_CONF=expandable_segments:True`` against fragmentation; pad to a
@@ -56,6 +57,7 @@ def find(scene: Scene) -> Iterable[Finding]:
         saving=savings.of(
             scene, _without(scene, calls, idle), "the calls, and the device's idle time during them"
         ),
+        at_most="high" if scene.unit == "step" else "medium",
         evidence=[evidence.of(scene, "the longest calls", longest)],
         advice="Let the caching allocator keep its memory: no empty_cache() in the loop, few distinct "
         "shapes.",

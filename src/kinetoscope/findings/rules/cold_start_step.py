@@ -10,9 +10,10 @@ Why it is slow
 
 How it decides
     The first step's host time is at least 1.5 times the median of the later steps and 125 µs longer. Without
-    steps: a launch call, or an op on its way to its own launch, that took a millisecond or more while the
-    device had nothing to do. A recording that says that its steps had settled before (``kinetoscope run``
-    waits for that) has no start-up costs: what its first step takes longer is the profiler's beginning.
+    steps: a call of the runtime (a launch, making the device's context or a stream), or an op on its way to
+    its own launch, that took a millisecond or more while the device had nothing to do. A recording that says
+    that its steps had settled before (``kinetoscope run`` waits for that) has no start-up costs: what its
+    first step takes longer is the profiler's beginning.
 
 What to do
     Run some steps before the profiler starts, and use the schedule's warm-up:
@@ -30,7 +31,6 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.events.rows import rows
-from kinetoscope.analysis.events.torch_names import KERNEL_LAUNCH
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Evidence, Finding, Severity
 from kinetoscope.findings.scene import Scene
@@ -39,6 +39,7 @@ FACTOR = 1.5  # steps of one program differ by tens of per cent on the host, not
 # A profiler that has just begun to record costs its first step some 100 µs (70 to 113 µs in the warm
 # recordings that this was written on).
 EXTRA_NS = 125_000
+RUNTIME = r"^(cuda|hip)_(runtime|driver)$"
 LOADING_NS = 1_000_000  # a launch takes 5 to 20 µs; loading a module on first use takes milliseconds
 MUCH = 0.1  # of the recording; what is paid once is never more than medium
 
@@ -68,7 +69,7 @@ def _first_step(scene: Scene) -> Iterable[Finding]:
 def _first_launches(scene: Scene) -> Iterable[Finding]:
     host = scene.trace.host_events
     launching = pl.concat(
-        [rows(host, "name", KERNEL_LAUNCH), scene.trace.device_events["op"].drop_nulls()]
+        [rows(host, "category", RUNTIME), scene.trace.device_events["op"].drop_nulls()]
     ).unique()
     # A long launch with the device idle behind it is loading; with the device busy, the queue was full.
     waited = scene.gaps.filter(
@@ -84,7 +85,7 @@ def _first_launches(scene: Scene) -> Iterable[Finding]:
     yield _finding(
         scene,
         total,
-        title=f"First use costs {total / 1e6:.1f} ms: kernels and libraries are loaded in {names}",
+        title=f"First use costs {numbers.time(total / 1000)}: kernels and libraries are loaded in {names}",
         basis="idle time in launches of a millisecond and more; paid once",
         shown=[evidence.of(scene, f"{len(slow)} slow launches", slow)],
     )

@@ -112,7 +112,7 @@ def enough_workers(workers: int | None, step_us: float, data_us: float) -> int:
 
 def _advice(workers: int | None, enough: int) -> str:
     if workers == 0:
-        return f"Let workers make batches ahead of time: {numbers.count(enough, 'worker')} keep up."
+        return f"Let workers make batches ahead of time: {numbers.count(enough, 'worker')} should do."
     if workers is None:
         return "The workers do not keep up: more of them, a larger prefetch_factor, or less work per sample."
     return (

@@ -15,8 +15,9 @@ How it decides
 
 What to do
     Put several products into one (batch them, concatenate along rows; a gradient's follow their forward),
-    make the batch larger, try max-autotune. Of convolutions: let the library measure its algorithms
-    (``torch.backends.cudnn.benchmark``), channels_last where they are not grouped.
+    make the batch larger. Where there are tiles enough for the device, try other kernels (max-autotune,
+    TunableOp). Of convolutions: let the library measure its algorithms (``torch.backends.cudnn.benchmark``),
+    channels_last where they are not grouped.
 
 Source
     Roofline model (Williams, Waterman, Patterson, 2009); NVIDIA Deep Learning Performance Guide, "Tile
@@ -30,7 +31,9 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis.cost.roofline import costed
+from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.kernels.occupancy import fitted
 from kinetoscope.analysis.origins.attribution import attribution
 from kinetoscope.findings.in_force import Remedy
 from kinetoscope.findings.model import Finding
@@ -43,6 +46,14 @@ SHARE = 0.4
 POSSIBLE = 0.7
 LONG_NS = 10_000
 BASIS = f"the same arithmetic at {100 * POSSIBLE:.0f} % of the device's peak"
+FULL = 2  # tiles for each multiprocessor: more products would not fill the device better
+ANOTHER = (
+    "The device is full: try other kernels for these shapes (mode='max-autotune'), or a contiguous layout."
+)
+_OF_MAKERS = {
+    "AMD": "The device is full: have the library's kernels for these shapes measured "
+    "(PYTORCH_TUNABLEOP_ENABLED=1), or the tuned table of the serving engine made for them."
+}
 # Attention is bound by its softmax as well; its FLOPs alone say little.
 PRODUCTS = "^(matmul|convolution|template)$"
 
@@ -78,5 +89,10 @@ def _remedy(scene: Scene, slow: SlowCalls) -> Remedy:
         return Remedy(advice, "torch.backends.cudnn.benchmark = True")
     if attribution(scene.trace)["forward_op"].gather(work["id"]).is_not_null().any():
         return Remedy("Batch the forward products or concatenate their rows: their gradients' follow.")
+    device = scene.device
+    if device is not None and device.multiprocessors is not None:
+        tiles = fitted(work, device).select(pl.median("blocks")).item()
+        if tiles is not None and tiles >= FULL * device.multiprocessors:
+            return Remedy(_OF_MAKERS.get(maker(scene.trace) or "", ANOTHER))
     advice = "Batch the products or concatenate their rows; the device has room for more tiles."
     return Remedy(advice, "torch.cat(parts) @ w")

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kinetoscope import numbers
 from kinetoscope.analysis.compiled.compiling import compiling
 from kinetoscope.analysis.time import intervals
 from kinetoscope.compilation.model import Recompilation
@@ -56,8 +57,8 @@ def find(scene: Scene) -> Iterable[Finding]:
         level: Severity = "high" if share >= HIGH else "medium" if times > 1 else "low"
         yield Finding(
             subject=place,
-            title=f"{last.function or 'A function'} was recompiled {times} times, {cost:.1f} s together: "
-            f"{guard}",
+            title=f"{last.function or 'A function'} was recompiled {numbers.count(times, 'time')}, "
+            f"{cost:.1f} s together: {guard}",
             saving=savings.once(scene, us, basis),
             at_least=level,
             at_most=level,

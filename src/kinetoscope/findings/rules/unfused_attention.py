@@ -35,6 +35,7 @@ BATCHED = r"^aten::(bmm|baddbmm|matmul|einsum)"
 NEAR = 5  # kernels from the softmax to each product
 GAIN = 0.4
 SINGLE = r"(?i)sgemm|f32f32|s1688|_tf32|simt_s"
+HALF = r"(?i)bf16|f16|half|16816"  # a product of 16 bits may add up in 32
 IN_SINGLE_PRECISION = (
     " In float32 there is no flash attention: the kernel that is left can take longer (a U-Net's step took "
     "250 µs more), so measure, or go to 16 bits first."
@@ -44,7 +45,8 @@ BASIS = "all of the softmax and elementwise time, 40 % of the products'"
 
 def in_single_precision(attention: pl.DataFrame) -> bool:
     """Whether its products are of float32, by their kernels' names."""
-    return attention.filter("product")["name"].cast(pl.String).str.contains(SINGLE).any()
+    names = attention.filter("product")["name"].cast(pl.String)
+    return (names.str.contains(SINGLE) & ~names.str.contains(HALF)).any()
 
 
 def find(scene: Scene) -> Iterable[Finding]:

@@ -25,6 +25,7 @@ def as_document(
         torch=rows.torch,
         sources=rows.sources,
         frames=rows.frames,
+        stretches=rows.stretches,
         graph_breaks=rows.graph_breaks,
         recompilations=rows.recompilations,
         graphs=rows.graphs,

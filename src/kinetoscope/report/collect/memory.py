@@ -11,6 +11,7 @@ from kinetoscope.analysis.memory.growth import growth
 from kinetoscope.analysis.memory.histories import RankHistory, histories
 from kinetoscope.analysis.memory.owners import ROLES
 from kinetoscope.analysis.memory.peak import holders, over_time, owner, split
+from kinetoscope.analysis.origins.held import held_at_peak
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.memory import allocator_calls, memory_over_time, memory_statistics
 from kinetoscope.report.collect.rows import row, rows, rows_by
@@ -18,6 +19,7 @@ from kinetoscope.report.document import (
     AllocatorRow,
     FitsRow,
     GrowthRow,
+    HeldRow,
     HolderRow,
     MemoryBlock,
     MemoryPart,
@@ -38,8 +40,14 @@ FRAMES = 12  # of a stack
 def memory(run: Run) -> list[MemoryRow]:
     """One row a rank and device whose memory was recorded."""
     table = memory_statistics(run)
-    held = {"allocated_bytes": "allocated", "reserved_bytes": "reserved"}
-    points = {t.rank: rows_by(memory_over_time(t, CURVE), "device", MemoryPoint, held) for t in run.traces}
+    total = {"allocated_bytes": "allocated", "reserved_bytes": "reserved"}
+    points = {t.rank: rows_by(memory_over_time(t, CURVE), "device", MemoryPoint, total) for t in run.traces}
+    places = table.select("rank", "device").rows()
+    living = {t.rank: rows_by(held_at_peak(t), "device", HeldRow) for t in run.traces}
+    held = [living[rank].get(device, []) for rank, device in places]
+    sums = pl.Series([sum(row.bytes for row in one) for one in held], dtype=pl.Int64)
+    before = table["peak_allocated"] - sums
+    is_known = table["peak_reserved"].is_not_null() & (before >= 0)  # the allocator's totals, with no gap
     return rows(
         table,
         MemoryRow,
@@ -50,7 +58,9 @@ def memory(run: Run) -> list[MemoryRow]:
             "last_allocated_bytes": "last_allocated",
             "turned_over_bytes": "allocated_bytes",
         },
-        over_time=[points[rank][device] for rank, device in table.select("rank", "device").iter_rows()],
+        held_at_peak=held,
+        held_from_before_bytes=before.set(~is_known, None),
+        over_time=[points[rank][device] for rank, device in places],
     )
 
 

@@ -13,15 +13,20 @@ from kinetoscope.bench.request import Result
 from kinetoscope.compilation.generated import module
 from kinetoscope.findings.glossary import terms
 from kinetoscope.hardware import find
+from kinetoscope.recording.manifest import UNREADABLE
+from kinetoscope.recording.program import Program
+from kinetoscope.report.collect.rows import row
 from kinetoscope.report.collect.timeline import timeline
 from kinetoscope.report.document import Report
 from kinetoscope.report.document.page import (
     BenchedKernel,
+    ClockRow,
     FrameText,
     GeneratedKernel,
     GeneratedModule,
     Page,
     Roof,
+    SourceFile,
 )
 
 NO_GRAPHS = ("guards", "error", "runnable")
@@ -31,6 +36,8 @@ def with_page(run: Run, report: Report) -> Report:
     """The report with all events, what was generated, and what the devices can do."""
     page = Page(
         timeline=timeline(run, _pointed_at(report)),
+        program=_program(run),
+        clocks=_clocks(run),
         modules=_modules(run),
         frame_texts=_frame_texts(run),
         roofs=_roofs(run),
@@ -80,6 +87,23 @@ def _benches(folder: Path) -> list[BenchedKernel]:
             for kernel in result.kernels
         }
     return list(found.values())
+
+
+def _program(run: Run) -> list[SourceFile]:
+    ranks = run.manifest.ranks if run.manifest else ()
+    kept = next((rank.program for rank in ranks if rank.program), None)
+    if kept is None or run.folder is None:
+        return []
+    try:
+        program = msgspec.json.decode((run.folder / kept).read_bytes(), type=Program)
+    except (OSError, *UNREADABLE):
+        return []
+    return [SourceFile(path=path, text=text) for path, text in program.files.items()]
+
+
+def _clocks(run: Run) -> list[ClockRow]:
+    ranks = run.manifest.ranks if run.manifest else ()
+    return [row(ClockRow, sample, rank=rank.rank) for rank in ranks for sample in rank.clocks]
 
 
 def _modules(run: Run) -> list[GeneratedModule]:

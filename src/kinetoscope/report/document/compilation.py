@@ -23,6 +23,7 @@ from kinetoscope.compilation.model import (
     LogSource,
     Recompilation,
     Row,
+    Stretch,
 )
 from kinetoscope.compilation.model import Reason as Reason
 from kinetoscope.compilation.model import SourceLine as SourceLine
@@ -100,6 +101,7 @@ class Compilation(Row, frozen=True, kw_only=True):
     torch: str | None
     sources: tuple[LogSource, ...]
     frames: tuple[Frame, ...]
+    stretches: tuple[Stretch, ...]
     graph_breaks: tuple[GraphBreak, ...]
     recompilations: tuple[Recompilation, ...]
     graphs: tuple[Graph, ...]

@@ -13,6 +13,17 @@ class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True):
     reserved_bytes: int | None
 
 
+class HeldRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What lived at a device's peak and one op of one module and line (``file.py(12): function``) allocated;
+    null: not recorded."""
+
+    op: str | None
+    module: str | None
+    line: str | None
+    bytes: int
+    allocations: int
+
+
 class MemoryRow(msgspec.Struct, frozen=True, kw_only=True):
     """What PyTorch's allocator held of one device."""
 
@@ -29,6 +40,10 @@ class MemoryRow(msgspec.Struct, frozen=True, kw_only=True):
     turned_over_bytes: int
     reserved_growths: int
     over_time: list[MemoryPoint]
+    held_at_peak: list[HeldRow]
+    """The most bytes first; with what follows they add up to the peak."""
+    held_from_before_bytes: int | None
+    """Of the peak what was allocated before the recording began; null where that is not known."""
 
 
 class AllocatorRow(msgspec.Struct, frozen=True, kw_only=True):

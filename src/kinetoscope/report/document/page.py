@@ -32,6 +32,27 @@ class FrameText(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of the program as the recording keeps it."""
+
+    path: str
+    text: str
+
+
+class ClockRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What NVML said of a device at a moment of the run."""
+
+    rank: int
+    device: int
+    moment: str
+    sm_clock_mhz: int | None
+    max_sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    temperature_c: int | None
+    power_w: float | None
+    throttle_reasons: tuple[str, ...]
+
+
 class Roof(msgspec.Struct, frozen=True, kw_only=True):
     """What a recorded device can do at most, per second; ``peaks`` by dtype."""
 
@@ -64,11 +85,14 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     """What the page has beside the JSON.
 
     Args:
+        program: the program's files; none where the recording keeps no source, as a bare trace.
         benches: kernels measured alone in this recording, each by its newest measurement.
         meanings: of names that stand in the report, by the glossary.
     """
 
     timeline: Timeline | None
+    program: list[SourceFile]
+    clocks: list[ClockRow]
     modules: list[GeneratedModule]
     frame_texts: list[FrameText]
     roofs: list[Roof]

@@ -1,4 +1,4 @@
-"""The terminal as we use it: no markup, no guesses about numbers, prose of at most 100 columns."""
+"""The terminal as we use it: no markup, no guesses about numbers, prose of at most 200 columns."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rich.segment import Segment
 
 from kinetoscope.report.words.names import printable
 
-WIDTH = 100  # of a report
-WIDEST = 200  # of a report on a terminal that has them
+WIDTH = 100  # of what does not go to a terminal
+WIDEST = 200  # of what is read, on a terminal that has them
 LISTING_WIDTH = 120  # of rows that do not go to a terminal, which says its width
 
 
@@ -28,7 +28,7 @@ class SafeConsole(Console):
                 yield segment._replace(text=printable(segment.text))
 
 
-def standard_output(*, widest: int | None = WIDTH) -> Console:
+def standard_output(*, widest: int | None = WIDEST) -> Console:
     """stdout: coloured on a terminal unless NO_COLOR is set, plain where it goes to a file or pipe.
 
     Args:

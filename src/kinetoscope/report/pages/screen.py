@@ -14,14 +14,16 @@ Section = Callable[[int], Iterable[RenderableType]]  # at most so many rows; non
 def fitting(
     sections: Mapping[str, Section],
     least: Mapping[str, int],
+    less: Sequence[tuple[str, int]],
     more: Sequence[tuple[str, int]],
     console: Console,
     lines: int,
 ) -> list[RenderableType]:
-    """The sections in their order, in at most so many lines where their least allows that.
+    """The sections in their order, in at most so many lines where the least of them allows that.
 
     Args:
-        least: the rows that a section has in any case; of one that is not named none.
+        least: the rows that a section has where there is room; of one that is not named none.
+        less: sections and the rows to leave them where even that is too much, one after the other.
         more: sections and the rows to give them, what matters most first; each is taken where it fits.
     """
 
@@ -30,10 +32,16 @@ def fitting(
         section = Group(*(sections[name](rows) if rows else ()))
         return section, _height(section, console)
 
+    def fits(rows: Mapping[str, int]) -> bool:
+        return sum(drawn(*item)[1] for item in rows.items()) <= lines
+
     rows = {name: least.get(name, 0) for name in sections}
+    for name, wanted in less:
+        if name in sections and not fits(rows):
+            rows[name] = wanted
     for name, wanted in more:
         tried = rows | {name: wanted}
-        if name in sections and sum(drawn(*item)[1] for item in tried.items()) <= lines:
+        if name in sections and fits(tried):
             rows = tried
     return [drawn(*item)[0] for item in rows.items()]
 

@@ -19,12 +19,13 @@ from kinetoscope.report.words.bars import Bar
 from kinetoscope.report.words.next_commands import NextCommand, next_commands
 
 LINES = 39  # of the first screen: 40 with the prompt
-# Rows of each section: of the whole report; of any first screen; what that grows by, in this order.
+# Rows of each section: of the whole report; of a first screen; where that is too much; what it grows by.
 WHOLE = {
     "lead": 4, "findings": 3, "busy": 8, "phases": 12, "pace": 99, "categories": 8, "graphs": 3,
     "kernels": 10, "ops": 12, "next": 9,
 }  # fmt: skip
 LEAST = {"lead": 2, "findings": 1, "busy": 1, "next": 3}
+LESS = (("lead", 1), ("next", 2), ("next", 1), ("busy", 0))
 MORE = (
     ("findings", 2), ("findings", 3), ("busy", 4), ("ops", 5), ("phases", 4), ("kernels", 3), ("next", 9),
     ("categories", 4), ("kernels", 5), ("graphs", 2), ("ops", 12), ("busy", 8), ("kernels", 8),
@@ -62,7 +63,7 @@ def print_report(report: Report, inputs: Sequence[str], console: Console, *, who
     if whole:
         shown = [part for name, section in sections.items() for part in section(WHOLE[name])]
     else:
-        shown = fitting(sections, LEAST, MORE, console, LINES)
+        shown = fitting(sections, LEAST, LESS, MORE, console, LINES)
     # Tables keep to the width; only a long command to copy may run past it.
     console.print(Group(*shown), markup=False, crop=False)
 

@@ -13,7 +13,7 @@ REQUEST = "request"
 
 
 class PhaseLine(NamedTuple):
-    """One phase, a field for each of ``HEADS``."""
+    """One phase, a field for each of ``HEADS``; what only a device can tell is empty without one."""
 
     phase: str
     number: str
@@ -29,7 +29,8 @@ def lines(report: Report) -> list[PhaseLine]:
     """A line a phase, where there is more than one to tell apart."""
     many = len({row.rank for row in report.phases}) > 1
     several = len({row.phase for row in report.phases}) > 1
-    return [_line(row, many) for row in report.phases] if several else []
+    has_device = bool(report.devices)
+    return [_line(row, many, has_device) for row in report.phases] if several else []
 
 
 def unit(report: Report) -> str:
@@ -49,7 +50,7 @@ def _part(row: PhaseRow) -> str:
     return f"{steps or f'{row.per_step:,.3g} {names.plain(row.phase)}'} of {numbers.time(row.median_us)}"
 
 
-def _line(row: PhaseRow, many: bool) -> PhaseLine:
+def _line(row: PhaseRow, many: bool, has_device: bool) -> PhaseLine:
     where = "  in a request" if row.of == REQUEST else ""
     rank = f" (rank {row.rank})" if many else ""
     most = row.kernels[0].name if row.kernels else ""
@@ -58,8 +59,8 @@ def _line(row: PhaseRow, many: bool) -> PhaseLine:
         number=f"{row.per_step:,.3g}" if where else numbers.count(row.count),
         median=numbers.time(row.median_us),
         range=numbers.span(row.p10_us, row.p90_us),
-        busy=numbers.percent(row.busy_us / row.median_us) if row.median_us else "",
-        launches=f"{row.launches:,.0f}",
-        device_time=numbers.time(row.device_time_us),
+        busy=numbers.percent(row.busy_us / row.median_us) if row.median_us and has_device else "",
+        launches=f"{row.launches:,.0f}" if has_device else "",
+        device_time=numbers.time(row.device_time_us) if has_device else "",
         kernel=names.plain(most),
     )

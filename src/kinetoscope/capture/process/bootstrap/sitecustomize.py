@@ -1,42 +1,139 @@
 """Found by the interpreter of a program that `kinetoscope run` started, before the program's first line.
 
 Hides every trace of itself, runs the `sitecustomize` it stood in front of, and waits for the program to
-import torch.
+import torch. Until then nothing is imported that is not in every interpreter: the program's own folder is not
+on the path yet, and a `datetime.py` of its own that lies there is the one that it is to find.
 """
 
-import importlib.machinery
-import importlib.util
+import _frozen_importlib as importing
+import _frozen_importlib_external as files
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import ModuleType
+    from typing import Any
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CAPTURE = os.path.dirname(os.path.dirname(HERE))
+# What `process/launch.py` sets.
+INSTRUCTIONS = "KINETOSCOPE_CAPTURE"
+HOME = "KINETOSCOPE_HOME"
+LAUNCHER = "KINETOSCOPE_LAUNCHER"
+PYTHONPATH = "KINETOSCOPE_PYTHONPATH"
+# Programs whose Python processes only start others: the ranks are theirs to start and ours to record.
+LAUNCHERS = {
+    "torchrun",
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate",
+    "deepspeed",
+    "mpirun",
+}
+
+
+def _names_of(*words: str) -> "dict[str, Any]":
+    """The names in a module of ours that imports nothing, read without the packages around it, which do."""
+    path = os.path.join(CAPTURE, *words)
+    names: dict[str, Any] = {"__name__": "kinetoscope"}
+    code = files.SourceFileLoader("kinetoscope", path).get_code("kinetoscope")
+    assert code is not None
+    exec(code, names)
+    return names
+
 
 def _stand_back() -> None:
-    """Run the environment's own `sitecustomize`, as if this one had not been there."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
-    if spec is not None and spec.loader is not None:
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["sitecustomize"] = module
-        spec.loader.exec_module(module)
+    """Run the environment's own `sitecustomize`, as if this one had not been there.
+
+    Raises:
+        ImportError: there is none, which is what `site` expects to hear.
+    """
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != HERE]
+    spec = files.PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is None or spec.loader is None:
+        raise ImportError("there is no sitecustomize", name="sitecustomize")
+    module = importing.module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+def _hide() -> None:
+    """Leave the environment as the user's shell had it: the program's own children are none of ours."""
+    python_path = os.environ.pop(PYTHONPATH, None)
+    for name in (INSTRUCTIONS, HOME, LAUNCHER, "PYTHONPATH"):
+        os.environ.pop(name, None)
+    if python_path is not None:
+        os.environ["PYTHONPATH"] = python_path
 
 
 def _begin() -> None:
-    if "KINETOSCOPE_CAPTURE" not in os.environ:
+    """Arrange for this process to be recorded once it imports torch, if it is one to record."""
+    instructions, home = os.environ.get(INSTRUCTIONS), os.environ.get(HOME)
+    if instructions is None or home is None:
         return
-    home = os.environ["KINETOSCOPE_HOME"]
-    sys.path.insert(0, home)
+    launcher = LAUNCHER in os.environ
+    place = _names_of("process", "ranks.py")["rank_and_world"](os.environ)
+    words = {os.path.basename(word).removesuffix(".py") for word in sys.orig_argv[:4]}
+    if launcher and place is None and words & LAUNCHERS:
+        return  # its children inherit the instructions
+    given = os.environ.get(PYTHONPATH, "").split(os.pathsep)
+    installed = [entry for entry in sys.path if entry not in (HERE, *given)]
+    path = [*([] if home in installed else [home]), *installed, *filter(None, given)]
+    if not launcher or place is not None:
+        _hide()
+
+    def torch_imported() -> None:
+        if launcher and place is None:
+            _hide()
+        begin = _borrowed(path)
+        begin(instructions, *(place or (0, 1)))
+
+    watch = _names_of("hooks", "imports.py")["ImportWatch"]()
+    watch.when_imported("torch", torch_imported)
+
+
+def _borrowed(path: "Sequence[str]") -> "Callable[[str, int, int], None]":
+    """What records this process, imported as if the program had no modules of its own.
+
+    A module of the program's that has a name out of the standard library is set aside meanwhile; one of ours
+    in whose place the program would find another is not left for it to find.
+    """
+    program_path, before = sys.path[:], set(sys.modules)
+    others = (*sys.stdlib_module_names, "msgspec")
+    aside = {name.partition(".")[0] for name in before} & {*others}
+    aside = {name for name in aside if _is_from_elsewhere(sys.modules.get(name), path)}
+    kept = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in aside}
+    for name in kept:
+        del sys.modules[name]
+    sys.path[:] = path
     try:
         from kinetoscope.capture.process.child import begin
-
-        begin()
-    except Exception as error:
-        print(f"kinetoscope: not recording this process: {type(error).__name__}: {error}", file=sys.stderr)
     finally:
-        sys.path.remove(home)
+        sys.path[:] = program_path
+        for name in set(sys.modules) - (before - set(kept)):
+            top = name.partition(".")[0]
+            if top in aside or (top in others and _is_found_elsewhere(top)):
+                del sys.modules[name]
+        sys.modules.update(kept)
+    return begin
+
+
+def _is_from_elsewhere(module: "ModuleType | None", path: "Sequence[str]") -> bool:
+    origin = getattr(getattr(module, "__spec__", None), "origin", None) or ""
+    return os.path.isabs(origin) and not any(origin.startswith(entry + os.sep) for entry in path if entry)
+
+
+def _is_found_elsewhere(name: str) -> bool:
+    """Whether the program would import another module of that name than the one that is loaded."""
+    spec, own = files.PathFinder.find_spec(name, sys.path), sys.modules.get(name)
+    return spec is not None and own is not None and spec.origin != getattr(own.__spec__, "origin", None)
 
 
 try:
     _begin()
+except Exception as error:
+    print(f"kinetoscope: not recording this process: {type(error).__name__}: {error}", file=sys.stderr)
 finally:
     _stand_back()

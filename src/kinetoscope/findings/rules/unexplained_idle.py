@@ -1,0 +1,92 @@
+"""The device waits, and nothing that was recorded says what for.
+
+What it finds
+    A tenth of the step or more in which the device does nothing, and either the thread that launches its work
+    is silent (no op, no runtime call, no wait was recorded there), or the work had been launched and the
+    device did not start it.
+
+Why it is slow
+    The thread runs code that a profiler of ops does not see: Python of the program (tokenising, logging,
+    metrics, augmentation), NumPy and other libraries, file and network access. A device that does not start
+    what it has loads a kernel's code for the first time, is shared with another process, or waits for what
+    the recording does not show.
+
+How it decides
+    Idle time of the cause ``unexplained``: silence, where it ends with a launch made too late, and delay,
+    where it ends with one made in time. What silence costs is a ceiling: all of it, where that code goes to
+    another thread or to the loader's workers. What would end a delay is not known, and nothing is promised.
+
+What to do
+    Silence: record it with stacks (``kinetoscope run --stacks``), which name the functions; then take them
+    out of the step, do them less often or in another thread. Delay: record later steps, and see who else
+    uses the device.
+
+Source
+    "Profiling in PyTorch", part 1: gaps between kernels in a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from kinetoscope import numbers
+from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.model import Evidence, Finding
+from kinetoscope.findings.savings import HIGH, LOW
+from kinetoscope.findings.scene import Scene
+
+SHOWN = 3  # gaps
+
+
+def find(scene: Scene) -> Iterable[Finding]:
+    gaps = _unexplained(scene)
+    late = pl.col("launched_ns") >= pl.col("start_ns")
+    silent, delayed = gaps.filter(late), gaps.filter(~late)
+    if (us := scene.us_of(silent, "idle_ns")) >= HIGH * scene.step_us:
+        yield Finding(
+            title=f"The device waits {numbers.time(us)} a {scene.unit} for code that was not recorded: "
+            "Python, or a library that is not profiled",
+            saving=savings.idle(
+                scene, silent, "the idle time in which the launching thread recorded nothing"
+            ),
+            at_most="medium" if scene.unprofiled_us is None else "high",
+            evidence=_longest(scene, silent),
+            advice="Record with --stacks to see which function it is; take it out of the step, do it less "
+            "often, or in another thread.",
+            source=evidence.source(scene, silent.sort("idle_ns", descending=True)["op"]),
+        )
+    if (us := scene.us_of(delayed, "idle_ns")) >= HIGH * scene.step_us:
+        yield Finding(
+            subject="device",
+            title=f"The device takes {numbers.time(us)} a {scene.unit} to start work that had been launched",
+            saving=savings.nothing("what held the device up was not recorded"),
+            at_least="low",
+            evidence=_longest(scene, delayed),
+            advice="Record later steps, when all code is loaded; see whether others use the device.",
+        )
+
+
+def _unexplained(scene: Scene) -> pl.DataFrame:
+    """Unexplained idle time before work whose launch was recorded: with its ``op`` and ``launched_ns``."""
+    device, host = scene.trace.device_events, scene.trace.host_events
+    gaps = scene.idle("unexplained").filter(pl.col("start_ns") > scene.first_work_ns)
+    ended = device.select("op", "launch")[gaps["next"]]
+    return gaps.with_columns(
+        ended.select(pl.coalesce("op", "launch").alias("op")).to_series(),
+        host["start_ns"].gather(ended["launch"]).alias("launched_ns"),
+    ).drop_nulls("launched_ns")
+
+
+def _longest(scene: Scene, gaps: pl.DataFrame) -> list[Evidence]:
+    notable = gaps.filter(pl.col("idle_ns") >= LOW * scene.step_us * 1000)
+    longest = notable.sort("idle_ns", descending=True).head(SHOWN)
+    return [_gap(scene, gap) for gap in longest.iter_rows(named=True)]
+
+
+def _gap(scene: Scene, gap: dict[str, int | None]) -> Evidence:
+    op, start, end = gap["op"], gap["start_ns"] or 0, gap["end_ns"] or 0
+    name = "" if op is None else f" before {scene.trace.host_events['name'][op]}"
+    shown = () if op is None else (int(scene.trace.host_events["event"][op]),)
+    return Evidence(f"idle {numbers.time((end - start) / 1000)}{name}", start / 1000, end / 1000, shown)

@@ -1,0 +1,323 @@
+// The program's lines with what they cost: device time, launches and idle time, file by file.
+import type { App } from "../app.ts";
+import { highlightedLines, numbered } from "../code.ts";
+import { lineDoor } from "../doors.ts";
+import { h, titled, type Child } from "../dom.ts";
+import { works } from "../launches.ts";
+import { isOwnFrame, place, shorten } from "../names.ts";
+import * as numbers from "../numbers.ts";
+import { format } from "../route.ts";
+import { share, table, type ColumnOf } from "../table.ts";
+import { keys } from "../timeline/chain.ts";
+
+const KERNELS = 30;
+
+export interface Line {
+  file: string;
+  line: number;
+  code: string;
+  time: number;
+  launches: number;
+  idle: number;
+  kernels: Map<string, number>;
+  /** Its time is the compile log's, joined to the recording; else it is summed from the launches around it. */
+  joined: boolean;
+}
+
+/** Frames leave out the head of a path. */
+const same = (a: string, b: string): boolean => a === b || a.endsWith(`/${b}`) || b.endsWith(`/${a}`);
+
+/** The lines that something is known of, and the files. */
+export function program(app: App): Child {
+  const lines = programLines(app);
+  return [
+    h(
+      "p",
+      { class: "lead" },
+      lines.some((row) => row.time > 0)
+        ? "The kernels that compute each line, or that it launches, with their device time; a fused kernel counts for each of its lines."
+        : lines.length
+          ? "The kernels that compute each line; a fused kernel stands at each of its lines. No device time is known of them."
+          : app.report.devices.length
+            ? "The recording does not say which lines launch what: it needs Python stacks (`kinetoscope run --stacks`), or a compile log."
+            : "Nothing was recorded of a device: no line has device time.",
+    ),
+    lines.length > 0 && titled("Lines of the program", "", lineTable(app, lines)),
+    files(app, lines),
+  ];
+}
+
+function files(app: App, lines: Line[]): Child {
+  const kept = app.report.page?.program ?? [];
+  const sum = (path: string, of: (row: Line) => number) =>
+    lines.filter((row) => row.file === path).reduce((sum, row) => sum + of(row), 0);
+  return (
+    kept.length > 0 &&
+    titled(
+      "Files",
+      "the program's own modules and what was compiled, as the recording keeps them",
+      table(
+        kept,
+        [
+          {
+            label: "file",
+            value: (row) => row.path,
+            cell: (row) =>
+              h("a", { class: "door mono", href: app.lineHref(row.path, null), title: row.path }, row.path),
+          },
+          {
+            label: "lines",
+            value: (row) => row.text.split("\n").length,
+            cell: (row) => numbers.count(row.text.split("\n").length),
+          },
+          {
+            label: "launches",
+            value: (row) => sum(row.path, (line) => line.launches) || null,
+            cell: (row) => numbers.known(sum(row.path, (line) => line.launches) || null, numbers.count),
+          },
+        ],
+        { id: "files", label: "files of the program", filter: (row) => row.path },
+      ),
+    )
+  );
+}
+
+/** Lines of compiled graphs by provenance, and those whose Python frames stand around launches. */
+export function programLines(app: App): Line[] {
+  const lines = new Map<string, Line>();
+  const paths = new Map<string, string>();
+  const pathOf = (file: string): string => {
+    if (!paths.has(file))
+      paths.set(file, app.report.page?.program.find((one) => same(one.path, file))?.path ?? file);
+    return paths.get(file)!;
+  };
+  const of = (name: string, line: number, code: string): Line => {
+    const file = pathOf(name),
+      key = `${file}:${line}`;
+    let found = lines.get(key);
+    if (!found)
+      lines.set(
+        key,
+        (found = { file, line, code, time: 0, launches: 0, idle: 0, kernels: new Map(), joined: false }),
+      );
+    found.code ||= code;
+    return found;
+  };
+  for (const row of app.report.compilation?.source_lines ?? [])
+    Object.assign(of(row.file, row.line, row.code), { time: row.device_time_us, joined: true });
+  const { store } = app;
+  const idle = store?.idleBefore();
+  for (const kernel of app.report.compilation?.kernels ?? []) {
+    const idleTime = works(app, kernel.symbol || kernel.name).reduce(
+      (sum, work) => sum + idle![work]! / 1000,
+      0,
+    );
+    for (const place of new Set(kernel.source.map((row) => `${row.file}:${row.line}`))) {
+      const row = kernel.source.find((one) => `${one.file}:${one.line}` === place)!;
+      const found = of(row.file, row.line, row.code);
+      found.kernels.set(kernel.symbol || kernel.name, kernel.device_time_us ?? 0);
+      found.launches += kernel.launches ?? 0;
+      found.idle += idleTime;
+    }
+  }
+  for (const row of app.report.compilation?.graph_breaks ?? [])
+    if (row.file !== null && row.line !== null) of(row.file, row.line, row.code ?? "");
+  if (store)
+    keys(store, "line").forEach((key, work) => {
+      const [, file, line] = /^(.*?)\((\d+)\): /.exec(key) ?? [];
+      if (!file || !isOwnFrame(key)) return;
+      const row = store.work[work]!,
+        time = store.duration[row]! / 1000,
+        found = of(file, Number(line), "");
+      found.code ||= key.slice(key.indexOf("): ") + 3);
+      const { name } = store.nameOf(row);
+      if (found.joined) return;
+      found.launches++;
+      found.idle += idle![work]! / 1000;
+      found.time += time;
+      found.kernels.set(name, (found.kernels.get(name) ?? 0) + time);
+    });
+  return [...lines.values()].sort((a, b) => b.time - a.time);
+}
+
+function lineTable(app: App, lines: Line[]): HTMLElement {
+  const most = lines[0]?.time ?? 1;
+  const whole = app.report.kernels.reduce((sum, row) => sum + row.device_time_us, 0) || 1;
+  const ran: ColumnOf<Line>[] = [
+    {
+      label: "device time",
+      value: (row) => row.time,
+      cell: (row) => (row.time ? numbers.time(row.time) : "–"),
+    },
+    {
+      label: "share",
+      value: (row) => row.time,
+      cell: (row) => (row.time ? share(row.time / whole, "var(--accent)", most / whole) : "–"),
+    },
+    {
+      label: "launches",
+      value: (row) => row.launches,
+      cell: (row) => (row.launches ? numbers.count(row.launches) : "–"),
+    },
+    {
+      label: "idle before",
+      title: "idle time that ended with one of its launches",
+      value: (row) => row.idle,
+      cell: (row) => (row.idle ? numbers.time(row.idle) : "–"),
+    },
+  ];
+  return table(
+    lines,
+    [
+      {
+        label: "line",
+        value: (row) => row.file + String(row.line).padStart(7),
+        cell: (row) => lineDoor(app, row.file, row.line),
+      },
+      {
+        label: "code",
+        value: (row) => row.code,
+        cell: (row) => h("code", {}, shorten(row.code.trim(), 120)),
+      },
+      ...(most > 0 ? ran : []), // a compile log alone knows no times
+      { label: "kernels", value: (row) => row.kernels.size, cell: (row) => numbers.count(row.kernels.size) },
+    ],
+    { id: "lines", label: "lines of the program", filter: (row) => `${row.file}:${row.line} ${row.code}` },
+  );
+}
+
+/** One file: all of it where the recording keeps it, else the lines that something is known of. */
+export function filePage(app: App, wanted: string, line: number): Child {
+  const lines = new Map(
+    programLines(app)
+      .filter((row) => same(row.file, wanted))
+      .map((row) => [row.line, row]),
+  );
+  const kept = app.report.page?.program.find((file) => same(file.path, wanted));
+  return [
+    h(
+      "p",
+      { class: "soft" },
+      h("a", { href: "#code" }, "code"),
+      " / ",
+      h("span", { class: "mono" }, kept?.path ?? wanted),
+    ),
+    h("h1", {}, place(wanted, null)),
+    !kept &&
+      h(
+        "p",
+        { class: "note" },
+        "The recording does not keep this file: only lines that something is known of are shown. `kinetoscope run` keeps the program's own.",
+      ),
+    kept &&
+      isAnother(kept.text, [...lines.values()]) &&
+      h(
+        "p",
+        { class: "note" },
+        "The file was changed after it had been compiled: figures may stand beside other lines.",
+      ),
+    lines.size > 0 && h("p", { class: "lead" }, meaning([...lines.values()])),
+    lines.size > 0
+      ? h("section", {}, heads(), listing(app, lines, kept?.text, line))
+      : kept
+        ? h("section", {}, numbered(kept.text, Number.isNaN(line) ? undefined : [line, line]))
+        : h("p", {}, "Nothing more is known of this file."),
+  ];
+}
+
+/** Whether lines that the compile log has are not those of the text. */
+function isAnother(text: string, lines: Line[]): boolean {
+  const kept = text.split("\n");
+  return lines.some((row) => row.joined && !kept[row.line - 1]?.includes(row.code.trim().split("\n")[0]!));
+}
+
+function meaning(lines: Line[]): string {
+  const joined = "Kernels stand at each line that they compute a part of.";
+  const framed =
+    "Where Python frames alone tell whose a launch is, it stands at the first line of the innermost function of yours: frames do not say which line ran.";
+  return [lines.some((row) => row.joined) && joined, lines.some((row) => !row.joined) && framed]
+    .filter(Boolean)
+    .join(" ");
+}
+
+const heads = (): HTMLElement =>
+  h(
+    "div",
+    { class: "program-line heads" },
+    ["", "device time", "", "launches", "idle before", ""].map((label) =>
+      h("span", { class: "number" }, label),
+    ),
+  );
+
+function listing(app: App, lines: Map<number, Line>, text: string | undefined, wanted: number): Child {
+  const most = Math.max(...[...lines.values()].map((row) => row.time), 1e-9);
+  const whole = text === undefined ? null : highlightedLines(text.replace(/\n$/, ""));
+  const shown = whole ? whole.map((_, at) => at + 1) : [...lines.keys()].sort((a, b) => a - b);
+  const element = h(
+    "div",
+    { class: "program" },
+    shown.map((number) => {
+      const row = lines.get(number);
+      const code = h("code", {}, whole ? whole[number - 1]! : (row?.code ?? ""));
+      const figures = [
+        h("span", { class: "number soft" }, number),
+        h("span", { class: "number" }, row?.time ? numbers.time(row.time) : ""),
+        h("span", { class: "meter" }, row && h("i", { style: { width: `${(100 * row.time) / most}%` } })),
+        h("span", { class: "number soft" }, row?.launches ? numbers.count(row.launches) : ""),
+        h("span", { class: "number soft" }, row?.idle ? numbers.time(row.idle) : ""),
+        code,
+      ];
+      const lit = number === wanted ? "wanted" : null;
+      if (!row) return h("div", { class: `program-line ${lit ?? ""}` }, figures);
+      return h(
+        "details",
+        { open: number === wanted, class: lit },
+        h("summary", { class: "program-line" }, figures),
+        notes(app, row),
+        h(
+          "ul",
+          {},
+          [...row.kernels]
+            .sort((a, b) => b[1] - a[1])
+            .slice(0, KERNELS)
+            .map(([name, time]) => h("li", {}, kernelDoor(app, name), time > 0 && ` ${numbers.time(time)}`)),
+        ),
+      );
+    }),
+  );
+  requestAnimationFrame(() => element.querySelector(".wanted")?.scrollIntoView({ block: "center" }));
+  return element;
+}
+
+function kernelDoor(app: App, name: string): HTMLElement {
+  const href = app.kernelOf(name) ? app.kernelHref(name) : moduleHref(app, name);
+  return h("a", { class: "door mono", href, title: name }, shorten(name, 90));
+}
+
+function moduleHref(app: App, name: string): string {
+  const kernel = app.compiledOf(name)[0];
+  return kernel ? format(["code"], { graph: kernel.graph, kernel: kernel.name }) : app.kernelHref(name);
+}
+
+/** What the compiler said at that line. */
+function notes(app: App, row: Line): Child {
+  const { compilation } = app.report;
+  const breaks =
+    compilation?.graph_breaks.filter(
+      (one) => one.file && one.line === row.line && same(one.file, row.file),
+    ) ?? [];
+  const guards =
+    compilation?.recompilations.filter(
+      (one) => one.file && one.line === row.line && same(one.file, row.file),
+    ) ?? [];
+  return [
+    breaks.map((one) => h("p", { class: "note" }, `graph break: ${shorten(one.reason, 300)}`)),
+    guards.map((one) =>
+      h(
+        "p",
+        { class: "note" },
+        `recompiled (${one.compile_id}): ${shorten(one.reasons[0]?.guard ?? "", 300)}`,
+      ),
+    ),
+  ];
+}
