@@ -78,6 +78,7 @@ class _SnapshotReader(Reader):
     """Frames are kept once, stacks by number, entries of the history in columns."""
 
     sequences = frozenset({"frames"})
+    wanted = frozenset({"action", "addr", "size", "stream", "time_us"})
 
     def __init__(self) -> None:
         self.frames: dict[tuple[object, ...], Frame] = {}
@@ -116,7 +117,7 @@ class _SnapshotReader(Reader):
         self.pool.append(self.pools[found.get("pool_id")])
 
     def rows(self, keys: tuple[str, ...], machine: Machine) -> Callable[[Columns], None] | None:
-        if not {"action", "addr", "size", "stream", "time_us"} <= set(keys):
+        if not self.wanted <= set(keys):
             return None
         value = machine.value
         actions = Known(lambda raw: ACTION_NUMBERS.get(value(raw), -1))
@@ -130,7 +131,8 @@ class _SnapshotReader(Reader):
             self.bytes.extend(map(sizes.__getitem__, row["size"]))
             self.stream.extend(map(streams.__getitem__, row["stream"]))
             self.time_us.extend(integers(row["time_us"]))
-            self.stack.extend(map(self._stack, row.get("frames", nothing)))
+            stacks = row.get("frames", nothing)
+            self.stack.extend(stacks if set(map(type, stacks)) == {int} else map(self._stack, stacks))
             self.pool.extend(map(self.pools.__getitem__, row.get("pool_id", nothing)))
 
         return take

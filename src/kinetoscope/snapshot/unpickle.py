@@ -15,6 +15,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from mmap import MADV_DONTNEED, PAGESIZE, mmap
 from typing import Any, cast
 
@@ -68,9 +69,11 @@ class Reader:
 
     Attributes:
         sequences: keys of rows whose values are lists.
+        wanted: keys of rows whose values are read; pairs and lists are in any case.
     """
 
     sequences: frozenset[str] = frozenset()
+    wanted: frozenset[str] = frozenset()
 
     def complete(self, found: dict[Any, Any]) -> object:
         """What stands for a dictionary."""
@@ -223,6 +226,18 @@ class Machine:
     def _number(self, compound: Columns, rows: int) -> None:
         """Number the pairs and lists of rows that are written out: each comes after its dictionary."""
         number, lists = self.memoized, self.lists
+        pairs = [column for column in compound if set(column) == {column[0]} and column[0][0] == INT1]
+        varied = [place for place, column in enumerate(compound) if not any(column is pair for pair in pairs)]
+        if len(varied) == 1:  # lists, and before and after them pairs that are all alike
+            (before,) = varied
+            for raw in compound[before]:
+                number += 1 + before
+                if raw[0] == LIST:
+                    lists[b"j" + number.to_bytes(4, "little")] = lists[raw]
+                    number += 1
+                number += len(pairs) - before
+            self.memoized = number
+            return
         for values in zip(*compound, strict=True):
             number += 1
             for raw in values:
@@ -257,19 +272,22 @@ class Machine:
         raw, keys = bytes(self.data[self.opened : end]), tuple(map(str, row))
         if len(self.shapes) == SHAPES or not FLAT.fullmatch(raw):
             return
-        take = self.reader.rows(keys, self)
         fields = list(FIELD.finditer(raw, 3, len(raw) - 1))
-        if take is None or len(fields) != len(keys):
-            return
         kinds = [
             SEQUENCE if key in self.reader.sequences else PAIR if type(row[key]) is tuple else SCALAR
             for key in keys
         ]
+        read = [
+            kind is not SCALAR or key in self.reader.wanted for key, kind in zip(keys, kinds, strict=True)
+        ]
+        take = self.reader.rows(tuple(compress(keys, read)), self)
+        if take is None or len(fields) != len(keys):
+            return
         values = (
-            re.escape(field[1]) + b"(" + _first(field[2]) + b"|" + kind + b")"
-            for field, kind in zip(fields, kinds, strict=True)
+            re.escape(field[1]) + (b"(" if is_read else b"(?:") + _first(field[2]) + b"|" + kind + b")"
+            for field, kind, is_read in zip(fields, kinds, read, strict=True)
         )
-        compound = tuple(place for place, kind in enumerate(kinds) if kind is not SCALAR)
+        compound = tuple(n for n, kind in enumerate(compress(kinds, read)) if kind is not SCALAR)
         pattern = re.compile(rb"}\x94\(" + b"".join(values) + b"u", re.S)
         self.shapes.append(Shape(pattern, compound, take))
 
