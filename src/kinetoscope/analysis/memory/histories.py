@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.generated import buffers
+from kinetoscope.analysis.memory.ops import ops, unseen
 from kinetoscope.analysis.memory.peak import DeviceHistory, devices
 from kinetoscope.analysis.run import MemoryFiles, Run
 from kinetoscope.errors import InputError
@@ -35,10 +37,11 @@ class Histories:
 def histories(run: Run) -> Histories:
     found: list[RankHistory] = []
     unread: list[InputError] = []
-    made = buffers(run)
+    made, traces = buffers(run), {trace.rank: trace for trace in run.traces}
     for files in run.memory:
         try:
-            read = devices(files.snapshot, files.held, made)
+            traced = partial(ops, traces[files.rank]) if files.rank in traces else unseen
+            read = devices(files.snapshot, files.held, made, traced)
         except InputError as error:
             unread.append(error)
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +11,7 @@ import polars as pl
 
 from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.memory.lifetimes import Curve, alive, curve
+from kinetoscope.analysis.memory.ops import unseen
 from kinetoscope.analysis.memory.owners import ROLES, owned
 from kinetoscope.recording.memory import DeviceMemory, Held
 from kinetoscope.snapshot.model import MAP, SEGMENT, SEGMENT_FREE, UNMAP, Snapshot
@@ -63,11 +65,17 @@ class DeviceHistory:
 NO_BUFFERS = pl.DataFrame(schema={"graph": pl.String, "graph_line": pl.Int32, "buffer": pl.String})
 
 
-def devices(snapshot: Snapshot, held: Held | None, buffers: pl.DataFrame = NO_BUFFERS) -> list[DeviceHistory]:
+def devices(
+    snapshot: Snapshot,
+    held: Held | None,
+    buffers: pl.DataFrame = NO_BUFFERS,
+    traced: Callable[[pl.DataFrame], pl.DataFrame] = unseen,
+) -> list[DeviceHistory]:
     """Every device of which the allocator has anything.
 
     Args:
         buffers: what lines of generated code allocate (``generated.buffers``).
+        traced: the ops that made allocations (``ops.ops``).
     """
     found: list[DeviceHistory] = []
     for device in sorted({*snapshot.segments["device"], *snapshot.entries["device"]}):
@@ -76,6 +84,7 @@ def devices(snapshot: Snapshot, held: Held | None, buffers: pl.DataFrame = NO_BU
         counters = next((one for one in held.devices if one.device == device), None) if held else None
         known = owned(snapshot, held, device)
         known = known.join(buffers, on=["graph", "graph_line"], how="left", maintain_order="left")
+        known = known.join(traced(known), on="allocation", how="left", maintain_order="left")
         found.append(DeviceHistory(device, snapshot, known, table, place, moment, stretch, counters))
     return found
 
@@ -154,7 +163,7 @@ def holders(history: DeviceHistory) -> pl.DataFrame:
     Returns:
         ``role``, ``owner`` (the program's name with its layers' numbers as ``*``, the module, the graph, or
         the function that allocates), ``line`` (the user's; null: none), ``allocations``, ``bytes``,
-        ``largest``, ``stack`` (of the largest).
+        ``largest``, ``op`` and ``stack`` (of the largest; null: not in the trace).
     """
     here = history.at_peak.with_columns(owner().alias("owner"), pl.col("line").replace({"": None}))
     return (
@@ -164,6 +173,7 @@ def holders(history: DeviceHistory) -> pl.DataFrame:
             pl.len().cast(pl.Int64).alias("allocations"),
             pl.col("bytes").sum(),
             pl.col("bytes").max().alias("largest"),
+            pl.col("op").drop_nulls().first(),
             pl.col("stack").first(),
         )
         .sort("bytes", descending=True, maintain_order=True)
@@ -182,6 +192,8 @@ def owner() -> pl.Expr:
         .then(path)
         .when(pl.col("graph") != "")
         .then(graph)
+        .when(pl.col("ran_module").is_not_null())
+        .then(pl.col("ran_module"))
         .when(pl.col("module") != "")
         .then(pl.col("module"))
         .when(pl.col("function") != "")
@@ -190,7 +202,7 @@ def owner() -> pl.Expr:
         .then(pl.lit("torch"))
         .when(pl.col("start").is_null())
         .then(pl.lit("allocated while no history was kept"))
-        .otherwise(pl.lit("autograd"))
+        .otherwise(pl.coalesce(pl.format("autograd, {}", "op"), pl.lit("autograd")))
     )
 
 

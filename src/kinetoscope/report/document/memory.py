@@ -76,6 +76,8 @@ class HolderRow(msgspec.Struct, frozen=True, kw_only=True):
     allocations: int
     bytes: int
     largest_bytes: int
+    op: str | None
+    """Of the trace, that made the largest; null where the trace did not see it."""
     stack: list[str]
     """``file:line function`` of the largest one's allocation, the innermost first."""
 
