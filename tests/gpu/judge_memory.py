@@ -33,7 +33,8 @@ def judge(out: Path) -> None:
     for archive in out.glob("*.tar.gz"):
         with tarfile.open(archive) as packed:
             packed.extractall(recordings, filter="data")
-    runs = {folder.name: load(folder) for folder in sorted(recordings.iterdir())}
+    folders = sorted(path.parent for path in recordings.glob("*/manifest.json"))
+    runs = {folder.name: load(folder) for folder in folders}
     _sums(runs, recordings)
     counted = json.loads((out / "results.json").read_text())["counted"]
     _changes(runs, counted)

@@ -2,10 +2,12 @@
 
     PYTHONPATH=src python tests/gpu/prove_memory.py record OUT
     PYTHONPATH=src python tests/gpu/prove_memory.py judge OUT
+    PYTHONPATH=src python tests/gpu/prove_memory.py keep OUT
 
 The first, on one CUDA device, records the programs of programs/memory.py with `run --memory`, each into
-OUT/NAME.tar.gz (with what the program itself counted in every step), runs them with each change, and times
-steps with and without the history: OUT/results.json. About three minutes. The second, anywhere, reads them.
+OUT/NAME.tar.gz (with what the program itself counted in every step), runs them with each change, records the
+cases of the rules on memory (tests/cases), and times steps with and without the history: OUT/results.json.
+About three minutes. The second, anywhere, reads them; the third puts the cases where tests find them.
 """
 
 from __future__ import annotations
@@ -43,6 +45,11 @@ COUNTED = {
     "ragged expandable": "ragged",
 }
 ALSO_RECORDED = ("keeps", "pairwise", "ragged")
+CASES = (
+    "activation-memory", "float32-logits", "gradients-kept", "memory-fragmentation", "memory-leak",
+    "one-temporary", "optimizer-memory",
+)  # fmt: skip
+OF_CASES = HERE.parent / "cases"
 AT_A_TIME = 4
 
 
@@ -82,6 +89,29 @@ def pack(out: Path) -> None:
             if (out / "work" / name / "memory").is_dir():
                 for part in ("manifest.json", "memory", "truth.json"):
                     archive.add(out / "work" / name / part, arcname=f"{name}/{part}")
+        archive.add(out / "work" / "cases", arcname="cases")
+
+
+def case(name: str, out: Path) -> str:
+    folder = out / "work" / "cases" / name
+    folder.mkdir(parents=True)
+    command = [sys.executable, str(OF_CASES / "record.py"), str(folder), name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    return (done.stdout + done.stderr[-300:]).strip()
+
+
+def keep(out: Path) -> None:
+    """The cases' recordings and what was measured of them, put with the others of tests/cases."""
+    with tarfile.open(out / "others.tar.gz") as archive:
+        archive.extractall(out / "unpacked", filter="data")
+    table = OF_CASES / "measured.json"
+    measured = json.loads(table.read_text())
+    for name in CASES:
+        folder = out / "unpacked" / "cases" / name
+        measured |= json.loads((folder / "measured.json").read_text())
+        for file in (folder / name).iterdir():
+            (OF_CASES / name / file.name).write_bytes(file.read_bytes())
+    table.write_text(json.dumps(measured, indent=1))
 
 
 def count(name: str, out: Path) -> dict[str, Any]:
@@ -148,13 +178,20 @@ def main() -> None:
         import judge_memory
 
         judge_memory.judge(out)
-        return
+    elif what == "keep":
+        keep(out)
+    else:
+        prove(out)
+
+
+def prove(out: Path) -> None:
     (out / "work").mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     results: dict[str, Any] = {}
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         lines = list(pool.map(lambda name: record(name, out), (*RECORDED, *ALSO_RECORDED)))
         print(f"recorded after {time.perf_counter() - began:.0f} s", flush=True)
+        lines += pool.map(lambda name: case(name, out), CASES)
         results["counted"] = dict(zip(COUNTED, pool.map(lambda name: count(name, out), COUNTED), strict=True))
     print(f"counted after {time.perf_counter() - began:.0f} s", flush=True)
     pack(out)
