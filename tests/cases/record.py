@@ -216,7 +216,7 @@ def write_memory(folder: Path, side: str, boundaries_ns: list[int]) -> None:
     import torch
 
     tensors: list[dict[str, Any]] = []
-    for module in [one for one in gc.get_objects() if isinstance(one, torch.nn.Module)]:
+    for module in [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]:
         for name, parameter in module.named_parameters(recurse=False):
             for role, tensor in (("parameter", parameter), ("gradient", parameter.grad)):
                 if tensor is not None and tensor.is_cuda:
