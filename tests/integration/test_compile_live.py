@@ -47,7 +47,7 @@ def execute(python: str, folder: Path, *words: str, **variables: str) -> None:
 def ways() -> Iterator[Any]:
     """How it is recorded, and by which interpreter; compiling takes half a minute, so most only by hand."""
     yield pytest.param(("run", sys.executable), id="run")
-    yield pytest.param(("with", sys.executable), id="with")
+    yield pytest.param(("with", sys.executable), id="with", marks=pytest.mark.slow)
     yield pytest.param(("TORCH_TRACE", sys.executable), id="TORCH_TRACE", marks=pytest.mark.slow)
     for python in OTHERS:
         for way in ("run", "with"):

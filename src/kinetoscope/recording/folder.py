@@ -178,8 +178,9 @@ def begin(folder: Path, command: tuple[str, ...], options: object) -> None:
 
 
 def finish(folder: Path, *, exit: str, status: int | None, alone: bool) -> Manifest:
-    """Merge the ranks' reports into the manifest, sign the code that the run left, and return the manifest; this
-    fails no program, whatever is left.
+    """Merge the ranks' reports into the manifest, sign the code that the run left, and return the manifest.
+
+    This fails no program, whatever is left.
 
     Args:
         exit: how the command ended, as in RankRecord.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kinetoscope.analysis.health import Note, health
+from kinetoscope.analysis.health.verdict import Note, health
 from kinetoscope.analysis.run import Run
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
 from kinetoscope.trace.damage import described
@@ -223,3 +223,23 @@ def test_the_first_collective_waits_for_the_other_profilers(shared_data: Path) -
 )
 def test_verdicts_on_real_recordings(shared_data: Path, name: str, verdict: str) -> None:
     assert health(Run((read(shared_data / f"{name}.json.gz"),))).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("found_by", "cold", "ending", "verdict", "said"),
+    [
+        ("optimizer", True, "signal: SIGKILL", "degraded", "(signal: SIGKILL) before its steps had settled"),
+        ("optimizer", True, "ok", "degraded", "the program ended before its steps had settled"),
+        ("optimizer", False, "exception: ValueError", "good", "after these steps had been recorded"),
+        ("optimizer", False, "ok", "good", None),
+        ("whole", True, "ok", "good", None),
+    ],
+)
+def test_what_was_recorded_of_a_program_that_ended_early_is_said(
+    trace_of: Make, found_by: str, cold: bool, ending: str, verdict: str, said: str | None
+) -> None:
+    steps = StepTimings(found_by=found_by, cold=cold)
+    record = RankRecord(rank=0, trace="trace/rank0.json", steps=steps, exit=ending)
+    found = health(Run((trace_of(*sound()),), Manifest(ranks=(record,))))
+    assert found.verdict == verdict
+    assert [(said or "") in note.text for note in found.notes] == ([True] if said else [])

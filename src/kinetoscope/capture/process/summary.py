@@ -6,11 +6,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from statistics import mean
 
 from kinetoscope.capture.process.launch import Outcome
 from kinetoscope.capture.process.messages import say
-from kinetoscope.recording.manifest import RankRecord, StepTimings
+from kinetoscope.recording.manifest import RankRecord
 
 
 def announce(folder: Path) -> None:
@@ -39,8 +38,6 @@ def summarize(outcome: Outcome, *, report: bool) -> None:
     ):
         say(note)
     say(_steps(first) + (f", on each of {len(manifest.ranks)} ranks" if len(manifest.ranks) > 1 else ""))
-    if (times := _times(first.steps)) is not None:
-        say(times)
     recorded = any(rank.trace for rank in manifest.ranks)
     reported = False
     if report and recorded:
@@ -61,13 +58,3 @@ def _steps(record: RankRecord) -> str:
     found = f"{steps.found_by} {steps.step_name or ''}".rstrip()
     light = ", and the device alone in a second pass" if record.device_trace else ""
     return f"recorded {len(steps.profiled_s)} steps ({found}){light}"
-
-
-def _times(steps: StepTimings) -> str | None:
-    """What a step takes: the mean, true of batches that come in bursts and of a host that runs ahead."""
-    timed = [step_s for run in (steps.before, steps.after) if run is not None for step_s in run.step_s]
-    plain = timed or steps.unprofiled_s
-    if not plain:
-        return None
-    text = f"{1e3 * mean(plain):.3f} ms a step without the profiler (mean of {len(plain)})"
-    return text if steps.profiled_step_s is None else f"{text}, {1e3 * steps.profiled_step_s:.3f} ms with it"

@@ -13,41 +13,35 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.unanswered import unanswered_launches
-from kinetoscope.analysis.idle.waiting import waiting
+from kinetoscope.analysis.health.notes import (
+    DEGRADED,
+    GRAVITY,
+    INFO,
+    NEVER,
+    UNRELIABLE,
+    Note,
+    gravity,
+    share_of,
+)
+from kinetoscope.analysis.health.of_runs import of_the_run
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.passes.as_it_runs import as_it_runs
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.window import window
 from kinetoscope.trace.damage import UNREADABLE_BYTES, is_loss
 from kinetoscope.trace.model import Damage, Trace
 
-INFO, DEGRADED, UNRELIABLE = "info", "degraded", "unreliable"
-GRAVITY = [INFO, DEGRADED, UNRELIABLE]
-NEVER = float("inf")
 LISTED = 5  # names of unknown kernels, the longest
 # A launch that has to put work on a device, as a copy of no bytes has not.
 WORK_LAUNCH = f"{torch_names.KERNEL_LAUNCH}|{torch_names.GRAPH_LAUNCH}"
-
-
-@dataclass(frozen=True)
-class Note:
-    """One weakness of one rank's trace: ``text`` says what it is and what it does to the numbers."""
-
-    code: str
-    gravity: str
-    text: str
-    share_of_device_time: float = 0.0
-    rank: int | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,7 @@ class Health:
 def health(run: Run) -> Health:
     """The verdict on a run, with its notes."""
     notes = [note for trace in run.traces for note in _checked(trace)]
-    notes += [*_ranks_absent(run), *_first_collective(run), *_inflation(run)]
+    notes += of_the_run(run)
     notes.sort(key=lambda note: (-GRAVITY.index(note.gravity), -note.share_of_device_time))
     gravest = notes[0].gravity if notes else INFO
     return Health("good" if gravest == INFO else gravest, tuple(notes))
@@ -70,16 +64,6 @@ def health(run: Run) -> Health:
 
 def _checked(trace: Trace) -> list[Note]:
     return [replace(note, rank=trace.rank) for check in CHECKS for note in check(trace)]
-
-
-def _gravity(value: float, degraded: float, unreliable: float) -> str:
-    return UNRELIABLE if value >= unreliable else DEGRADED if value >= degraded else INFO
-
-
-def _share(trace: Trace, rows: pl.DataFrame) -> float:
-    """The part of the trace's device time that these device events have."""
-    whole = int(trace.device_events["duration_ns"].sum())
-    return int(rows["duration_ns"].sum()) / whole if whole > 0 else 0.0
 
 
 def _damages(trace: Trace) -> list[Note]:
@@ -96,7 +80,7 @@ def _damage_gravity(trace: Trace, damage: Damage) -> str:
         share = damage.count / max(whole, 1)
     # Of what is lost, a part in a thousand changes no figure that is printed, and a part in twenty can turn a
     # ranking round. What was mended is there.
-    return _gravity(share, 0.001, 0.05) if is_loss(damage.code) else _gravity(share, 0.05, NEVER)
+    return gravity(share, 0.001, 0.05) if is_loss(damage.code) else gravity(share, 0.05, NEVER)
 
 
 def _nothing_on_device(trace: Trace) -> list[Note]:
@@ -131,14 +115,14 @@ def _unlaunched(trace: Trace) -> list[Note]:
     first = trace.device_events.filter(pl.col("launch").is_not_null())["start_ns"].min()
     before = rows if first is None else rows.filter(pl.col("start_ns") < first)
     origin = "all" if len(before) == len(rows) else f"{len(before):,} of them"
-    share = _share(trace, rows)
+    share = share_of(trace, rows)
     events = "1 device event" if len(rows) == 1 else f"{len(rows):,} device events"
     text = (
         f"{events} ({share:.1%} of device time) without a launch in the recording, {origin} launched "
         "before the recording began: counted as busy, but of no op or module"
     )
     # A hundredth is what a table of ops rounds to; beyond a half, the tables by op speak of the lesser part.
-    return [Note("device-work-without-launch", _gravity(share, 0.01, 0.5), text, share)]
+    return [Note("device-work-without-launch", gravity(share, 0.01, 0.5), text, share)]
 
 
 def _unanswered(trace: Trace) -> list[Note]:
@@ -153,7 +137,7 @@ def _unanswered(trace: Trace) -> list[Note]:
         "dropped, or the recording ended before they ran; device time and busy time miss them"
     )
     # A few launches at a recording's end often have no kernel; a twentieth of them is missing device time.
-    return [Note("launches-without-kernel", _gravity(share, 0.001, 0.05), text)]
+    return [Note("launches-without-kernel", gravity(share, 0.001, 0.05), text)]
 
 
 def _ambiguous(trace: Trace) -> list[Note]:
@@ -170,7 +154,7 @@ def _ambiguous(trace: Trace) -> list[Note]:
         f"their process ({share:.1%}): which op, module and step their kernels are of is a guess"
     )
     # No profiler writes one: a thousandth moves nothing in a table by op, a twentieth can turn it round.
-    return [Note("ambiguous-launches", _gravity(share, 0.001, 0.05), text)]
+    return [Note("ambiguous-launches", gravity(share, 0.001, 0.05), text)]
 
 
 def _early(trace: Trace) -> list[Note]:
@@ -185,7 +169,7 @@ def _early(trace: Trace) -> list[Note]:
         "µs: the clocks of host and device disagree, so launch latencies and causes of idle time are off by "
         "as much"
     )
-    return [Note("early-kernels", _gravity(share, 0.001, 0.05), text, _share(trace, rows))]
+    return [Note("early-kernels", gravity(share, 0.001, 0.05), text, share_of(trace, rows))]
 
 
 def _unseen_before(trace: Trace) -> list[Note]:
@@ -222,7 +206,7 @@ def _impossible(trace: Trace) -> list[Note]:
     rows = trace.device_events.filter((pl.col("duration_ns") > length) | (pl.col("duration_ns") < 0))
     if rows.is_empty():
         return []
-    share = _share(trace, rows)
+    share = share_of(trace, rows)
     text = (
         f"{len(rows):,} device events last longer than the recording: every figure that holds them is wrong"
     )
@@ -264,7 +248,7 @@ def _profiler_overhead(trace: Trace) -> list[Note]:
         f"{listed}): idle time includes it"
     )
     # A run without the profiler does not have it: a twentieth of the window is more than most findings save.
-    return [Note("profiler-overhead", _gravity(share, 0.05, NEVER), text)]
+    return [Note("profiler-overhead", gravity(share, 0.05, NEVER), text)]
 
 
 def _overlap(trace: Trace) -> list[Note]:
@@ -286,7 +270,7 @@ def _overlap(trace: Trace) -> list[Note]:
         f"{len(rows):,} device events start before the one ahead of them in their stream has ended ({why}); "
         f"{share:.2%} of device time is counted twice in sums, never in busy time"
     )
-    return [Note("same-stream-overlap", _gravity(share, 0.02, NEVER), text, _share(trace, rows))]
+    return [Note("same-stream-overlap", gravity(share, 0.02, NEVER), text, share_of(trace, rows))]
 
 
 def _unknown_families(trace: Trace) -> list[Note]:
@@ -294,7 +278,7 @@ def _unknown_families(trace: Trace) -> list[Note]:
     rows = table.filter(matching(table, "category", f"^{taxonomy.OTHER}$"))
     if rows.is_empty():
         return []
-    share = _share(trace, rows)
+    share = share_of(trace, rows)
     names = rows.group_by(pl.col("name").cast(pl.String)).agg(pl.col("duration_ns").sum())
     longest = names.sort("duration_ns", "name", descending=[True, False])["name"]
     listed = ", ".join(map(short_name, longest.head(LISTED)))
@@ -344,56 +328,3 @@ CHECKS: tuple[Callable[[Trace], list[Note]], ...] = (
     _coarse_clock,
     _no_steps,
 )
-
-
-def _ranks_absent(run: Run) -> list[Note]:
-    def world(trace: Trace) -> int:
-        match trace.metadata.get("distributedInfo"):
-            case {"world_size": int(size)}:
-                return size
-            case _:
-                return 1
-
-    size = max((world(trace) for trace in run.traces), default=1)
-    if size <= len(run.traces):
-        return []
-    text = f"{len(run.traces)} of {size} ranks are here: how long collectives waited is an estimate"
-    return [Note("ranks-absent", INFO, text)]
-
-
-def _first_collective(run: Run) -> list[Note]:
-    """The first collective of a recording waits until every other rank's profiler has started."""
-    notes: list[Note] = []
-    for trace in run.traces:
-        collectives = waiting(run).filter(pl.col("rank") == trace.rank).sort("start_ns")
-        first, length = collectives.head(1), window(trace).length_ns
-        waited = int(first["waiting_ns"].sum())
-        # It must wait for ten times longer than the others do on average to be the profiler's doing.
-        usual = whole(collectives["waiting_ns"].slice(1).mean())
-        share = waited / max(length, 1)
-        if len(collectives) < 3 or share < 0.01 or waited <= 10 * usual:
-            continue
-        text = (
-            f"the first collective waited {waited / 1e6:,.2f} ms ({share:.1%} of the window), far longer "
-            "than the others: the other ranks' profilers had not started; communication is overstated by it"
-        )
-        gravity = _gravity(share, 0.05, 0.5)
-        notes.append(Note("first-collective-skew", gravity, text, _share(trace, first), trace.rank))
-    return notes
-
-
-def _inflation(run: Run) -> list[Note]:
-    notes: list[Note] = []
-    for rank, own in as_it_runs(run).items():
-        if own.inflation is None or own.recorded_us is None:
-            continue
-        factor = own.inflation
-        longer = f"{factor - 1:+.0%}" if factor <= 2 else f"{factor:,.1f} times as long"
-        text = (
-            f"a step took {numbers.time(own.recorded_us)} with the profiler and {numbers.time(own.step_us)} "
-            f"without ({longer}): host times and idle time are inflated, device times are not"
-        )
-        # Profiling an eager program costs 10 to 30 %; above a quarter, idle time says more of the profiler.
-        if factor > 1.05:
-            notes.append(Note("profiling-inflation", _gravity(factor, 1.25, NEVER), text, rank=rank))
-    return notes
