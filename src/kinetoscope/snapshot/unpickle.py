@@ -9,6 +9,7 @@ one regular expression finds them, and they are read by columns.
 
 from __future__ import annotations
 
+import mmap as mapping
 import re
 import struct
 import sys
@@ -16,7 +17,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from mmap import MADV_DONTNEED, PAGESIZE, mmap
+from mmap import PAGESIZE, mmap
 from typing import Any, cast
 
 from kinetoscope.errors import InputError
@@ -258,13 +259,10 @@ class Machine:
 
     def _release(self) -> None:
         """Give back the memory of what is read of a mapped file."""
-        if (
-            isinstance(self.data, mmap)
-            and self.at - self.released > RELEASED
-            and hasattr(self.data, "madvise")
-        ):
+        forget: int | None = getattr(mapping, "MADV_DONTNEED", None)  # not everywhere
+        if forget is not None and isinstance(self.data, mmap) and self.at - self.released > RELEASED:
             end = self.at // PAGESIZE * PAGESIZE
-            self.data.madvise(MADV_DONTNEED, self.released, end - self.released)
+            self.data.madvise(forget, self.released, end - self.released)
             self.released = end
 
     def _learn(self, end: int, row: dict[Any, Any]) -> None:
