@@ -29,6 +29,8 @@ def recording(folder: Path) -> Path:
         requested_bytes=counts["requested"],
         reserved_bytes=counts["reserved"],
         free_bytes=1 << 30,
+        retries=2,
+        peak_requested_bytes=1 << 29,
         total_bytes=2 << 30,
     )
     held = Held(
@@ -63,7 +65,9 @@ def test_a_recording_s_peak_is_split_and_every_byte_has_an_owner(
         assert sum(row["bytes"] for row in peak["holders"]) == peak["requested_bytes"]
         assert all(len(sample["bytes"]) == len(peak["roles"]) for sample in peak["over_time"])
         assert peak["outside_bytes"] == (1 << 30) - reserved
-        assert not peak["notes"]
+        assert "2 allocations had room only once" in peak["notes"][0]
+    assert "has held more, 537 MB" in steps["notes"][1]
+    assert len(failure["notes"]) == 1
     assert (steps["moment"], steps["failed_bytes"]) == ("recorded steps", None)
     assert (failure["moment"], failure["failed_bytes"]) == ("out of memory", 5 << 30)
     assert steps["growth"][0]["bytes_per_step"] == 700_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.fits import fits
 from kinetoscope.analysis.memory.growth import growth
@@ -164,6 +165,14 @@ def _notes(one: RankHistory) -> list[str]:
     counters = history.counters
     if counters is None:
         return notes
+    if counters.retries:
+        notes.append(
+            f"{numbers.count(counters.retries, 'allocation')} had room only once all that was cached had been "
+            "given back to the driver, which waits for the device"
+        )
+    if history.moment == "recorded steps" and counters.peak_requested_bytes > history.requested:
+        most = numbers.size(counters.peak_requested_bytes)
+        notes.append(f"the program has held more, {most}, but not in the recorded steps")
     end = history.curve.at(int(history.curve.table["place"][-1]))
     counted = counters.requested_bytes, counters.reserved_bytes
     if counters.reserved_bytes and end != counted:
