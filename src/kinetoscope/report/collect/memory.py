@@ -167,7 +167,7 @@ def _notes(one: RankHistory) -> list[str]:
         return notes
     if counters.retries:
         notes.append(
-            f"{numbers.count(counters.retries, 'allocation')} had room only once all that was cached had been "
+            f"{numbers.count(counters.retries, 'allocation')} had room only once all that was cached was "
             "given back to the driver, which waits for the device"
         )
     if history.moment == "recorded steps" and counters.peak_requested_bytes > history.requested:
