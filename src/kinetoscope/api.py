@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from types import NoneType, UnionType
@@ -268,8 +268,8 @@ def load(*paths: str | Path, progress: runs.Progress | None = None) -> Run:
     if not paths:
         raise UsageError("there is nothing to load", mend='kinetoscope.load("trace.json.gz")')
     run = runs.load(*paths, progress=progress)
-    inputs = tuple(map(str, paths))
-    return Run(run.traces, run.manifest, run.compilation, run.folder, run.unread, run.light, inputs)
+    known = {field.name: getattr(run, field.name) for field in fields(run)}
+    return Run(**known, inputs=tuple(map(str, paths)))
 
 
 def _frame(rows: Sequence[Struct], kind: type[Struct]) -> pl.DataFrame:

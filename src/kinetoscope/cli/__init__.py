@@ -24,6 +24,7 @@ VERBS: dict[str, str] = {
     "view": "the report with its timeline in a browser, served on this machine alone",
     "kernels": "the device kernels, by category, op, graph, step or stream",
     "findings": "what is slow, why, and what to change, ranked by time saved",
+    "memory": "what holds a device's memory at its peak, which line asked for it, and what grows",
     "whatif": "what a step would take if something changed, and its critical path",
     "graphs": "what torch.compile did: frames, breaks, recompilations, guards, fusion, code",
     "bench": "time generated kernels and modules alone, honestly",
