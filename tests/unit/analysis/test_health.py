@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kinetoscope.analysis.health import Note, health
+from kinetoscope.analysis.health.verdict import Note, health
 from kinetoscope.analysis.run import Run
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
 from kinetoscope.trace.damage import described

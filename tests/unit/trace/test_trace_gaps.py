@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.analysis.health import health
+from kinetoscope.analysis.health.verdict import health
 from kinetoscope.analysis.run import Run, load
 from kinetoscope.cli import main
 from kinetoscope.trace import cutter, supply

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kinetoscope.analysis.health import health
+from kinetoscope.analysis.health.verdict import health
 from kinetoscope.analysis.run import Run
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.trace import cutter, supply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.analysis import health as analysis
+from kinetoscope.analysis.health import verdict
 from kinetoscope.analysis.run import Run
 from kinetoscope.report.collect.rows import row
 from kinetoscope.report.document import Environment, Health, SourceRow
@@ -34,4 +34,4 @@ def environment(run: Run) -> Environment:
 
 def health(run: Run) -> Health:
     """The verdict on the recording, with its notes."""
-    return msgspec.convert(analysis.health(run), Health, from_attributes=True)
+    return msgspec.convert(verdict.health(run), Health, from_attributes=True)

@@ -18,12 +18,21 @@ from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.unanswered import unanswered_launches
-from kinetoscope.analysis.health_of_runs import of_the_run
+from kinetoscope.analysis.health.notes import (
+    DEGRADED,
+    GRAVITY,
+    INFO,
+    NEVER,
+    UNRELIABLE,
+    Note,
+    gravity,
+    share_of,
+)
+from kinetoscope.analysis.health.of_runs import of_the_run
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.notes import DEGRADED, GRAVITY, INFO, NEVER, UNRELIABLE, Note, gravity, share_of
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.window import window

@@ -1,0 +1,1 @@
+"""How far a recording can be trusted: its weaknesses, and what each does to the numbers."""
