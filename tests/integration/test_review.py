@@ -66,7 +66,7 @@ def test_the_action_records_compares_and_gates(
         "inputs.program": "train.py",
         "inputs.fail-on": "ops > 0\nlaunches > 0",
         "inputs.repeats": "1",
-        "inputs.options": "",
+        "inputs.options": "--one-pass --no-provenance",
         "inputs.python": sys.executable,
         "runner.temp": str(tmp_path),
     }

@@ -63,13 +63,14 @@ def counts(run: Run) -> Counts:
     found: Counts = dict.fromkeys(COUNTED)
     traces = [trace for trace in run.traces if trace.source.events]
     if traces:
-        found |= max(map(_of_steps, traces), key=lambda counted: counted["launches"] or 0.0)
+        of_steps = (_of_steps(run, trace) for trace in traces)
+        found |= max(of_steps, key=lambda counted: counted["launches"] or 0.0)
     found |= _of_compiling(run)
     found["peak_memory"] = _peak_memory(run)
     return found
 
 
-def _of_steps(trace: Trace) -> Counts:
+def _of_steps(run: Run, trace: Trace) -> Counts:
     """Of the usual step: a sum over steps would differ with what some of them do beside (logging, saving)."""
     device, host = work(trace), trace.host_events
     kind = pl.col("kind").cast(pl.String)
@@ -82,7 +83,7 @@ def _of_steps(trace: Trace) -> Counts:
     }
     if host.is_empty():
         return found
-    found["eager_kernels"] = _usual(trace, _eager(trace))
+    found["eager_kernels"] = _usual(trace, _eager(run, trace))
     ops = host.filter(pl.col("category").cast(pl.String) == "cpu_op")
     waits = host.filter(matching(host, "name", SYNCHRONIZATION))
     found["syncs"] = _usual(trace, _marked(trace, waits))
@@ -108,9 +109,9 @@ def waits(trace: Trace) -> dict[str, tuple[float, int]]:
     return {who: (times, event) for who, times, event in table.iter_rows()}
 
 
-def _eager(trace: Trace) -> pl.DataFrame:
+def _eager(run: Run, trace: Trace) -> pl.DataFrame:
     """Kernels that no compiled graph launched."""
-    table = belonging(Run((trace,))).filter(pl.col("kind").cast(pl.String) == "kernel")
+    table = belonging(run).filter(pl.col("rank") == trace.rank, pl.col("kind").cast(pl.String) == "kernel")
     return table.filter(pl.col("graph").cast(pl.String).is_in([OUTSIDE["graph"], UNATTRIBUTED]))
 
 
