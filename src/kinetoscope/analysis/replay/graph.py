@@ -187,13 +187,14 @@ def _joint(rank: int, joint: Passed, offset: int, targets: tuple[int, ...]) -> J
 
 
 def _complete(meetings: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
-    """Those that every rank took part in inside its spans."""
+    """Those that every rank of them took part in inside its spans."""
     ids = [
         delays(part.trace).filter(inside(part.spans)).select("id", rank=pl.lit(part.trace.rank, pl.Int32))
         for part in parts
     ]
-    found = meetings.join(pl.concat(ids), on=["rank", "id"], how="semi")
-    return found.filter(pl.len().over("meeting") == len(parts))
+    ranks = meetings.with_columns(pl.len().over("meeting").alias("ranks"))
+    found = ranks.join(pl.concat(ids), on=["rank", "id"], how="semi")
+    return found.filter(pl.len().over("meeting") == pl.col("ranks")).drop("ranks")
 
 
 def _meetings(work: pl.DataFrame, meetings: pl.DataFrame, clocks: Mapping[int, int]) -> list[Timed]:

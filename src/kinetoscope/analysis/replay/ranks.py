@@ -15,7 +15,9 @@ from kinetoscope.analysis.run import Run
 @remembered
 def together(run: Run) -> tuple[Graph, dict[int, Spans]] | None:
     """All ranks' graph with what of each is replayed; None where they meet nowhere."""
-    table = waiting(run).filter(pl.col("meeting").is_not_null() & (pl.col("transfer_ns") >= 0))
+    table = waiting(run).filter(
+        pl.col("meeting").is_not_null() & (pl.col("transfer_ns") >= 0) & (pl.col("basis") == "ranks")
+    )
     if len(run.traces) < 2 or table.is_empty():
         return None
     within = _same_steps(run)
