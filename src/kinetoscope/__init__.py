@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kinetoscope.api import Run, load
+    from kinetoscope.api import Run, diff, load
     from kinetoscope.bench.tune.in_process import tune
     from kinetoscope.capture.api import profile
     from kinetoscope.errors import (
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         TooLargeError,
         UsageError,
     )
+    from kinetoscope.integrations.notebook import Shell
 
 __version__ = "0.1.0"
 
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Run": "kinetoscope.api",
     "load": "kinetoscope.api",
+    "diff": "kinetoscope.api",
     "profile": "kinetoscope.capture.api",
     "tune": "kinetoscope.bench.tune.in_process",
 }
@@ -39,6 +41,7 @@ __all__ = [
     "TooLargeError",
     "UsageError",
     "__version__",
+    "diff",
     "load",
     "profile",
     "tune",
@@ -49,6 +52,11 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'kinetoscope' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES.get(name, "kinetoscope.errors")), name)
+
+
+def load_ipython_extension(shell: Shell) -> None:
+    """What ``%load_ext kinetoscope`` calls."""
+    importlib.import_module("kinetoscope.integrations.notebook").load(shell)
 
 
 def __dir__() -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from types import NoneType, UnionType
@@ -15,6 +15,7 @@ from kinetoscope import numbers
 from kinetoscope.analysis import run as runs
 from kinetoscope.errors import UsageError
 from kinetoscope.report import document
+from kinetoscope.report.document import difference as differences
 from kinetoscope.report.document.compilation import Compilation
 
 if TYPE_CHECKING:
@@ -54,6 +55,13 @@ class Run(runs.Run):
     def report(self) -> document.Report:
         """Everything that a report shows, as one struct: the document that its JSON is written from."""
         return self._report
+
+    def _repr_html_(self) -> str:
+        """The report's page in a frame of its own: what a notebook shows of a run."""
+        from kinetoscope.report.pages.frame import framed
+        from kinetoscope.report.pages.html import render
+
+        return framed(render(self._document(".html"), self.inputs), scripts=True)
 
     def show(self) -> None:
         """Print the report, as ``kinetoscope report`` does."""
@@ -202,6 +210,47 @@ class Run(runs.Run):
         return target
 
 
+class Difference(differences.Difference, frozen=True, kw_only=True):
+    """Two runs beside each other, as ``kinetoscope diff --json`` has them; a notebook shows its page."""
+
+    def _repr_html_(self) -> str:
+        from kinetoscope.report.diff.page import render
+        from kinetoscope.report.pages.frame import framed
+
+        return framed(render(self), scripts=False)
+
+    def __repr__(self) -> str:
+        from kinetoscope.report.diff.words import headline
+
+        return f"<{headline(self)}>"
+
+    def show(self) -> None:
+        """Print it, as ``kinetoscope diff`` does."""
+        from kinetoscope.report.diff.output import print_difference
+
+        print_difference(self, whole=False)
+
+
+def diff(
+    base: runs.Run | str | Path, new: runs.Run | str | Path, *, fail_on: Sequence[str] = ()
+) -> Difference:
+    """What changed from one run to another, by how much, because of what.
+
+    Args:
+        base, new: runs, or paths as ``kinetoscope diff`` takes them: folders of repeated recordings too.
+        fail_on: gates, as in ``"launches > 0"``; those that fail are in ``failed``.
+
+    Raises:
+        InputError: a path cannot be used.
+        UsageError: an expression is no gate.
+    """
+    from kinetoscope.comparison.gates import parse
+    from kinetoscope.report.diff.output import compared
+
+    found = compared(base, new, [parse(text) for text in fail_on], page=True)
+    return Difference(**{field: getattr(found, field) for field in found.__struct_fields__})
+
+
 def load(*paths: str | Path, progress: runs.Progress | None = None) -> Run:
     """Read recordings, traces, compile logs or folders of them: together they are one run.
 
@@ -219,8 +268,8 @@ def load(*paths: str | Path, progress: runs.Progress | None = None) -> Run:
     if not paths:
         raise UsageError("there is nothing to load", mend='kinetoscope.load("trace.json.gz")')
     run = runs.load(*paths, progress=progress)
-    inputs = tuple(map(str, paths))
-    return Run(run.traces, run.manifest, run.compilation, run.folder, run.unread, run.light, inputs)
+    known = {field.name: getattr(run, field.name) for field in fields(run)}
+    return Run(**known, inputs=tuple(map(str, paths)))
 
 
 def _frame(rows: Sequence[Struct], kind: type[Struct]) -> pl.DataFrame:

@@ -44,6 +44,13 @@ def count(number: int, noun: str = "") -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {_plural(noun)}"
 
 
+def quantity(value: float, unit: str = "") -> str:
+    """Bytes (``B``) as ``size`` writes them; a count whole where it is: ``1,024``, ``2.50``."""
+    if unit == "B":
+        return size(value)
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
+
+
 def rate(per_second: float) -> str:
     """So many a second, without a unit: ``12,345``, ``3.21``."""
     return _digits(per_second)

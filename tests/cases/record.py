@@ -11,6 +11,7 @@ plain PyTorch program with `build(device) -> step` and, where the defaults do no
     fresh_process       a process of its own: cold starts, compile logs
     ranks 1             2: one process a GPU, NCCL
     measure "steps"     steady state without the profiler; "recorded": the recorded steps' wall time; "none"
+    memory              the allocator's history of the recorded steps, and their peak without the profiler
     drop_device_events  the middle third of the device's events is taken out of the file
 
 It needs torch and nothing of kinetoscope. OUT gets CASE/{before,after}[.rankN].json.gz, CASE/*.compile.log.gz
@@ -51,6 +52,7 @@ DEFAULTS: dict[str, Any] = {
     "ranks": 1,
     "measure": "steps",
     "drop_device_events": False,
+    "memory": False,
 }
 DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 UNREAD = {
@@ -143,13 +145,25 @@ def record(case: str, side: str, out: Path, device: str) -> dict[str, Any]:
     synchronize = torch.cuda.synchronize if on_gpu else lambda: None
     torch.manual_seed(0)
     torch._dynamo.reset()
+    if how["memory"]:
+        keep_history(True)
     step = program(case, side).build(device)
     result: dict[str, Any] = {"active": how["active"]}
     for _ in range(how["warmup"]):
         step()
     synchronize()
+    if how["memory"]:
+        keep_history(False)
+        torch.cuda.reset_peak_memory_stats()
     if how["measure"] == "steps" or (how["measure"] == "none" and how["warmup"]):
         result["unprofiled_us"] = steady_state_us(step, synchronize, 20 if how["ranks"] > 1 else None)
+    if how["memory"]:
+        result["peak"] = {
+            kind: torch.cuda.memory_stats()[f"{kind}_bytes.all.peak"]
+            for kind in ("requested", "allocated", "reserved")
+        }
+        keep_history(True)
+    boundaries: list[int] = []
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if on_gpu else [])
     config = torch._C._profiler._ExperimentalConfig(record_python_gc_info=True) if how["gc_info"] else None
     plan = schedule(wait=0, warmup=how["schedule_warmup"], active=how["active"], repeat=1)
@@ -166,10 +180,13 @@ def record(case: str, side: str, out: Path, device: str) -> dict[str, Any]:
         for i in range((how["schedule_warmup"] if how["schedule"] else 0) + how["active"]):
             if i == how["schedule_warmup"]:
                 begin = time.perf_counter()
+            boundaries.append(time.time_ns())
             step()
             if how["schedule"]:
                 profiler.step()
     synchronize()
+    if how["memory"]:
+        write_memory(out / case, side, [*boundaries[how["schedule_warmup"] :], time.time_ns()])
     # The last prof.step() stops the profiler: this wall time contains its flush, so it is kept only where it
     # is the measurement itself (cold starts).
     result["recorded_wall_us"] = (time.perf_counter() - begin) / how["active"] * 1e6
@@ -181,6 +198,35 @@ def record(case: str, side: str, out: Path, device: str) -> dict[str, Any]:
     result["bytes"] = trim(raw, out / case / name, how)
     raw.unlink()
     return result
+
+
+def keep_history(on: bool) -> None:
+    """The allocator's history, anew; blocks that live on keep their stacks."""
+    import torch
+
+    torch.cuda.memory._record_memory_history(
+        "all" if on else None, context="alloc", stacks="python", max_entries=100_000, clear_history=True
+    )
+
+
+def write_memory(folder: Path, side: str, boundaries_ns: list[int]) -> None:
+    """The snapshot, and what kinetoscope would ask the program beside it (recording/memory.py)."""
+    import pickle
+
+    import torch
+
+    tensors: list[dict[str, Any]] = []
+    for module in [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]:
+        for name, parameter in module.named_parameters(recurse=False):
+            for role, tensor in (("parameter", parameter), ("gradient", parameter.grad)):
+                if tensor is not None and tensor.is_cuda:
+                    place = {"address": tensor.untyped_storage().data_ptr(), "bytes": tensor.nbytes}
+                    tensors.append({"role": role, "name": name, "device": 0, **place})
+    folder.mkdir(exist_ok=True)
+    content = pickle.dumps(torch.cuda.memory._snapshot(), protocol=4)
+    (folder / f"{side}.memory.pickle.gz").write_bytes(gzip.compress(content, 9))
+    held = {"schema": "kinetoscope.memory/1", "boundaries_ns": boundaries_ns, "tensors": tensors}
+    (folder / f"{side}.memory.json").write_text(json.dumps(held))
 
 
 def trim(raw: Path, to: Path, how: dict[str, Any]) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from kinetoscope.analysis.run import Run, load
+from kinetoscope.analysis.run import MemoryFiles, Run, load
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
@@ -22,6 +22,7 @@ class Measured(msgspec.Struct, frozen=True):
 
     recorded_wall_us: float
     unprofiled_us: tuple[float, ...] = ()
+    peak: dict[str, int] | None = None
 
 
 def cases() -> list[str]:
@@ -48,6 +49,9 @@ def recorded(case: str, side: str) -> Run | None:
         if ran.unprofiled_us
     ]
     loaded = load(*files)
+    if (snapshot := folder / f"{side}.memory.pickle.gz").is_file():
+        memory = (MemoryFiles(0, snapshot, folder / f"{side}.memory.json"),)
+        loaded = replace(loaded, memory=memory)
     return replace(loaded, manifest=Manifest(ranks=tuple(ranks))) if ranks else loaded
 
 
@@ -59,6 +63,19 @@ def found(case: str, side: str) -> list[Finding]:
 
 def predicted_us(case: str) -> float:
     return sum(finding.saving.us for finding in found(case, "before"))
+
+
+def predicted_bytes(case: str) -> int:
+    return sum(finding.saving_bytes for finding in found(case, "before"))
+
+
+def measured_bytes(case: str) -> int | None:
+    """The peak before less the peak after the fix, without the profiler, of what was allocated (of holes:
+    reserved); None where it was not measured."""
+    kind = "reserved" if case == "memory-fragmentation" else "allocated"
+    peaks = [ranks[0].peak for side in ("before", "after") if (ranks := _ranks(case, side))]
+    before, after = [*peaks, None, None][:2]
+    return before[kind] - after[kind] if before and after else None
 
 
 def measured_us(case: str) -> float | None:

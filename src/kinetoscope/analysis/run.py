@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -20,12 +20,14 @@ from kinetoscope.analysis.numbering import distinct, latest_window, natural
 from kinetoscope.errors import InputError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
-from kinetoscope.recording.manifest import Manifest
+from kinetoscope.recording import memory as recorded_memory
+from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.recording.standard_input import standard_input
 from kinetoscope.trace.model import Damage, Source, Trace
 
 if TYPE_CHECKING:
     from kinetoscope.compilation.model import Compilation
+    from kinetoscope.snapshot.model import Snapshot
 
 Progress = Callable[[Path, int, int], None]
 T = TypeVar("T")
@@ -35,12 +37,35 @@ MOST_RANKS = 64
 TRACE_FILE = re.compile(r"\.json(?:\.gz|\.zst)?$")
 
 
+@dataclass(frozen=True, eq=False)
+class MemoryFiles:
+    """A snapshot of one rank's allocator, and what its program said beside it; read when asked for: it may be
+    large."""
+
+    rank: int
+    path: Path
+    held_path: Path | None = None
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """Raises InputError where the file cannot be used."""
+        from kinetoscope.snapshot.read import read
+
+        return read(self.path)
+
+    @cached_property
+    def held(self) -> recorded_memory.Held | None:
+        """Raises InputError where the file is damaged."""
+        return None if self.held_path is None else recorded_memory.read(self.held_path)
+
+
 @dataclass(frozen=True, eq=False)  # identity: analyses remember their result per run
 class Run:
     """One run as it was recorded: every rank's trace, and whatever else is known of it.
 
     ``light`` holds the traces of the light pass, which records the device and little else, of the ranks that
-    have one. ``unread`` names what stands in a folder of traces and is none, with the reason.
+    have one. ``unread`` names what stands in a folder of traces and is none, with the reason. ``memory`` has
+    the snapshots of the allocator, at the end of the recorded steps and where an allocation failed.
     """
 
     traces: tuple[Trace, ...]
@@ -49,6 +74,7 @@ class Run:
     folder: Path | None = None
     unread: tuple[str, ...] = ()
     light: tuple[Trace, ...] = ()
+    memory: tuple[MemoryFiles, ...] = ()
 
 
 def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
@@ -83,11 +109,13 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
     logs: list[Path] = []
     light: list[Trace] = []
     unread: list[str] = []
+    memory: list[MemoryFiles] = []
     failures: list[InputError] = []
     recordings: dict[Path, Manifest] = {}
     for item in chain.from_iterable(map(_recordings_in, map(Path, inputs))):
         if manifests.is_recording(item):
             manifest = recordings[item] = folders.opened(item)
+            memory += [one for rank in manifest.ranks for one in _memory_files(item, rank)]
             traced = [rank for rank in manifest.ranks if rank.trace is not None]
             for rank in spread(traced)[: _most()]:
                 found, why = _attempted(partial(read, item / (rank.trace or ""), rank.rank))
@@ -108,6 +136,8 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
             unread += others
         elif item.is_file() and sources.has_compile_log(item):
             logs.append(item)
+        elif _is_snapshot(item):
+            memory.append(MemoryFiles(len(memory), item))
         else:
             traces.append(read(item))
     compilation = sources.load(*logs) if logs else None
@@ -115,7 +145,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
         if failures and compilation is None and not _was_killed(recordings.values()):
             raise failures[0]
         is_lost = bool(failures) or _was_killed(recordings.values())
-        recorded.append(_no_events(inputs, compilation, recordings, is_lost=is_lost))
+        recorded.append(_no_events(inputs, compilation, recordings, memory, is_lost=is_lost))
     traces, earlier = _latest(traces)
     return Run(
         tuple(sorted(distinct([*recorded, *traces], recorded), key=lambda trace: trace.rank)),
@@ -124,6 +154,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
         next(iter(recordings), None),
         (*unread, *map(_left_out, failures), *earlier),
         tuple(light),
+        tuple(memory),
     )
 
 
@@ -140,6 +171,19 @@ def _latest(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
     left_out = len(traces) - len(kept)
     return kept, [
         f"{left_out} traces of other windows were left out: the one that begins with {last} is shown"
+    ]
+
+
+def _is_snapshot(item: Path) -> bool:
+    from kinetoscope.snapshot.read import is_snapshot
+
+    return is_snapshot(item)
+
+
+def _memory_files(folder: Path, rank: RankRecord) -> list[MemoryFiles]:
+    pairs = ((rank.memory, rank.memory_held), (rank.oom, rank.oom_held))
+    return [
+        MemoryFiles(rank.rank, folder / path, folder / held if held else None) for path, held in pairs if path
     ]
 
 
@@ -219,10 +263,12 @@ def _no_events(
     inputs: Sequence[str | Path],
     compilation: Compilation | None,
     recordings: Mapping[Path, Manifest],
+    memory: Sequence[MemoryFiles],
     *,
     is_lost: bool,
 ) -> Trace:
-    """What stands for the trace where there are compile logs only, or a program that left nothing else.
+    """What stands for the trace where there are compile logs or snapshots only, or a program that left
+    nothing else.
 
     Args:
         is_lost: there was a trace, or was to be one.
@@ -235,6 +281,8 @@ def _no_events(
     if compilation is not None and not is_lost:
         first = compilation.sources[0]
         source = Source(first.path, first.bytes, 0, first.rank)
+    elif memory and not recordings:
+        source = Source(str(memory[0].path), memory[0].path.stat().st_size, 0, 0)
     elif recordings:
         folder, manifest = next(iter(recordings.items()))
         ended = (

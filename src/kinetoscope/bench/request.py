@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -90,8 +92,9 @@ def command(request: Path, result: Path) -> list[str]:
     return [sys.executable, "-c", f"{program}sys.exit(main(*sys.argv[1:]))", str(request), str(result)]
 
 
-def environment() -> dict[str, str]:
-    """The user's environment, in which this very kinetoscope is found."""
+def environment(extra: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """The user's environment with what is added to it, in which this very kinetoscope is found."""
     source = str(Path(kinetoscope.__file__).resolve().parent.parent)
-    inherited = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([source, *([inherited] if inherited else [])])}
+    variables = {**os.environ, **extra}
+    inherited = variables.get("PYTHONPATH")
+    return {**variables, "PYTHONPATH": os.pathsep.join([source, *([inherited] if inherited else [])])}

@@ -42,7 +42,8 @@ class profile(ContextDecorator):
         whole: record the whole block.
         one_pass: record once, the host and the device together, and not the device alone as well.
         range: record only inside ``record_function`` blocks of this name.
-        shapes, stacks, memory, flops: as torch.profiler's options of those meanings.
+        shapes, stacks, memory, flops: as torch.profiler's options of those meanings; ``memory`` keeps the
+            history of the device's allocator as well.
         compile_log: keep torch.compile's log and the generated code.
         kernel_inputs: in one more step, keep the integers that generated kernels are called with (the
         program's data)
@@ -135,6 +136,12 @@ class profile(ContextDecorator):
         self._session = ProcessRecording(folder, rank, self._world, self.options, api=True)
         self.recording = folder
         return self
+
+    @property
+    def done(self) -> bool:
+        """Whether the steps that were asked for are recorded: a loop that is there for them may end."""
+        session = self._session or self._outer
+        return session is not None and session.recorder.done
 
     def step(self) -> None:
         """The program's step ends here, and the next begins."""

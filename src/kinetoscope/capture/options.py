@@ -16,7 +16,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             records the device alone.
         range: record only inside ``torch.profiler.record_function`` blocks of this name.
         shapes, stacks, memory, flops: what torch.profiler's record_shapes, with_stack, profile_memory and
-            with_flops add, each at a price in recording time.
+            with_flops add, each at a price in recording time; ``memory`` keeps the history of the device's
+            allocator as well.
         compile_log: keep torch.compile's structured log and the generated code.
         source: keep the source of the program's own modules, and of what was compiled.
         provenance: have Inductor write down which of the user's lines each kernel comes from (changes its

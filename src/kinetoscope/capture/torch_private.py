@@ -35,6 +35,8 @@ OUTPUT_GRAPH = "torch._dynamo.output_graph"
 INDUCTOR_CONFIG = "torch._inductor.config"
 TRITON_HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 TRITON_JIT = "triton.runtime.jit"
+# In torch._C, for observers of allocations that fail.
+OUT_OF_MEMORY = "_cuda_attach_out_of_memory_observer"
 
 
 def structured_formatter() -> logging.Formatter:
@@ -186,6 +188,69 @@ def when_cuda_starts(act: Callable[[], None]) -> None:
 
     if torch.backends.cuda.is_built() and not torch.cuda.is_initialized():
         torch.cuda._lazy_call(act)
+
+
+def cuda_in_use() -> bool:
+    """Whether the program has begun to use CUDA or ROCm."""
+    import torch
+
+    return torch.cuda.is_initialized()
+
+
+def keep_memory_history(entries: int) -> None:
+    """Have the allocator keep its latest allocations and releases, and where each was asked for in Python; 0:
+    no longer. Blocks that live on keep where they came from."""
+    import torch
+
+    torch.cuda.memory._record_memory_history(
+        "all" if entries else None,
+        context="alloc",
+        stacks="python",
+        max_entries=max(entries, 1),
+        clear_history=True,
+    )
+
+
+def memory_history_is_kept() -> bool:
+    import torch
+
+    return bool(torch._C._cuda_isHistoryEnabled())
+
+
+def memory_snapshot() -> object:
+    """What the allocator has of every device, block by block, and its history."""
+    import torch
+
+    return torch.cuda.memory._snapshot()
+
+
+def memory_counters() -> Iterator[dict[str, int]]:
+    """The allocator's and the driver's own counts for each device in use: fields of ``DeviceMemory``."""
+    import torch
+
+    for device in range(torch.cuda.device_count()):
+        counts = torch.cuda.memory_stats(device)
+        if not counts.get("reserved_bytes.all.peak"):
+            continue  # asking the driver would take the device into use
+        free, total = torch.cuda.mem_get_info(device)
+        kinds = ("requested", "allocated", "reserved")
+        yield {
+            "device": device,
+            "free_bytes": free,
+            "total_bytes": total,
+            "retries": counts.get("num_alloc_retries", 0),
+            "failures": counts.get("num_ooms", 0),
+            **{f"{kind}_bytes": counts.get(f"{kind}_bytes.all.current", 0) for kind in kinds},
+            **{f"peak_{kind}_bytes": counts.get(f"{kind}_bytes.all.peak", 0) for kind in kinds},
+        }
+
+
+def watch_out_of_memory(act: Callable[[int, int, int, int], None]) -> None:
+    """Call ``act`` with the device, the bytes asked for, the most that may be had and what the driver has
+    free (all in bytes) whenever an allocation fails. It cannot be undone."""
+    import torch
+
+    getattr(torch._C, OUT_OF_MEMORY)(act)
 
 
 def profiler_configuration(*, any_thread: bool) -> Any:

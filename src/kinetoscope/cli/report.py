@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help="write a file instead; its suffix is the format: .html .json .md .txt",
+        help="write a file instead; its suffix is the format: .html .json .md .txt .sarif",
     )
     parser.add_argument(
         "--engine",

@@ -34,7 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--range", metavar="NAME", help="record only inside torch.profiler.record_function(NAME)")
     add("--shapes", action="store_true", help="record the shapes of operators' inputs")
     add("--stacks", action="store_true", help="record Python stacks")
-    add("--memory", action="store_true", help="record allocations")
+    add(
+        "--memory",
+        action="store_true",
+        help="record allocations, and what the device's memory holds at its peak and when it runs out",
+    )
     add("--flops", action="store_true", help="record FLOPs of matmuls and convolutions (implies --shapes)")
     add("-o", "--out", type=Path, metavar="DIR", help="the recording's folder (recordings/<script>-<time>)")
     leave_out = functools.partial(add, action="store_false")

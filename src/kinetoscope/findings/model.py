@@ -94,6 +94,8 @@ class Finding:
     ``severity`` to the ledger.
 
     Args:
+        saving_bytes: by how much the peak of the device's memory gets lower, by itself; 0 where that is not
+            what it is about.
         subject: what tells this finding from others of the same rule (an op, a kernel); findings of several
             ranks with one subject become one.
         title: one line with its numbers.
@@ -114,6 +116,7 @@ class Finding:
     snippet: str | None = None
     source: str | None = None
     proof: Proof | None = None
+    saving_bytes: int = 0
     subject: str = ""
     remaining: Remaining = Remaining(0.0, 0.0, 0.0)
     severity: Severity = "info"

@@ -14,6 +14,7 @@ from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memory.histories import RankHistory, histories
 from kinetoscope.analysis.passes.as_it_runs import AsItRuns, as_it_runs
 from kinetoscope.analysis.replay.change import Change
 from kinetoscope.analysis.replay.replay import Replay, alone
@@ -30,6 +31,7 @@ UNASKED = [
     "rank", "context", "lane", "external_id", "graph", "graph_node",
     "blocks_per_sm", "warps_per_sm", "occupancy_percent",
 ]  # fmt: skip
+FAILED = "out of memory"
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,6 +192,19 @@ class Scene:
     def idle_during(self, events: pl.DataFrame) -> pl.DataFrame:
         """Stretches of idle time that coincide with these events."""
         return intervals.intersect(spans(events), self.gaps)
+
+    @cached_property
+    def memory(self) -> tuple[RankHistory, ...]:
+        """This rank's devices with their allocator's history in the recorded steps; where an allocation
+        failed before there were any, with the history up to that."""
+        mine = [one for one in histories(self.run).found if one.rank == self.rank]
+        return tuple(one for one in mine if one.history.moment != FAILED) or tuple(mine)
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether an allocation of this rank failed."""
+        found = histories(self.run).found
+        return any(one.rank == self.rank and one.history.moment == FAILED for one in found)
 
     # Events by name.
 

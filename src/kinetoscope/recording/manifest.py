@@ -14,6 +14,9 @@ A recording is a folder:
     generated/                    every module and kernel file that Inductor wrote
     program/rank0.json            the source of the program's modules, and of what was compiled
     output/                       what the program's failure left behind: its traceback
+    memory/rank0.pickle           the allocator's snapshot and history, on request, as torch's viewer reads it
+    memory/rank0.json             whose that memory was, by the program's own account; rank0.oom.… likewise of
+                                  the first allocation that failed
     inputs/rank0.json             what kernels were called with in one step, on request; tensors in rank0.bin
     signature                     that this user made generated/ and inputs/ (see ``recording.trust``)
     bench/                        what `bench` and `tune` measured
@@ -134,6 +137,10 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bytecode: str | None = None
     kernels: str | None = None
     counters: str | None = None
+    memory: str | None = None  # the allocator's snapshot at the end of the recorded steps
+    memory_held: str | None = None
+    oom: str | None = None  # likewise where the first allocation failed
+    oom_held: str | None = None
     program: str | None = None
     wall_s: float | None = None  # from the import of torch to the end
     peak_memory_bytes: int | None = None  # of the device's allocator; of the process where there is no device
@@ -150,6 +157,10 @@ PATHS = (
     "bytecode",
     "kernels",
     "counters",
+    "memory",
+    "memory_held",
+    "oom",
+    "oom_held",
     "program",
 )
 

@@ -48,7 +48,7 @@ def match(light: Trace, full: Trace) -> Match:
         like = _like(codes, theirs_by_step)
         if like is not None:
             others, their_codes = theirs_by_step[like]
-            pairs += [(ids[i], others[j]) for i, j in _aligned(codes, their_codes)]
+            pairs += [(ids[i], others[j]) for i, j in aligned(codes, their_codes)]
     rows = pl.DataFrame(pairs, {"light": pl.UInt32, "full": pl.UInt32}, orient="row")
     matched = ours.join(rows, left_on="id", right_on="light", how="semi")
     return Match(rows, _share(len(matched), len(ours)), _share(_time(matched), _time(ours)))
@@ -90,7 +90,7 @@ def _like(codes: Codes, steps: Mapping[int, tuple[list[int], Codes]]) -> int | N
 
 
 @lru_cache(maxsize=8)  # steps of a kind are alike: one alignment serves them all
-def _aligned(ours: Codes, theirs: Codes) -> list[tuple[int, int]]:
+def aligned(ours: Codes, theirs: Codes) -> list[tuple[int, int]]:
     """Places in both that hold the same, in order."""
     shorter = min(len(ours), len(theirs))
     begin = next((i for i in range(shorter) if ours[i] != theirs[i]), shorter)

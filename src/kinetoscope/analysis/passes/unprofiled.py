@@ -84,6 +84,13 @@ def unprofiled_seconds(timings: StepTimings) -> tuple[float, ...]:
     return timings.unprofiled_s if timed is None else timed.step_s
 
 
+def unprofiled_rounds_us(timings: StepTimings) -> list[float]:
+    """The same as rounds: what is alike from one to the next, in µs."""
+    timed = _timed(timings)
+    size = 1 if timed is None else _round(timings, timed)
+    return [1e6 * value for value in rounds(unprofiled_seconds(timings), size)]
+
+
 def _around(timings: StepTimings) -> tuple[TimedSteps | None, TimedSteps | None]:
     """The steps before the recording and those after it, where there are any."""
     before, after = timings.before, timings.after

@@ -175,9 +175,8 @@ def compare(
 
 
 def _section_margin(base: Sequence[float], other: Sequence[float], confidence: float) -> float:
-    edges = [len(base) * k // SECTIONS for k in range(SECTIONS + 1)]
-    logs = [math.log(median(other[i:j]) / median(base[i:j])) for i, j in itertools.pairwise(edges)]
-    return _student_margin(logs, confidence)
+    pairs = zip(_section_logs(base), _section_logs(other), strict=True)
+    return _student_margin([of_other - of_base for of_base, of_other in pairs], confidence)
 
 
 def _student_margin(values: Sequence[float], confidence: float) -> float:
@@ -205,6 +204,22 @@ def verdict(interval: Ratio, *, noise_floor: float = 0.0) -> Verdict:
     if interval.low > 1 + noise_floor:
         return "slower"
     return "cannot tell"
+
+
+Stands = Literal["faster", "slower", "same", "cannot tell"]
+
+
+def stands(interval: Ratio, alike: float) -> Stands:
+    """What may be said of two versions.
+
+    Args:
+        alike: a fraction; where the whole interval holds 1 and lies nearer to it, they are the same.
+    """
+    if interval.high < 1:
+        return "faster"
+    if interval.low > 1:
+        return "slower"
+    return "same" if 1 - alike <= interval.low and interval.high <= 1 + alike else "cannot tell"
 
 
 @functools.cache
@@ -243,3 +258,111 @@ def compare_rounds(base: Sequence[float], other: Sequence[float]) -> Ratio:
         return Ratio(math.exp(mean), 0.0, math.inf)
     margin = _student_margin(logs, CONFIDENCE)
     return Ratio(math.exp(mean), math.exp(mean - margin), math.exp(mean + margin))
+
+
+def compare_apart(base: Sequence[float], other: Sequence[float], *, seed: int = 0) -> Ratio:
+    """Ratio of the medians of two series that were measured one after the other, in processes of their own.
+
+    Nothing pairs their samples: each is resampled by itself, in blocks as long as it remembers. The interval
+    is widened, as in ``compare``, to what six consecutive sections of each say (Welch's interval of their
+    medians). Of fewer than two samples a section, Welch's interval of the samples alone stands. How processes
+    differ from each other is not in it: see ``widened`` and ``compare_groups``.
+    """
+    ratio = median(other) / median(base)
+    if min(len(base), len(other)) < 2 * SECTIONS:
+        margin = welch_margin([math.log(x) for x in base], [math.log(x) for x in other])
+        return Ratio(ratio, ratio * math.exp(-margin), ratio * math.exp(margin))
+    a, b = _thin(base), _thin(other)
+    margin = welch_margin(_section_logs(a), _section_logs(b))
+    draw = random.Random(seed)
+    medians_a, medians_b = _resampled_medians(a, draw), _resampled_medians(b, draw)
+    ratios = sorted(y / x for x, y in zip(medians_a, medians_b, strict=True))
+    tail = (1 - CONFIDENCE) / 2
+    return Ratio(
+        ratio,
+        min(ratio * math.exp(-margin), _quantile_of_sorted(ratios, tail)),
+        max(ratio * math.exp(margin), _quantile_of_sorted(ratios, 1 - tail)),
+    )
+
+
+def wandering(base: Sequence[float], other: Sequence[float]) -> float:
+    """How far apart two runs may be for no other reason than that each wanders: half of the interval (of the
+    logarithm) of the difference of one section of either. A run differs from the next by as much at least as
+    its own sections do; 0 of fewer than two samples a section."""
+    if min(len(base), len(other)) < 2 * SECTIONS:
+        return 0.0
+    squares = 0.0
+    for values in (base, other):
+        logs = _section_logs(_thin(values))
+        mean = sum(logs) / SECTIONS
+        squares += sum((x - mean) ** 2 for x in logs) / (SECTIONS - 1)
+    return student_t(1 - (1 - CONFIDENCE) / 2, 2 * (SECTIONS - 1)) * math.sqrt(squares)
+
+
+def compare_groups(base: Sequence[float], other: Sequence[float]) -> Ratio:
+    """Ratio of two programs from one number a run, each run a process of its own: Welch's interval of the
+    logarithms, so that how runs differ is in it. A single run is taken to vary as those of the other."""
+    logs_a, logs_b = ([math.log(value) for value in values] for values in (base, other))
+    centre = sum(logs_b) / len(logs_b) - sum(logs_a) / len(logs_a)
+    margin = welch_margin(logs_a, logs_b)
+    if math.isinf(margin):
+        return Ratio(math.exp(centre), 0.0, math.inf)
+    return Ratio(math.exp(centre), math.exp(centre - margin), math.exp(centre + margin))
+
+
+def widened(ratio: Ratio, margin: float) -> Ratio:
+    """The interval with an error beside its own, independent of it: both margins (of logarithms) add as
+    squares."""
+
+    def side(bound: float) -> float:
+        own = math.inf if bound in (0.0, math.inf) else abs(math.log(bound / ratio.ratio))
+        return math.hypot(own, margin)
+
+    low, high = side(ratio.low), side(ratio.high)
+    return Ratio(ratio.ratio, ratio.ratio * math.exp(-low), ratio.ratio * math.exp(high))
+
+
+def welch_margin(base: Sequence[float], other: Sequence[float]) -> float:
+    """Half of the interval of the difference of two means whose variances may differ; infinite of one value
+    each.
+
+    Source: Welch 1947, with Satterthwaite's freedom, rounded down.
+    """
+    if len(base) < 2 and len(other) < 2:
+        return math.inf
+    errors = [_squared_error(base, other), _squared_error(other, base)]
+    together = sum(errors)
+    if together == 0:
+        return 0.0
+    freedom = [max(len(values), 2) - 1 for values in (base, other) if len(values) > 1]
+    parts = [error**2 / f for error, f in zip(errors, freedom, strict=False)]
+    degrees = together**2 / sum(parts) if len(freedom) == 2 and sum(parts) > 0 else min(freedom)
+    return student_t(1 - (1 - CONFIDENCE) / 2, max(1, math.floor(degrees))) * math.sqrt(together)
+
+
+def _squared_error(values: Sequence[float], others: Sequence[float]) -> float:
+    """Of the mean; a single value is as uncertain as one of the others."""
+    of = values if len(values) > 1 else others
+    mean = sum(of) / len(of)
+    return sum((x - mean) ** 2 for x in of) / (len(of) - 1) / len(values)
+
+
+def _section_logs(values: Sequence[float]) -> list[float]:
+    edges = [len(values) * k // SECTIONS for k in range(SECTIONS + 1)]
+    return [math.log(median(values[i:j])) for i, j in itertools.pairwise(edges)]
+
+
+def _resampled_medians(values: list[float], draw: random.Random) -> list[float]:
+    n = len(values)
+    centre = median(values)
+    time = autocorrelation_time([(value > centre) - (value < centre) for value in values])
+    block = 1 if time < 1.5 else max(2, min(n // 6, math.ceil(3 * time)))
+    circular = [*values, *values[:block]]
+    medians: list[float] = []
+    for _ in range(RESAMPLES):
+        sample: list[float] = []
+        for _ in range(-(-n // block)):
+            start = int(draw.random() * n)
+            sample += circular[start : start + block]
+        medians.append(median(sample[:n]))
+    return medians

@@ -23,14 +23,17 @@ from kinetoscope.errors import InputError, ProgramError, UsageError
 RunTrial = Callable[[TrialRequest, Sequence[str], Mapping[str, str]], TrialResult]
 
 
-def run_trial(order: TrialRequest, words: Sequence[str], extra: Mapping[str, str]) -> TrialResult:
-    """One trial in a process of its own; what the program prints goes to stderr."""
+def run_trial(
+    order: TrialRequest, words: Sequence[str], extra: Mapping[str, str], folder: Path | None = None
+) -> TrialResult:
+    """One trial in a process of its own, in a folder; what the program prints goes to stderr."""
     path = Path(order.result).with_name("order.json")
     path.write_bytes(msgspec.json.encode(order))
     Path(order.result).unlink(missing_ok=True)
     status = subprocess.call(
         [sys.executable, "-m", "kinetoscope.bench.tune.trial", str(path), *words],
-        env={**environment(), **extra},
+        env=environment(extra),
+        cwd=folder,
         stdout=sys.stderr,
     )
     if not Path(order.result).exists():

@@ -20,6 +20,7 @@ from kinetoscope.capture.process.ranks import leader
 from kinetoscope.capture.recorder.budget import Budget
 from kinetoscope.capture.recorder.clocks import Clocks
 from kinetoscope.capture.recorder.foreign import ForeignProfilers
+from kinetoscope.capture.recorder.memory import AllocatorHistory
 from kinetoscope.capture.recorder.profiler import TorchDevice
 from kinetoscope.capture.recorder.recorder import Recorder
 from kinetoscope.capture.steps.detector import Source
@@ -62,7 +63,8 @@ class ProcessRecording:
         self.log = CompileLog(folder, rank, self.imports) if options.compile_log else None
         # One rank's inputs stand for all ranks'.
         self.inputs = KernelInputs(folder, rank) if options.kernel_inputs and rank == 0 else None
-        self.device = TorchDevice(options)
+        self.memory = AllocatorHistory(folder, rank) if options.memory else None
+        self.device = TorchDevice(options, self.memory)
         self.ledgers = Ledgers(self.imports)
         self.recorder = Recorder(
             options,
@@ -70,6 +72,7 @@ class ProcessRecording:
             self.trace,
             inputs=self.inputs,
             ledgers=self.ledgers,
+            memory=self.memory,
             compilations=self._compilations,
             following=self._follow,
             moment=self.clocks.sample,
@@ -130,6 +133,8 @@ class ProcessRecording:
     def _take_out(self) -> None:
         global _active
         _active = None
+        if self.memory is not None:
+            self.memory.close()
         self.ledgers.close()
         self.sources.remove()
         self.foreign.remove()
@@ -188,7 +193,7 @@ class ProcessRecording:
         files = self.files
         if not files and self._compilations():
             files = {"compile_log": f"compile/rank{self.rank}.log"}
-        record = msgspec.structs.replace(record, **files)
+        record = msgspec.structs.replace(record, **files, **(self.memory.files if self.memory else {}))
         described = environment.describe(self.clocks.driver())
         try:
             folders.write_rank(self.folder, RankReport(record=record, environment=described))
@@ -209,6 +214,10 @@ class ProcessRecording:
 
     def _notes(self) -> tuple[str, ...]:
         notes = [*(self.inputs.notes if self.inputs else ()), *(self.log.notes if self.log else ())]
+        if self.memory is not None:
+            notes += self.memory.notes
+            if self.ended and not torch_private.cuda_in_use():
+                notes.append("the program used no CUDA device: there is no history of an allocator to record")
         if self.foreign.seen:
             kept = "; the trace is the one it exported" if self._trace() and self.own_trace.is_file() else ""
             notes.append(f"the program runs a profiler of its own, which was left to work undisturbed{kept}")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder.memory import MemoryHistory
 from kinetoscope.capture.recorder.profiler import Device, ProfilerSession
 from kinetoscope.capture.recorder.provisional import Provisional
 from kinetoscope.capture.steps.detector import StepDetector
@@ -102,6 +103,7 @@ class Context:
         moment: called with the names of the moments worth a reading of the device's clocks.
         saved: called when something that there is to write is on disk, or known: traces, inputs, timings.
         ledgers: installed from the time that steps are known until the last was timed.
+        memory: the allocator's history, where it was asked for.
     """
 
     options: Options
@@ -115,6 +117,7 @@ class Context:
     detector: StepDetector
     stopwatch: Stopwatch
     ledgers: WaitLedgers
+    memory: MemoryHistory
     provisional: Provisional
     measured: Measured
 
@@ -124,6 +127,8 @@ class Context:
 
     def write(self, session: ProfilerSession, *, full: bool) -> bool:
         """Write the trace of a pass; False, with a note, where the disk does not take it."""
+        if full:
+            self.memory.write()
         try:
             session.export(self.trace if full else self.light_trace)
         except OSError as error:

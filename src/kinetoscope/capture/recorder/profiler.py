@@ -17,6 +17,7 @@ from kinetoscope.capture.hooks.imports import with_variables
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder import cupti
 from kinetoscope.capture.recorder.annotation import MarkedStep, annotate
+from kinetoscope.capture.recorder.memory import MemoryHistory, NoMemoryHistory
 from kinetoscope.capture.steps.stopwatch import Mark
 
 # full: the host's ops and what the device does.
@@ -87,10 +88,18 @@ class TorchProfilerSession:
 
     Args:
         any_thread: record every thread, so that any may end the recording; costs a little more an event.
+        memory: the allocator's history, which is told where steps begin and end.
         cuda: the program uses a CUDA or ROCm device.
     """
 
-    def __init__(self, options: Options, *, any_thread: bool = False, cuda: bool | None = None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        memory: MemoryHistory | None = None,
+        *,
+        any_thread: bool = False,
+        cuda: bool | None = None,
+    ) -> None:
         import torch
         from torch.profiler import ProfilerActivity, profile
 
@@ -99,7 +108,7 @@ class TorchProfilerSession:
             activities.append(ProfilerActivity.CUDA)
         elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
             activities.append(ProfilerActivity.XPU)
-        self.stacks = options.stacks
+        self.stacks, self.memory = options.stacks, memory or NoMemoryHistory()
         self.profile = profile(
             activities=activities,
             record_shapes=options.shapes or options.flops,
@@ -125,6 +134,7 @@ class TorchProfilerSession:
         if self.step is not None:
             self.step.__exit__(None, None, None)
             self.step = None
+        self.memory.boundary()
         if step is not None:
             self.step = self.record_function(f"ProfilerStep#{step}")
             self.step.__enter__()
@@ -248,8 +258,8 @@ def _prepare(profile: Any, *, stacks: bool) -> None:
 class TorchDevice:
     """The devices of this process, through torch."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
+    def __init__(self, options: Options, memory: MemoryHistory | None = None) -> None:
+        self.options, self.memory = options, memory
         self.cuda = False  # set when CUDA is being initialized: torch says so only afterwards
 
     def session(self, *, kind: SessionKind, any_thread: bool) -> ProfilerSession:
@@ -258,7 +268,7 @@ class TorchDevice:
         if kind == "light":
             return LightSession()
         return TorchProfilerSession(
-            self.options, any_thread=any_thread, cuda=self.cuda or torch.cuda.is_initialized()
+            self.options, self.memory, any_thread=any_thread, cuda=self.cuda or torch.cuda.is_initialized()
         )
 
     def has_light_pass(self) -> bool:

@@ -12,7 +12,8 @@ import msgspec
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.context import Context, Measured
-from kinetoscope.capture.recorder.phases import Done, Phase, Watch
+from kinetoscope.capture.recorder.memory import MemoryHistory, NoMemoryHistory
+from kinetoscope.capture.recorder.phases import Done, Phase, Record, Recover, Time, Watch
 from kinetoscope.capture.recorder.profiler import Device
 from kinetoscope.capture.recorder.provisional import Provisional, notes
 from kinetoscope.capture.steps.detector import Signal, Source, StepDetector
@@ -33,6 +34,7 @@ class Recorder:
         trace: the file to write.
         inputs: keeps what kernels are called with in the step after the recorded ones.
         ledgers: what the host waits for while steps are timed.
+        memory: the allocator's history.
         compilations: a number that grows while something compiles.
         following: called with the source that leads, once that is decided.
         moment, saved, start_agreed, lockstep: see :class:`Context`.
@@ -47,6 +49,7 @@ class Recorder:
         *,
         inputs: KernelInputs | None = None,
         ledgers: WaitLedgers | None = None,
+        memory: MemoryHistory | None = None,
         compilations: Callable[[], int] = lambda: 0,
         following: Callable[[Source], None] = lambda source: None,
         moment: Callable[[str], None] = lambda name: None,
@@ -72,6 +75,7 @@ class Recorder:
             detector=self.detector,
             stopwatch=Stopwatch(clock, compilations, ledgers.read, device.mark),
             ledgers=ledgers,
+            memory=memory or NoMemoryHistory(),
             provisional=self.provisional,
             measured=Measured(before=Timing(device.elapsed_s), after=Timing(device.elapsed_s)),
         )
@@ -169,6 +173,9 @@ class Recorder:
         if phase is not self.phase:
             self.phase = phase
             self.detector.fixed = phase.leader_stays
+            # Nothing of ours is in steps that are timed, and in a light pass hardly more.
+            timed = isinstance(phase, (Time, Recover)) or (isinstance(phase, Record) and not phase.full)
+            self.context.memory.keep(not timed)
             phase.enter()
 
     def foreign_began(self) -> None:
@@ -197,6 +204,8 @@ class Recorder:
             self.inside = True
             self.phase.cut_short("the program ended")
             self.provisional.end(cut=False)
+            if not self.measured.written:
+                self.context.memory.write()
             self._go(Done(self.context))
 
     def timings(self) -> StepTimings:

@@ -1,27 +1,48 @@
-"""What PyTorch's allocator held, and what it asked of the driver."""
+"""What PyTorch's allocator held: by a trace's events, and at its peak by the allocator's own history."""
 
 from __future__ import annotations
 
+import msgspec
 import polars as pl
 
+from kinetoscope import numbers
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memory.fits import fits
+from kinetoscope.analysis.memory.growth import growth
+from kinetoscope.analysis.memory.histories import RankHistory, histories
+from kinetoscope.analysis.memory.owners import ROLES
+from kinetoscope.analysis.memory.peak import holders, over_time, owner, split
 from kinetoscope.analysis.origins.held import held_at_peak
 from kinetoscope.analysis.run import Run
-from kinetoscope.analysis.time.memory import (
-    allocator_calls,
-    memory_over_time,
-    memory_statistics,
+from kinetoscope.analysis.time.memory import allocator_calls, memory_over_time, memory_statistics
+from kinetoscope.report.collect.rows import row, rows, rows_by
+from kinetoscope.report.document import (
+    AllocatorRow,
+    FitsRow,
+    GrowthRow,
+    HeldRow,
+    HolderRow,
+    MemoryBlock,
+    MemoryPart,
+    MemoryPeak,
+    MemoryPeaks,
+    MemoryPoint,
+    MemoryRow,
+    MemorySample,
 )
-from kinetoscope.report.collect.rows import rows, rows_by
-from kinetoscope.report.document import AllocatorRow, HeldRow, MemoryPoint, MemoryRow
+from kinetoscope.snapshot.model import Snapshot
 
-POINTS = 100  # of the curve over the recording
+CURVE = 100  # points over the recording
+POINTS = 300  # of the curve over the history
+BLOCKS = 1000  # allocations that a page draws: the largest
+FRAMES = 12  # of a stack
 
 
 def memory(run: Run) -> list[MemoryRow]:
     """One row a rank and device whose memory was recorded."""
     table = memory_statistics(run)
     total = {"allocated_bytes": "allocated", "reserved_bytes": "reserved"}
-    points = {t.rank: rows_by(memory_over_time(t, POINTS), "device", MemoryPoint, total) for t in run.traces}
+    points = {t.rank: rows_by(memory_over_time(t, CURVE), "device", MemoryPoint, total) for t in run.traces}
     places = table.select("rank", "device").rows()
     living = {t.rank: rows_by(held_at_peak(t), "device", HeldRow) for t in run.traces}
     held = [living[rank].get(device, []) for rank, device in places]
@@ -47,3 +68,116 @@ def memory(run: Run) -> list[MemoryRow]:
 def allocator(run: Run) -> list[AllocatorRow]:
     """One row a rank and driver call that takes or gives back memory."""
     return rows(allocator_calls(run), AllocatorRow)
+
+
+@remembered
+def peaks(run: Run) -> MemoryPeaks:
+    """One row a rank and device of which a snapshot was recorded, and what cannot be read."""
+    known = histories(run)
+    return MemoryPeaks(
+        peaks=[_peak(one) for one in known.found],
+        unread=[f"{error.where} was left out: {error.what}" for error in known.unread],
+    )
+
+
+def listing(run: Run) -> MemoryPeaks:
+    """The same, and what the traces' own events say."""
+    return msgspec.structs.replace(peaks(run), memory=memory(run))
+
+
+def _peak(one: RankHistory) -> MemoryPeak:
+    history, counters = one.history, one.history.counters
+    table = history.curve.table
+    began, ended = int(table["time_us"][0]), int(table["time_us"][-1])
+    samples = over_time(history, POINTS)
+    roles = [role for role in ROLES if role in samples.columns]
+    room = fits(history)
+    outside = counters and counters.total_bytes - counters.free_bytes - counters.reserved_bytes
+    return MemoryPeak(
+        rank=one.rank,
+        device=history.device,
+        moment=history.moment,
+        failed_bytes=one.held.failed_bytes if one.held else None,
+        peak_us=float(history.time_us - began),
+        history_us=float(ended - began),
+        requested_bytes=history.requested,
+        reserved_bytes=history.reserved,
+        outside_bytes=outside if counters and counters.total_bytes else None,
+        total_bytes=counters.total_bytes or None if counters else None,
+        program_peak_bytes=counters.peak_requested_bytes or None if counters else None,
+        parts=_parts(one),
+        holders=_holders(one),
+        roles=roles,
+        over_time=[
+            MemorySample(time_us=float(at - began), reserved_bytes=reserved, bytes=list(values))
+            for at, reserved, *values in samples.select("time_us", "reserved", *roles).iter_rows()
+        ],
+        blocks=_blocks(one, began),
+        growth=_growth(one),
+        fits=row(FitsRow, room) if room else None,
+        snapshot=str(one.files.path),
+        notes=_notes(one),
+    )
+
+
+def _parts(one: RankHistory) -> list[MemoryPart]:
+    table = split(one.history)
+    shares = (table["bytes"] / max(1, one.history.reserved)).to_list()
+    return rows(table, MemoryPart, share_of_reserved=shares)
+
+
+def _holders(one: RankHistory) -> list[HolderRow]:
+    table = holders(one.history)
+    stacks = [stack_lines(one.history.snapshot, number) for number in table["stack"]]
+    return rows(table, HolderRow, {"largest_bytes": "largest"}, stack=stacks)
+
+
+def _growth(one: RankHistory) -> list[GrowthRow]:
+    return rows(growth(one.history, one.held.boundaries_ns if one.held else ()), GrowthRow)
+
+
+def stack_lines(snapshot: Snapshot, number: int) -> list[str]:
+    """A stack, the innermost function first; of a long one the beginning."""
+    return [f"{frame.file}:{frame.line} {frame.name}" for frame in snapshot.stacks[number][:FRAMES]]
+
+
+def _blocks(one: RankHistory, began: int) -> list[MemoryBlock]:
+    largest = one.history.known.sort("bytes", descending=True, maintain_order=True).head(BLOCKS)
+    shown = largest.select(
+        "address", "bytes", "role", owner().alias("owner"), pl.col("line").replace({"": None}),
+        *((pl.col(name) - began).cast(pl.Float64) for name in ("start_us", "end_us")),
+    ).sort("start_us", "address", nulls_last=False)  # fmt: skip
+    return [MemoryBlock(**block) for block in shown.iter_rows(named=True)]
+
+
+def _notes(one: RankHistory) -> list[str]:
+    """What a reader must know: where the history does not reach, and where the counts differ."""
+    history, held, notes = one.history, one.held, list[str]()
+    entries = len(history.snapshot.entries)
+    if held and held.entries and entries >= held.entries:
+        notes.append(f"the history is a ring of {held.entries:,} entries, and holds the latest of them alone")
+    if history.moment == "snapshot":
+        notes.append("no history was kept: this is what was there at the snapshot")
+    if len(history.snapshot.stacks) == 1:
+        notes.append("no stacks were recorded: owners are known by the program's account alone")
+    if history.snapshot.unknown:
+        notes.append(f"{history.snapshot.unknown:,} entries of the history are of an unknown kind")
+    counters = history.counters
+    if counters is None:
+        return notes
+    if counters.retries:
+        notes.append(
+            f"{numbers.count(counters.retries, 'allocation')} had room only once all that was cached was "
+            "given back to the driver, which waits for the device"
+        )
+    if history.moment == "recorded steps" and counters.peak_requested_bytes > history.requested:
+        most = numbers.size(counters.peak_requested_bytes)
+        notes.append(f"the program has held more, {most}, but not in the recorded steps")
+    end = history.curve.at(int(history.curve.table["place"][-1]))
+    counted = counters.requested_bytes, counters.reserved_bytes
+    if counters.reserved_bytes and end != counted:
+        notes.append(
+            f"at the snapshot the allocator counts {counted[0]:,} bytes held of {counted[1]:,} reserved; "
+            f"its blocks sum to {end[0]:,} of {end[1]:,}"
+        )
+    return notes

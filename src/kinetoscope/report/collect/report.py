@@ -74,9 +74,10 @@ def _report(run: Run, proven: Measurements, found: Future[list[FindingRow]]) -> 
         memory=memory.memory(run),
         allocator=memory.allocator(run),
         ranks=ranks.ranks(run),
+        memory_peaks=memory.peaks(run).peaks,
         replay=replay.replay(run),
         compilation=_compilation(run),
-        unread=[*run.unread, *proven.unread],
+        unread=[*run.unread, *proven.unread, *memory.peaks(run).unread],
         findings=found.result(),  # last: until here both threads have work
     )
     return msgspec.structs.replace(report, replay=_with_all(report.replay, report.findings))

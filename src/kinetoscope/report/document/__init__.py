@@ -16,7 +16,20 @@ from kinetoscope.report.document.kernels import (
     OpRow,
 )
 from kinetoscope.report.document.launches import LaunchRow, QueuePoint
-from kinetoscope.report.document.memory import AllocatorRow, HeldRow, MemoryPoint, MemoryRow
+from kinetoscope.report.document.memory import (
+    AllocatorRow,
+    FitsRow,
+    GrowthRow,
+    HeldRow,
+    HolderRow,
+    MemoryBlock,
+    MemoryPart,
+    MemoryPeak,
+    MemoryPeaks,
+    MemoryPoint,
+    MemoryRow,
+    MemorySample,
+)
 from kinetoscope.report.document.ranks import (
     AlikeRow,
     ClockRow,
@@ -51,10 +64,11 @@ from kinetoscope.report.document.steps import (
 __all__ = [
     "After", "AlikeRow", "AllocatorRow", "AsItRuns", "CategoryRow", "CauseRow", "Chain", "ChainListing",
     "ChangeRow", "ClockRow", "CollectiveRow", "Compilation", "DeviceRow", "Environment", "EvidenceRow",
-    "Explanation", "FindingRow", "FindingsListing", "Glossary", "GraphCategory", "GraphRow", "Health",
-    "HealthNote", "HeldRow", "IdealRow", "IdleRow", "KernelListing", "KernelOp", "KernelRow", "Lateness",
-    "LatenessRow", "LaunchRow", "Link", "ListingRow", "Meeting", "MemoryPoint", "MemoryRow", "OpRow",
-    "PathRow", "PhaseKernel", "PhaseRow", "Quantiles", "QueuePoint", "RankRow", "RankVerdict", "Ranks",
-    "RanksListing", "Replay", "Report", "SourceRow", "SpreadRow", "StepDifference", "StepOutlierRow",
-    "StepRow", "StepSpread", "StepTimesRow", "TimingRow", "WaitingRow", "WhatIf",
+    "Explanation", "FindingRow", "FindingsListing", "FitsRow", "Glossary", "GraphCategory", "GraphRow",
+    "GrowthRow", "Health", "HealthNote", "HeldRow", "HolderRow", "IdealRow", "IdleRow", "KernelListing",
+    "KernelOp", "KernelRow", "Lateness", "LatenessRow", "LaunchRow", "Link", "ListingRow", "Meeting",
+    "MemoryBlock", "MemoryPart", "MemoryPeak", "MemoryPeaks", "MemoryPoint", "MemoryRow", "MemorySample",
+    "OpRow", "PathRow", "PhaseKernel", "PhaseRow", "Quantiles", "QueuePoint", "RankRow", "RankVerdict",
+    "Ranks", "RanksListing", "Replay", "Report", "SourceRow", "SpreadRow", "StepDifference",
+    "StepOutlierRow", "StepRow", "StepSpread", "StepTimesRow", "TimingRow", "WaitingRow", "WhatIf",
 ]  # fmt: skip

@@ -30,6 +30,8 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     saving_high_us: float = 0.0
     also: str | None = None
     of_the_profiler: bool = False
+    saving_bytes: int = 0
+    """Of the device's memory at its peak, by itself: these do not add up."""
     saving_basis: str
     evidence: list[EvidenceRow]
     advice: str

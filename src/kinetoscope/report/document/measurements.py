@@ -18,8 +18,19 @@ from kinetoscope.bench.kernels.timing import KernelResult
 from kinetoscope.bench.measure.results import Comparison, Gain
 from kinetoscope.bench.tune.results import Row as SettingRow
 from kinetoscope.bench.tune.results import Tuning
+from kinetoscope.bench.versions.results import VersionRow, VersionsCompared
 
-__all__ = ["Comparison", "Gain", "ModuleResult", "SettingRow", "Tuned", "Tuning", "Worth"]
+__all__ = [
+    "Comparison",
+    "Gain",
+    "ModuleResult",
+    "SettingRow",
+    "Tuned",
+    "Tuning",
+    "VersionRow",
+    "VersionsCompared",
+    "Worth",
+]
 
 
 class InModel(msgspec.Struct, frozen=True):

@@ -55,3 +55,113 @@ class AllocatorRow(msgspec.Struct, frozen=True, kw_only=True):
     calls_in_window: int
     host_us: float
     host_us_in_window: float
+
+
+class MemoryPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of what was reserved at the peak: a role of tensors, or what is nobody's (rounding,
+    fragmentation, cached). All parts sum to ``reserved_bytes``, byte by byte."""
+
+    part: str
+    bytes: int
+    share_of_reserved: float
+    allocations: int
+
+
+class HolderRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has a part of the memory at the peak; all rows sum to ``requested_bytes``."""
+
+    role: str
+    owner: str
+    line: str | None
+    allocations: int
+    bytes: int
+    largest_bytes: int
+    op: str | None
+    """Of the trace, that made the largest; null where the trace did not see it."""
+    stack: list[str]
+    """``file:line function`` of the largest one's allocation, the innermost first."""
+
+
+class MemorySample(msgspec.Struct, frozen=True, kw_only=True):
+    """The moment of a stretch of the history when most was held."""
+
+    time_us: float
+    reserved_bytes: int
+    bytes: list[int]
+    """By role, in the order of ``roles``."""
+
+
+class MemoryBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """One allocation: where it lay, from when to when. Null: from before the history, or beyond it."""
+
+    start_us: float | None
+    end_us: float | None
+    address: int
+    bytes: int
+    role: str
+    owner: str
+    line: str | None
+
+
+class GrowthRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A line whose memory grows with every recorded step."""
+
+    line: str | None
+    owner: str
+    role: str
+    bytes_per_step: int
+    bytes: int
+    names: list[str]
+    grows: str
+    """allocations: one more is kept in each step; bytes: one is replaced by a larger one."""
+
+
+class FitsRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How many times the recorded batch fits the device."""
+
+    low: float
+    high: float
+    fixed_bytes: int
+    scaling_bytes: int
+    room_bytes: int
+
+
+class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
+    """One device's memory by the allocator's history, at the moment when most was held. Times are
+    microseconds since the history began."""
+
+    rank: int
+    device: int
+    moment: str
+    """recorded steps, history (no steps are known), out of memory, snapshot (no history was kept)."""
+    failed_bytes: int | None
+    peak_us: float
+    history_us: float
+    requested_bytes: int
+    """What tensors asked for."""
+    reserved_bytes: int
+    """What the allocator had of the driver."""
+    outside_bytes: int | None
+    """Of the device, at the snapshot: other processes, the driver, libraries with allocators of their own."""
+    total_bytes: int | None
+    program_peak_bytes: int | None
+    """The most that tensors asked for since the program began, by the allocator's own count."""
+    parts: list[MemoryPart]
+    holders: list[HolderRow]
+    roles: list[str]
+    over_time: list[MemorySample]
+    blocks: list[MemoryBlock]
+    growth: list[GrowthRow]
+    fits: FitsRow | None
+    snapshot: str
+    """The file, which torch's own viewer reads."""
+    notes: list[str]
+
+
+class MemoryPeaks(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``kinetoscope memory`` shows."""
+
+    peaks: list[MemoryPeak]
+    unread: list[str] = []
+    memory: list[MemoryRow] = []
+    """By the traces' own events, where those were recorded."""

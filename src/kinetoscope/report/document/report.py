@@ -13,7 +13,7 @@ from kinetoscope.report.document.devices import DeviceRow, IdleRow
 from kinetoscope.report.document.findings import FindingRow
 from kinetoscope.report.document.kernels import CategoryRow, GraphRow, KernelRow, OpRow
 from kinetoscope.report.document.launches import LaunchRow
-from kinetoscope.report.document.memory import AllocatorRow, MemoryRow
+from kinetoscope.report.document.memory import AllocatorRow, MemoryPeak, MemoryRow
 from kinetoscope.report.document.page import Page
 from kinetoscope.report.document.ranks import Ranks
 from kinetoscope.report.document.replay import Replay
@@ -52,6 +52,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     launching: list[LaunchRow] = []
     memory: list[MemoryRow] = []
     allocator: list[AllocatorRow] = []
+    memory_peaks: list[MemoryPeak] = []
     graphs: list[GraphRow] = []
     replay: Replay | None = None
     """Null where nothing was recorded that could be replayed."""

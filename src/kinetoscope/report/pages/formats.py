@@ -16,6 +16,7 @@ FORMATS = {
     ".json": "kinetoscope.report.pages.json",
     ".md": "kinetoscope.report.pages.markdown",
     ".txt": "kinetoscope.report.pages.text",
+    ".sarif": "kinetoscope.report.pages.sarif",
 }
 
 

@@ -126,7 +126,8 @@ def _findings(report: Report, most: int) -> Iterable[RenderableType]:
     table = columns("left", "left*")
     for row in shown:
         where = f" ({names.plain(row.source)})" if row.source else ""
-        saving = f"{saving}. ".capitalize() if (saving := headline.saving(report, row)) else ""
+        saving = headline.saving(report, row)
+        saving = f"{saving[0].upper()}{saving[1:]}. " if saving else ""
         measured = headline.measured(row)
         table.add_row(
             Text(names.plain(row.severity), style=_SEVERITY_STYLES.get(row.severity, "")),

@@ -84,6 +84,9 @@ def _lines(row: FindingRow, start_us: float, unit: str) -> Iterable[tuple[str, T
             saving.append(f", {numbers.time(row.saving_alone_us)} by itself", style="not bold")
         saving.append(f"  ({names.plain(row.saving_basis)})", style="not bold dim")
         yield "saves", saving
+    elif row.saving_bytes:
+        freed = Text(f"about {numbers.size(row.saving_bytes)} at the peak", style="green")
+        yield "frees", freed.append(f"  ({names.plain(row.saving_basis)})", style="not bold dim")
     else:
         yield "saves", Text(f"– ({names.plain(row.saving_basis)})", style="dim")
     if row.also:

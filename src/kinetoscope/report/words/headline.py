@@ -146,6 +146,8 @@ def worth_doing(report: Report) -> list[FindingRow]:
 
 def saving(report: Report, row: FindingRow) -> str:
     """What a finding's advice is estimated to bring, and of what; empty where it claims nothing."""
+    if row.saving_us <= 0 and row.saving_bytes:
+        return f"frees about {numbers.size(row.saving_bytes)} at the peak"
     if row.saving_us <= 0 and not row.also:
         return ""
     of = " a step" if report.steps else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kinetoscope import numbers
 from kinetoscope.report import document
-from kinetoscope.report.words import headline, names
+from kinetoscope.report.words import headline, memory_lines, names
 
 OUTLIERS = 3
 RANKS = 8
@@ -20,7 +20,8 @@ def lines(report: document.Report) -> list[tuple[str, str]]:
     found = [("steps", row.rank, _steps(row)) for row in report.step_times if row.steps > 1]
     found += [("outlier", row.rank, _outlier(report, row)) for row in slowest[:OUTLIERS]]
     found += [("launches", row.rank, _launches(row)) for row in report.launching[:RANKS]]
-    found += [("memory", row.rank, _memory(row)) for row in report.memory[:RANKS]]
+    found += [("memory", row.rank, memory_lines.traced(row)) for row in report.memory[:RANKS]]
+    found += [("memory", 0, sentence) for sentence in memory_lines.lines(report, RANKS)]
     found += [
         (
             "allocator",
@@ -87,20 +88,6 @@ def _launches(row: document.LaunchRow) -> str:
     if row.shorter_than_call:
         parts.append(f"{numbers.percent(row.shorter_than_call / row.launches)} were shorter than their call")
     return "; ".join(parts)
-
-
-def _memory(row: document.MemoryRow) -> str:
-    peak = f"peak {numbers.size(row.peak_allocated_bytes)}"
-    if row.peak_reserved_bytes is not None:
-        peak += f" of {numbers.size(row.peak_reserved_bytes)} reserved"
-    if row.peak_op:
-        peak += f", in {names.shorten(row.peak_op, 60)}"
-    change = row.last_allocated_bytes - row.first_allocated_bytes
-    return (
-        f"{peak}; {numbers.count(row.allocations, 'allocation')} ({numbers.size(row.turned_over_bytes)}), "
-        f"{numbers.count(row.releases, 'release')}; {numbers.size(abs(change))} "
-        f"{'more' if change >= 0 else 'less'} at the end than at the start"
-    )
 
 
 def _plain(number: float) -> str:

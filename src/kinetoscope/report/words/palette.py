@@ -52,6 +52,30 @@ CAUSES = {
 }
 
 
+# What memory is; the first are what a model must have, the last nobody's.
+MEMORY = {
+    "parameter": "#4c8dd6",
+    "gradient": "#8e6fd8",
+    "optimizer state": "#57a05a",
+    "activation": "#e08a3c",
+    "input": "#c9a227",
+    "temporary": "#d9705b",
+    "cache": "#2fa39a",
+    "graph pool": "#5574c4",
+    "communication": "#d8576b",
+    "kept": "#a0569b",
+    "before": "#7f8fa3",
+    "rounding": "#9aa5b1",
+    "fragmentation": "#8b93a1",
+    "cached": "#c3c9d2",
+}
+
+
+def memory(part: str) -> str:
+    """The colour of a part of the memory."""
+    return MEMORY.get(part, OTHER)
+
+
 def category(name: str) -> str:
     """The colour of a kernel category; categories without one of their own share a grey."""
     return CATEGORIES.get(name, OTHER)

@@ -1,0 +1,49 @@
+"""Every device's memory that a run recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memory.generated import buffers
+from kinetoscope.analysis.memory.ops import ops, unseen
+from kinetoscope.analysis.memory.peak import DeviceHistory, devices
+from kinetoscope.analysis.run import MemoryFiles, Run
+from kinetoscope.errors import InputError
+from kinetoscope.recording.memory import Held
+
+
+@dataclass(frozen=True, eq=False)
+class RankHistory:
+    """One device of one rank's snapshot, and what the program said beside it."""
+
+    rank: int
+    files: MemoryFiles
+    held: Held | None
+    history: DeviceHistory
+
+
+@dataclass(frozen=True, eq=False)
+class Histories:
+    """By rank and device; of a rank whose allocation failed, that moment as well. ``unread`` names the
+    snapshots that cannot be used, and why."""
+
+    found: tuple[RankHistory, ...]
+    unread: tuple[InputError, ...]
+
+
+@remembered
+def histories(run: Run) -> Histories:
+    found: list[RankHistory] = []
+    unread: list[InputError] = []
+    made, traces = buffers(run), {trace.rank: trace for trace in run.traces}
+    for files in run.memory:
+        try:
+            traced = partial(ops, traces[files.rank]) if files.rank in traces else unseen
+            read = devices(files.snapshot, files.held, made, traced)
+        except InputError as error:
+            unread.append(error)
+            continue
+        found += [RankHistory(files.rank, files, files.held, history) for history in read]
+    return Histories(tuple(found), tuple(unread))

@@ -1,0 +1,125 @@
+"""The allocations that a snapshot and its history know, each with its lifetime; and what was reserved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.snapshot.model import ALLOC, FREE, FREED, MAP, SEGMENT, SEGMENT_FREE, UNMAP, Snapshot
+
+# Columns of ``allocations``. Places are rows of ``Snapshot.entries``, counted over all devices.
+ALLOCATIONS = {
+    "device": pl.Int32,
+    "address": pl.Int64,
+    "bytes": pl.Int64,  # that were asked for
+    "start": pl.Int64,  # the place of its allocation; null: before the history
+    "end": pl.Int64,  # of its release, after which its memory may be used again; null: after the snapshot
+    "start_us": pl.Int64,  # on the wall clock, likewise
+    "end_us": pl.Int64,
+    "stack": pl.Int32,
+    "pool": pl.Int32,
+    "stream": pl.Int64,
+}
+TAKES, GIVES = [SEGMENT, MAP], [SEGMENT_FREE, UNMAP]
+
+
+@remembered
+def allocations(snapshot: Snapshot) -> pl.DataFrame:
+    """Every allocation whose beginning or end is in the history, and those that live at the snapshot.
+
+    Of one that was there before the history began, the stack is known where the allocator still knew it.
+    """
+    ended = FREED if snapshot.entries["action"].eq(FREED).any() else FREE
+    calls = (
+        snapshot.entries.with_row_index("place")
+        .filter(pl.col("action").is_in([ALLOC, ended]))
+        .sort("device", "address", "place")
+        .with_columns(
+            pl.col("action", "place", "time_us").shift(-1).over("device", "address").name.prefix("next_"),
+            pl.col("action").shift(1).over("device", "address").alias("before"),
+        )
+    )
+    is_released = pl.col("next_action").is_not_null()
+    begun = calls.filter(pl.col("action") == ALLOC).select(
+        "device", "address", "bytes",
+        pl.col("place").alias("start"),
+        pl.when(is_released).then("next_place").alias("end"),
+        pl.col("time_us").alias("start_us"),
+        pl.when(is_released).then("next_time_us").alias("end_us"),
+        "stack", "pool", "stream",
+    )  # fmt: skip
+    older = calls.filter(pl.col("action") == ended, pl.col("before").ne_missing(ALLOC)).select(
+        "device", "address", "bytes",
+        pl.lit(None).alias("start"),
+        pl.col("place").alias("end"),
+        pl.lit(None).alias("start_us"),
+        pl.col("time_us").alias("end_us"),
+        "stack", "pool", "stream",
+    )  # fmt: skip
+    alive = begun.filter(pl.col("end").is_null())
+    held = snapshot.segments.select("device", "segment", "pool", "stream").join(
+        snapshot.blocks.drop("device", "bytes").filter(pl.col("state") < 2), on="segment"
+    )
+    never_seen = held.join(alive, on=["device", "address"], how="anti").select(
+        "device", "address",
+        pl.col("requested").alias("bytes"),
+        *(pl.lit(None).alias(name) for name in ("start", "end", "start_us", "end_us")),
+        "stack", "pool", "stream",
+    )  # fmt: skip
+    # What is no longer there at the snapshot was given back where no history was kept of it.
+    gone = alive.join(held, on=["device", "address"], how="anti").select("start")
+    begun = begun.join(gone, on="start", how="anti")
+    tables = [table.cast(ALLOCATIONS) for table in (never_seen, older, begun)]  # type: ignore[arg-type]
+    return pl.concat(tables)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What one device held after each entry of the history, and before the first: place −1."""
+
+    device: int
+    table: pl.DataFrame  # place, time_us, held (bytes asked for), reserved
+
+    def at(self, place: int) -> tuple[int, int]:
+        """Bytes held and reserved after the entry at a place."""
+        row = self.table.filter(pl.col("place") <= place).tail(1)
+        held, reserved = row.select("held", "reserved").row(0)
+        return int(held), int(reserved)
+
+
+def curve(snapshot: Snapshot, device: int) -> Curve:
+    """What a device held over its history; at its end that is what the snapshot's own segments sum to."""
+    known = allocations(snapshot).filter(pl.col("device") == device)
+    entries = snapshot.entries.with_row_index("place").filter(pl.col("device") == device)
+    entries = entries.with_columns(pl.col("place").cast(pl.Int64))
+    begun = known.select(pl.col("start").alias("place"), pl.col("bytes").alias("change"))
+    ended = known.select(pl.col("end").alias("place"), (-pl.col("bytes")).alias("change"))
+    changes = pl.concat([begun, ended]).drop_nulls().group_by("place").agg(pl.col("change").sum())
+    taken = pl.when(pl.col("action").is_in(TAKES)).then("bytes")
+    given = pl.when(pl.col("action").is_in(GIVES)).then(-pl.col("bytes"))
+    steps = entries.select("place", "time_us", pl.coalesce(taken, given, 0).alias("taken"))
+    steps = steps.join(changes, on="place", how="left", maintain_order="left").with_columns(
+        pl.col("change").fill_null(0)
+    )
+    reserved = int(snapshot.segments.filter(pl.col("device") == device)["bytes"].sum())
+    before = int(known.filter(pl.col("start").is_null())["bytes"].sum())
+    first = pl.DataFrame(
+        {"place": [-1], "time_us": [steps["time_us"].min() or 0], "taken": [0], "change": [0]},
+        schema=steps.schema,
+    )
+    table = pl.concat([first, steps]).select(
+        "place",
+        "time_us",
+        (pl.col("change").cum_sum() + before).alias("held"),
+        (pl.col("taken").cum_sum() + reserved - int(steps["taken"].sum())).alias("reserved"),
+    )
+    return Curve(device, table)
+
+
+def alive(known: pl.DataFrame, place: int) -> pl.DataFrame:
+    """The allocations that were there after the entry at a place."""
+    return known.filter(
+        pl.col("start").fill_null(-1) <= place, pl.col("end").is_null() | (pl.col("end") > place)
+    )

@@ -1,0 +1,147 @@
+"""Whose every allocation was: by the program's own account, by its stack, and by how long it lived.
+
+graph pool        the memory of a CUDA graph
+parameter, gradient, optimizer state
+                  what the program says it is; buffers count as parameters
+communication     allocated by torch.distributed
+activation        allocated in the forward pass, and held until the backward pass
+input             held likewise, and allocated before the first module of its step was called
+temporary         given back in the pass in which it was allocated
+cache             nothing runs backward, and it outlives its step
+kept              in training, what outlives the step after its own
+before            it was there before the history, and nobody says what it is
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from kinetoscope.analysis.memory.lifetimes import allocations
+from kinetoscope.analysis.memory.stacks import told
+from kinetoscope.recording.memory import Held, HeldTensor
+from kinetoscope.snapshot.model import Snapshot
+
+ROLES = (
+    "parameter", "gradient", "optimizer state", "activation", "input", "temporary", "cache", "graph pool",
+    "communication", "kept", "before",
+)  # fmt: skip
+NAMED = {
+    "parameter": "parameter",
+    "buffer": "parameter",
+    "gradient": "gradient",
+    "optimizer state": "optimizer state",
+}
+MORE = "{} and {} more"
+PLACED = (pl.Int64, pl.Int64, pl.String, pl.String, pl.Int64)
+
+
+def owned(snapshot: Snapshot, held: Held | None, device: int) -> pl.DataFrame:
+    """The allocations of a device (see ``lifetimes.ALLOCATIONS``).
+
+    Returns:
+        Their columns, ``allocation`` (their number), ``step`` and ``last_step`` (in which they begin and end,
+        counted from the first boundary: 0 lies before it), ``role``, ``name`` (the program's own, of the
+        tensor, or of the variable that holds it at the snapshot) and what their stacks say.
+    """
+    known = allocations(snapshot).filter(pl.col("device") == device).with_row_index("allocation")
+    known = known.join(told(snapshot), on="stack", how="left", maintain_order="left")
+    known = _in_steps(_in_passes(known, snapshot, device), held.boundaries_ns if held else ())
+    names = _names(known, held.tensors if held else (), device)
+    known = known.join(names, on="allocation", how="left", maintain_order="left")
+    return known.with_columns(_role(known).alias("role")).drop(
+        "named", "pass", "last_pass", "ran_backward", "called"
+    )
+
+
+def _in_passes(known: pl.DataFrame, snapshot: Snapshot, device: int) -> pl.DataFrame:
+    """With the passes that allocations begin and end in: stretches of the history in which the program's own
+    threads allocate, or autograd does; and with the place at which the pass first called a module."""
+    has_stacks = len(snapshot.stacks) > 1
+    begun = known.filter(pl.col("start").is_not_null()).sort("start")
+    begun = begun.select("start", "forward", ran_backward=pl.col("backward") & has_stacks)
+    begun = begun.with_columns(pl.col("ran_backward").rle_id().cast(pl.Int64).alias("pass"))
+    calls = begun.filter(pl.col("forward")).group_by("pass").agg(pl.col("start").min().alias("called"))
+    begun = begun.join(calls, on="pass", how="left", maintain_order="left").drop("forward")
+    ends = known.select("allocation", "end").drop_nulls().sort("end")
+    ends = ends.join_asof(begun.select("start", last_pass="pass"), left_on="end", right_on="start")
+    known = known.join(begun, on="start", how="left", maintain_order="left")
+    return known.join(
+        ends.select("allocation", "last_pass"), on="allocation", how="left", maintain_order="left"
+    )
+
+
+def _in_steps(known: pl.DataFrame, boundaries_ns: Sequence[int]) -> pl.DataFrame:
+    """With the steps that allocations begin and end in; without steps, passes stand for them."""
+    if not boundaries_ns:
+        return known.with_columns(
+            (pl.col("pass") // 2).alias("step"), (pl.col("last_pass") // 2).alias("last_step")
+        )
+    marks = pl.Series([ns // 1000 for ns in boundaries_ns])
+    return known.with_columns(
+        marks.search_sorted(known[name]).cast(pl.Int64).alias(step)
+        if known[name].null_count() == 0
+        else pl.when(pl.col(name).is_not_null())
+        .then(pl.Series(marks.search_sorted(known[name].fill_null(0))).cast(pl.Int64))
+        .alias(step)
+        for name, step in (("start_us", "step"), ("end_us", "last_step"))
+    )
+
+
+def _names(known: pl.DataFrame, tensors: Sequence[HeldTensor], device: int) -> pl.DataFrame:
+    """What the program calls allocations: ``allocation``, ``named`` (its role), ``name``."""
+    rows = [
+        (place, one.address, one.role, one.name, one.time_ns // 1000)
+        for place, one in enumerate(tensors)
+        if one.device == device
+    ]
+    columns = ("place", "address", "named", "name", "at_us")
+    found = pl.DataFrame(rows, schema=dict(zip(columns, PLACED, strict=True)), orient="row").join(
+        known.select("allocation", "address", "start_us", "end_us"), on="address"
+    )
+    at_us, begun = pl.col("at_us"), pl.col("start_us").fill_null(0)
+    lay_there = (at_us > 0) & (begun <= at_us) & (pl.col("end_us").is_null() | (pl.col("end_us") > at_us))
+    found = found.filter(lay_there | ((at_us == 0) & pl.col("end_us").is_null()))
+    rank = pl.col("named").replace_strict({role: n for n, role in enumerate((*NAMED, "variable"))}, default=9)
+    found = found.sort(rank, "place", maintain_order=True)
+    several = pl.col("name").n_unique()
+    return found.group_by("allocation", maintain_order=True).agg(
+        pl.col("named").first(),
+        pl.when(several > 1)
+        .then(pl.format(MORE, pl.col("name").first(), several - 1))
+        .otherwise(pl.col("name").first())
+        .alias("name"),
+    )
+
+
+def _role(known: pl.DataFrame) -> pl.Expr:
+    trains = bool(known["ran_backward"].any())
+    passed = pl.col("end").is_null() | (pl.col("last_pass") > pl.col("pass"))
+    last = pl.col("step").max() if known["step"].count() else pl.lit(0)
+    steps = pl.coalesce("last_step", last + 1) - pl.col("step")
+    of_optimizer = pl.when(pl.col("end").is_null() | (steps > 1)).then(pl.lit("optimizer state"))
+    before_modules = pl.col("called").is_not_null() & (pl.col("start") < pl.col("called"))
+    return (
+        pl.when(pl.col("pool") != 0)
+        .then(pl.lit("graph pool"))
+        .when(pl.col("named").is_in(list(NAMED)))
+        .then(pl.col("named").replace(NAMED))
+        .when(pl.col("communication"))
+        .then(pl.lit("communication"))
+        .when(pl.col("optimizer"))
+        .then(of_optimizer.otherwise(pl.lit("temporary")))
+        .when(pl.col("start").is_null())
+        .then(pl.lit("before"))
+        .when(~passed if trains else steps < 1)
+        .then(pl.lit("temporary"))
+        .when(pl.lit(not trains))
+        .then(pl.lit("cache"))
+        .when(pl.col("ran_backward"))
+        .then(pl.lit("gradient"))
+        .when(steps > 1)
+        .then(pl.lit("kept"))
+        .when(before_modules)
+        .then(pl.lit("input"))
+        .otherwise(pl.lit("activation"))
+    )

@@ -1,0 +1,240 @@
+"""The moment when a device held most: what its memory was split into, and who had each part."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from kinetoscope.analysis.aggregates import whole
+from kinetoscope.analysis.memory.lifetimes import Curve, alive, curve
+from kinetoscope.analysis.memory.ops import unseen
+from kinetoscope.analysis.memory.owners import ROLES, owned
+from kinetoscope.recording.memory import DeviceMemory, Held
+from kinetoscope.snapshot.model import MAP, SEGMENT, SEGMENT_FREE, UNMAP, Snapshot
+
+# What of the reserved memory is nobody's: blocks are multiples of 512 bytes; what is free lies between blocks
+# in use, or in segments that hold none, which the driver could have back.
+REST = ("rounding", "fragmentation", "cached")
+ROUND = 512
+
+Moment = Literal["recorded steps", "history", "out of memory", "snapshot"]
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceHistory:
+    """One device of a snapshot, with what analyses of it start from.
+
+    Attributes:
+        known: the allocations (``owners.owned``).
+        place: the entry of the history after which most was held; of a failure, the last.
+        stretch: the first and the last place of its step; of the history, where no steps are known.
+        counters: by the allocator's and the driver's own account at the snapshot, where the program gave it.
+    """
+
+    device: int
+    snapshot: Snapshot
+    known: pl.DataFrame
+    curve: Curve
+    place: int
+    moment: Moment
+    stretch: tuple[int, int]
+    counters: DeviceMemory | None
+
+    @property
+    def requested(self) -> int:
+        return self.curve.at(self.place)[0]
+
+    @property
+    def reserved(self) -> int:
+        return self.curve.at(self.place)[1]
+
+    @property
+    def at_peak(self) -> pl.DataFrame:
+        """The allocations of that moment."""
+        return alive(self.known, self.place)
+
+    @property
+    def time_us(self) -> int:
+        return whole(self.curve.table.filter(pl.col("place") <= self.place)["time_us"].max())
+
+
+NO_BUFFERS = pl.DataFrame(schema={"graph": pl.String, "graph_line": pl.Int32, "buffer": pl.String})
+
+
+def devices(
+    snapshot: Snapshot,
+    held: Held | None,
+    buffers: pl.DataFrame = NO_BUFFERS,
+    traced: Callable[[pl.DataFrame], pl.DataFrame] = unseen,
+) -> list[DeviceHistory]:
+    """Every device of which the allocator has anything.
+
+    Args:
+        buffers: what lines of generated code allocate (``generated.buffers``).
+        traced: the ops that made allocations (``ops.ops``).
+    """
+    found: list[DeviceHistory] = []
+    for device in sorted({*snapshot.segments["device"], *snapshot.entries["device"]}):
+        table = curve(snapshot, device)
+        place, moment, stretch = _highest(table, held)
+        counters = next((one for one in held.devices if one.device == device), None) if held else None
+        known = owned(snapshot, held, device)
+        known = known.join(buffers, on=["graph", "graph_line"], how="left", maintain_order="left")
+        known = known.join(traced(known), on="allocation", how="left", maintain_order="left")
+        found.append(DeviceHistory(device, snapshot, known, table, place, moment, stretch, counters))
+    return found
+
+
+def _highest(found: Curve, held: Held | None) -> tuple[int, Moment, tuple[int, int]]:
+    table = found.table
+    last = whole(table["place"].max())
+    if held is not None and held.failed_bytes is not None:
+        return last, "out of memory", (last, last)
+    moment: Moment = "history"
+    if held is not None and len(held.boundaries_ns) > 1:
+        first_us, last_us = held.boundaries_ns[0] // 1000, held.boundaries_ns[-1] // 1000
+        inside = table.filter(pl.col("time_us").is_between(first_us, last_us))
+        if len(inside):
+            table, moment = inside, "recorded steps"
+    if len(table) == 1:
+        return last, "snapshot", (last, last)
+    peak = table.row(table["held"].arg_max() or 0, named=True)
+    if moment == "recorded steps" and held is not None:
+        marks = [ns // 1000 for ns in held.boundaries_ns]
+        number = bisect_right(marks, peak["time_us"])
+        until = marks[number] if number < len(marks) else marks[-1]
+        table = table.filter(pl.col("time_us").is_between(marks[number - 1], until))
+    return whole(peak["place"]), moment, (whole(table["place"].min()), whole(table["place"].max()))
+
+
+def split(history: DeviceHistory) -> pl.DataFrame:
+    """The parts of the reserved memory at the peak: they sum to it, byte by byte.
+
+    Returns:
+        ``part`` (``ROLES`` and ``REST``, in that order), ``bytes``, ``allocations``.
+    """
+    here = history.at_peak
+    roles = here.group_by("role").agg(pl.col("bytes").sum(), pl.len().cast(pl.Int64).alias("allocations"))
+    rounding = whole(_rounded(history, here).sum()) - history.requested
+    cached = _whole_segments(history, here)
+    fragments = history.reserved - history.requested - rounding - cached
+    rest = pl.DataFrame({"role": REST, "bytes": [rounding, fragments, cached], "allocations": [0, 0, 0]})
+    order = pl.DataFrame({"part": [*ROLES, *REST]})
+    found = order.join(pl.concat([roles, rest]), left_on="part", right_on="role", how="left")
+    return found.with_columns(pl.col("bytes", "allocations").fill_null(0)).filter(
+        (pl.col("bytes") != 0) | pl.col("part").is_in(REST)
+    )
+
+
+def _rounded(history: DeviceHistory, here: pl.DataFrame) -> pl.Series:
+    """Bytes of the blocks of allocations: exact where the snapshot still has them as they were."""
+    if history.place == whole(history.curve.table["place"].max()):
+        blocks = history.snapshot.blocks.filter(pl.col("state") < 2)
+        blocks = blocks.select("device", "address", block="bytes")
+        found = here.join(blocks, on=["device", "address"], how="left", maintain_order="left")
+        return found["block"].fill_null(0)
+    return here.select(pl.max_horizontal((pl.col("bytes") + ROUND - 1) // ROUND, 1) * ROUND).to_series()
+
+
+def _whole_segments(history: DeviceHistory, here: pl.DataFrame) -> int:
+    """Bytes of segments that hold nothing; 0 where segments grow and shrink, and none is ever whole."""
+    snapshot, device, place = history.snapshot, history.device, history.place
+    entries = snapshot.entries.with_row_index("place").filter(pl.col("device") == device)
+    if entries["action"].is_in([MAP, UNMAP]).any() or snapshot.segments["is_expandable"].any():
+        return 0
+    changes = entries.filter(pl.col("action").is_in([SEGMENT, SEGMENT_FREE])).filter(pl.col("place") > place)
+    first = changes.group_by("address", maintain_order=True).first()
+    gone = first.filter(pl.col("action") == SEGMENT_FREE).select("address", "bytes")
+    later = first.filter(pl.col("action") == SEGMENT).select("address")
+    now = snapshot.segments.filter(pl.col("device") == device).select("address", "bytes")
+    there = pl.concat([now.join(later, on="address", how="anti").join(gone, on="address", how="anti"), gone])
+    there = there.sort("address").with_columns(pl.col("address").alias("segment"))
+    used = here.select("address").sort("address").join_asof(there, on="address")["segment"]
+    return whole(there.filter(~pl.col("segment").is_in(used.unique().implode()))["bytes"].sum())
+
+
+def holders(history: DeviceHistory) -> pl.DataFrame:
+    """Who has what at the peak, most first: every byte that was asked for is in one row.
+
+    Returns:
+        ``role``, ``owner`` (the program's name with its layers' numbers as ``*``, the module, the graph, or
+        the function that allocates), ``line`` (the user's; null: none), ``allocations``, ``bytes``,
+        ``largest``, ``op`` and ``stack`` (of the largest; null: not in the trace).
+    """
+    here = history.at_peak.with_columns(owner().alias("owner"), pl.col("line").replace({"": None}))
+    return (
+        here.sort("bytes", descending=True, maintain_order=True)
+        .group_by("role", "owner", "line", maintain_order=True)
+        .agg(
+            pl.len().cast(pl.Int64).alias("allocations"),
+            pl.col("bytes").sum(),
+            pl.col("bytes").max().alias("largest"),
+            pl.col("op").drop_nulls().first(),
+            pl.col("stack").first(),
+        )
+        .sort("bytes", descending=True, maintain_order=True)
+    )
+
+
+def owner() -> pl.Expr:
+    """Who an allocation belongs to, of the columns of ``owners.owned``."""
+    path = pl.col("name").str.replace(r" \(.*$", "").str.replace(r" and \d+ more$", "")
+    path = path.str.replace_all(r"\.\d+\.", ".*.")
+    graph = pl.format("compiled graph {}, line {}", pl.col("graph").str.slice(0, 8), "graph_line")
+    graph = pl.coalesce(pl.format("graph {}", "buffer"), graph)
+    named = pl.col("name").is_not_null() & pl.col("role").is_in(["parameter", "gradient", "optimizer state"])
+    return (
+        pl.when(named)
+        .then(path)
+        .when(pl.col("graph") != "")
+        .then(graph)
+        .when(pl.col("ran_module").is_not_null())
+        .then(pl.col("ran_module"))
+        .when(pl.col("module") != "")
+        .then(pl.col("module"))
+        .when(pl.col("function") != "")
+        .then(pl.col("function"))
+        .when(pl.col("stack") != 0)
+        .then(pl.lit("torch"))
+        .when(pl.col("start").is_null())
+        .then(pl.lit("allocated while no history was kept"))
+        .otherwise(pl.coalesce(pl.format("autograd, {}", "op"), pl.lit("autograd")))
+    )
+
+
+def over_time(history: DeviceHistory, points: int) -> pl.DataFrame:
+    """What each role had, over the history: of ``points`` equal stretches the moment when most was held.
+
+    Returns:
+        ``time_us``, ``reserved``, and a column of bytes for each role that ever had any.
+    """
+    table = history.curve.table
+    for role in ROLES:
+        of_role = history.known.filter(pl.col("role") == role)
+        if of_role.is_empty():
+            continue
+        changes = pl.concat(
+            [
+                of_role.select(place="start", change="bytes"),
+                of_role.select(place="end", change=-pl.col("bytes")),
+            ]
+        )
+        changes = changes.drop_nulls().group_by("place").agg(pl.col("change").sum())
+        before = whole(of_role.filter(pl.col("start").is_null())["bytes"].sum())
+        table = table.join(changes, on="place", how="left", maintain_order="left").with_columns(
+            (pl.col("change").fill_null(0).cum_sum() + before).alias(role)
+        )
+        table = table.drop("change")
+    if table.is_empty():
+        return table.drop("place", "held")
+    stretch = pl.int_range(pl.len()) * points // max(1, len(table))
+    return (
+        table.with_columns(stretch.alias("stretch"))
+        .group_by("stretch", maintain_order=True)
+        .agg(pl.all().get(pl.col("held").arg_max()))
+        .drop("stretch", "place", "held")
+    )

@@ -1,0 +1,96 @@
+"""What the Python stacks of allocations say: the user's line, the module, the graph, and on whose behalf."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import PurePath
+from typing import NamedTuple
+
+import polars as pl
+
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.snapshot.model import Frame, Snapshot, Stack
+
+LIBRARY = re.compile(r"(^|/)(site-packages|dist-packages)/|(^|/)lib/python3[^/]*/|^<frozen |(^|/)torch/_")
+TORCH = re.compile(r"(^|/)torch/(?!_inductor_generated)")
+LAYER = re.compile(r"(^|/)torch/nn/modules/(?!module\.py|_functions|container)(\w+)\.py$")
+OPTIMIZER = re.compile(r"(^|/)torch/optim/")
+DISTRIBUTED = re.compile(r"(^|/)torch/(distributed/|nn/parallel/|_C/_distributed)")
+CHECKPOINT = re.compile(r"(^|/)torch/utils/checkpoint\.py$")
+COMPILER = re.compile(r"(^|/)torch/_(dynamo|inductor|functorch|subclasses|export)/")
+# What Inductor writes: a folder of two letters, a file that is named after its content.
+GENERATED = re.compile(r"(^|/)([0-9a-z]{2})/(c\2[0-9a-z]{20,})\.py$")
+CALL = ("_call_impl", "_wrapped_call_impl")
+# A Python thread begins with one of these; autograd's own threads begin in the middle of torch.
+BEGINNINGS = ("<module>", "_run_module_as_main", "_bootstrap", "_bootstrap_inner", "_run_code")
+
+
+class Told(NamedTuple):
+    """What one stack says.
+
+    Attributes:
+        line: ``train.py:12`` of the innermost frame that is the user's own; empty where none is.
+        function: that frame's.
+        module: the innermost module whose forward runs: torch's own by its file (``linear``), others by the
+            line where they are written.
+        graph, graph_line: of generated code: the file's name and the line that allocates.
+        backward: nothing of the program's own thread is on it: autograd called.
+    """
+
+    line: str = ""
+    function: str = ""
+    module: str = ""
+    graph: str = ""
+    graph_line: int = 0
+    backward: bool = False
+    forward: bool = False
+    optimizer: bool = False
+    communication: bool = False
+    recomputed: bool = False
+
+
+SCHEMA = {
+    "stack": pl.Int32, "line": pl.String, "function": pl.String, "module": pl.String, "graph": pl.String,
+    "graph_line": pl.Int32, "backward": pl.Boolean, "forward": pl.Boolean, "optimizer": pl.Boolean,
+    "communication": pl.Boolean, "recomputed": pl.Boolean,
+}  # fmt: skip
+
+
+@remembered
+def told(snapshot: Snapshot) -> pl.DataFrame:
+    """What each stack says, by its number."""
+    rows = [(number, *tell(stack)) for number, stack in enumerate(snapshot.stacks)]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def tell(stack: Stack) -> Told:
+    """What a stack says. One without a frame is autograd's, where stacks were recorded at all."""
+    files = [frame.file for frame in stack]
+    user = next((frame for frame in stack if not _is_library(frame)), None)
+    generated = next(((match, frame) for frame in stack if (match := GENERATED.search(frame.file))), None)
+    return Told(
+        line=f"{PurePath(user.file).name}:{user.line}" if user else "",
+        function=user.name if user else "",
+        module=_module(stack),
+        graph=generated[0][3] if generated else "",
+        graph_line=generated[1].line if generated else 0,
+        backward=stack[-1].name not in BEGINNINGS if stack else True,
+        forward=any(frame.name in CALL for frame in stack) or generated is not None,
+        optimizer=any(map(OPTIMIZER.search, files)),
+        communication=any(map(DISTRIBUTED.search, files)),
+        recomputed=any(map(CHECKPOINT.search, files)),
+    )
+
+
+def _is_library(frame: Frame) -> bool:
+    return bool(LIBRARY.search(frame.file) or GENERATED.search(frame.file)) or not frame.file
+
+
+def _module(stack: Stack) -> str:
+    """What is called by the innermost ``Module.__call__``."""
+    for inner, outer in pairwise(stack):
+        if outer.name in CALL and inner.name not in CALL:
+            layer = LAYER.search(inner.file)
+            return layer[2] if layer else f"{inner.name} ({PurePath(inner.file).name}:{inner.line})"
+    return ""

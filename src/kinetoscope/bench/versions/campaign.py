@@ -1,0 +1,160 @@
+"""`kinetoscope compare`: base and new in turn, A B B A, each run a process of its own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kinetoscope.bench.measure import statistics
+from kinetoscope.bench.measure.statistics import Ratio
+from kinetoscope.bench.tune.program import run_trial
+from kinetoscope.bench.tune.results import steady
+from kinetoscope.bench.tune.settings import Setting
+from kinetoscope.bench.tune.trial import TrialRequest, TrialResult
+from kinetoscope.bench.versions.results import Calibration, VersionRow, VersionsCompared
+from kinetoscope.bench.versions.worktree import Version
+from kinetoscope.errors import InputError, ProgramError
+
+# An interval of fewer pairs is narrow by luck too often: see docs/compare.md.
+FEWEST_PAIRS = 6
+AS_WRITTEN = Setting(as_written=True)
+
+RunVersion = Callable[[Version, TrialRequest, Sequence[str]], TrialResult]
+
+
+def run_version(version: Version, order: TrialRequest, words: Sequence[str]) -> TrialResult:
+    """One run in the version's own folder."""
+    return run_trial(order, words, version.environment(), version.folder)
+
+
+def compare_versions(
+    base: Version,
+    new: Version,
+    words: Sequence[str],
+    *,
+    module: bool = False,
+    steps: int = 40,
+    seconds: float = 30.0,
+    budget_s: float = 300.0,
+    precision: float = 0.01,
+    launch: RunVersion = run_version,
+    calibrate: Callable[[], float] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    progress: Callable[[str], None] = lambda _: None,
+) -> VersionsCompared:
+    """Run both until half of the interval is ``precision`` of the step, or the budget is spent.
+
+    The order turns from pair to pair: what drifts slowly, a clock or a temperature, harms both alike. When to
+    stop depends on how wide the interval is, never on where it lies.
+
+    Args:
+        steps: steps after which a run is ended, the first of them to warm up; ``seconds`` likewise.
+        launch: makes one run (tests give their own); ``calibrate`` times work that is always the same.
+
+    Raises:
+        ProgramError: a version fails, or has no steps.
+        InputError: a version has no such script.
+    """
+    versions = (base, new)
+    words = words if module else [_relative(words[0], new), *words[1:]]
+    _check(versions, words, module)
+    reports: tuple[list[TrialResult], list[TrialResult]] = ([], [])
+    calibrated: list[float] = []
+    began = clock()
+    with tempfile.TemporaryDirectory(prefix="kinetoscope-compare-") as folder:
+        result, outputs = str(Path(folder, "result.json")), str(Path(folder, "outputs.pt"))
+        order = TrialRequest(
+            setting=AS_WRITTEN, result=result, outputs=outputs, steps=steps, seconds=seconds, module=module
+        )
+        while True:
+            pairs = len(reports[1])
+            progress(f"pair {pairs + 1}{_so_far(reports)}")
+            for side in (0, 1) if pairs % 2 == 0 else (1, 0):
+                if calibrate is not None:
+                    calibrated.append(calibrate())
+                reports[side].append(_usable(launch(versions[side], order, words), versions[side]))
+            spent, pairs = clock() - began, pairs + 1
+            ratio = _ratio(reports)
+            narrow = pairs >= FEWEST_PAIRS and (ratio.high - ratio.low) / 2 <= precision
+            if narrow or spent + spent / pairs > budget_s:
+                break
+    return VersionsCompared(
+        command=(*(("-m",) if module else ()), *words),
+        device=reports[1][0].device,
+        steps_by=reports[1][0].steps_by,
+        base=_row(base, reports[0]),
+        new=_row(new, reports[1]),
+        ratio=ratio.ratio,
+        low=ratio.low,
+        high=ratio.high,
+        verdict=statistics.stands(ratio, precision),
+        pairs=pairs,
+        stopped="precise" if narrow else "out of time",
+        seconds=spent,
+        calibration=_calibration(calibrated) if calibrated else None,
+    )
+
+
+def _relative(script: str, new: Version) -> str:
+    """A script of the checkout as seen from the folder: an absolute path would be the same file in both."""
+    path = Path(script)
+    inside = path.is_absolute() and path.resolve().is_relative_to(new.root)
+    return os.path.relpath(path.resolve(), new.folder) if inside else script
+
+
+def _check(versions: Sequence[Version], words: Sequence[str], module: bool) -> None:
+    for version in versions:
+        if not module and not (version.folder / words[0]).is_file():
+            raise InputError(
+                f"{version.label} has no such script", where=words[0], mend="name it as seen from this folder"
+            )
+
+
+def _usable(report: TrialResult, version: Version) -> TrialResult:
+    if report.error is not None:
+        raise ProgramError(
+            f"the program fails in {version.label}: {report.error}", mend="its output is above"
+        )
+    if len(report.steps_s) < 3:
+        raise ProgramError(
+            f"no steps were found in {version.label}",
+            mend="mark them: kinetoscope.profile().step(), or a loop that calls a module or an optimizer",
+        )
+    return report
+
+
+def _steps_s(reports: Sequence[TrialResult]) -> list[float]:
+    return [statistics.median(steady(report)) for report in reports]
+
+
+def _ratio(reports: tuple[list[TrialResult], list[TrialResult]]) -> Ratio:
+    return statistics.compare_rounds(_steps_s(reports[0]), _steps_s(reports[1]))
+
+
+def _so_far(reports: tuple[list[TrialResult], list[TrialResult]]) -> str:
+    if len(reports[0]) < 2:
+        return ""
+    ratio = _ratio(reports)
+    return f": {100 * (ratio.ratio - 1):+.1f} % ± {50 * (ratio.high - ratio.low):.1f} so far"
+
+
+def _row(version: Version, reports: Sequence[TrialResult]) -> VersionRow:
+    runs = _steps_s(reports)
+    return VersionRow(
+        label=version.label,
+        step_s=statistics.median(runs),
+        runs_s=tuple(runs),
+        steps=sum(len(steady(report)) for report in reports),
+        graph_breaks=reports[0].graph_breaks,
+        graphs=reports[0].graphs,
+        peak_memory_bytes=reports[0].peak_memory_bytes,
+    )
+
+
+def _calibration(samples: list[float]) -> Calibration:
+    middle = statistics.median(samples)
+    spread = (statistics.quantile(samples, 0.9) - statistics.quantile(samples, 0.1)) / 2 / middle
+    return Calibration(samples_s=tuple(samples), spread=spread)

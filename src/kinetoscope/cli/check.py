@@ -1,0 +1,57 @@
+"""``kinetoscope check``: a recording held against a baseline that is kept in the repository."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+EPILOG = """\
+examples:
+  kinetoscope check REC --against perf/train.json --update    write the baseline, to be committed
+  kinetoscope check REC --against perf/train.json             ends with 1 if something grew
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "inputs", nargs="+", metavar="INPUT", help="a recording, a trace, or a folder of them"
+    )
+    parser.add_argument("--against", type=Path, required=True, metavar="FILE", help="the baseline, JSON")
+    parser.add_argument("--update", action="store_true", help="write the baseline instead")
+    parser.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        metavar="EXPR",
+        help="only on this, as `kinetoscope diff` takes it (otherwise: any growth of exact counts, "
+        "'peak_memory > 2%%', 'step_time > 5%%')",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    import sys
+
+    from kinetoscope.comparison import baseline
+    from kinetoscope.comparison.gates import parse
+    from kinetoscope.report import destination
+    from kinetoscope.report.diff.collect import gate_rows
+    from kinetoscope.report.pages.console import standard_output
+    from kinetoscope.report.progress import load_shown
+    from kinetoscope.report.verbs.check import print_check, render_json
+
+    file: Path = arguments.against
+    gates = [parse(text) for text in arguments.fail_on]
+    if arguments.update:
+        destination.check(file, arguments.inputs)
+        destination.write(file, baseline.render(baseline.of(load_shown(arguments.inputs))).encode())
+        print(f"wrote {file}", file=sys.stderr)
+        return 0
+    kept = baseline.read(file)
+    rows = gate_rows(baseline.checked(load_shown(arguments.inputs), kept, gates))
+    if arguments.json:
+        print(render_json(rows))
+    else:
+        print_check(rows, standard_output(widest=None))
+    return 1 if any(row.failed for row in rows) else 0

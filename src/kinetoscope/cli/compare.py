@@ -1,0 +1,90 @@
+"""``kinetoscope compare``: is the working tree faster than another version, on this machine, now?"""
+
+from __future__ import annotations
+
+import argparse
+
+EPILOG = """\
+examples:
+  kinetoscope compare --base git:main -- train.py --batch 8
+  kinetoscope compare --base ../other-checkout --budget 600 --precision 0.5 -- train.py
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "kinetoscope compare --base REF [options] [--] script.py [arguments]"
+    parser.epilog = EPILOG
+    add = parser.add_argument
+    add(
+        "--base",
+        required=True,
+        metavar="REF",
+        help="git:BRANCH (a commit, a tag), or the other version's folder",
+    )
+    add("--steps", type=int, default=40, metavar="N", help="steps of each run (default 40)")
+    add(
+        "--seconds",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="of each run after its first step (default 30)",
+    )
+    add(
+        "--budget", type=float, default=300.0, metavar="S", help="seconds for all runs together (default 300)"
+    )
+    add(
+        "--precision",
+        type=float,
+        default=1.0,
+        metavar="P",
+        help="stop once the interval is ± P %% (default 1)",
+    )
+    add("--fail-on", action="append", default=[], metavar="EXPR", help="end with 1 if so: 'step_time > 3%%'")
+    add("--out", metavar="DIR", help="keep the result, with every run, in DIR/bench/")
+    add("--json", action="store_true", help="print one JSON document")
+    add("-m", dest="module", action="store_true", help="run a module, as python -m does")
+    add("program", nargs=argparse.REMAINDER, metavar="script.py [arguments]", help="what to run")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    import sys
+    from pathlib import Path
+
+    from kinetoscope.bench import kept
+    from kinetoscope.bench.versions.calibration import calibration
+    from kinetoscope.bench.versions.campaign import compare_versions
+    from kinetoscope.bench.versions.worktree import at_hand, checked_out
+    from kinetoscope.comparison.gates import STEP_TIME, judge, nothing_counted, parse
+    from kinetoscope.errors import UsageError
+    from kinetoscope.report.diff.collect import gate_rows
+    from kinetoscope.report.pages.console import standard_output
+    from kinetoscope.report.verbs.compare import print_versions, render_json
+
+    words: list[str] = arguments.program[1:] if arguments.program[:1] == ["--"] else arguments.program
+    if not words:
+        raise UsageError("there is nothing to run", mend="kinetoscope compare --base git:main -- script.py")
+    gates = [parse(text) for text in arguments.fail_on]
+    if any(gate.name != STEP_TIME for gate in gates):
+        raise UsageError("runs that are only timed count nothing", where="--fail-on", mend="'step_time > 3%'")
+    with checked_out(arguments.base) as base:
+        found = compare_versions(
+            base,
+            at_hand(),
+            words,
+            module=arguments.module,
+            steps=arguments.steps,
+            seconds=arguments.seconds,
+            budget_s=arguments.budget,
+            precision=arguments.precision / 100,
+            calibrate=calibration(),
+            progress=lambda text: print(f"kinetoscope: {text}", file=sys.stderr, flush=True),
+        )
+    if arguments.out:
+        kept.keep(Path(arguments.out), "compare", found)
+    step = found.base.step_s * 1e6, found.interval
+    rows = gate_rows([judge(gate, nothing_counted(), step) for gate in gates])
+    if arguments.json:
+        print(render_json(found, rows))
+    else:
+        print_versions(found, rows, standard_output(widest=None))
+    return 1 if any(row.failed for row in rows) else 0

@@ -1,0 +1,71 @@
+"""``kinetoscope diff``: what changed from one recording to another, by how much, because of what."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+EPILOG = """\
+examples:
+  kinetoscope diff BASE NEW                                  two recordings, traces or compile logs
+  kinetoscope diff BEFORE/ AFTER/ -o difference.html         folders of repeated recordings: intervals of runs
+  kinetoscope diff BASE NEW --fail-on 'launches > 0' --fail-on 'step_time > 3%'
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "base", metavar="BASE", help="a recording, a trace, a compile log, a folder of repeats"
+    )
+    parser.add_argument("new", metavar="NEW", help="likewise, of the other version")
+    parser.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        metavar="EXPR",
+        help="end with 1 if it grew by more: 'launches > 0', 'graph_breaks > 0', 'peak_memory > 5%%', "
+        "'step_time > 3%%' (fails only if the whole interval lies above)",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="write a file instead: .html .json .md .txt (may be given several times)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "--github",
+        action="store_true",
+        help="in a workflow of GitHub: also a summary of the job, and annotations of lines",
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="on the terminal: all of it")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    import sys
+
+    from kinetoscope.comparison.gates import parse
+    from kinetoscope.report import destination
+    from kinetoscope.report.diff import github, output
+
+    gates = [parse(text) for text in arguments.fail_on]
+    files: list[Path] = arguments.output
+    inputs = [arguments.base, arguments.new]
+    renderers = [output.renderer(destination.check(file, inputs)) for file in files]
+    found = output.compared(inputs[0], inputs[1], gates, page=any(file.suffix == ".html" for file in files))
+    for file, render in zip(files, renderers, strict=True):
+        destination.write(file, render(found).encode())
+        print(f"wrote {file}", file=sys.stderr)
+    if arguments.json:
+        print(output.indented(found))
+    elif not files:
+        output.print_difference(found, whole=arguments.verbose)
+    if arguments.github:
+        github.announce(found)
+    if files or arguments.json:
+        output.complain(found, sys.stderr)
+    return 1 if found.failed else 0

@@ -1,0 +1,40 @@
+"""``kinetoscope memory``: what holds a device's memory at its peak, and what grows."""
+
+from __future__ import annotations
+
+import argparse
+
+ROWS = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="INPUT",
+        help="a recording (`run --memory`), a snapshot of torch's allocator (.pickle), or a trace",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document, with every row")
+    parser.add_argument("--limit", type=int, default=ROWS, help=f"rows to print (default {ROWS}; 0: all)")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    from kinetoscope.errors import InputError
+    from kinetoscope.report.collect.memory import listing
+    from kinetoscope.report.pages.console import standard_output
+    from kinetoscope.report.progress import load_shown
+    from kinetoscope.report.verbs.memory import print_memory, render_json
+
+    run = load_shown(arguments.inputs)
+    found = listing(run)
+    if not (found.peaks or found.memory or found.unread):
+        raise InputError(
+            "no device memory was recorded in it",
+            where=" ".join(arguments.inputs),
+            mend="kinetoscope run --memory script.py",
+        )
+    if arguments.json:
+        print(render_json(found))
+    else:
+        print_memory(found, standard_output(widest=None), arguments.limit)
+    return 0

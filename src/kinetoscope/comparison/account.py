@@ -1,0 +1,301 @@
+"""One run's step as an account: every microsecond of it has one owner, so that accounts can be subtracted.
+
+The device's busy time goes to launches: where streams overlap, an instant is its who began first. Its idle
+time goes to causes; what the host was late with (``launch-bound``) stands with the launch that ended the gap,
+since it goes when that launch goes. Without a device the step is the host's: ops, and what is around them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import polars as pl
+
+from kinetoscope.analysis.idle.gaps import gaps
+from kinetoscope.analysis.kernels.work import work
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.origins.belonging import belonging
+from kinetoscope.analysis.passes.as_it_runs import AsItRuns, as_it_runs
+from kinetoscope.analysis.passes.match import aligned
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time.phases import leading_of
+from kinetoscope.analysis.time.window import window
+from kinetoscope.bench.measure.statistics import median
+from kinetoscope.trace.model import Trace
+
+LAUNCH_BOUND = "launch-bound"
+OUTSIDE_OF_OPS, NOTHING_RAN = "outside of ops", "nothing ran"
+WHOLE = 0  # the step that all work is of where none were recorded
+
+PIECES = {
+    "id": pl.UInt32, "step": pl.UInt32, "at_ns": pl.Int64, "name": pl.String, "op": pl.UInt32,
+    "op_name": pl.String, "category": pl.String, "module": pl.String, "graph": pl.String, "shape": pl.String,
+    "own_ns": pl.Int64, "duration_ns": pl.Int64,
+}  # fmt: skip
+IDLE = {"cause": pl.String, "who": pl.String, "host_event": pl.UInt32, "us": pl.Float64}
+
+
+@dataclass(frozen=True, eq=False)
+class Account:
+    """The step of one rank: the slowest, as the others wait for it. Times are µs a step.
+
+    Args:
+        run, trace: whose step it is.
+        unit: ``step``, or ``recording`` where no steps were recorded.
+        basis: ``as it runs`` (timed without the profiler) or ``as recorded``.
+        on_device: False where only the host was recorded: pieces are ops then.
+        launches: one row a place in the step, in order: ``name``, ``op`` (a row of ``host_events``),
+            ``op_name``, ``category``, ``module``, ``graph``, ``shape``, ``us`` (busy time that is its own),
+            ``idle_us`` (launch-bound time before it), ``duration_us`` (of one launch), ``launches`` (a step).
+        idle: what is left, by ``cause`` and ``who`` (an op, a call), ``host_event`` and ``us``.
+    """
+
+    run: Run
+    trace: Trace
+    step_us: float
+    unit: str
+    basis: str
+    on_device: bool
+    launches: pl.DataFrame
+    idle: pl.DataFrame
+
+    @property
+    def busy_us(self) -> float:
+        return float(self.launches["us"].sum())
+
+
+@remembered
+def account(run: Run) -> Account | None:
+    """None where nothing ran: of compile logs alone."""
+    traces = [trace for trace in run.traces if trace.source.events]
+    return _account(run, max(traces, key=lambda trace: step_us(run, trace))) if traces else None
+
+
+@remembered
+def recorded_account(run: Run) -> Account | None:
+    """The same of the recorded steps, whatever was timed beside them: to compare with a bare trace."""
+    traces = [trace for trace in run.traces if trace.source.events]
+    return _account(run, max(traces, key=recorded_us), recorded=True) if traces else None
+
+
+def step_us(run: Run, trace: Trace) -> float:
+    """A rank's step without the profiler, or else as recorded, at the median."""
+    own = as_it_runs(run).get(trace.rank)
+    return recorded_us(trace) if own is None else own.step_us
+
+
+def recorded_us(trace: Trace) -> float:
+    lengths = leading_of(trace)["duration_ns"].to_list() if len(trace.steps) else []
+    return (median(lengths) if lengths else window(trace).length_ns) / 1000
+
+
+def _account(run: Run, trace: Trace, *, recorded: bool = False) -> Account:
+    own = None if recorded else as_it_runs(run).get(trace.rank)
+    length_us = recorded_us(trace) if own is None else own.step_us
+    steps = leading_of(trace)["step"] if len(trace.steps) else pl.Series([WHOLE], dtype=pl.UInt32)
+    device = _device(trace, steps)
+    on_host = device is None and not trace.devices
+    pieces = _host_pieces(trace, steps) if on_host else _pieces(run, trace, steps, device)
+    placed = _placed(pieces)
+    places = _places(placed, len(steps))
+    recorded_busy_us = float(places["us"].sum())
+    if on_host:
+        factor = length_us / recorded_us(trace) if recorded_us(trace) else 1.0
+    else:
+        busy_us = own.busy_us if own is not None and own.busy_us is not None else recorded_busy_us
+        factor = busy_us / recorded_busy_us if recorded_busy_us else 1.0
+    factor = min(factor, length_us / recorded_busy_us) if recorded_busy_us else factor
+    places = places.with_columns(pl.col("us") * factor)
+    idle_us = max(0.0, length_us - float(places["us"].sum()))
+    if device is None:
+        cause = OUTSIDE_OF_OPS if on_host else NOTHING_RAN
+        idle = pl.DataFrame({"cause": [cause], "who": [""], "host_event": [None], "us": [idle_us]}, IDLE)
+        before = pl.DataFrame(schema={"place": pl.UInt32, "idle_us": pl.Float64})
+    else:
+        idle, before = _idle(run, trace, device, placed, _by_cause(own), idle_us)
+    places = places.join(before, on="place", how="left", maintain_order="left").with_columns(
+        pl.col("idle_us").fill_null(0.0)
+    )
+    return Account(
+        run,
+        trace,
+        length_us,
+        "step" if len(trace.steps) else "recording",
+        "as recorded" if own is None else "as it runs",
+        not on_host,
+        places,
+        idle,
+    )
+
+
+def _by_cause(own: AsItRuns | None) -> dict[str, float] | None:
+    return None if own is None or own.busy_us is None else own.idle
+
+
+def _device(trace: Trace, steps: pl.Series) -> int | None:
+    """The device that did most of these steps' work; None without any."""
+    table = work(trace)
+    if len(trace.steps):
+        table = table.filter(pl.col("step").is_in(steps.implode()))
+    most = table.group_by("device").agg(pl.col("duration_ns").sum()).sort("duration_ns", "device").tail(1)
+    return None if most.is_empty() else int(most["device"][0])
+
+
+def _pieces(run: Run, trace: Trace, steps: pl.Series, device: int | None) -> pl.DataFrame:
+    """What these steps launched, in launch order, with the busy time that is each one's own."""
+    host = trace.host_events
+    table = belonging(run).filter(pl.col("rank") == trace.rank, pl.col("device") == pl.lit(device, pl.Int32))
+    if len(trace.steps):
+        table = table.filter(pl.col("step").is_in(steps.implode()))
+    else:
+        table = table.with_columns(step=pl.lit(WHOLE, pl.UInt32))
+    table = table.sort("start_ns", "id")
+    reached = pl.col("end_ns").cum_max().shift(1).fill_null(pl.col("start_ns").min())
+    launched = host["start_ns"].gather(table["launch"])
+    dims = host["input_dims"].gather(table["op"]).cast(pl.String)
+    table = table.with_columns(
+        own_ns=(pl.col("end_ns") - pl.max_horizontal("start_ns", reached)).clip(0),
+        at_ns=pl.coalesce(launched, "start_ns"),
+        shape=pl.concat_str(
+            dims.fill_null(""), pl.col("grid", "block").cast(pl.String).fill_null(""), separator="|"
+        ),
+        op=pl.coalesce("op", "launch"),
+    )  # fmt: skip
+    return table.sort("step", "at_ns", "start_ns", "id").select(
+        pl.col(name).cast(dtype) for name, dtype in PIECES.items()
+    )
+
+
+def _host_pieces(trace: Trace, steps: pl.Series) -> pl.DataFrame:
+    """The ops of the steps' own threads, each with the time that is in no op below it."""
+    host = trace.host_events
+    ops = host.filter(pl.col("category").cast(pl.String) == "cpu_op")
+    marks = trace.steps.filter(pl.col("id").is_in(steps.implode())).select(
+        pl.col("id").alias("step"),
+        pl.col("start_ns").alias("from_ns"),
+        until=pl.col("start_ns") + pl.col("duration_ns"),
+        lane=host["lane"].gather(trace.steps["host_event"]).gather(steps),
+    ) if len(trace.steps) else None  # fmt: skip
+    if marks is None:
+        ops = ops.filter(pl.col("lane") == ops["lane"].mode().min()).with_columns(
+            step=pl.lit(WHOLE, pl.UInt32)
+        )
+    else:
+        ops = (
+            ops.sort("start_ns")
+            .join_asof(
+                marks.sort("from_ns"),
+                left_on="start_ns",
+                right_on="from_ns",
+                by="lane",
+                check_sortedness=False,
+            )
+            .filter(pl.col("start_ns") < pl.col("until"))
+        )
+    name = pl.col("name").cast(pl.String)
+    return ops.sort("step", "start_ns", "id").select(
+        "id", "step", pl.col("start_ns").alias("at_ns"), name.alias("name"), pl.col("id").alias("op"),
+        name.alias("op_name"), pl.lit("host").alias("category"), pl.lit("no module").alias("module"),
+        pl.lit("eager").alias("graph"), pl.col("input_dims").cast(pl.String).fill_null("").alias("shape"),
+        pl.col("self_ns").alias("own_ns"), "duration_ns",
+    ).select(pl.col(name).cast(dtype) for name, dtype in PIECES.items())  # fmt: skip
+
+
+def _placed(pieces: pl.DataFrame) -> pl.DataFrame:
+    """The pieces with their ``place`` in the step: that of the step whose launches most others repeat.
+
+    What other steps have beside those has places behind them.
+    """
+    like = ["name", "op_name", "shape"]
+    codes = pieces.select(like).unique(maintain_order=True).with_row_index("code")
+    pieces = pieces.join(codes, on=like, how="left", maintain_order="left")
+    by_step = {
+        step: (ids, tuple(found))
+        for step, ids, found in pieces.group_by("step", maintain_order=True).agg("id", "code").iter_rows()
+    }
+    if not by_step:
+        return pieces.with_columns(place=pl.lit(None, pl.UInt32))
+    sequences = [found for _, found in by_step.values()]
+    ((usual, _),) = Counter(sequences).most_common(1)
+    places: dict[int, int] = {}
+    for ids, found in by_step.values():
+        places |= {ids[i]: j for i, j in aligned(found, usual)}
+    known = pl.DataFrame(list(places.items()), {"id": pl.UInt32, "place": pl.UInt32}, orient="row")
+    pieces = pieces.join(known, on="id", how="left", maintain_order="left")
+    beside = pl.col("code") + len(usual)  # alike ones of several steps are one place
+    return pieces.with_columns(pl.coalesce("place", beside).alias("place"))
+
+
+def _places(placed: pl.DataFrame, steps: int) -> pl.DataFrame:
+    """One row a place, in order."""
+    return (
+        placed.group_by("place", maintain_order=True)
+        .agg(
+            pl.col("name", "op", "op_name", "category", "module", "graph", "shape").first(),
+            us=pl.col("own_ns").sum() / 1000 / steps,
+            duration_us=pl.col("duration_ns").mean() / 1000,
+            launches=pl.len() / steps,
+        )
+        .sort("place")
+    )
+
+
+def _idle(
+    run: Run,
+    trace: Trace,
+    device: int,
+    placed: pl.DataFrame,
+    by_cause: dict[str, float] | None,
+    idle_us: float,
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Idle time by cause and who, and the launch-bound part by place, together ``idle_us``.
+
+    Args:
+        by_cause: what each cause has of the step as it runs; None: as recorded.
+    """
+    found = gaps(run).filter(pl.col("rank") == trace.rank, pl.col("device") == pl.lit(device, pl.Int32))
+    found = found.join(placed.select(next="id", place="place"), on="next", how="left", maintain_order="left")
+    other_steps = pl.col("next").is_not_null() & pl.col("place").is_null()
+    found = found.filter(~other_steps).select(
+        pl.col("cause").cast(pl.String),
+        "place",
+        "host_event",
+        pl.when(pl.col("cause") == "unexplained")
+        .then(pl.col("text").cast(pl.String))
+        .otherwise(_asked_by(trace, found.filter(~other_steps)["host_event"]))
+        .alias("who"),
+        ns=(pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64),
+    )
+    recorded = dict(found.group_by("cause").agg(pl.col("ns").sum()).iter_rows())
+    whole = sum(recorded.values())
+    wanted = by_cause or {cause: ns / whole for cause, ns in recorded.items() if whole}
+    together = sum(wanted.values())
+    wanted = {cause: part / together * idle_us for cause, part in wanted.items() if together}
+    if not wanted:
+        wanted = {"unexplained": idle_us}
+    factors = {cause: us / recorded[cause] for cause, us in wanted.items() if recorded.get(cause)}
+    found = found.with_columns(
+        us=pl.col("ns") * pl.col("cause").replace_strict(factors, default=0.0, return_dtype=pl.Float64)
+    )
+    here = (pl.col("cause") == LAUNCH_BOUND) & pl.col("place").is_not_null()
+    before = found.filter(here).group_by("place").agg(pl.col("us").sum().alias("idle_us"))
+    idle = (
+        found.filter(~here)
+        .group_by("cause", "who", maintain_order=True)
+        .agg(pl.col("host_event").drop_nulls().first(), pl.col("us").sum())
+        .filter(pl.col("us") > 0)
+        .select(pl.col(name).cast(dtype) for name, dtype in IDLE.items())
+    )
+    unseen = [(cause, "", None, us) for cause, us in wanted.items() if cause not in factors and us > 0]
+    idle = pl.concat([idle, pl.DataFrame(unseen, IDLE, orient="row")])
+    return idle, before
+
+
+def _asked_by(trace: Trace, events: pl.Series) -> pl.Series:
+    """The op around each of these calls, or the call where none is."""
+    host = trace.host_events
+    around = host["name"].gather(host["parent"].gather(events)).cast(pl.String)
+    itself = host["name"].gather(events).cast(pl.String)
+    around = around.set(around.str.contains(r"^(ProfilerStep#|nn\.Module: |.*\.py\()").fill_null(False), None)
+    return pl.select(pl.coalesce(around, itself, pl.lit(""))).to_series()

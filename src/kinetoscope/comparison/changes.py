@@ -1,0 +1,275 @@
+"""What changed in the step: rows that sum to the difference of the two accounts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Literal
+
+import polars as pl
+
+from kinetoscope.analysis.kernels.names import short_name
+from kinetoscope.analysis.origins.belonging import OUTSIDE, UNATTRIBUTED
+from kinetoscope.comparison.account import LAUNCH_BOUND, Account
+from kinetoscope.comparison.matching import Block, Pair, match
+
+What = Literal["replaced", "added", "removed", "slower", "faster", "more often", "less often", "more", "less"]
+
+KERNEL, OP, IDLE, SYNC = "kernel", "op", "idle", "sync"
+NOTHING_DIFFERS_US = 1e-9
+OFTEN = 0.02  # launches of one name that differ by more are more or fewer, not slower or faster
+SHOWN_NAMES = 12
+
+
+@dataclass(frozen=True)
+class Work:
+    """Kernels (or ops) of one name in a change: launches and busy µs, a step."""
+
+    name: str
+    launches: float
+    us: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One thing that changed, and its part of the step's difference.
+
+    Args:
+        kind: kernel, op, idle, sync, or what the compiler did (compiled, graph_break, recompilation, …).
+        name: what it is, in one line.
+        delta_us: of a step; ``busy_us`` of it is device time, ``waiting_us`` the device's waiting for the
+            host before the launches in it.
+        base, new: what ran before, what runs now, most time first.
+        ops: what called them.
+        launches: how many a step, before and now.
+        per_launch_us: time of one launch before and now, where the same work was done.
+        source: ``file.py:12``, where it is known.
+        parts: what a change of the compiler's stands for.
+    """
+
+    kind: str
+    what: What
+    name: str
+    delta_us: float
+    busy_us: float = 0.0
+    waiting_us: float = 0.0
+    base: tuple[Work, ...] = ()
+    new: tuple[Work, ...] = ()
+    ops: tuple[str, ...] = ()
+    graphs: tuple[str, ...] = ()
+    launches: tuple[float, float] = (0.0, 0.0)
+    per_launch_us: tuple[float, float] | None = None
+    source: str | None = None
+    parts: tuple[Change, ...] = ()
+    events: tuple[int | None, int | None] = field(default=(None, None), repr=False)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether compiled graphs have a part in it."""
+        return bool(self.graphs)
+
+
+def changes(base: Account, new: Account) -> list[Change]:
+    """Everything that differs between two steps, largest first: their sum is the steps' difference."""
+    pairs, blocks = match(base.launches, new.launches)
+    steps = Steps(base, new)
+    found = [*_of_launches(steps, pairs, blocks), *_of_idle(steps, pairs)]
+    return ranked([change for change in found if abs(change.delta_us) > NOTHING_DIFFERS_US])
+
+
+def ranked(found: Sequence[Change]) -> list[Change]:
+    """Largest first; but what stands first goes the way that the step went."""
+    total = sum(change.delta_us for change in found)
+    ordered = sorted(found, key=lambda change: -abs(change.delta_us))
+    first = next((change for change in ordered if change.delta_us * total > 0), None)
+    return ordered if first is None else [first, *(change for change in ordered if change is not first)]
+
+
+class Steps:
+    """Both accounts' launches as columns of plain values."""
+
+    def __init__(self, base: Account, new: Account) -> None:
+        self.accounts = base, new
+        self.on_device = base.on_device or new.on_device
+        columns = (
+            "name",
+            "op_name",
+            "category",
+            "graph",
+            "shape",
+            "us",
+            "idle_us",
+            "duration_us",
+            "launches",
+            "op",
+        )
+        self.columns = tuple(
+            {name: account.launches[name].to_list() for name in columns} for account in self.accounts
+        )
+        self.names = tuple(set(columns["name"]) for columns in self.columns)
+
+    def sum(self, side: int, column: str, rows: Iterable[int]) -> float:
+        values = self.columns[side][column]
+        return sum(values[row] for row in rows)
+
+    def values(self, side: int, column: str, rows: Iterable[int]) -> list[str]:
+        """Different ones, in order."""
+        values = self.columns[side][column]
+        return list(dict.fromkeys(values[row] for row in rows))
+
+    def graphs(self, side: int, rows: Iterable[int]) -> list[str]:
+        return [
+            name for name in self.values(side, "graph", rows) if name not in (OUTSIDE["graph"], UNATTRIBUTED)
+        ]
+
+
+@dataclass
+class _Group:
+    """Rows of both sides that are one change; ``pairs`` are launches that are in both."""
+
+    what: What
+    base: list[int] = field(default_factory=list[int])
+    new: list[int] = field(default_factory=list[int])
+    pairs: list[Pair] = field(default_factory=list[Pair])
+
+
+def _of_launches(steps: Steps, pairs: Sequence[Pair], blocks: Sequence[Block]) -> Iterable[Change]:
+    groups: dict[tuple[object, ...], _Group] = {}
+    for pair in pairs:
+        name = steps.columns[0]["name"][pair.base]
+        groups.setdefault(("same", name), _Group("slower")).pairs.append(pair)
+    for block in blocks:
+        if block.base and block.new:
+            group = groups.setdefault(_exchange(steps, block.base, block.new), _Group("replaced"))
+            group.base += block.base
+            group.new += block.new
+        else:
+            for side, rows in enumerate((block.base, block.new)):
+                _group_by_name(steps, groups, side, rows)
+    for group in groups.values():
+        yield _change(steps, group)
+
+
+def _group_by_name(
+    steps: Steps, groups: dict[tuple[object, ...], _Group], side: int, rows: Iterable[int]
+) -> None:
+    """What is gone or new: with those of its name, if both sides have it."""
+    for row in rows:
+        name = steps.columns[side]["name"][row]
+        key = "same" if name in steps.names[1 - side] else "other"
+        group = groups.setdefault(
+            (key, name), _Group("slower" if key == "same" else ("removed", "added")[side])
+        )
+        (group.base, group.new)[side].append(row)
+
+
+def _exchange(steps: Steps, base: tuple[int, ...], new: tuple[int, ...]) -> tuple[object, ...]:
+    """Exchanges of one sort are one change: of eager code for a compiled graph, of one kind of kernels."""
+    compiled = bool(steps.graphs(0, base)), bool(steps.graphs(1, new))
+    if compiled[0] != compiled[1]:
+        return ("exchange", compiled)
+    kinds = (frozenset(steps.values(side, "category", rows)) for side, rows in enumerate((base, new)))
+    return ("exchange", *kinds)
+
+
+def _change(steps: Steps, group: _Group) -> Change:
+    beside = (group.base, group.new)
+    sides = ([pair.base for pair in group.pairs] + group.base, [pair.new for pair in group.pairs] + group.new)
+    us = [steps.sum(side, "us", rows) for side, rows in enumerate(sides)]
+    launches = [steps.sum(side, "launches", rows) for side, rows in enumerate(sides)]
+    # What unchanged launches wait for the host is no change of theirs: it is counted with the idle time.
+    idle = [steps.sum(side, "idle_us", rows) for side, rows in enumerate(beside)]
+    busy, waiting = us[1] - us[0], idle[1] - idle[0]
+    work = [_work(steps, side, rows) for side, rows in enumerate(sides)]
+    ops = chain(steps.values(1, "op_name", sides[1]), steps.values(0, "op_name", sides[0]))
+    each = [of / count if count else 0.0 for of, count in zip(us, launches, strict=True)]
+    first = [steps.columns[side]["op"][rows[0]] if rows else None for side, rows in enumerate(sides)]
+    return Change(
+        kind=KERNEL if steps.on_device else OP,
+        what=_what(group.what, launches, busy + waiting),
+        name=_named(work[0], work[1]),
+        delta_us=busy + waiting,
+        busy_us=busy if steps.on_device else 0.0,
+        waiting_us=waiting,
+        base=tuple(work[0]),
+        new=tuple(work[1]),
+        ops=tuple([op for op in dict.fromkeys(ops) if op != UNATTRIBUTED][:SHOWN_NAMES]),
+        graphs=tuple(dict.fromkeys([*steps.graphs(0, sides[0]), *steps.graphs(1, sides[1])])),
+        launches=(launches[0], launches[1]),
+        per_launch_us=(each[0], each[1]) if group.pairs and _same_shapes(steps, group.pairs) else None,
+        events=(first[0], first[1]),
+    )
+
+
+def _what(what: What, launches: Sequence[float], delta_us: float) -> What:
+    if what != "slower":
+        return what
+    more = launches[1] - launches[0]
+    if abs(more) > OFTEN * max(launches) and more * delta_us > 0:
+        return "more often" if more > 0 else "less often"
+    return "slower" if delta_us > 0 else "faster"
+
+
+def _same_shapes(steps: Steps, pairs: Iterable[Pair]) -> bool:
+    shapes = [columns["shape"] for columns in steps.columns]
+    return all(shapes[0][pair.base] == shapes[1][pair.new] for pair in pairs)
+
+
+def _work(steps: Steps, side: int, rows: Sequence[int]) -> list[Work]:
+    found: dict[str, list[float]] = {}
+    columns = steps.columns[side]
+    for row in rows:
+        sums = found.setdefault(columns["name"][row], [0.0, 0.0])
+        sums[0] += columns["launches"][row]
+        sums[1] += columns["us"][row]
+    return sorted((Work(name, *sums) for name, sums in found.items()), key=lambda one: -one.us)
+
+
+def _named(base: Sequence[Work], new: Sequence[Work]) -> str:
+    if base and new and [work.name for work in base] == [work.name for work in new]:
+        return short_name(base[0].name)
+    return " → ".join(_some(works) for works in (base, new) if works)
+
+
+def _some(works: Sequence[Work]) -> str:
+    first = short_name(works[0].name)
+    return first if len(works) == 1 else f"{first} and {len(works) - 1} more"
+
+
+def _of_idle(steps: Steps, pairs: Sequence[Pair]) -> Iterable[Change]:
+    """Waiting before launches that are the same, and idle time of every other cause."""
+    before = steps.sum(0, "idle_us", (pair.base for pair in pairs))
+    after = steps.sum(1, "idle_us", (pair.new for pair in pairs))
+    yield _idle(LAUNCH_BOUND, "before the same launches", before, after)
+    sums: dict[tuple[str, str], list[float]] = {}
+    events: dict[tuple[str, str], list[int | None]] = {}
+    for side, account in enumerate(steps.accounts):
+        for cause, who, event, us in account.idle.select("cause", "who", "host_event", "us").iter_rows():
+            sums.setdefault((cause, who), [0.0, 0.0])[side] += us
+            events.setdefault((cause, who), [None, None])[side] = event
+    for (cause, who), (base_us, new_us) in sums.items():
+        yield _idle(cause, who, base_us, new_us, events[cause, who])
+
+
+def _idle(
+    cause: str, who: str, base_us: float, new_us: float, events: Sequence[int | None] = (None, None)
+) -> Change:
+    what: What = (
+        "added" if not base_us else "removed" if not new_us else "more" if new_us > base_us else "less"
+    )
+    return Change(
+        kind=SYNC if cause == "synchronization" else IDLE,
+        what=what,
+        name=f"{cause}: {who}" if who else cause,
+        delta_us=new_us - base_us,
+        waiting_us=new_us - base_us,
+        events=(events[0], events[1]),
+    )
+
+
+def by(base: Account, new: Account, key: str) -> list[tuple[str, float, float]]:
+    """Busy µs a step under each value of a column of ``launches``, before and now; differing most first."""
+    sums = [dict(a.launches.group_by(key).agg(pl.col("us").sum()).iter_rows()) for a in (base, new)]
+    rows = [(str(name), sums[0].get(name, 0.0), sums[1].get(name, 0.0)) for name in {**sums[0], **sums[1]}]
+    return sorted(rows, key=lambda row: (-abs(row[2] - row[1]), row[0]))

@@ -1,0 +1,143 @@
+"""Whether two runs may be compared at all: the same device, the same software, the same power."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.run import Run
+from kinetoscope.bench.measure.statistics import median
+from kinetoscope.recording.manifest import ClockSample, Environment
+from kinetoscope.trace.model import Trace
+
+Comparability = Literal["good", "limited", "none"]
+
+# Median SM clocks that differ by so much of either are no accident.
+CLOCKS = 0.03
+IDLE = "idle"  # a clock that is low since nothing is asked of it
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What stands first in a comparison.
+
+    ``why`` has a sentence for everything that differs beside the program. Unlike devices: their times say
+    nothing of the program (``none``). Unlike software, settings, clocks: their part cannot be told apart
+    (``limited``).
+    """
+
+    comparability: Comparability
+    why: tuple[str, ...]
+
+
+def surroundings(base: Run, new: Run) -> Surroundings:
+    """Compare where two runs ran."""
+    devices = [_devices(run) for run in (base, new)]
+    if devices[0] != devices[1]:
+        words = " and ".join(", ".join(names) or "no GPU" for names in devices)
+        return Surroundings("none", (f"they ran on different devices: {words}", *_limits(base, new)))
+    why = tuple(_limits(base, new))
+    return Surroundings("limited" if why else "good", why)
+
+
+@remembered
+def has_stacks(trace: Trace) -> bool:
+    """Whether the recording tells of Python lines at all."""
+    host = trace.host_events
+    return host["call_stack"].null_count() < len(host) or bool(
+        matching(host, "category", "^python_function$").any()
+    )
+
+
+def _devices(run: Run) -> tuple[str, ...]:
+    found = {device.name for trace in run.traces for device in trace.devices}
+    if not found and run.manifest is not None:
+        found = {device.name for device in run.manifest.environment.devices}
+    if not found and not any(len(trace.device_events) for trace in run.traces) and run.manifest is not None:
+        found = {run.manifest.environment.cpu} - {""}
+    return tuple(sorted(found))
+
+
+def _limits(base: Run, new: Run) -> Iterable[str]:
+    if len(base.traces) != len(new.traces):
+        yield f"{len(base.traces)} ranks and {len(new.traces)}"
+    stacks = [any(map(has_stacks, run.traces)) for run in (base, new)]
+    if stacks[0] != stacks[1]:
+        which = "base" if stacks[0] else "new one"
+        yield f"only the {which} was recorded with Python stacks, which slow the host"
+    if base.manifest is None or new.manifest is None:
+        yield from _differing(_of_trace(base), _of_trace(new))
+        return
+    yield from _differing(
+        _of_environment(base.manifest.environment), _of_environment(new.manifest.environment)
+    )
+    variables = [manifest.environment.variables for manifest in (base.manifest, new.manifest)]
+    for name in sorted({*variables[0], *variables[1]}):
+        values = [found.get(name) for found in variables]
+        if values[0] != values[1]:
+            yield f"{name} is {_said(values[0])} and {_said(values[1])}"
+    yield from _differing(_recorded(base.manifest.options), _recorded(new.manifest.options))
+    yield from _clocks(*([*_samples(run)] for run in (base, new)))
+
+
+def _said(value: str | None) -> str:
+    return "not set" if value is None else repr(value)
+
+
+def _differing(base: dict[str, object], new: dict[str, object]) -> Iterable[str]:
+    for name in base:
+        if name in new and base[name] is not None and new[name] is not None and base[name] != new[name]:
+            yield f"{name} {base[name]} and {new[name]}"
+
+
+def _of_trace(run: Run) -> dict[str, object]:
+    metadata = run.traces[0].metadata if run.traces else {}
+    log = run.compilation.torch if run.compilation else None
+    manifest = run.manifest.environment.torch if run.manifest else None
+    driver = metadata.get("cuda_driver_version")
+    return {"torch": manifest or log, "CUDA runtime": metadata.get("cuda_runtime_version"), "driver": driver}
+
+
+def _of_environment(environment: Environment) -> dict[str, object]:
+    drivers = ", ".join(sorted({device.driver for device in environment.devices if device.driver}))
+    return {
+        "torch": environment.torch,
+        "triton": environment.triton,
+        "CUDA": environment.cuda,
+        "ROCm": environment.rocm,
+        "driver": drivers or None,
+        "Python": environment.python or None,
+        "CPU": environment.cpu or None,
+        "CPU cores": environment.cpu_count or None,
+        "host": environment.host or None,
+    }
+
+
+def _recorded(options: dict[str, object]) -> dict[str, object]:
+    """What slows a recording down."""
+    words = ("shapes", "memory", "flops", "whole")
+    return {f"recorded with {name}:": options[name] for name in words if name in options}
+
+
+def _samples(run: Run) -> Iterable[ClockSample]:
+    for record in run.manifest.ranks if run.manifest else ():
+        yield from record.clocks
+
+
+def _clocks(base: list[ClockSample], new: list[ClockSample]) -> Iterable[str]:
+    rates = [[clock.sm_clock_mhz for clock in found if clock.sm_clock_mhz] for found in (base, new)]
+    if all(rates):
+        before, after = (median([float(rate) for rate in found]) for found in rates)
+        if abs(before - after) > CLOCKS * max(before, after):
+            yield f"SM clocks of {before:,.0f} and {after:,.0f} MHz"
+    caps = [max((clock.max_sm_clock_mhz or 0 for clock in found), default=0) for found in (base, new)]
+    if all(caps) and caps[0] != caps[1]:
+        yield f"SM clocks of at most {caps[0]:,} and {caps[1]:,} MHz"
+    reasons = [
+        {reason for clock in found for reason in clock.throttle_reasons} - {IDLE} for found in (base, new)
+    ]
+    for reason in sorted(reasons[0] ^ reasons[1]):
+        yield f"the device was held back in one of them: {reason}"

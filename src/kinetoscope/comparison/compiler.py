@@ -1,0 +1,159 @@
+"""What torch.compile did otherwise, and what of the step's difference that stands for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+from kinetoscope import numbers
+from kinetoscope.analysis.run import Run
+from kinetoscope.comparison.account import LAUNCH_BOUND
+from kinetoscope.comparison.changes import IDLE, KERNEL, Change, What, Work
+from kinetoscope.comparison.counts import Counts
+from kinetoscope.compilation.model import Compilation
+
+COMPILATION = "compilation"
+COMPILED = "compiled"
+WORDS = {
+    "graph_break": "graph break",
+    "compile_failure": "frame not compiled",
+    "cudagraphs": "graph without CUDA graphs",
+    "recompilation": "recompilation",
+}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something that the compile logs (or the calls of compiled graphs) have in one of the two runs."""
+
+    kind: str
+    what: What
+    name: str
+    source: str | None = None
+
+
+def facts(base: Run, new: Run, before: Counts, after: Counts) -> list[Fact]:
+    """How compiling differs, what weighs most first."""
+    calls = _calls(before, after)
+    entered = [] if calls is None else [calls]
+    if base.compilation is None or new.compilation is None:
+        return entered
+    found: list[Fact] = []
+    for kind, word in WORDS.items():
+        counted = [_counted(kind, run) for run in (base.compilation, new.compilation)]
+        for what, more in (("added", counted[1] - counted[0]), ("removed", counted[0] - counted[1])):
+            for (place, why), count in more.most_common():
+                name = f"{numbers.count(count, word)} {what}" + (f": {why}" if why else "")
+                found.append(Fact(kind, "added" if what == "added" else "removed", name, place or None))
+    # The logs say why code is compiled or not, where they know; how often graphs are entered follows from it.
+    return [*found, *(fact for fact in entered if fact.kind == COMPILED)]
+
+
+def _calls(before: Counts, after: Counts) -> Fact | None:
+    """How often compiled graphs are entered: where nothing was compiled, that is the change; else, without
+    logs, it tells of breaks."""
+    base, new = before["graph_calls"] or 0.0, after["graph_calls"] or 0.0
+    if base == new:
+        return None
+    if not base:
+        return Fact(
+            COMPILED, "added", f"compiled graphs, called {new:g} times a step, in place of eager code"
+        )
+    if not new:
+        return Fact(
+            COMPILED, "removed", f"eager code in place of compiled graphs, called {base:g} times a step"
+        )
+    what: What = "more often" if new > base else "less often"
+    return Fact("graph_calls", what, f"compiled graphs are called {new:g} times a step, not {base:g}")
+
+
+def _counted(kind: str, log: Compilation) -> Counter[tuple[str, str]]:
+    """By place and reason."""
+    found: Counter[tuple[str, str]] = Counter()
+    if kind == "graph_break":
+        for row in log.graph_breaks:
+            found[_place(row.file, row.line), row.reason] += row.count
+    elif kind == "recompilation":
+        for row in log.recompilations:
+            found[_place(row.file, row.line), row.reasons[0].guard if row.reasons else ""] += row.count
+    for frame in log.frames:
+        place = _place(frame.file, frame.line)
+        if kind == "compile_failure" and frame.status in ("failed", "skipped"):
+            found[place, frame.failure or ""] += 1
+        if kind == "cudagraphs" and frame.cudagraphs.startswith("skipped"):
+            found[place, frame.cudagraphs.removeprefix("skipped").lstrip(": ")] += 1
+    return found
+
+
+def _place(file: str | None, line: int | None) -> str:
+    """Without its folder: the two versions need not lie in the same one."""
+    return "" if file is None else f"{PurePath(file).name}:{line}" if line else PurePath(file).name
+
+
+def claimed(changes: Sequence[Change], found: Sequence[Fact]) -> list[Change]:
+    """The changes, with those that a fact of the compiler's explains as its parts.
+
+    Breaks, failures and skipped CUDA graphs change which kernels compiled code has and how long the device
+    waits before them; compiling again is idle time of its own. The sum stays.
+    """
+    left = list(changes)
+    named: list[Change] = []
+    of_graphs = _is_structural if any(fact.kind == COMPILED for fact in found) else _is_of_graphs
+    groups = (
+        ([fact for fact in found if fact.kind != "recompilation"], of_graphs),
+        ([fact for fact in found if fact.kind == "recompilation"], _is_of_compiling),
+    )
+    for facts_of, belongs in groups:
+        parts = tuple(change for change in left if belongs(change))
+        if facts_of and parts:
+            named.append(_standing_for(facts_of, parts))
+            left = [change for change in left if change not in parts]
+    return [*named, *left]
+
+
+def _is_of_graphs(change: Change) -> bool:
+    return _is_structural(change) and (change.kind == IDLE or bool(change.graphs))
+
+
+def _is_structural(change: Change) -> bool:
+    """Whether other kernels run, or the device waits otherwise for their launches."""
+    if change.kind == IDLE:
+        return change.name.startswith(LAUNCH_BOUND)
+    return change.kind == KERNEL and change.what not in ("slower", "faster")
+
+
+def _is_of_compiling(change: Change) -> bool:
+    return change.kind == IDLE and change.name.startswith(COMPILATION)
+
+
+def _standing_for(found: Sequence[Fact], parts: tuple[Change, ...]) -> Change:
+    first, *others = found
+    name = "; ".join(fact.name for fact in [first, *others][:3])
+    more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
+    whole = Change(
+        kind=first.kind,
+        what=first.what,
+        name=name + more,
+        delta_us=sum(part.delta_us for part in parts),
+        busy_us=sum(part.busy_us for part in parts),
+        waiting_us=sum(part.waiting_us for part in parts),
+        base=_together(work for part in parts for work in part.base),
+        new=_together(work for part in parts for work in part.new),
+        graphs=tuple(dict.fromkeys(graph for part in parts for graph in part.graphs)),
+        source=first.source,
+        parts=parts,
+    )
+    launches = [sum(part.launches[side] for part in parts) for side in (0, 1)]
+    return replace(whole, launches=(launches[0], launches[1]))
+
+
+def _together(works: Iterable[Work]) -> tuple[Work, ...]:
+    """By name, most time first."""
+    sums: dict[str, list[float]] = {}
+    for work in works:
+        found = sums.setdefault(work.name, [0.0, 0.0])
+        found[0] += work.launches
+        found[1] += work.us
+    return tuple(sorted((Work(name, *found) for name, found in sums.items()), key=lambda one: -one.us))

@@ -1,0 +1,165 @@
+"""What a step does, counted: these figures are the same in every run of one program, so that gates on them
+cannot flake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median_low
+
+import polars as pl
+
+from kinetoscope.analysis.compiled.calls import graph_calls
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import PAGEABLE_COPY, SYNCHRONIZATION
+from kinetoscope.analysis.kernels.work import work
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.origins.belonging import OUTSIDE, UNATTRIBUTED, belonging
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time.memory import memory_statistics
+from kinetoscope.analysis.time.periods import periods
+from kinetoscope.analysis.time.phases import leading_of
+from kinetoscope.compilation.model import Compilation
+from kinetoscope.trace.model import Trace
+
+
+@dataclass(frozen=True)
+class Countable:
+    """Something that is counted; ``exact`` where every run of one program has as many."""
+
+    words: str
+    per_step: bool = True
+    exact: bool = True
+    unit: str = ""
+
+
+COUNTED: dict[str, Countable] = {
+    "launches": Countable("pieces of device work"),
+    "eager_kernels": Countable("kernels outside of compiled graphs"),
+    "graph_calls": Countable("calls of compiled graphs"),
+    "syncs": Countable("calls that wait for the device"),
+    "copies": Countable("copies"),
+    "pageable_copies": Countable("copies from or to pageable memory"),
+    "copied_bytes": Countable("bytes copied", unit="B"),
+    "ops": Countable("operators called"),
+    "graph_breaks": Countable("graph breaks", per_step=False),
+    "recompilations": Countable("recompilations", per_step=False),
+    "compile_failures": Countable("frames that were not compiled", per_step=False),
+    "graphs": Countable("compiled graphs", per_step=False),
+    "generated_kernels": Countable("generated kernels", per_step=False),
+    "guards": Countable("guards", per_step=False),
+    "cache_hits": Countable("cache hits of compiled graphs", per_step=False, exact=False),
+    "cache_misses": Countable("cache misses of compiled graphs", per_step=False, exact=False),
+    "compile_s": Countable("seconds of compiling", per_step=False, exact=False, unit="s"),
+    "peak_memory": Countable("peak of device memory", per_step=False, unit="B"),
+}
+
+Counts = dict[str, float | None]
+
+
+@remembered
+def counts(run: Run) -> Counts:
+    """What there is to count, of the rank with most launches; None where the recording cannot tell."""
+    found: Counts = dict.fromkeys(COUNTED)
+    traces = [trace for trace in run.traces if trace.source.events]
+    if traces:
+        of_steps = (_of_steps(run, trace) for trace in traces)
+        found |= max(of_steps, key=lambda counted: counted["launches"] or 0.0)
+    found |= _of_compiling(run)
+    found["peak_memory"] = _peak_memory(run)
+    return found
+
+
+def _of_steps(run: Run, trace: Trace) -> Counts:
+    """Of the usual step: a sum over steps would differ with what some of them do beside (logging, saving)."""
+    device, host = work(trace), trace.host_events
+    kind = pl.col("kind").cast(pl.String)
+    copies = device.filter(kind == "memcpy")
+    found: Counts = {
+        "launches": _usual(trace, device),
+        "copies": _usual(trace, copies),
+        "copied_bytes": _usual(trace, copies, pl.col("bytes").fill_null(0).sum()),
+        "pageable_copies": _usual(trace, copies.filter(matching(copies, "name", PAGEABLE_COPY))),
+    }
+    if host.is_empty():
+        return found
+    found["eager_kernels"] = _usual(trace, _eager(run, trace))
+    ops = host.filter(pl.col("category").cast(pl.String) == "cpu_op")
+    waits = host.filter(matching(host, "name", SYNCHRONIZATION))
+    found["syncs"] = _usual(trace, _marked(trace, waits))
+    found["ops"] = _usual(trace, _marked(trace, ops))
+    found["graph_calls"] = _usual(trace, _marked(trace, graph_calls(trace)))
+    return found
+
+
+def waits(trace: Trace) -> dict[str, tuple[float, int]]:
+    """How often a step each op (or, outside of any, each call) waits for the device, and one of its calls."""
+    host = trace.host_events
+    calls = _marked(
+        trace, host.filter(matching(host, "name", SYNCHRONIZATION)).select("id", "parent", "name", "start_ns")
+    )
+    around = host["name"].gather(calls["parent"]).cast(pl.String)
+    calls = calls.with_columns(who=pl.coalesce(around, pl.col("name").cast(pl.String)))
+    steps = max(1, len(trace.steps))
+    table = (
+        calls.group_by("who")
+        .agg(times=pl.len() / steps, first=pl.col("id").first())
+        .sort("times", descending=True)
+    )
+    return {who: (times, event) for who, times, event in table.iter_rows()}
+
+
+def _eager(run: Run, trace: Trace) -> pl.DataFrame:
+    """Kernels that no compiled graph launched."""
+    table = belonging(run).filter(pl.col("rank") == trace.rank, pl.col("kind").cast(pl.String) == "kernel")
+    return table.filter(pl.col("graph").cast(pl.String).is_in([OUTSIDE["graph"], UNATTRIBUTED]))
+
+
+def _marked(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
+    """Host events with the ``step`` between whose marks they begin."""
+    marks = periods(trace).select("step", "host_start_ns", "host_end_ns").sort("host_start_ns")
+    if marks.is_empty():
+        return events.with_columns(step=pl.lit(0, pl.UInt32))
+    found = events.sort("start_ns").join_asof(marks, left_on="start_ns", right_on="host_start_ns")
+    return found.filter(pl.col("start_ns") < pl.col("host_end_ns"))
+
+
+def _usual(trace: Trace, events: pl.DataFrame, measure: pl.Expr | None = None) -> float:
+    """How many events, or how much of them, the usual step has: the middle one, or the smaller of two."""
+    measure = pl.len() if measure is None else measure
+    if trace.steps.is_empty():
+        return float(events.select(measure).item() or 0)
+    steps = leading_of(trace)["step"].to_list()
+    sums = dict(events.group_by("step").agg(measure.alias("count")).select("step", "count").iter_rows())
+    return float(median_low([sums.get(step, 0) for step in steps]))
+
+
+_COMPILING: dict[str, Callable[[Compilation], float]] = {
+    "graph_breaks": lambda log: sum(row.count for row in log.graph_breaks),
+    "recompilations": lambda log: sum(row.count for row in log.recompilations),
+    "compile_failures": lambda log: sum(frame.status in ("failed", "skipped") for frame in log.frames),
+    "graphs": lambda log: len(log.graphs),
+    "generated_kernels": lambda log: len(log.kernels),
+    "guards": lambda log: sum(frame.guards or 0 for frame in log.frames),
+    "cache_hits": lambda log: log.fx_cache.hit + log.aot_cache.hit,
+    "cache_misses": lambda log: log.fx_cache.miss + log.aot_cache.miss,
+    "compile_s": lambda log: sum(frame.compile_s for frame in log.frames),
+}
+
+
+def _of_compiling(run: Run) -> Counts:
+    """None where nobody wrote it down; nothing was compiled where it was to be and there is no log."""
+    if run.compilation is not None:
+        return {name: float(count(run.compilation)) for name, count in _COMPILING.items()}
+    watched = run.manifest is not None and run.manifest.options.get("compile_log") is True
+    return dict.fromkeys(_COMPILING, 0.0 if watched else None)
+
+
+def _peak_memory(run: Run) -> float | None:
+    """Of a device: what a process takes on the host differs from run to run."""
+    if run.manifest is not None and run.manifest.environment.devices:
+        peaks = [record.peak_memory_bytes for record in run.manifest.ranks if record.peak_memory_bytes]
+        if peaks:
+            return float(max(peaks))
+    recorded = memory_statistics(run)
+    return float(recorded["peak_allocated"].to_list()[0]) if len(recorded) else None

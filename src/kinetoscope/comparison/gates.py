@@ -1,0 +1,121 @@
+"""``--fail-on``: what may not grow. Counts are exact; time fails only with its whole interval."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kinetoscope import numbers
+from kinetoscope.bench.measure.statistics import Ratio
+from kinetoscope.comparison.counts import COUNTED, Counts
+from kinetoscope.errors import UsageError, meant
+
+STEP_TIME = "step_time"
+_GATE = re.compile(r"\s*([a-z_]+)\s*(>=|>)\s*([0-9.]+)\s*(%|[a-zµ]*B?)\s*")
+_UNITS = {"": 1.0, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
+_TIMES, _SIZES = {"us", "µs", "ms", "s"}, {"B", "kB", "MB", "GB"}
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One expression: by how much ``name`` may grow; ``share`` says that ``limit`` is of the base."""
+
+    text: str
+    name: str
+    limit: float
+    share: bool
+    reaching: bool
+
+    def is_passed(self, growth: float, base: float) -> bool:
+        """Whether such a growth is within it."""
+        limit = self.limit * base if self.share else self.limit
+        return growth < limit if self.reaching else growth <= limit
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What became of a gate: ``words`` says what grew from what to what. ``culprit`` did it, where that is
+    known; ``known`` is False where nothing was there to judge by."""
+
+    gate: str
+    name: str
+    failed: bool
+    words: str
+    culprit: str = ""
+    source: str | None = None
+    known: bool = True
+
+
+def parse(text: str) -> Gate:
+    """``launches > 0``, ``peak_memory > 5%``, ``step_time > 3%``, ``copied_bytes > 1MB``.
+
+    Raises:
+        UsageError: it is not so, or nothing is called that.
+    """
+    match = _GATE.fullmatch(text)
+    names = [STEP_TIME, *COUNTED]
+    if match is None or match[4] not in (*_UNITS, "%"):
+        raise UsageError(
+            f"{text!r} is no gate",
+            where="--fail-on",
+            mend="NAME > NUMBER, as in 'launches > 0' or 'step_time > 3%'",
+        )
+    name, unit = match[1], match[4]
+    if name not in names:
+        raise UsageError(f"nothing is called {name!r}", where=f"--fail-on {text!r}", mend=meant(name, names))
+    measured = _TIMES if name == STEP_TIME else _SIZES if COUNTED[name].unit == "B" else set[str]()
+    if unit not in ("", "%") and unit not in measured:
+        raise UsageError(f"{name} is not measured in {unit}", where=f"--fail-on {text!r}")
+    share = unit == "%"
+    return Gate(
+        text.strip(), name, float(match[3]) * (0.01 if share else _UNITS[unit]), share, match[2] == ">="
+    )
+
+
+def judge(gate: Gate, counts: tuple[Counts, Counts], step: tuple[float, Ratio] | None) -> Judgement:
+    """Hold a gate to what was counted and timed.
+
+    Args:
+        counts: before and now.
+        step: the base's step (µs), and the ratio of the new one to it with its interval.
+
+    What cannot be judged has failed: a gate that lets through what it has not seen protects nobody.
+    """
+    if gate.name == STEP_TIME:
+        if step is None:
+            return _unknown(gate, "no step was recorded in one of them")
+        base_us, ratio = step
+        passed = gate.is_passed(base_us * (ratio.low - 1), base_us)
+        return Judgement(gate.text, gate.name, not passed, step_words(base_us, ratio))
+    before, after = (side[gate.name] for side in counts)
+    if before is None or after is None:
+        which = "base" if before is None else "new run"
+        return _unknown(gate, f"the {which} does not tell its {COUNTED[gate.name].words}")
+    unit = COUNTED[gate.name].unit
+    amounts = f"{numbers.quantity(before, unit)} → {numbers.quantity(after, unit)}"
+    words = f"{COUNTED[gate.name].words}: {amounts}"
+    return Judgement(gate.text, gate.name, not gate.is_passed(after - before, before), words)
+
+
+def nothing_counted() -> tuple[Counts, Counts]:
+    """The counts of what was only timed."""
+    return dict.fromkeys(COUNTED), dict.fromkeys(COUNTED)
+
+
+def _unknown(gate: Gate, why: str) -> Judgement:
+    return Judgement(gate.text, gate.name, True, f"cannot be judged: {why}", known=False)
+
+
+def step_words(base_us: float, ratio: Ratio) -> str:
+    """By how much the step changed, with the interval."""
+    change = numbers.percent(abs(ratio.ratio - 1))
+    sign = "+" if ratio.ratio >= 1 else "−"
+    low, high = (f"{100 * (bound - 1):+.1f}" for bound in (ratio.low, ratio.high))
+    new_us = base_us * ratio.ratio
+    return f"step: {numbers.time(base_us)} → {numbers.time(new_us)}, {sign}{change} (95 %: {low} to {high} %)"
+
+
+def failed(judgements: Sequence[Judgement]) -> list[str]:
+    """The expressions that failed, as they were given."""
+    return [one.gate for one in judgements if one.failed]

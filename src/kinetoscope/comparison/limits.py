@@ -1,0 +1,149 @@
+"""What a piece of a program may do at most, and what did more: limits of tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from kinetoscope import numbers
+from kinetoscope.analysis.kernels.names import short_name
+from kinetoscope.analysis.run import Run
+from kinetoscope.comparison.account import Account, recorded_account
+from kinetoscope.comparison.counts import COUNTED, counts, waits
+from kinetoscope.comparison.places import source
+from kinetoscope.errors import UsageError, meant
+from kinetoscope.findings.registry import find
+
+DEVICE_TIME = "device_time"
+PAGEABLE = "no_pageable_copies"
+NAMES = (*(f"max_{name}" for name in COUNTED), f"max_{DEVICE_TIME}", PAGEABLE)
+_AMOUNT = re.compile(r"\s*([0-9.]+)\s*([A-Za-zµ]*)\s*")
+_UNITS = {"": 1.0, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
+# The rules whose findings say why there are so many, and what to do.
+RULES = {
+    "syncs": ("sync-in-step",),
+    "graph_breaks": ("graph-break", "frame-not-compiled"),
+    "compile_failures": ("frame-not-compiled", "recompile-limit"),
+    "recompilations": ("recompilation", "recompile-limit"),
+    "pageable_copies": ("pageable-copy",),
+    "copies": ("pageable-copy", "hidden-device-copy", "copies-inside-ops"),
+    "launches": ("many-tiny-kernels", "optimizer-not-fused", "overhead-bound"),
+    "eager_kernels": ("unfused-elementwise", "eager-remainder"),
+}
+# Of these, what is launched most is who did it.
+LAUNCHED = ("launches", "eager_kernels", "copies", "pageable_copies", "ops", DEVICE_TIME)
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A limit that was passed: what there was, and who did it, a line each."""
+
+    limit: str
+    words: str
+    why: tuple[str, ...]
+
+
+def broken(run: Run, wanted: Mapping[str, object]) -> list[Broken]:
+    """The limits that a run passes; those that it cannot tell are passed as well.
+
+    Args:
+        wanted: ``max_launches=40``, ``max_peak_memory="2GB"``, ``max_device_time="3 ms"``,
+            ``no_pageable_copies=True``; of the usual step, or of all that was recorded, where no steps were.
+
+    Raises:
+        UsageError: there is no such limit, or it is no amount.
+    """
+    counted: dict[str, float | None] = {**counts(run), DEVICE_TIME: _device_time(run)}
+    found: list[Broken] = []
+    for limit, given in wanted.items():
+        if limit not in NAMES:
+            raise UsageError(f"there is no limit {limit!r}", mend=meant(limit, NAMES))
+        if limit == PAGEABLE and not given:
+            continue
+        name = "pageable_copies" if limit == PAGEABLE else limit.removeprefix("max_")
+        most = 0.0 if limit == PAGEABLE else amount(limit, given)
+        there = counted[name]
+        if there is None:
+            found.append(Broken(f"{limit}={given!r}", f"cannot be judged: {_unknown(name)}", ()))
+        elif there > most:
+            found.append(Broken(f"{limit}={given!r}", _said(name, there), tuple(_why(run, name))[:SHOWN]))
+    return found
+
+
+def amount(limit: str, given: object) -> float:
+    """A number, or a text with a unit, in bytes or µs.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    match = _AMOUNT.fullmatch(str(given))
+    if isinstance(given, bool) or match is None or match[2] not in _UNITS:
+        raise UsageError(f"{given!r} is no amount", where=limit, mend='a number, or "2GB", "3 ms"')
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def _device_time(run: Run) -> float | None:
+    own = recorded_account(run)
+    return own.busy_us if own is not None and own.on_device else None
+
+
+def _unknown(name: str) -> str:
+    return "no device worked" if name == DEVICE_TIME else f"nothing tells the {COUNTED[name].words}"
+
+
+def _said(name: str, there: float) -> str:
+    if name == DEVICE_TIME:
+        return f"the device was busy for {numbers.time(there)}"
+    counted = COUNTED[name]
+    return f"{counted.words}: {numbers.quantity(there, counted.unit)}"
+
+
+def _why(run: Run, name: str) -> Iterable[str]:
+    """Findings where a rule sees it, and then the ops and lines themselves."""
+    for finding in find(run):
+        if finding.rule in RULES.get(name, ()):
+            place = f" ({finding.source})" if finding.source else ""
+            yield f"{finding.rule}: {finding.title}{place}. {finding.advice}"
+    if run.compilation is not None and name == "graph_breaks":
+        for row in run.compilation.graph_breaks:
+            yield f"{row.file}:{row.line}: {row.reason}"
+    if run.compilation is not None and name == "recompilations":
+        for row in run.compilation.recompilations:
+            reason = row.reasons[0].guard if row.reasons else "no reason was written down"
+            yield f"{row.file}:{row.line} {row.function}: {reason}"
+    own = recorded_account(run)
+    if own is not None and name == "syncs":
+        yield from (_line(own, who, "", op, times) for who, (times, op) in waits(own.trace).items())
+    elif own is not None and name in (
+        "launches",
+        "eager_kernels",
+        "copies",
+        "pageable_copies",
+        "ops",
+        DEVICE_TIME,
+    ):
+        yield from _most(own, name)
+
+
+def _most(own: Account, name: str) -> Iterable[str]:
+    table = own.launches
+    if name in ("copies", "pageable_copies"):
+        table = table.filter(pl.col("name").str.starts_with("Memcpy"))
+    by = "us" if name == DEVICE_TIME else "launches"
+    rows = table.group_by("name", maintain_order=True).agg(
+        pl.col("op").first(), pl.col("us", "launches").sum()
+    )
+    for kernel, op, us, times in (
+        rows.sort(by, descending=True).select("name", "op", "us", "launches").iter_rows()
+    ):
+        line = _line(own, short_name(kernel), kernel, op, times)
+        yield f"{line}, {numbers.time(us)}" if name == DEVICE_TIME else line
+
+
+def _line(own: Account, who: str, kernel: str, op: int | None, times: float) -> str:
+    place = source(own, kernel, op)
+    return f"{who}, {times:g} times" + (f" ({place})" if place else "")

@@ -1,0 +1,86 @@
+"""Where in the program's own code launches come from, and what became of a kernel's generated code."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import replace
+from functools import partial
+
+import polars as pl
+
+from kinetoscope.analysis.compiled.join import source_of
+from kinetoscope.analysis.run import Run
+from kinetoscope.comparison.account import Account
+from kinetoscope.comparison.changes import Change, by
+from kinetoscope.comparison.comparability import has_stacks
+from kinetoscope.compilation.generated import module
+from kinetoscope.findings import evidence
+from kinetoscope.findings.scene import Scene
+
+NOWHERE = "no line known"
+
+
+def source(account: Account, name: str, op: int | None) -> str | None:
+    """``file.py:12`` of a generated kernel by its name, of anything else by the op that launched it."""
+    if name in (generated := source_of(account.run)):
+        return generated[name]
+    if op is None or not has_stacks(account.trace):
+        return None
+    return evidence.source(Scene(account.run, account.trace), pl.Series([op], dtype=pl.UInt32))
+
+
+def source_of_change(change: Change, base: Account, new: Account) -> str | None:
+    """Where a change is: as the new run tells it, or else the base."""
+    if change.source is not None:
+        return change.source
+    for account, works, event in ((new, change.new, change.events[1]), (base, change.base, change.events[0])):
+        if found := source(account, works[0].name if works else "", event):
+            return found
+    return None
+
+
+def by_line(base: Account, new: Account) -> list[tuple[str, float, float]]:
+    """Busy µs a step by the line of the program; empty where neither recording knows lines."""
+    before, after = _with_lines(base), _with_lines(new)
+    if {*before, *after} == {NOWHERE}:
+        return []
+    return by(_lined(base, before), _lined(new, after), "line")
+
+
+def _lined(account: Account, lines: list[str]) -> Account:
+    return replace(account, launches=account.launches.with_columns(pl.Series("line", lines, pl.String)))
+
+
+def _with_lines(account: Account) -> list[str]:
+    rows = account.launches.select("name", "op").iter_rows()
+    known: dict[tuple[str, int | None], str] = {}
+    find = partial(source, account)
+    lines: list[str] = []
+    for name, op in rows:
+        if (name, op) not in known:
+            known[name, op] = find(name, op) or NOWHERE
+        lines.append(known[name, op])
+    return lines
+
+
+def code_difference(change: Change, base: Run, new: Run, lines: int = 3) -> str:
+    """A unified diff of the generated kernels that took most time before and take most now; empty where
+    either has none, or nothing differs."""
+    if change.kind != "kernel" or not change.base or not change.new:
+        return ""
+    texts = [_code(run, works[0].name) for run, works in ((base, change.base), (new, change.new))]
+    if not all(texts) or texts[0] == texts[1]:
+        return ""
+    names = (change.base[0].name, change.new[0].name)
+    return "\n".join(
+        difflib.unified_diff(texts[0].splitlines(), texts[1].splitlines(), *names, lineterm="", n=lines)
+    )
+
+
+def _code(run: Run, name: str) -> str:
+    log = run.compilation
+    rows = [kernel for kernel in log.kernels if name in (kernel.symbol, kernel.name)] if log else []
+    if log is None or not rows or (text := log.modules.get(rows[0].graph)) is None:
+        return ""
+    code = text.read()
+    return next((code[d.start : d.end] for d in module.parse(code).kernels if d.name == rows[0].name), "")

@@ -1,0 +1,53 @@
+"""What findings on memory have alike: bytes that a change frees at the peak, and no time."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from kinetoscope import numbers
+from kinetoscope.analysis.memory.histories import RankHistory
+from kinetoscope.analysis.memory.without import saves
+from kinetoscope.findings import savings
+from kinetoscope.findings.model import Evidence, Finding, Severity
+from kinetoscope.findings.scene import Scene
+
+# Of what was reserved at the peak: less is not worth a line, so much is worth more than information.
+LEAST, MUCH = 0.03, 0.1
+REPLAYED = "the history of allocations, played again without them"
+
+
+def finding(
+    scene: Scene, one: RankHistory, freed: int, *, title: str, advice: str, basis: str = REPLAYED,
+    snippet: str | None = None, source: str | None = None, subject: str = "", seen: str = "",
+) -> Finding | None:  # fmt: skip
+    """The finding that a change frees so many bytes at the peak; None: it is not worth a line."""
+    share = freed / max(1, one.history.reserved)
+    if share < LEAST:
+        return None
+    start, end = scene.bounds
+    text = seen or f"the peak: {numbers.size(one.history.requested)} held of device {one.history.device}"
+    return Finding(
+        title=title,
+        saving=savings.nothing(basis),
+        saving_bytes=freed,
+        evidence=[Evidence(text, start / 1000, end / 1000)],
+        advice=advice,
+        at_least=_severity(scene, share),
+        snippet=snippet,
+        source=source,
+        subject=f"{one.history.device} {subject}".strip(),
+    )
+
+
+def without(scene: Scene, one: RankHistory, absent: pl.DataFrame, **words: str) -> Finding | None:
+    """Likewise, where allocations are not there for a while (see ``peak_without``)."""
+    freed = saves(one.history, absent.select("bytes", "start", "end"))
+    words["title"] = words["title"].replace("{freed}", numbers.size(freed))
+    return finding(scene, one, freed, **words)
+
+
+def _severity(scene: Scene, share: float) -> Severity:
+    """Memory is no trouble before it runs out: then the largest parts come first."""
+    if scene.ran_out:
+        return "high" if share >= MUCH else "medium"
+    return "low" if share >= MUCH else "info"

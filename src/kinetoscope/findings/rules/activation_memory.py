@@ -1,0 +1,87 @@
+"""Activations of layers that repeat hold most of the memory.
+
+What it finds
+    Tensors of the forward pass that wait for the backward pass, of lines that every layer runs.
+
+Why it is slow
+    It is not: it limits the batch. Checkpointing keeps a layer's input alone, and computes the rest again
+    in the backward pass, at a third more time for what is checkpointed.
+
+How it decides
+    The activations at the peak of each line that as many layers run, four at least. Played again with
+    each layer's gone from the next layer's beginning to its own backward pass, but for one tensor a
+    layer, of the size that most of them have: its input.
+
+What to do
+    ``torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)`` around each layer, or around
+    every other one; in compiled code ``torch._functorch.config.activation_memory_budget = 0.5``.
+
+Source
+    Chen et al., "Training Deep Nets with Sublinear Memory Cost"; PyTorch, torch.utils.checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from kinetoscope import numbers
+from kinetoscope.findings import memory
+from kinetoscope.findings.model import Finding
+from kinetoscope.findings.scene import Scene
+
+LAYERS = 4
+BEFORE = 2  # entries of the history: what a layer's backward pass allocates before it releases anything
+
+
+def find(scene: Scene) -> Iterable[Finding]:
+    for one in scene.memory:
+        here = one.history.at_peak.filter(
+            (pl.col("role") == "activation") & pl.col("forward") & pl.col("end").is_not_null()
+        )
+        repeated = _of_layers(here)
+        if repeated is None:
+            continue
+        layers, held = repeated["layer"].n_unique(), int(repeated["bytes"].sum())
+        found = memory.without(
+            scene,
+            one,
+            _absent(repeated),
+            title=f"activations of {layers} layers hold {numbers.size(held)} at the peak; checkpointed, the "
+            "peak is {freed} lower",
+            advice="Checkpoint the layers: their forward pass is computed again in the backward pass, about "
+            "a third more time for them.",
+            snippet="x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)",
+            source=str(repeated.sort("bytes", descending=True)["line"][0]) or "",
+        )
+        if found:
+            yield found
+
+
+def _of_layers(here: pl.DataFrame) -> pl.DataFrame | None:
+    """Activations of stacks that as many layers ran, with the number of their layer; that many layers which
+    have most bytes."""
+    counted = here.with_columns(pl.len().over("stack").alias("times"))
+    sums = counted.filter(pl.col("times") >= LAYERS).group_by("times").agg(pl.col("bytes").sum())
+    if sums.is_empty():
+        return None
+    times = sums.sort("bytes", descending=True)["times"][0]
+    chosen = counted.filter(pl.col("times") == times).sort("start")
+    return chosen.with_columns(pl.int_range(pl.len()).over("stack").alias("layer"))
+
+
+def _absent(repeated: pl.DataFrame) -> pl.DataFrame:
+    """What is not there once layers are checkpointed: from the next layer's beginning until the backward pass
+    is through with that layer, and this one is computed again."""
+    begins, freed = pl.col("start").min().alias("begins"), pl.col("end").min().alias("freed")
+    layers = repeated.group_by("layer").agg(begins, freed, pl.col("end").max().alias("through")).sort("layer")
+    layers = layers.select(
+        "layer",
+        pl.coalesce(pl.col("begins").shift(-1), pl.col("begins").max() + 1).alias("from"),
+        pl.min_horizontal(pl.col("freed") - BEFORE, pl.col("through").shift(-1)).alias("until"),
+    )
+    size = repeated["bytes"].mode().max()
+    inputs = layers.select(-pl.lit(size).cast(pl.Int64).alias("bytes"), start="from", end="until")
+    gone = repeated.join(layers, on="layer").select("bytes", start="from", end="until")
+    return pl.concat([gone, inputs]).filter(pl.col("start") < pl.col("end"))

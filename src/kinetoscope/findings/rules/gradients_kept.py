@@ -1,0 +1,67 @@
+"""Gradients of the last step are held while the next step's activations are.
+
+What it finds
+    Gradients that are set to zero instead of being given back, or that are given back only after the
+    forward pass.
+
+Why it is slow
+    Their memory is needed twice: filling them with zeros takes time as well, and adding to them a read
+    more.
+
+How it decides
+    Allocations that are parameters' gradients and live at the peak, from before its step began. Played
+    again with each gone from there until the backward pass would make it: the last parameter's first.
+
+What to do
+    ``optimizer.zero_grad(set_to_none=True)``, which is the default, before the forward pass.
+
+Source
+    PyTorch, torch.optim.Optimizer.zero_grad; PyTorch performance tuning guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from kinetoscope import numbers
+from kinetoscope.analysis.aggregates import whole
+from kinetoscope.analysis.memory.peak import DeviceHistory
+from kinetoscope.findings import memory
+from kinetoscope.findings.model import Finding
+from kinetoscope.findings.scene import Scene
+
+
+def find(scene: Scene) -> Iterable[Finding]:
+    for one in scene.memory:
+        marks = [ns // 1000 for ns in one.held.boundaries_ns] if one.held else []
+        began_us = max((mark for mark in marks if mark <= one.history.time_us), default=None)
+        if began_us is None:
+            continue
+        kept = one.history.at_peak.filter(
+            pl.col("role") == "gradient", pl.col("start").is_null() | (pl.col("start_us") < began_us)
+        )
+        held = whole(kept["bytes"].sum())
+        found = memory.without(
+            scene,
+            one,
+            _absent(one.history, kept),
+            title=f"{numbers.size(held)} of the last step's gradients are held through the forward pass; the "
+            "peak would be {freed} lower",
+            advice="Give gradients back before the forward pass, rather than set them to zero.",
+            snippet="optimizer.zero_grad(set_to_none=True)",
+        )
+        if found:
+            yield found
+
+
+def _absent(history: DeviceHistory, kept: pl.DataFrame) -> pl.DataFrame:
+    """From the beginning of the step until a share of its backward pass is over, by the parameters' order."""
+    first, last = history.stretch
+    inside = history.known.filter(pl.col("start").is_between(first, last))
+    backward = inside.filter(pl.col("backward"))["start"]
+    begins, ends = whole(backward.min()), whole(backward.max())
+    share = pl.int_range(pl.len(), 0, -1) / pl.len()
+    until = (begins + share * (ends - begins)).cast(pl.Int64)
+    return kept.select("bytes", start=pl.lit(first, pl.Int64), end=until)

@@ -1,0 +1,1 @@
+"""Thin fronts: a plugin for pytest, magics for notebooks."""

@@ -1,0 +1,115 @@
+"""Magics for notebooks: ``%load_ext kinetoscope``, then ``%%kinetoscope`` and ``%kinetoscope_diff``.
+
+Nothing of IPython is imported: the shell that loads the extension is all that is needed of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+from kinetoscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from kinetoscope.api import Difference, Run
+
+NAME = "kinetoscope_run"
+MOST = 400  # times that a cell is run until its steps are recorded
+
+
+class Outcome(Protocol):
+    """What a shell says of a cell that it ran; ``raise_error`` raises what the cell raised."""
+
+    def raise_error(self) -> None: ...
+
+
+class Shell(Protocol):
+    """What is used of IPython's ``InteractiveShell``."""
+
+    user_ns: dict[str, object]
+
+    def run_cell(self, raw_cell: str) -> Outcome: ...
+
+    def register_magic_function(
+        self, func: Callable[..., object], magic_kind: str, magic_name: str
+    ) -> None: ...
+
+
+class _Arguments(argparse.ArgumentParser):
+    """A parser that does not end the process: it is the notebook's."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, mend=self.format_usage().removeprefix("usage: ").strip())
+
+
+def load(shell: Shell) -> None:
+    """Register the magics."""
+    magics = Magics(shell)
+    shell.register_magic_function(magics.cell, "cell", "kinetoscope")
+    shell.register_magic_function(magics.diff, "line", "kinetoscope_diff")
+
+
+class Magics:
+    """The magics of one shell; the last recording is in its variable ``kinetoscope_run``."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    def cell(self, line: str, cell: str) -> Run:
+        """``%%kinetoscope [--steps N] [--stacks] [--shapes] [--memory] [--out DIR]``
+
+        Records the cell, and shows the report. With ``--steps`` the cell is one step: it is run until so many
+        were recorded; without, it is run once, and its loop's steps are found as ``kinetoscope run`` does.
+        """
+        from kinetoscope.capture.api import profile
+
+        asked = _parser().parse_args(shlex.split(line))
+        out: Path = asked.out or Path(tempfile.mkdtemp(prefix="kinetoscope-")) / "recording"
+        recording = profile(
+            out=out,
+            name="cell",
+            steps=asked.steps,
+            stacks=asked.stacks,
+            shapes=asked.shapes,
+            memory=asked.memory,
+        )
+        with recording:
+            self._shell.run_cell(cell).raise_error()
+            for _ in range(MOST if asked.steps else 0):
+                recording.step()
+                if recording.done:
+                    break
+                self._shell.run_cell(cell).raise_error()
+        self._shell.user_ns[NAME] = recording.run
+        return recording.run
+
+    def diff(self, line: str) -> Difference:
+        """``%kinetoscope_diff BASE [NEW]``: paths, or names of variables that hold runs; NEW is the last
+        recording of ``%%kinetoscope`` where it is left away."""
+        from kinetoscope.api import diff
+
+        words = shlex.split(line)
+        if len(words) not in (1, 2):
+            raise UsageError("name one or two runs", mend="%kinetoscope_diff BASE [NEW]")
+        base, new = words[0], (words[1] if len(words) > 1 else NAME)
+        return diff(self._found(base), self._found(new))
+
+    def _found(self, word: str) -> Run | str:
+        from kinetoscope.api import Run
+
+        value = self._shell.user_ns.get(word)
+        return value if isinstance(value, Run) else word
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Arguments(prog="%%kinetoscope", add_help=False)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--stacks", action="store_true")
+    parser.add_argument("--shapes", action="store_true")
+    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--out", type=Path)
+    return parser

@@ -1,0 +1,86 @@
+"""Limits on what a test's code does on the device and in the compiler: a marker and a fixture of pytest.
+
+    @pytest.mark.kinetoscope(max_graph_breaks=0, max_syncs=0, max_peak_memory="2GB")
+    def test_step(): …
+
+    def test_warm_step(kinetoscope):
+        step()  # compiles
+        with kinetoscope(max_launches=40, max_recompilations=0) as profile:
+            step()
+
+pytest loads this wherever kinetoscope is installed: it imports nothing until a test asks for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from kinetoscope import profile
+
+MARKER = "kinetoscope"
+MARKER_HELP = (
+    "kinetoscope(max_launches=N, max_graph_breaks=N, max_syncs=N, max_recompilations=N, "
+    "no_pageable_copies=True, max_peak_memory='2GB', max_device_time='3 ms', …): "
+    "fail the test if its code does more"
+)
+
+Limited = Callable[..., "AbstractContextManager[profile]"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line("markers", MARKER_HELP)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Record the tests that are marked, and hold them to their limits."""
+    limits: dict[str, object] = {}
+    for mark in reversed(list(item.iter_markers(MARKER))):  # the closest wins
+        limits |= mark.kwargs
+    if not limits:
+        return (yield)
+    factory: pytest.TempPathFactory = getattr(item.config, "_tmp_path_factory")  # noqa: B009 (it has no other)
+    with _limited(factory.mktemp("kinetoscope") / "recording", limits):
+        return (yield)
+
+
+@pytest.fixture
+def kinetoscope(tmp_path_factory: pytest.TempPathFactory) -> Limited:
+    """``with kinetoscope(max_launches=40) as profile: …`` holds the block to its limits; ``profile.run`` is
+    its recording then, to be asked for more."""
+
+    def limited(**limits: object) -> AbstractContextManager[profile]:
+        return _limited(tmp_path_factory.mktemp("kinetoscope") / "recording", limits)
+
+    return limited
+
+
+@contextmanager
+def _limited(folder: Path, limits: dict[str, object]) -> Generator[profile]:
+    """Record the block whole, with stacks so that lines are known, and fail the test that passes a limit."""
+    from kinetoscope import profile
+
+    memory = "max_peak_memory" in limits
+    log = logging.getLogger("torch.__trace")
+    propagates, log.propagate = log.propagate, False  # it is the recording's, none of what the test logs
+    try:
+        with profile(
+            out=folder, name="test", whole=True, one_pass=True, stacks=True, memory=memory
+        ) as recorded:
+            yield recorded
+    finally:
+        log.propagate = propagates
+    from kinetoscope.comparison.limits import broken
+
+    found = broken(recorded.run, limits)
+    if found:
+        lines = (f"{one.limit}: {one.words}" + "".join(f"\n    {why}" for why in one.why) for one in found)
+        pytest.fail("kinetoscope: " + "\n".join(lines) + f"\nrecording: {folder}", pytrace=False)

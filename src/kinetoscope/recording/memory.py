@@ -1,0 +1,88 @@
+"""``memory/rank0.json`` of a recording: whose the memory was, by the program's own account (`run --memory`).
+
+It stands beside the allocator's snapshot, ``memory/rank0.pickle``, and was taken in the same moment; so does
+``memory/rank0.oom.json`` beside that of the first allocation that failed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from kinetoscope.errors import InputError
+from kinetoscope.recording.manifest import UNREADABLE
+
+SCHEMA = "kinetoscope.memory/1"
+# variable: what a variable of the program's own code holds, in a function that runs or in its module.
+Role = Literal["parameter", "buffer", "gradient", "optimizer state", "variable"]
+
+
+class HeldTensor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tensor that the program holds.
+
+    Attributes:
+        address, bytes: of its storage, all of it.
+        time_ns: when it lay there, on the wall clock; 0: when the snapshot was taken.
+    """
+
+    role: Role
+    name: str
+    device: int
+    address: int
+    bytes: int
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    time_ns: int = 0
+
+
+class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One device by the driver's and the allocator's account, in bytes; peaks since the program began.
+
+    ``requested`` is what tensors asked for, ``allocated`` the blocks that they got, ``reserved`` what the
+    allocator has of the driver; ``free`` and ``total`` are the driver's, of all processes.
+    """
+
+    device: int
+    requested_bytes: int = 0
+    allocated_bytes: int = 0
+    reserved_bytes: int = 0
+    peak_requested_bytes: int = 0
+    peak_allocated_bytes: int = 0
+    peak_reserved_bytes: int = 0
+    free_bytes: int = 0
+    total_bytes: int = 0
+    retries: int = 0  # of allocations, once what was cached had been given back to the driver
+    failures: int = 0
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a process says of its memory.
+
+    Attributes:
+        time_ns: when the snapshot was taken, on the wall clock.
+        failed_bytes: what the allocation that failed asked for; None where none did.
+        boundaries_ns: where the recorded steps begin and end.
+        entries: of the allocator's history at most; it is a ring.
+    """
+
+    schema: str = SCHEMA
+    time_ns: int = 0
+    failed_bytes: int | None = None
+    boundaries_ns: tuple[int, ...] = ()
+    entries: int = 0
+    tensors: tuple[HeldTensor, ...] = ()
+    devices: tuple[DeviceMemory, ...] = ()
+
+
+def read(path: Path) -> Held:
+    """Raises:
+    InputError: the file is damaged.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Held)
+    except (OSError, *UNREADABLE) as error:
+        raise InputError(
+            f"what the program said of its memory is damaged: {error}", where=str(path)
+        ) from error

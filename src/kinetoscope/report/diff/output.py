@@ -1,0 +1,98 @@
+"""From two inputs to what is shown of them, in whichever form was asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol, TextIO, cast
+
+from kinetoscope.analysis.run import Run
+from kinetoscope.comparison.difference import difference
+from kinetoscope.comparison.gates import Gate
+from kinetoscope.errors import UsageError
+from kinetoscope.recording import manifest as manifests
+from kinetoscope.report.diff.collect import build
+from kinetoscope.report.document.difference import Difference
+from kinetoscope.report.pages.json import indented as indented
+from kinetoscope.report.progress import load_shown
+from kinetoscope.report.words import names
+
+# suffix → module with `render(found) -> str`
+FORMATS = {
+    ".html": "kinetoscope.report.diff.page",
+    ".json": "kinetoscope.report.diff.json",
+    ".md": "kinetoscope.report.diff.markdown",
+    ".txt": "kinetoscope.report.diff.text",
+}
+
+
+class Renderer(Protocol):
+    def __call__(self, found: Difference) -> str: ...
+
+
+def renderer(path: Path) -> Renderer:
+    """The renderer for a file of that name.
+
+    Raises:
+        UsageError: no format has that suffix.
+    """
+    module = FORMATS.get(path.suffix.lower())
+    if module is None:
+        raise UsageError(
+            f"cannot tell a format from {path.suffix or 'a name without a suffix'}",
+            where=f"-o {path}",
+            mend=f"end the name in {', '.join(FORMATS)}",
+        )
+    return cast(Renderer, importlib.import_module(module).render)
+
+
+def compared(
+    base: Run | str | Path, new: Run | str | Path, gates: Sequence[Gate] = (), *, page: bool = False
+) -> Difference:
+    """Load what is not loaded, and compare.
+
+    Raises:
+        InputError: one of them cannot be used.
+    """
+    sides = [_runs(one) for one in (base, new)]
+    inputs = ([_named(base)], [_named(new)])
+    return build(difference(*sides), inputs, (len(sides[0]), len(sides[1])), gates, page=page)
+
+
+def _runs(one: Run | str | Path) -> list[Run]:
+    return [one] if isinstance(one, Run) else [load_shown([path]) for path in repetitions(str(one))]
+
+
+def _named(one: Run | str | Path) -> str:
+    if not isinstance(one, Run):
+        return str(one)
+    return str(one.folder or ", ".join(trace.source.path for trace in one.traces[:1]))
+
+
+def repetitions(path: str) -> list[str]:
+    """The recordings that a folder holds, if each is a whole run: ranks of one run are not repetitions."""
+    folder = Path(path)
+    if not folder.is_dir() or manifests.is_recording(folder):
+        return [path]
+    inside = [item for item in sorted(folder.iterdir()) if manifests.is_recording(item)]
+    ranks = [{record.rank for record in manifests.read(item).ranks} for item in inside]
+    overlapping = sum(map(len, ranks)) > len(set[int]().union(*ranks)) if ranks else False
+    return [str(item) for item in inside] if overlapping else [path]
+
+
+def print_difference(found: Difference, *, whole: bool) -> None:
+    """On the terminal."""
+    from kinetoscope.report.diff.terminal import print_difference as show
+    from kinetoscope.report.pages.console import WIDEST, standard_output
+
+    show(found, standard_output(widest=WIDEST), whole=whole)
+
+
+def complain(found: Difference, stream: TextIO) -> None:
+    """The gates that failed, each with who did it."""
+    for gate in found.gates:
+        if gate.failed:
+            place = f" ({names.plain(gate.source)})" if gate.source else ""
+            culprit = f": {names.plain(gate.culprit)}{place}" if gate.culprit else ""
+            stream.write(f"kinetoscope: {gate.gate} failed: {names.plain(gate.words)}{culprit}\n")

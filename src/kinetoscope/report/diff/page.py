@@ -1,0 +1,104 @@
+"""A comparison as one HTML page without a script: both timelines one above the other, and all tables."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from kinetoscope import numbers
+from kinetoscope.report.diff import words
+from kinetoscope.report.document.difference import Difference, Stretch, SumChange
+from kinetoscope.report.words import names, palette
+
+WIDTH, ROW, GAP = 1000.0, 18, 3  # of a timeline, in its own units
+ROWS = 60  # of a table
+
+
+@dataclass(frozen=True)
+class Box:
+    """A piece of work as it is drawn."""
+
+    x: float
+    y: int
+    width: float
+    colour: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A timeline: both are drawn to one scale, from one begin."""
+
+    title: str
+    height: int
+    boxes: list[Box]
+
+
+def render(found: Difference) -> str:
+    """The page."""
+    environment = Environment(
+        loader=PackageLoader("kinetoscope.report.diff"), autoescape=True, undefined=StrictUndefined
+    )
+    style = environment.get_template("style.css").render()
+    tables: list[tuple[str, Sequence[SumChange]]] = [
+        ("Busy by category", found.categories),
+        ("Idle by cause", found.idle),
+        ("Busy by op", found.ops),
+        ("Busy by module", found.modules),
+        ("Busy by compiled graph", found.graphs),
+        ("Busy by line", found.lines),
+    ]
+    return environment.get_template("page.html").render(
+        found=found,
+        title=names.plain(words.title(found)),
+        headline=numbers.together(words.headline(found)),
+        remark=words.REMARKS[found.comparability],
+        verdict=found.step.verdict.replace(" ", "-") if found.step else "",
+        counts=list(words.counts(found)),
+        tables=[(name, rows[:ROWS]) for name, rows in tables if rows],
+        timelines=_drawn(found),
+        width=WIDTH,
+        row=ROW,
+        plain=names.plain,
+        printable=names.printable,
+        signed=words.signed,
+        time=numbers.time,
+        did=words.did,
+        where=words.where,
+        style=Markup(style),
+        style_hash="sha256-" + base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+    )
+
+
+def _drawn(found: Difference) -> list[Drawn]:
+    if found.timelines is None or not any(found.timelines):
+        return []
+    end = max(piece.start_us + piece.duration_us for side in found.timelines for piece in side)
+    scale = WIDTH / max(end, 1e-9)
+    return [_timeline(name, side, scale) for name, side in zip(("base", "new"), found.timelines, strict=True)]
+
+
+def _timeline(name: str, pieces: Sequence[Stretch], scale: float) -> Drawn:
+    lanes = max((piece.lane for piece in pieces), default=-1) + 1
+    end = max((piece.start_us + piece.duration_us for piece in pieces), default=0.0)
+    boxes = [
+        Box(
+            round(piece.start_us * scale, 2),
+            piece.lane * (ROW + GAP),
+            max(0.3, round(piece.duration_us * scale, 2)),
+            palette.category(piece.category),
+            _said(piece),
+        )
+        for piece in pieces
+    ]
+    return Drawn(f"{name}: one step, {numbers.time(end)}", lanes * (ROW + GAP), boxes)
+
+
+def _said(piece: Stretch) -> str:
+    times = f"{numbers.time(piece.duration_us)} at {numbers.time(max(piece.start_us, 0.0))}"
+    return f"{names.plain(piece.name)} · {piece.category} · {times}"

@@ -1,0 +1,83 @@
+"""Memory in sentences: what every renderer says of it."""
+
+from __future__ import annotations
+
+from kinetoscope import numbers
+from kinetoscope.report import document
+from kinetoscope.report.words import names
+
+PARTS = {
+    "parameter": "with buffers",
+    "activation": "of the forward pass, held for the backward pass",
+    "input": "from before the model was called",
+    "temporary": "given back in the pass in which it was allocated",
+    "cache": "outlives its step; nothing runs backward",
+    "graph pool": "of CUDA graphs",
+    "communication": "of torch.distributed",
+    "kept": "outlives the step after its own",
+    "before": "from before the history, and nobody says whose",
+    "rounding": "blocks are multiples of 512 bytes",
+    "fragmentation": "free, between blocks in use",
+    "cached": "free, in segments that hold nothing",
+}
+OUTSIDE = "other processes, the driver, libraries' own; at the snapshot"
+MOMENTS = {
+    "recorded steps": "at the peak of the recorded steps",
+    "history": "at the peak of the history",
+    "out of memory": "when the allocation failed",
+    "snapshot": "at the snapshot",
+}
+
+
+def headline(peak: document.MemoryPeak) -> tuple[str, str]:
+    """How much a device held, and of what that is."""
+    title = f"GPU {peak.device}: {numbers.size(peak.requested_bytes)} held"
+    if peak.rank:
+        title = f"rank {peak.rank}, {title}"
+    words = [f"of {numbers.size(peak.reserved_bytes)} reserved"]
+    if peak.total_bytes:
+        words.append(f"of the device's {numbers.size(peak.total_bytes)}")
+    words.append(MOMENTS.get(peak.moment, peak.moment))
+    if peak.failed_bytes is not None:
+        words.append(f"which asked for {numbers.size(peak.failed_bytes)} more")
+    return title, ", ".join(words)
+
+
+def fits(row: document.FitsRow) -> str:
+    """How large a batch fits."""
+    low, high = (f"{value:.2g}" if value < 10 else f"{value:.0f}" for value in (row.low, row.high))
+    times = high if low == high else f"{low} to {high}"
+    return (
+        f"{times} times the recorded batch: {numbers.size(row.scaling_bytes)} of the peak grow with it, "
+        f"{numbers.size(row.fixed_bytes)} do not, and there is room for {numbers.size(row.room_bytes)}"
+    )
+
+
+def traced(row: document.MemoryRow) -> str:
+    """What a trace's own events say of one device."""
+    peak = f"peak {numbers.size(row.peak_allocated_bytes)}"
+    if row.peak_reserved_bytes is not None:
+        peak += f" of {numbers.size(row.peak_reserved_bytes)} reserved"
+    if row.peak_op:
+        peak += f", in {names.shorten(row.peak_op, 60)}"
+    change = row.last_allocated_bytes - row.first_allocated_bytes
+    return (
+        f"{peak}; {numbers.count(row.allocations, 'allocation')} ({numbers.size(row.turned_over_bytes)}), "
+        f"{numbers.count(row.releases, 'release')}; {numbers.size(abs(change))} "
+        f"{'more' if change >= 0 else 'less'} at the end than at the start"
+    )
+
+
+def lines(report: document.Report, most: int) -> list[str]:
+    """A few sentences on the peaks of a report."""
+    found: list[str] = []
+    for peak in report.memory_peaks[:most]:
+        title, basis = headline(peak)
+        parts = sorted(peak.parts, key=lambda part: -part.bytes)[:4]
+        split = ", ".join(f"{part.part} {numbers.size(part.bytes)}" for part in parts)
+        found.append(f"{title} {basis}: {split}")
+        found += [
+            f"grows by {numbers.size(row.bytes_per_step)} a step: {row.line or row.owner}"
+            for row in peak.growth[:2]
+        ]
+    return found

@@ -1,0 +1,81 @@
+"""A snapshot in memory: tables of what the allocator had of each device, and of what it did before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+import polars as pl
+
+# What torch calls its entries; an entry of any other action is counted and left out.
+ACTIONS = (
+    "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map",
+    "segment_unmap", "snapshot", "oom", "workspace_snapshot",
+)  # fmt: skip
+ALLOC, FREE, FREED, SEGMENT, SEGMENT_FREE, MAP, UNMAP, SNAPSHOT, OOM = range(9)
+STATES = ("active_allocated", "active_pending_free", "inactive")
+
+SEGMENTS = {
+    "device": pl.Int32,
+    "segment": pl.Int32,  # its number; blocks name it
+    "address": pl.Int64,
+    "bytes": pl.Int64,
+    "stream": pl.Int64,
+    "pool": pl.Int32,  # of ``Snapshot.pools``
+    "is_expandable": pl.Boolean,
+    "stack": pl.Int32,
+}
+BLOCKS = {
+    "device": pl.Int32,
+    "segment": pl.Int32,
+    "address": pl.Int64,
+    "bytes": pl.Int64,  # of the block; what was asked for is at most as much
+    "requested": pl.Int64,
+    "state": pl.Int8,  # of ``STATES``
+    "stack": pl.Int32,
+}
+ENTRIES = {
+    "device": pl.Int32,
+    "action": pl.Int8,  # of ``ACTIONS``
+    "address": pl.Int64,  # of an oom: what the driver had free
+    "bytes": pl.Int64,
+    "stream": pl.Int64,
+    "time_us": pl.Int64,  # on the wall clock
+    "stack": pl.Int32,
+    "pool": pl.Int32,
+}
+
+
+class Frame(NamedTuple):
+    """A function on a Python stack, as torch writes it."""
+
+    name: str
+    file: str
+    line: int
+
+
+Stack = tuple[Frame, ...]  # the innermost first
+
+
+@dataclass(frozen=True, eq=False)  # identity: analyses remember their result per snapshot
+class Snapshot:
+    """What torch's allocator had of each device at one moment, and its history before that.
+
+    Attributes:
+        stacks: what ``stack`` numbers; the first is empty: none was recorded, or no Python ran.
+        pools: what ``pool`` numbers: torch's ids; (0, 0) is everybody's, others are of CUDA graphs and such.
+        settings: of the allocator, as torch writes them.
+        unknown: entries that are none of those known.
+    """
+
+    path: str
+    bytes: int
+    segments: pl.DataFrame
+    blocks: pl.DataFrame
+    entries: pl.DataFrame
+    stacks: Sequence[Stack]
+    pools: Sequence[tuple[int, int]]
+    settings: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    unknown: int = 0

@@ -1,0 +1,142 @@
+"""How often runs of one program are told apart, and how often an injected slow-down is found. By hand:
+
+    python tests/aa.py measure RUNS.json [SECONDS]     a real loop, a process a run, at the lowest priority
+    python tests/aa.py judge RUNS.json                 the tables of docs/compare.md, from those runs
+
+A run is a list of steps in ms. What is judged is what `diff` (two runs, or folders of five) and `compare`
+(pairs in turn) conclude from them; a slow-down is every step of one side times so much.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kinetoscope.bench.measure.statistics import Ratio, compare_groups, compare_rounds, median
+from kinetoscope.comparison.step_time import of_one_run_each
+
+COMPARISONS, REPEATS, PAIRS = 200, 5, 8
+STEPS = 60
+SLOWER = (0.0, 0.01, 0.02, 0.05, 0.10)
+Run = list[float]
+Judge = Callable[[list[Run], random.Random, Callable[[Run], Run]], Ratio]
+
+
+def loop() -> None:
+    """A step of some milliseconds: matrix products, and Python between them."""
+    import numpy as np
+
+    left = np.full((256, 256), 0.5, dtype=np.float32)
+    marks = [time.perf_counter()]
+    for _ in range(STEPS + 10):
+        for _ in range(6):
+            left = np.tanh(left @ left * 1e-3)
+        sum(i * i for i in range(20_000))
+        marks.append(time.perf_counter())
+    steps = [1e3 * (after - before) for before, after in itertools.pairwise(marks)]
+    print(json.dumps(steps[10:]))
+
+
+def measure(path: Path, seconds: float) -> None:
+    began, runs = time.monotonic(), list[Run]()
+    variables = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    while time.monotonic() - began < seconds:
+        words = ["nice", "-n", "19", sys.executable, __file__, "loop"]
+        runs.append(json.loads(subprocess.run(words, capture_output=True, check=True, env=variables).stdout))
+    path.write_text(json.dumps(runs))
+    print(f"{len(runs)} runs of {STEPS} steps")
+
+
+def two_runs(runs: list[Run], draw: random.Random, slow: Callable[[Run], Run]) -> Ratio:
+    """`diff` of two recordings: runs that were made one after the other."""
+    at = draw.randrange(len(runs) - 1)
+    base, new = (runs[at], runs[at + 1]) if draw.random() < 0.5 else (runs[at + 1], runs[at])
+    return of_one_run_each(base, slow(new))[0]
+
+
+def folders(runs: list[Run], draw: random.Random, slow: Callable[[Run], Run]) -> Ratio:
+    """`diff` of two folders of repeated recordings, made in turn."""
+    chosen = _neighbours(runs, draw, 2 * REPEATS)
+    return compare_groups([median(run) for run in chosen[::2]], [median(slow(run)) for run in chosen[1::2]])
+
+
+def in_turn(runs: list[Run], draw: random.Random, slow: Callable[[Run], Run]) -> Ratio:
+    """`compare`: pairs of runs, A B B A."""
+    chosen = _neighbours(runs, draw, 2 * PAIRS)
+    pairs = [chosen[i : i + 2] if i % 4 == 0 else chosen[i : i + 2][::-1] for i in range(0, 2 * PAIRS, 2)]
+    return compare_rounds([median(base) for base, _ in pairs], [median(slow(new)) for _, new in pairs])
+
+
+def _neighbours(runs: list[Run], draw: random.Random, count: int) -> list[Run]:
+    at = draw.randrange(len(runs) - count + 1)
+    chosen = runs[at : at + count]
+    return chosen if draw.random() < 0.5 else chosen[::-1]
+
+
+def everywhere(share: float) -> Callable[[Run], Run]:
+    return lambda run: [step * (1 + share) for step in run]
+
+
+WAYS: dict[str, Judge] = {
+    "diff, one run each": two_runs,
+    f"diff, {REPEATS} runs each": folders,
+    f"compare, {PAIRS} pairs": in_turn,
+}
+
+
+def quiet(runs: list[Run], spread: float) -> list[Run]:
+    """The same runs as a quiet machine would have them: runs differ by so much (standard deviation), and
+    steps from their run's median twice as much, in the order and with the tails that were measured."""
+    draw = random.Random(1)
+    made: list[Run] = []
+    for run in runs:
+        centre = median(run)
+        usual = median([abs(step / centre - 1) for step in run]) or 1.0
+        level = 10 * (1 + draw.gauss(0, spread))
+        made.append([level * (1 + spread * (step / centre - 1) / usual) for step in run])
+    return made
+
+
+def judge(path: Path) -> None:
+    runs: list[Run] = json.loads(path.read_text())
+    medians = [median(run) for run in runs]
+    middle = median(medians)
+    apart = sorted(abs(value / middle - 1) for value in medians)
+    print(f"{len(runs)} runs; medians within {100 * apart[int(0.9 * len(apart))]:.1f} % in nine of ten")
+    for name, those in (("as measured", runs), ("runs that differ by 0.5 %", quiet(runs, 0.005))):
+        print(f"\n| {name} | half interval | " + " | ".join(_head(share) for share in SLOWER) + " |")
+        print("|---|---:|" + "---:|" * len(SLOWER))
+        for way, compare in WAYS.items():
+            print(f"| {way} | {_cells(those, compare)} |")
+
+
+def _head(share: float) -> str:
+    return f"{share:.0%} slower" if share else "A/A"
+
+
+def _cells(runs: list[Run], compare: Judge) -> str:
+    shares: list[str] = []
+    halves: list[float] = []
+    for share in SLOWER:
+        draw = random.Random(0)
+        found: Sequence[Ratio] = [compare(runs, draw, everywhere(share)) for _ in range(COMPARISONS)]
+        flagged = sum(one.low > 1 if share else one.low > 1 or one.high < 1 for one in found)
+        shares.append(f"{flagged / COMPARISONS:.1%}".replace("%", " %"))
+        halves += [(one.high - one.low) / 2 for one in found] if not share else []
+    return " | ".join([f"± {median(halves):.1%}".replace("%", " %"), *shares])
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "loop":
+        loop()
+    elif sys.argv[1] == "measure":
+        measure(Path(sys.argv[2]), float(sys.argv[3]) if len(sys.argv) > 3 else 150.0)
+    else:
+        judge(Path(sys.argv[2]))

@@ -1,0 +1,108 @@
+"""What `prove_memory.py record` brought, judged: sums against the allocator's own, changes against what they
+were promised to save. `python tests/gpu/prove_memory.py judge OUT`, anywhere."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from kinetoscope.analysis.memory.fits import fits
+from kinetoscope.analysis.memory.growth import growth
+from kinetoscope.analysis.memory.histories import RankHistory, histories
+from kinetoscope.analysis.memory.peak import holders, split
+from kinetoscope.analysis.run import Run, load
+from kinetoscope.findings.registry import find
+
+PARTS = {"parameters": "parameter", "gradients": "gradient", "optimizer state": "optimizer state"}
+# What is recorded, what was counted with the change, the rule that promised, and what it promised of.
+CHANGES = (
+    ("train", "train checkpoint", "activation-memory", "allocated"),
+    ("train", "train logits", "float32-logits", "allocated"),
+    ("train", "train fused", "optimizer-memory", "allocated"),
+    ("keeps", "keeps none", "gradients-kept", "allocated"),
+    ("pairwise", "pairwise cdist", "one-temporary", "allocated"),
+    ("ragged", "ragged expandable", "memory-fragmentation", "reserved"),
+)
+
+
+def judge(out: Path) -> None:
+    """Print the tables."""
+    recordings = out / "unpacked"
+    for archive in out.glob("*.tar.gz"):
+        with tarfile.open(archive) as packed:
+            packed.extractall(recordings, filter="data")
+    folders = sorted(path.parent for path in recordings.glob("*/manifest.json"))
+    runs = {folder.name: load(folder) for folder in folders}
+    _sums(runs, recordings)
+    counted = json.loads((out / "results.json").read_text())["counted"]
+    _changes(runs, counted)
+    _batches(runs, counted)
+
+
+def _of_steps(run: Run) -> RankHistory | None:
+    found = [one for one in histories(run).found if one.history.moment == "recorded steps"]
+    return found[0] if found else None
+
+
+def _sums(runs: dict[str, Run], recordings: Path) -> None:
+    print("| program | moment | requested | counted | reserved | counted | parts less it | nobody's | off |")
+    print("|---|---|---:|---:|---:|---:|---:|---:|---|")
+    for name, run in runs.items():
+        truth = json.loads((recordings / name / "truth.json").read_text())
+        for one in histories(run).found:
+            peak, asked = _peak_of(truth, run, one), one.history.requested
+            parts = dict(split(one.history).select("part", "bytes").iter_rows())
+            table = holders(one.history)
+            without = asked - int(table["bytes"].sum())
+            same = [parts.get(ours, 0) - truth["parts"].get(theirs, 0) for theirs, ours in PARTS.items()]
+            off = sum(parts.values()) - one.history.reserved
+            print(
+                f"| {name} | {one.history.moment} | {asked:,} | {peak['requested']:,} "
+                f"| {one.history.reserved:,} | {peak['reserved']:,} | {off} | {without} | {same} |"
+            )
+            rows = growth(one.history, one.held.boundaries_ns if one.held else ())
+            for row in rows.head(3).iter_rows(named=True):
+                print(
+                    f"  grows: {row['bytes_per_step']:,} a step, {row['line']} {row['owner']}, {row['grows']}"
+                )
+        for error in histories(run).unread:
+            print(f"  {name}: {error}")
+
+
+def _peak_of(truth: dict[str, Any], run: Run, one: RankHistory) -> dict[str, int]:
+    """What the program counted itself: of the recorded steps the most, of a failure the state after it."""
+    if one.history.moment == "out of memory" or not run.manifest:
+        return truth["now"]
+    steps = run.manifest.ranks[0].steps
+    first, count = steps.first_step or 0, len(steps.profiled_s)
+    inside = truth["steps"][first : first + count + 1] or truth["steps"]
+    return {kind: max(step[kind] for step in inside) for kind in ("requested", "allocated", "reserved")}
+
+
+def _changes(runs: dict[str, Run], counted: dict[str, Any]) -> None:
+    print("\n| change | promised | measured | ratio |\n|---|---:|---:|---:|")
+    for before, after, rule, kind in CHANGES:
+        measured = _most(counted[before], kind) - _most(counted[after], kind)
+        found = [one for one in find(runs[before]) if one.rule == rule]
+        promised = sum(one.saving_bytes for one in found)
+        ratio = f"{promised / measured:.3f}" if measured else "–"
+        print(f"| {after}: {rule} | {promised:,} | {measured:,} | {ratio} |")
+
+
+def _most(counted: dict[str, Any], kind: str) -> int:
+    return max(step[kind] for step in counted["steps"][3:])
+
+
+def _batches(runs: dict[str, Run], counted: dict[str, Any]) -> None:
+    """The peak of other batches, from the parts of the recorded one."""
+    one = _of_steps(runs["train"])
+    room = one and fits(one.history)
+    if room is None:
+        print("no batch was foreseen")
+        return
+    print("\n| batch | foreseen | measured | ratio |\n|---|---:|---:|---:|")
+    for name, times in (("train 4", 0.5), ("train 16", 2.0)):
+        foreseen, measured = room.fixed_bytes + times * room.scaling_bytes, _most(counted[name], "requested")
+        print(f"| {times:g} × | {foreseen:,.0f} | {measured:,} | {foreseen / measured:.3f} |")

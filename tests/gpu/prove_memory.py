@@ -1,0 +1,213 @@
+"""Prove on a GPU that every byte of a peak has its owner, what watching costs, and what changes save.
+
+    PYTHONPATH=src python tests/gpu/prove_memory.py record OUT
+    PYTHONPATH=src python tests/gpu/prove_memory.py judge OUT
+    PYTHONPATH=src python tests/gpu/prove_memory.py keep OUT
+
+The first, on one CUDA device, records the programs of programs/memory.py with `run --memory`, each into
+OUT/NAME.tar.gz (with what the program itself counted in every step), runs them with each change, records the
+cases of the rules on memory (tests/cases), and times steps with and without the history: OUT/results.json.
+About three minutes. The second, anywhere, reads them; the third puts the cases where tests find them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PROGRAM = HERE / "programs" / "memory.py"
+RECORDED = ("train", "compiled", "checkpoint", "generate", "leak", "full")
+STEPS = {"generate": 400, "full": 200}
+# What is only counted: the program's name, then its options.
+COUNTED = {
+    "train": "train",
+    "train checkpoint": "train --fix checkpoint",
+    "train logits": "train --fix logits",
+    "train fused": "train --fix fused",
+    "train 4": "train --batch 4",
+    "train 16": "train --batch 16",
+    "leak": "leak",
+    "leak leak": "leak --fix leak",
+    "keeps": "keeps",
+    "keeps none": "keeps --fix none",
+    "pairwise": "pairwise",
+    "pairwise cdist": "pairwise --fix cdist",
+    "ragged": "ragged",
+    "ragged expandable": "ragged",
+}
+ALSO_RECORDED = ("keeps", "pairwise", "ragged")
+CASES = (
+    "activation-memory", "float32-logits", "gradients-kept", "memory-fragmentation", "memory-leak",
+    "one-temporary", "optimizer-memory",
+)  # fmt: skip
+OF_CASES = HERE.parent / "cases"
+AT_A_TIME = 4
+
+
+def record(name: str, out: Path) -> str:
+    folder, truth = out / "work" / name, out / "work" / f"{name}.truth.json"
+    tool = [sys.executable, "-m", "kinetoscope", "run", "--memory", "--no-report", "--out", str(folder), "--"]
+    began = time.perf_counter()
+    done = subprocess.run(
+        [*tool, str(PROGRAM), name, "--steps", str(STEPS.get(name, 90)), "--truth", str(truth)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    if not (folder / "manifest.json").is_file():
+        return f"{name:<12} no recording: {done.stderr[-400:]}"
+    for held in (folder / "memory").glob("*.pickle"):
+        print(name, held.name, held.stat().st_size, "bytes", flush=True)
+    if truth.is_file():
+        (folder / "truth.json").write_bytes(truth.read_bytes())
+    rank = json.loads((folder / "manifest.json").read_text())["ranks"][0]
+    profiled = rank["steps"].get("profiled_s") or [0.0]
+    return (
+        f"{name:<12} status {done.returncode} files {rank.get('memory')} {rank.get('oom')} "
+        f"{1e3 * median(profiled):8.2f} ms profiled {time.perf_counter() - began:5.1f} s {rank.get('notes')}"
+        f"{done.stderr[-300:] if done.returncode and name != 'full' else ''}"
+    )
+
+
+def pack(out: Path) -> None:
+    """At most eight files come back from the machine: the six programs, the others in one."""
+    for name in RECORDED:
+        if (out / "work" / name).is_dir():
+            with tarfile.open(out / f"{name}.tar.gz", "w:gz", compresslevel=6) as archive:
+                archive.add(out / "work" / name, arcname=name)
+    with tarfile.open(out / "others.tar.gz", "w:gz", compresslevel=6) as archive:
+        for name in ALSO_RECORDED:
+            if (out / "work" / name / "memory").is_dir():
+                for part in ("manifest.json", "memory", "truth.json"):
+                    archive.add(out / "work" / name / part, arcname=f"{name}/{part}")
+        archive.add(out / "work" / "cases", arcname="cases")
+
+
+def case(name: str, out: Path) -> str:
+    folder = out / "work" / "cases" / name
+    folder.mkdir(parents=True)
+    command = [sys.executable, str(OF_CASES / "record.py"), str(folder), name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    return (done.stdout + done.stderr[-300:]).strip()
+
+
+def keep(out: Path) -> None:
+    """The cases' recordings and what was measured of them, put with the others of tests/cases."""
+    with tarfile.open(out / "others.tar.gz") as archive:
+        archive.extractall(out / "unpacked", filter="data")
+    table = OF_CASES / "measured.json"
+    measured = json.loads(table.read_text())
+    for name in CASES:
+        folder = out / "unpacked" / "cases" / name
+        measured |= json.loads((folder / "measured.json").read_text())
+        for file in (folder / name).iterdir():
+            (OF_CASES / name / file.name).write_bytes(file.read_bytes())
+    table.write_text(json.dumps(measured, indent=1))
+
+
+def count(name: str, out: Path) -> dict[str, Any]:
+    truth = out / "work" / f"counted-{name.replace(' ', '-')}.json"
+    variables = dict(os.environ)
+    if name.endswith("expandable"):
+        variables["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+    command = [sys.executable, str(PROGRAM), *COUNTED[name].split(), "--steps", "24", "--truth", str(truth)]
+    done = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=200)
+    if not truth.is_file():
+        return {"failed": done.stderr[-400:]}
+    return json.loads(truth.read_text())
+
+
+def price() -> dict[str, list[float]]:
+    """Seconds of a step under the profiler, alternating: as without --memory, with the trace's own record of
+    memory, with the allocator's history, with both."""
+    sys.path.insert(0, str(PROGRAM.parent))
+    import memory
+    import torch
+
+    from kinetoscope.capture import torch_private
+    from kinetoscope.capture.options import Options
+    from kinetoscope.capture.recorder.memory import ENTRIES
+    from kinetoscope.capture.recorder.profiler import TorchProfilerSession
+
+    found: dict[str, list[float]] = {}
+    step = memory.training("train", "", 1)  # small: the host is what takes the time
+    for number in range(10):
+        step(number)
+    for _ in range(6):
+        for way, in_trace, history in (
+            ("plain", None, False),
+            ("trace", False, False),
+            ("trace's memory", True, False),
+            ("history", False, True),
+            ("both", True, True),
+        ):
+            session = None
+            if in_trace is not None:
+                session = TorchProfilerSession(Options(memory=in_trace))
+                session.prepare()
+                session.start()
+            if history:
+                torch_private.keep_memory_history(ENTRIES)
+            step(0)
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            for number in range(4):
+                step(number)
+            torch.cuda.synchronize()
+            found.setdefault(way, []).append((time.perf_counter() - began) / 4)
+            if history:
+                torch_private.keep_memory_history(0)
+            if session is not None:
+                session.stop()
+                session.export(Path("/tmp/price.json"))
+    return found
+
+
+def main() -> None:
+    what, out = sys.argv[1], Path(sys.argv[2])
+    if what == "judge":
+        import judge_memory
+
+        judge_memory.judge(out)
+    elif what == "keep":
+        keep(out)
+    else:
+        prove(out)
+
+
+def prove(out: Path) -> None:
+    (out / "work").mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    results: dict[str, Any] = {}
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        lines = list(pool.map(lambda name: record(name, out), (*RECORDED, *ALSO_RECORDED)))
+        print(f"recorded after {time.perf_counter() - began:.0f} s", flush=True)
+        lines += pool.map(lambda name: case(name, out), CASES)
+        results["counted"] = dict(zip(COUNTED, pool.map(lambda name: count(name, out), COUNTED), strict=True))
+    print(f"counted after {time.perf_counter() - began:.0f} s", flush=True)
+    pack(out)
+    (out / "results.json").write_text(json.dumps(results))
+    results["price"] = price()
+    (out / "results.json").write_text(json.dumps(results))
+    for line in lines:
+        print(line)
+    for name, counted in results["counted"].items():
+        last = counted.get("steps", [{}])[-1]
+        print(f"{name:<20} {last} {counted.get('parts', counted)} {counted.get('seconds')}")
+    base = median(results["price"]["trace"])
+    for way, seconds in results["price"].items():
+        print(f"{way:<16} {1e3 * median(seconds):8.3f} ms  {median(seconds) / base:.3f} of the trace's")
+    print(f"all after {time.perf_counter() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

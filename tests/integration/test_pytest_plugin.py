@@ -1,0 +1,71 @@
+"""The plugin run by pytest itself: limits that hold or do not, no cost where unused."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+from command import ENVIRONMENT
+
+pytest_plugins = ["pytester"]
+
+TESTS = """
+import pytest, torch
+
+@pytest.mark.kinetoscope(max_ops=5, max_launches=0, no_pageable_copies=True)
+def test_few():
+    torch.ones(3).sin()
+
+@pytest.mark.kinetoscope(max_ops=0, max_graph_breaks=0)
+def test_many():
+    torch.ones(3).cos()
+
+def test_fixture(kinetoscope):
+    x = torch.ones(3)
+    x.tan()
+    with kinetoscope(max_ops=1) as profile:
+        x.sin()
+    assert set(profile.run.ops()["name"]) == {"aten::sin"}
+    with kinetoscope(max_ops=1):
+        x.sin()
+        x.cos()
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_limits_are_held_in_a_worker(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    pytester.makepyfile(TESTS)
+    words = [
+        "-p",
+        "kinetoscope.integrations.pytest_plugin",
+        "-n",
+        "2",
+        "--strict-markers",
+        "--dist",
+        "loadgroup",
+    ]
+    done = pytester.runpytest_subprocess(*words, timeout=110)
+    done.assert_outcomes(passed=1, failed=2)
+    done.stdout.fnmatch_lines_random(
+        [
+            "kinetoscope: max_ops=0: operators called: *",
+            "kinetoscope: max_ops=1: operators called: 2",
+            "    aten::sin, 1 times (*test_limits*.py:*)",
+        ]
+    )
+
+
+def test_it_costs_nothing_where_it_is_not_used() -> None:
+    code = (
+        "import pytest, sys; before = set(sys.modules); import kinetoscope.integrations.pytest_plugin; "
+        "print(*sorted(name for name in set(sys.modules) - before if not name.startswith('kinetoscope')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True
+    )
+    assert not {"torch", "polars", "msgspec", "rich", "numpy"} & set(done.stdout.split())

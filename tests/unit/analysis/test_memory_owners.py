@@ -1,0 +1,78 @@
+"""Whose allocations are, against a training loop that says what it allocates what for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from kinetoscope.analysis.memory.owners import owned
+from kinetoscope.analysis.memory.stacks import Told, tell
+from kinetoscope.recording.memory import Held, HeldTensor
+from kinetoscope.snapshot.model import Frame
+from kinetoscope.snapshot.read import read
+from snapshots import SITE, Training, dump
+
+
+def held(training: Training) -> Held:
+    tensors = tuple(HeldTensor(**one) for one in training.tensors)  # type: ignore[arg-type]
+    return Held(boundaries_ns=tuple(training.boundaries), tensors=tensors)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_every_allocation_of_a_step_has_the_role_that_the_program_gave_it(tmp_path: Path, is_told: bool):
+    training = Training(leaks=700_000)
+    snapshot = read(dump(tmp_path / "x.pickle", training.allocator))
+    account = held(training) if is_told else Held(boundaries_ns=tuple(training.boundaries))
+    known = owned(snapshot, account, 0)
+    expected = list(training.roles)
+    kept = [place for place, role in enumerate(expected) if role == "kept"]
+    expected[kept[-1]] = "activation"  # it is not known to be kept before the next step has ended
+    begun = known.sort("start").filter(pl.col("start").is_not_null())
+    assert begun["role"].to_list() == expected
+    before = known.filter(pl.col("start").is_null())
+    assert set(before["role"]) == {"optimizer state", "before", *(["parameter"] if is_told else [])}
+
+
+def frame(text: str) -> Frame:
+    file, line, name = text.split(":")
+    return Frame(name, file, int(line))
+
+
+LAYER = (
+    f"{SITE}nn/modules/linear.py:125:forward",
+    f"{SITE}nn/modules/module.py:1784:_call_impl",
+    "/home/u/model.py:33:forward",
+    f"{SITE}nn/modules/module.py:1784:_call_impl",
+    "/home/u/train.py:99:<module>",
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ((), Told(backward=True)),
+        (LAYER, Told("model.py:33", "forward", "linear", forward=True)),
+        (LAYER[2:], Told("model.py:33", "forward", "forward (model.py:33)", forward=True)),
+        (
+            (
+                "/tmp/torchinductor_u/ab/cabdefghijklmnopqrstuvwx.py:77:call",
+                f"{SITE}_inductor/output_code.py:5:__call__",
+                f"{SITE}_functorch/_aot_autograd/runtime_wrappers.py:7:backward",
+                f"{SITE}autograd/function.py:9:apply",
+            ),
+            Told(graph="cabdefghijklmnopqrstuvwx", graph_line=77, backward=True, forward=True),
+        ),
+        (
+            (f"{SITE}optim/adam.py:1:step", "/home/u/train.py:9:<module>"),
+            Told("train.py:9", "<module>", optimizer=True),
+        ),
+        (
+            (f"{SITE}distributed/c10d.py:1:all_reduce", "/home/u/train.py:9:<module>"),
+            Told("train.py:9", "<module>", communication=True),
+        ),
+    ],
+)
+def test_a_stack_says_whose_it_is(lines: tuple[str, ...], expected: Told):
+    assert tell(tuple(map(frame, lines))) == expected

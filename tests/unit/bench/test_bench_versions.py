@@ -1,0 +1,112 @@
+"""Two versions in turn: which runs where, when it stops, what it says. git is real, the runs are made up."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from kinetoscope.bench.tune.trial import TrialRequest, TrialResult
+from kinetoscope.bench.versions.campaign import FEWEST_PAIRS, compare_versions
+from kinetoscope.bench.versions.results import VersionsCompared
+from kinetoscope.bench.versions.worktree import Version, at_hand, checked_out
+from kinetoscope.errors import InputError, ProgramError, UsageError
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository whose program says how long its step takes: 10 as committed, 11 as it is."""
+    home = tmp_path / "repository"
+    (home / "part").mkdir(parents=True)
+    script = home / "part" / "train.py"
+    script.write_text("10")
+    for words in (
+        ("init", "-q", "-b", "main"),
+        ("add", "-A"),
+        ("-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qm", "before"),
+    ):
+        subprocess.run(["git", *words], cwd=home, check=True, capture_output=True)
+    script.write_text("11")
+    monkeypatch.chdir(home / "part")
+    return home
+
+
+class Machine:
+    """Runs of a program that says its step, with this machine's noise and time."""
+
+    def __init__(self, noise: float, each_s: float = 1.0) -> None:
+        self.draw, self.noise, self.each_s = random.Random(2), noise, each_s
+        self.now, self.order = 0.0, list[str]()
+
+    def launch(self, version: Version, order: TrialRequest, words: Sequence[str]) -> TrialResult:
+        self.now += self.each_s
+        self.order.append("B" if version.label == "working tree" else "A")
+        step_s = float((version.folder / words[0]).read_text()) * (1 + self.draw.gauss(0, self.noise))
+        return TrialResult(steps_s=(step_s,) * 8, steps_by="user")
+
+    def compare(
+        self, base: Version, words: Sequence[str] = ("train.py",), **given: float
+    ) -> VersionsCompared:
+        return compare_versions(
+            base, at_hand(), words, launch=self.launch, clock=lambda: self.now, calibrate=lambda: 1.0, **given
+        )
+
+
+def test_the_base_is_what_was_committed_and_turns_with_the_new(repository: Path) -> None:
+    machine = Machine(0.001)
+    with checked_out("git:main") as base:
+        found = machine.compare(base)
+        assert base.folder.name == "part"
+        tree = base.root
+    assert not tree.exists()
+    assert "".join(machine.order) == "ABBA" * (FEWEST_PAIRS // 2)
+    assert (found.verdict, found.stopped, found.pairs) == ("slower", "precise", FEWEST_PAIRS)
+    assert found.ratio == pytest.approx(1.1, rel=0.01)
+    assert found.calibration is not None
+    assert found.calibration.spread == 0
+
+
+def test_noise_that_hides_the_answer_is_an_answer(repository: Path) -> None:
+    machine = Machine(0.15)
+    with checked_out("git:main") as base:
+        found = machine.compare(base, budget_s=20)
+    assert (found.verdict, found.stopped) == ("cannot tell", "out of time")
+    assert machine.now <= 20
+
+
+def test_the_same_is_said_within_the_precision(repository: Path) -> None:
+    (repository / "part" / "train.py").write_text("10")
+    with checked_out("git:main") as base:
+        assert Machine(0.0005).compare(base).verdict == "same"
+
+
+def test_a_script_by_its_whole_path_is_each_versions_own(repository: Path) -> None:
+    with checked_out("git:main") as base:
+        found = Machine(0.0).compare(base, [str(repository / "part" / "train.py")])
+    assert found.ratio == pytest.approx(1.1)
+
+
+def test_search_paths_into_the_repository_lead_into_the_worktree(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{repository / 'part'}:{tmp_path}:relative")
+    with checked_out("git:main") as base:
+        assert base.environment()["PYTHONPATH"] == f"{base.root / 'part'}:{tmp_path}:relative"
+    assert at_hand().environment()["PYTHONPATH"] == f"{repository / 'part'}:{tmp_path}:relative"
+
+
+def test_what_cannot_be_compared_is_refused(repository: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such commit"), checked_out("git:elsewhere"):
+        pass
+    with pytest.raises(UsageError, match="no such folder"), checked_out("elsewhere"):
+        pass
+    with checked_out("git:main") as base:
+        with pytest.raises(InputError, match="no such script"):
+            Machine(0.0).compare(base, ["absent.py"])
+        with pytest.raises(ProgramError, match="fails in git:main"):
+            compare_versions(base, at_hand(), ["train.py"], launch=lambda *_: TrialResult(error="it broke"))
+        with pytest.raises(ProgramError, match="no steps"):
+            compare_versions(base, at_hand(), ["train.py"], launch=lambda *_: TrialResult())

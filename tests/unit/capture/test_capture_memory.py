@@ -1,0 +1,160 @@
+"""The allocator's history around a program that does as it is told, and what the live process holds."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+from pathlib import Path
+from typing import cast
+
+import pytest
+import torch
+
+from fake_program import FakeDevice, FakeSession, Program
+from kinetoscope.capture import torch_private
+from kinetoscope.capture.recorder import tensors
+from kinetoscope.capture.recorder.memory import AllocatorHistory
+from kinetoscope.capture.recorder.phases import Before, Done, Record
+from kinetoscope.recording import memory as recorded
+
+SNAPSHOT = {"segments": [], "device_traces": [[]]}
+
+
+class FakeAllocator:
+    """What torch's allocator answers; ``log`` says when its history was kept, and read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.in_use, self.kept = False, False
+        self.log: list[str] = []
+        self.starting = lambda: None
+        self.fails = lambda *_: None
+        replace = lambda name, act: monkeypatch.setattr(torch_private, name, act)  # noqa: E731
+        replace("cuda_in_use", lambda: self.in_use)
+        replace("when_cuda_starts", lambda act: setattr(self, "starting", act))
+        replace("watch_out_of_memory", lambda act: setattr(self, "fails", act))
+        replace("keep_memory_history", self.keep)
+        replace("memory_history_is_kept", lambda: self.kept)
+        replace("memory_snapshot", self.snapshot)
+        replace("memory_counters", lambda: iter([{"device": 0, "reserved_bytes": 1 << 20}]))
+
+    def keep(self, entries: int) -> None:
+        self.kept = entries > 0
+        self.log.append("on" if self.kept else "off")
+
+    def snapshot(self) -> object:
+        self.log.append("snapshot")
+        return SNAPSHOT
+
+
+class Session(FakeSession):
+    """Tells the history of its marks, as torch's does."""
+
+    def mark(self, step: int | None) -> None:
+        super().mark(step)
+        cast(Device, self.device).history.boundary()
+
+
+class Device(FakeDevice):
+    def __init__(self, history: AllocatorHistory) -> None:
+        super().__init__()
+        self.history = history
+
+    def session(self, *, kind: str, any_thread: bool) -> FakeSession:
+        return Session(self, super().session(kind=kind, any_thread=any_thread).name)
+
+
+@pytest.fixture
+def allocator(monkeypatch: pytest.MonkeyPatch) -> FakeAllocator:
+    return FakeAllocator(monkeypatch)
+
+
+def test_history_is_kept_whenever_no_step_is_timed_and_read_once(allocator: FakeAllocator, tmp_path: Path):
+    history = AllocatorHistory(tmp_path, 0)
+    program = Program(device=Device(history), memory=history)
+    assert allocator.log == []  # the program has not begun to use its device
+    allocator.starting()
+    assert allocator.log == ["on"]
+    program.until(Before, 0.1)
+    assert allocator.log == ["on", "off"]
+    program.until(Record, 0.1)
+    assert allocator.log == ["on", "off", "on"]
+    program.until(Done, 0.1)
+    assert allocator.log == ["on", "off", "on", "snapshot", "off", "on"]
+    held = recorded.read(tmp_path / history.files["memory_held"])
+    assert len(held.boundaries_ns) == 4  # of three steps
+    assert held.devices[0].reserved_bytes == 1 << 20
+    assert pickle.loads((tmp_path / history.files["memory"]).read_bytes()) == SNAPSHOT
+    history.close()
+    assert allocator.log[-1] == "off"
+
+
+def test_the_first_allocation_that_fails_is_written_down(allocator: FakeAllocator, tmp_path: Path):
+    history = AllocatorHistory(tmp_path, 3)
+    allocator.starting()
+    for _ in range(2):
+        allocator.fails(0, 512, 1 << 30, 0)
+    assert history.files == {"oom": "memory/rank3.oom.pickle", "oom_held": "memory/rank3.oom.json"}
+    assert recorded.read(tmp_path / history.files["oom_held"]).failed_bytes == 512
+    assert allocator.log == ["on", "snapshot"]
+
+
+def test_a_history_that_the_program_keeps_is_left_alone(allocator: FakeAllocator, tmp_path: Path):
+    allocator.in_use = allocator.kept = True
+    history = AllocatorHistory(tmp_path, 0)
+    history.keep(False)
+    history.write()
+    history.close()
+    assert allocator.log == []
+    assert len(history.notes) == 1
+
+
+def test_a_failure_is_a_note_and_never_the_program_s(
+    allocator: FakeAllocator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse() -> object:
+        raise RuntimeError("no")
+
+    history = AllocatorHistory(tmp_path, 0)
+    allocator.starting()
+    monkeypatch.setattr(torch_private, "memory_snapshot", refuse)
+    allocator.fails(0, 512, 1 << 30, 0)
+    history.write()
+    assert history.notes == ["the allocator's history is incomplete: RuntimeError: no"]
+    assert history.files == {}
+
+
+def test_every_tensor_of_modules_optimizers_and_variables_has_its_name(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tensors, "_on_device", lambda tensor: True)
+    gc.collect()
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 3)
+            self.register_buffer("mean", torch.ones(5))
+
+    net, free = Net(), torch.nn.Parameter(torch.ones(7))
+    optimizer = torch.optim.AdamW([*net.parameters(), free])
+    (net.layer(torch.ones(4)).sum() + free.sum()).backward()
+    optimizer.step()
+    losses = [torch.ones(2), {"a": torch.ones(3)}]
+    found = {(one.role, one.name.split(" (")[0]): one for one in tensors.HeldByProgram().tensors(_here())}
+    weight = net.layer.weight
+    assert found["parameter", "Net.layer.weight"].address == weight.untyped_storage().data_ptr()
+    assert found["parameter", "Net.layer.weight"].bytes == 4 * 12
+    assert found["parameter", "AdamW.param_groups[0]['params'][2]"].bytes == 4 * 7
+    assert found["buffer", "Net.mean"].shape == (5,)
+    assert weight.grad is not None
+    assert found["gradient", "Net.layer.weight"].address == weight.grad.untyped_storage().data_ptr()
+    state = optimizer.state[weight]["exp_avg"]
+    assert (
+        found["optimizer state", "exp_avg of Net.layer.weight"].address == state.untyped_storage().data_ptr()
+    )
+    assert found["variable", "losses[1]['a']"].bytes == 4 * 3
+    assert losses
+
+
+def _here() -> object:
+    import sys
+
+    return sys._getframe(1)

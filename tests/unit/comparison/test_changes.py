@@ -1,0 +1,117 @@
+"""Small steps made by hand: their accounts and what changed between them, to the microsecond."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kinetoscope.analysis.run import Run
+from kinetoscope.comparison.account import Account, account
+from kinetoscope.comparison.changes import Change, by, changes
+from kinetoscope.comparison.counts import counts
+from kinetoscope.comparison.difference import difference
+from traces import call, host, kernel, step, trace
+
+STEP = 100.0
+
+
+def run(*launches: tuple[str, str, float, float], steps: int = 3, waits: float = 0.0) -> Run:
+    """Steps of 100 µs; each launch is (op, kernel, start, duration), launched 5 µs before it starts."""
+    events: list[dict[str, Any]] = []
+    for number in range(steps):
+        begin = 1000.0 + number * STEP
+        events.append(step(number, begin, STEP))
+        for place, (op, name, start, duration) in enumerate(launches):
+            correlation = 1000 * number + place + 1
+            at = begin + start
+            events += [
+                host(op, at - 5, 4),
+                call("cudaLaunchKernel", at - 4, 2, correlation),
+                kernel(name, at, duration, correlation),
+            ]
+        if waits:
+            events += [
+                host("aten::item", begin + 60, waits + 2),
+                call("cudaStreamSynchronize", begin + 61, waits, 0),
+            ]
+    return Run((trace(*events),))
+
+
+def own(one: Run) -> Account:
+    found = account(one)
+    assert found is not None
+    return found
+
+
+def compared(base: Run, new: Run) -> dict[str, Change]:
+    return {change.name: change for change in changes(own(base), own(new))}
+
+
+def test_where_streams_overlap_an_instant_has_one_owner() -> None:
+    one = own(run(("aten::mm", "a", 10, 30), ("aten::add", "b", 20, 40)))
+    assert dict(one.launches.select("name", "us").iter_rows()) == pytest.approx({"a": 30, "b": 20})
+    assert one.step_us == pytest.approx(STEP)
+
+
+def test_a_slower_kernel_is_told_by_its_launches() -> None:
+    found = compared(run(("aten::mm", "a", 10, 30)), run(("aten::mm", "a", 10, 40)))["a"]
+    assert (found.what, found.kind) == ("slower", "kernel")
+    assert found.busy_us == pytest.approx(10)
+    assert found.per_launch_us == pytest.approx((30, 40))
+
+
+def test_a_kernel_that_is_launched_more_often_is_no_slower_one() -> None:
+    new = run(("aten::mm", "a", 10, 20), ("aten::mm", "a", 40, 20))
+    found = compared(run(("aten::mm", "a", 10, 20)), new)["a"]
+    assert (found.what, found.launches) == ("more often", (1, 2))
+    assert found.busy_us == pytest.approx(20)
+
+
+def test_a_replaced_kernel_names_both() -> None:
+    found = compared(run(("aten::mm", "cutlass", 10, 30)), run(("aten::mm", "nvjet", 10, 20)))
+    assert found["cutlass → nvjet"].what == "replaced"
+    assert found["cutlass → nvjet"].busy_us == pytest.approx(-10)
+    assert found["cutlass → nvjet"].ops == ("aten::mm",)
+
+
+def test_sums_by_category_and_op_differ_as_the_busy_time_does() -> None:
+    base = own(run(("aten::mm", "gemm", 10, 30), ("aten::add", "elementwise_kernel", 50, 10)))
+    new = own(run(("aten::mm", "gemm", 10, 25), ("aten::mul", "elementwise_kernel", 50, 20)))
+    for key in ("category", "op_name", "graph"):
+        assert sum(after - before for _, before, after in by(base, new, key)) == pytest.approx(
+            new.busy_us - base.busy_us
+        )
+
+
+def test_counts_are_of_the_usual_step() -> None:
+    found = counts(run(("aten::mm", "a", 10, 30), waits=5))
+    assert (found["launches"], found["syncs"], found["ops"]) == (1, 1, 2)
+    assert found["graph_breaks"] is None, "a bare trace does not tell"
+
+
+def test_a_run_is_the_same_as_itself() -> None:
+    one = run(("aten::mm", "a", 10, 30))
+    found = difference([one], [one])
+    assert found.step is not None
+    assert (found.step.verdict, found.changes, found.facts) == ("same", (), ())
+    assert found.surroundings.comparability == "good"
+
+
+def test_steps_are_not_held_against_a_whole_recording() -> None:
+    marked = run(("aten::mm", "a", 10, 30))
+    unmarked = Run(
+        (trace(host("aten::mm", 0, 9), call("cudaLaunchKernel", 1, 2, 1), kernel("a", 10, 30, 1)),)
+    )
+    found = difference([unmarked], [marked])
+    assert found.surroundings.comparability == "none"
+    assert "in the base no steps are marked" in found.surroundings.why[0]
+
+
+def test_repeated_runs_sum_to_the_difference_of_their_means() -> None:
+    base = [run(("aten::mm", "a", 10, 30)), run(("aten::mm", "a", 10, 31))]
+    new = [run(("aten::mm", "a", 10, 50)), run(("aten::mm", "a", 10, 52))]
+    found = difference(base, new)
+    assert found.step is not None
+    assert sum(change.delta_us for change in found.changes) == pytest.approx(found.step.delta_us)
+    assert "2 and 2 runs" in found.step.basis

@@ -1,0 +1,167 @@
+"""What rules on memory say of loops whose memory is known, and what they would free of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import traces
+from kinetoscope.analysis.run import MemoryFiles, Run
+from kinetoscope.findings.model import Finding
+from kinetoscope.findings.registry import find
+from kinetoscope.recording.memory import Held
+from snapshots import CALL, MAIN, MIB, OF_OPTIMIZER, SITE, Allocator, dump, frames
+
+LAYERS = 6
+
+
+@dataclass
+class Loop:
+    """Three recorded steps of so many layers, each of three saved tensors; and what goes wrong in them."""
+
+    saved: int = 10 * MIB
+    logits: int = 0
+    float32: bool = False
+    keeps_gradients: bool = False
+    optimizer_temporaries: int = 0
+    temporary: int = 0
+    leak: int = 0
+    allocator: Allocator = field(default_factory=Allocator)
+    boundaries: list[int] = field(default_factory=list[int])
+
+    def __post_init__(self) -> None:
+        a = self.allocator
+        a.alloc(64 * MIB, frames(*MAIN))
+        gradients = [a.alloc(32 * MIB) for _ in range(2)]
+        a.begin()
+        for _ in range(3):
+            self._boundary()
+            gradients = self._step(gradients)
+        self._boundary()
+
+    def _layer(self, part: int) -> list[dict[str, object]]:
+        inner = f"{SITE}nn/modules/linear.py:{part}:forward"
+        return frames(inner, CALL, f"/home/u/model.py:{part}:forward", CALL, *MAIN)
+
+    def _step(self, gradients: list[int]) -> list[int]:
+        a = self.allocator
+        if not self.keeps_gradients:
+            for one in gradients:
+                a.free(one)
+        layers = [[a.alloc(self.saved, self._layer(part)) for part in range(3)] for _ in range(LAYERS)]
+        if self.temporary:
+            a.free(a.alloc(self.temporary, frames(*MAIN)))
+        made: list[int] = []
+        if self.logits:
+            made.append(a.alloc(self.logits, self._layer(9)))
+            size = self.logits * (2 if self.float32 else 1)
+            count = 2 if self.float32 else 1
+            made += [
+                a.alloc(size, frames(f"{SITE}nn/functional.py:3:cross_entropy", *MAIN)) for _ in range(count)
+            ]
+        if self.leak:
+            a.alloc(self.leak, frames("/home/u/train.py:55:log", *MAIN))
+        grown = a.alloc(max(self.logits, 512) * (2 if self.float32 else 1))
+        for one in made:
+            a.free(one)
+        a.free(grown)
+        for layer in reversed(layers):
+            passing = a.alloc(self.saved)
+            for one in reversed(layer):
+                a.free(one)
+            a.free(passing)
+        if not self.keeps_gradients:
+            gradients = [a.alloc(32 * MIB) for _ in range(2)]
+        if self.optimizer_temporaries:
+            a.free(a.alloc(self.optimizer_temporaries, frames(*OF_OPTIMIZER)))
+        return gradients
+
+    def _boundary(self) -> None:
+        self.allocator.now += 10
+        self.boundaries.append(self.allocator.now * 1000)
+
+    def findings(self, folder: Path, **tensors: object) -> dict[str, Finding]:
+        path = dump(folder / "x.pickle", self.allocator)
+        held = folder / "x.json"
+        held.write_bytes(msgspec.json.encode(Held(boundaries_ns=tuple(self.boundaries), **tensors)))  # type: ignore[arg-type]
+        run = Run((traces.trace(traces.step(1, 0, 100)),), memory=(MemoryFiles(0, path, held),))
+        return {one.rule: one for one in find(run) if one.saving_bytes}
+
+    @property
+    def peak(self) -> int:
+        return self.allocator.peaks["requested"]
+
+
+def test_a_loop_in_which_nothing_is_wrong_has_its_activations_named_alone(tmp_path: Path):
+    assert set(Loop().findings(tmp_path)) == {"activation-memory"}
+    assert set(Loop(saved=MIB).findings(tmp_path)) <= {"activation-memory"}
+
+
+CHANGES: list[tuple[str, Callable[[], Loop], Callable[[], Loop]]] = [
+    (
+        "float32-logits",
+        lambda: Loop(logits=80 * MIB, float32=True),
+        lambda: Loop(logits=80 * MIB),
+    ),
+    ("optimizer-memory", lambda: Loop(optimizer_temporaries=400 * MIB), lambda: Loop()),
+    ("one-temporary", lambda: Loop(temporary=300 * MIB), lambda: Loop()),
+]
+
+
+@pytest.mark.parametrize(("rule", "before", "after"), CHANGES, ids=[rule for rule, *_ in CHANGES])
+def test_what_a_change_would_free_is_what_it_frees(
+    rule: str, before: Callable[[], Loop], after: Callable[[], Loop], tmp_path: Path
+):
+    wrong, right = before(), after()
+    found = wrong.findings(tmp_path)[rule]
+    assert found.saving_bytes == pytest.approx(wrong.peak - right.peak, rel=0.1)
+    assert rule not in right.findings(tmp_path)
+
+
+def test_checkpointed_layers_hold_their_inputs_and_one_layer_s_tensors(tmp_path: Path):
+    loop = Loop()
+    found = loop.findings(tmp_path)["activation-memory"]
+    # The inputs of the layers before the last, all of that one (its input is of it), and what runs backward.
+    kept = 64 * MIB + (LAYERS - 1) * loop.saved + 3 * loop.saved + loop.saved
+    assert found.saving_bytes == loop.peak - kept
+
+
+def test_a_leak_is_named_with_its_line(tmp_path: Path):
+    found = Loop(leak=2 * MIB).findings(tmp_path)["memory-leak"]
+    assert found.source == "train.py:55"
+    assert "2.10 MB more are kept with every step" in found.title
+    assert found.severity == "medium"
+
+
+def test_gradients_that_are_zeroed_are_held_beside_the_activations(tmp_path: Path):
+    loop = Loop(keeps_gradients=True)
+    addresses = [
+        block.address for segment in loop.allocator.segments for block in segment.blocks if not block.free
+    ]
+    tensors = tuple(
+        {"role": "gradient", "name": f"g{n}", "device": 0, "address": address, "bytes": 32 * MIB}
+        for n, address in enumerate(addresses[1:])
+    )
+    found = loop.findings(tmp_path, tensors=tensors)["gradients-kept"]
+    assert found.saving_bytes == loop.peak - Loop().peak
+    assert "gradients-kept" not in Loop().findings(tmp_path)
+
+
+def test_holes_are_named_where_they_are_much_of_what_is_reserved(tmp_path: Path):
+    loop = Loop(temporary=300 * MIB)
+    allocator = loop.allocator
+    held = [allocator.alloc(9 * MIB, frames(*MAIN)) for _ in range(60)]
+    for one in held[::2]:
+        allocator.free(one)
+    big = allocator.alloc(600 * MIB, frames(*MAIN))
+    loop.boundaries = [loop.boundaries[-1], (allocator.now + 1) * 1000]
+    found = loop.findings(tmp_path)["memory-fragmentation"]
+    assert big
+    used = [one for one in allocator.segments if not all(block.free for block in one.blocks)]
+    holes = sum(block.size for one in used for block in one.blocks if block.free)
+    assert found.saving_bytes == int(holes - 0.05 * allocator.counts()["reserved"])
+    assert "memory-fragmentation" not in Loop().findings(tmp_path)

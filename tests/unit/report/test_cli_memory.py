@@ -1,0 +1,103 @@
+"""``kinetoscope memory``: of a snapshot, of a recording, and of what has none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import traces
+from kinetoscope.cli import main
+from kinetoscope.recording import manifest as manifests
+from kinetoscope.recording.manifest import Manifest, RankRecord
+from kinetoscope.recording.memory import DeviceMemory, Held, HeldTensor
+from snapshots import Training, dump
+
+
+def recording(folder: Path) -> Path:
+    """A recording of a training loop that leaks, with what the program says, and of an allocation that
+    failed in it."""
+    training = Training(leaks=700_000)
+    memory = folder / "recording" / "memory"
+    memory.mkdir(parents=True)
+    dump(memory / "rank0.pickle", training.allocator)
+    counts = training.allocator.counts()
+    device = DeviceMemory(
+        device=0,
+        requested_bytes=counts["requested"],
+        reserved_bytes=counts["reserved"],
+        free_bytes=1 << 30,
+        retries=2,
+        peak_requested_bytes=1 << 29,
+        total_bytes=2 << 30,
+    )
+    held = Held(
+        boundaries_ns=tuple(training.boundaries),
+        tensors=tuple(HeldTensor(**one) for one in training.tensors),  # type: ignore[arg-type]
+        devices=(device,),
+    )
+    (memory / "rank0.json").write_bytes(msgspec.json.encode(held))
+    training.allocator.fail(5 << 30)
+    dump(memory / "rank0.oom.pickle", training.allocator)
+    failed = msgspec.structs.replace(held, failed_bytes=5 << 30)
+    (memory / "rank0.oom.json").write_bytes(msgspec.json.encode(failed))
+    record = RankRecord(
+        rank=0,
+        memory="memory/rank0.pickle",
+        memory_held="memory/rank0.json",
+        oom="memory/rank0.oom.pickle",
+        oom_held="memory/rank0.oom.json",
+    )
+    manifests.write(folder / "recording", Manifest(ranks=(record,), exit="ok"))
+    return folder / "recording"
+
+
+def test_a_recording_s_peak_is_split_and_every_byte_has_an_owner(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["memory", str(recording(tmp_path)), "--json"]) == 0
+    steps, failure = json.loads(capsys.readouterr().out)["peaks"]
+    reserved = Training(leaks=700_000).allocator.counts()["reserved"]
+    for peak in (steps, failure):
+        assert sum(part["bytes"] for part in peak["parts"]) == peak["reserved_bytes"]
+        assert sum(row["bytes"] for row in peak["holders"]) == peak["requested_bytes"]
+        assert all(len(sample["bytes"]) == len(peak["roles"]) for sample in peak["over_time"])
+        assert peak["outside_bytes"] == (1 << 30) - reserved
+        assert "2 allocations had room only once" in peak["notes"][0]
+    assert "has held more, 537 MB" in steps["notes"][1]
+    assert len(failure["notes"]) == 1
+    assert (steps["moment"], steps["failed_bytes"]) == ("recorded steps", None)
+    assert (failure["moment"], failure["failed_bytes"]) == ("out of memory", 5 << 30)
+    assert steps["growth"][0]["bytes_per_step"] == 700_000
+    assert steps["fits"]["low"] <= steps["fits"]["high"]
+
+
+def test_the_page_names_parts_owners_growth_and_what_fits(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    folder = str(recording(tmp_path))
+    assert main(["memory", folder, "--limit", "2"]) == 0
+    shown = capsys.readouterr().out
+    for words in ("activation", "model.py:33", "+700 kB a step", "times the recorded batch", "owners more"):
+        assert words in shown
+    assert "which asked for 5.37 GB more" in " ".join(shown.split())
+    assert main(["report", folder]) == 0
+    assert "700 kB more are kept with every step" in capsys.readouterr().out
+
+
+def test_a_snapshot_that_is_damaged_is_said_so_and_the_rest_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    folder = recording(tmp_path)
+    (folder / "memory/rank0.oom.pickle").write_bytes(b"\x80\x04c")
+    assert main(["memory", str(folder), "--json"]) == 0
+    listing = json.loads(capsys.readouterr().out)
+    assert len(listing["peaks"]) == 1
+    assert "more than plain data" in listing["unread"][0]
+
+
+def test_what_holds_no_memory_is_an_input_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [traces.step(1, 0, 100)]}))
+    assert main(["memory", str(path)]) == 3
+    assert "no device memory was recorded" in capsys.readouterr().err

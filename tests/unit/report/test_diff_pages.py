@@ -1,0 +1,119 @@
+"""A comparison rendered: a screenful, a comment, a page without a script, annotations; findings as SARIF."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from functools import cache
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from cases.recorded import recorded
+from kinetoscope.comparison.difference import difference
+from kinetoscope.comparison.gates import parse
+from kinetoscope.report.diff import github, markdown, page
+from kinetoscope.report.diff.collect import build
+from kinetoscope.report.diff.terminal import LINES, print_difference
+from kinetoscope.report.document.difference import Difference
+from kinetoscope.report.pages import sarif
+from report_sample import report
+
+GATES = ("launches > 0", "syncs > 0", "step_time > 3%", "graph_breaks > 0")
+
+
+@cache
+def found(case: str = "sync-in-step") -> Difference:
+    before, after = recorded(case, "before"), recorded(case, "after")
+    assert before is not None
+    assert after is not None
+    gates = [parse(text) for text in GATES]
+    return build(difference([after], [before]), (["AFTER"], ["BEFORE"]), (1, 1), gates, page=True)
+
+
+def hostile() -> Difference:
+    """Names that would close a cell, run a script, or command a workflow."""
+    evil = "<script>alert(1)</script>|x`y`\n::error::\x1b[2Jend"
+    document = found()
+    changes = [msgspec.structs.replace(change, name=evil, source=evil) for change in document.changes]
+    gates = [msgspec.structs.replace(gate, culprit=evil, source="a,b:c.py:3") for gate in document.gates]
+    return msgspec.structs.replace(document, changes=changes, gates=gates, code=f"-{evil}\n+```\n")
+
+
+def printed(document: Difference, width: int, *, whole: bool = False) -> str:
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, color_system=None, highlight=False)
+    print_difference(document, console, whole=whole)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+@pytest.mark.parametrize("case", ["sync-in-step", "graph-break", "recompilation"])
+def test_the_terminal_shows_a_screenful_with_the_gates(case: str, width: int) -> None:
+    text = printed(found(case), width)
+    assert len(text.splitlines()) <= LINES
+    for gate in GATES:
+        assert f"{gate}:" in text
+    assert max(map(len, text.splitlines())) <= width or width == 80
+
+
+def test_all_of_it_holds_every_change() -> None:
+    text = printed(found(), 200, whole=True)
+    assert all(change.name[:20] in text for change in found().changes)
+
+
+def test_the_gates_failed_and_say_who_did_it() -> None:
+    gates = {gate.name: gate for gate in found().gates}
+    assert found().failed == ["launches > 0", "syncs > 0", "step_time > 3%", "graph_breaks > 0"]
+    assert "Memcpy DtoH" in gates["launches"].culprit
+    assert "_local_scalar_dense" in gates["syncs"].culprit
+    assert "cannot be judged" in gates["graph_breaks"].words
+
+
+def test_a_comment_is_small_and_shows_names_as_they_are() -> None:
+    text = markdown.render(hostile())
+    assert len(text) < 20_000
+    assert "<script>" not in re.sub(r"(`+).*?\1", "", text.split("<details>")[0])
+    assert "\x1b" not in text
+    assert text.count("```") == 2
+
+
+def test_the_page_needs_nothing_and_runs_nothing() -> None:
+    text = page.render(hostile())
+    assert "<script" not in text
+    assert not re.findall(r"(?:src|href)=", text)
+    assert "default-src 'none'" in text
+    drawn = found().timelines
+    assert drawn is not None
+    assert text.count("<rect ") == sum(map(len, drawn))
+
+
+def test_a_workflow_gets_one_command_a_line() -> None:
+    lines = list(github.commands(hostile()))
+    assert len(lines) >= 4
+    for line in lines:
+        assert re.match(r"::(error|warning) (file=[^,:]+,line=\d+,)?title=", line)
+        assert "\n" not in line
+    assert lines[0].startswith("::error file=a%2Cb%3Ac.py,line=3,title=kinetoscope%3A launches > 0::")
+
+
+def test_a_summary_is_appended(tmp_path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setenv(github.SUMMARY, str(tmp_path / "summary"))
+    (tmp_path / "summary").write_text("before\n")
+    github.announce(found())
+    assert (tmp_path / "summary").read_text() == f"before\n{markdown.render(found())}"
+    assert len(capsys.readouterr().out.splitlines()) <= github.MOST
+
+
+def test_findings_are_sarif_with_their_lines() -> None:
+    document = report()
+    placed = [msgspec.structs.replace(row, source="train.py:12") for row in document.findings]
+    text = sarif.render(msgspec.structs.replace(document, findings=placed), ["REC"])
+    run = json.loads(text)["runs"][0]
+    rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+    assert [rules[result["ruleIndex"]] for result in run["results"]] == [row.rule for row in placed]
+    where = run["results"][0]["locations"][0]["physicalLocation"]
+    assert where == {"artifactLocation": {"uri": "train.py"}, "region": {"startLine": 12}}
+    assert {result["level"] for result in run["results"]} <= {"error", "warning", "note", "none"}

@@ -1,0 +1,147 @@
+"""Snapshots as torch writes them, read as Python's own unpickler reads them, and nothing run."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import pickle
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinetoscope.errors import InputError
+from kinetoscope.snapshot.model import ACTIONS, STATES, Snapshot
+from kinetoscope.snapshot.read import is_snapshot, read
+from snapshots import Allocator, dump, frames, snapshot
+
+
+def busy(seed: int, calls: int) -> Allocator:
+    """An allocator that was called so often, from lines that repeat."""
+    random, allocator, live = Random(seed), Allocator(), list[int]()
+    lines = [frames(*(f"model.py:{random.randrange(400)}:f" for _ in range(9))) for _ in range(30)]
+    for _ in range(calls):
+        if live and random.random() < 0.5:
+            allocator.free(live.pop(random.randrange(len(live))))
+        else:
+            size = random.choice([1, 512, 70_000, 1 << 20, 3 << 20, 300_000_000])
+            pool = random.choice([(0, 0), (0, 1)])
+            live.append(allocator.alloc(size, random.choice([None, *lines]), pool=pool))
+        if random.random() < 0.02:
+            allocator.empty_cache()
+            allocator.fail(1 << 40, lines[0])
+    return allocator
+
+
+def same(found: Snapshot, expected: dict) -> None:  # type: ignore[type-arg]
+    """What was read is what the pickle holds."""
+
+    def stack(one: dict) -> tuple:  # type: ignore[type-arg]
+        return tuple((f["name"], f["filename"], f["line"]) for f in one.get("frames", ()))
+
+    entries = [(device, e) for device, trace in enumerate(expected["device_traces"]) for e in trace]
+    assert found.entries.rows() == [
+        (
+            device,
+            ACTIONS.index(e["action"]),
+            e.get("addr", e.get("device_free")),
+            e["size"],
+            e["stream"],
+            e["time_us"],
+            found.stacks.index(stack(e)),
+            found.pools.index(e["pool_id"]),
+        )
+        for device, e in entries
+    ]
+    blocks = [(number, b) for number, s in enumerate(expected["segments"]) for b in s["blocks"]]
+    assert found.blocks.select("segment", "address", "bytes", "state", "stack").rows() == [
+        (number, b["address"], b["size"], STATES.index(b["state"]), found.stacks.index(stack(b)))
+        for number, b in blocks
+    ]
+    assert found.segments["bytes"].to_list() == [s["total_size"] for s in expected["segments"]]
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_snapshot_of_any_protocol_is_read_as_it_is(tmp_path: Path, protocol: int):
+    one, two = busy(1, 1500), Allocator(1)
+    two.alloc(5, None)
+    path = dump(tmp_path / "x.pickle", one, two, protocol=protocol)
+    same(read(path), snapshot(one, two))
+    packed = tmp_path / "x.pickle.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert is_snapshot(path)
+    assert is_snapshot(packed)
+    same(read(packed), snapshot(one, two))
+
+
+def test_entries_are_read_by_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Most of them, that is: or a large file would take minutes."""
+    from kinetoscope.snapshot import read as reading
+
+    singly: list[object] = []
+    slowly = reading._SnapshotReader._entry
+    monkeypatch.setattr(
+        reading._SnapshotReader, "_entry", lambda self, found: (singly.append(found), slowly(self, found))
+    )
+    allocator = busy(2, 4000)
+    found = read(dump(tmp_path / "x.pickle", allocator))
+    assert len(found.entries) > 5000
+    assert len(singly) < 0.1 * len(found.entries)
+
+
+class Harm:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("echo harm > harmed",)
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
+def test_a_pickle_that_would_run_something_is_refused(
+    tmp_path: Path, protocol: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "x.pickle"
+    path.write_bytes(pickle.dumps({"segments": [Harm()], "device_traces": []}, protocol=protocol))
+    with pytest.raises(InputError, match=r"more than plain data|damaged"):
+        read(path)
+    assert not (tmp_path / "harmed").exists()
+
+
+WHOLE = pickle.dumps(snapshot(busy(3, 60)), protocol=4)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data())
+def test_a_damaged_file_is_an_input_error_or_some_snapshot(data: st.DataObject):
+    import tempfile
+
+    damaged = bytearray(WHOLE[: data.draw(st.integers(0, len(WHOLE)))])
+    for place, value in data.draw(
+        st.lists(st.tuples(st.integers(0, len(WHOLE)), st.integers(0, 255)), max_size=4)
+    ):
+        if place < len(damaged):
+            damaged[place] = value
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.pickle"
+        path.write_bytes(bytes(damaged))
+        with contextlib.suppress(InputError):
+            assert len(read(path).stacks) >= 1
+
+
+def test_what_is_no_snapshot_is_said_so(tmp_path: Path):
+    path = tmp_path / "x.pickle"
+    for content in ({"weights": [1.0]}, [1, 2], "text", {"segments": [{"address": "here"}]}):
+        path.write_bytes(pickle.dumps(content))
+        with pytest.raises(InputError, match="no snapshot"):
+            read(path)
+
+
+def test_a_file_that_unpacks_without_end_is_refused(tmp_path: Path):
+    path = tmp_path / "x.pickle.gz"
+    path.write_bytes(gzip.compress(gzip.compress(b"\x80" + bytes(40 << 20), 9), 9))
+    with gzip.open(path) as inner:
+        path.write_bytes(inner.read())
+    with pytest.raises(InputError, match="unpacks to more than"):
+        read(path)
