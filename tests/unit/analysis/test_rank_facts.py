@@ -13,8 +13,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kinetoscope.analysis.comparison import Comparison, compare
-from kinetoscope.analysis.parts import part
+from kinetoscope.analysis.compared.comparison import Comparison, compare
+from kinetoscope.analysis.compared.parts import part
 from kinetoscope.trace.read import read
 
 Collective = tuple[float, float]  # start and duration, µs

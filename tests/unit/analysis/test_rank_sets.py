@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 import rank_sets
-from kinetoscope.analysis.comparison import Comparison, compare
-from kinetoscope.analysis.parts import APPROACH, Part, part
+from kinetoscope.analysis.compared.comparison import Comparison, compare
+from kinetoscope.analysis.compared.parts import APPROACH, Part, part
 from kinetoscope.analysis.replay.change import NOTHING, without_host
 from kinetoscope.analysis.replay.replay import replays
 from kinetoscope.analysis.run import Run
