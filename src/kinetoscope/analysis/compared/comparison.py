@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from kinetoscope.analysis.compared.chance import CHANCE, cold_steps, lengths, stands_out
 from kinetoscope.analysis.compared.parts import PARTED, STRETCHES, Part, part
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.blame import START, blamed
@@ -19,18 +20,20 @@ from kinetoscope.analysis.ranks.waits import waits
 from kinetoscope.analysis.run import Run
 
 # Why a rank was late: what its device did, or was idle for, that those of its peers did not.
-COMPUTE = "compute"
+COMPUTE, SYNC, COMPILE, ALLOCATOR = "compute", "synchronization", "recompilation", "allocator"
 CAUSES = {
     COMPUTE: ["busy"],
     "host": ["launch-bound", "host-op", "unexplained"],
     "data loader": ["data-loading"],
-    "synchronization": ["synchronization"],
-    "recompilation": ["compilation"],
-    "allocator": ["allocator"],
+    SYNC: ["synchronization"],
+    COMPILE: ["compilation"],
+    ALLOCATOR: ["allocator"],
 }
 # A rank is the straggler if for it most of the waiting was; waiting below this share of all time is nobody's.
 MOST = 0.5
 NEGLIGIBLE = 0.01
+# Not by chance: what the others do not do at all in that step.
+UNLIKE = (SYNC, COMPILE, ALLOCATOR)
 WORST = 3  # ranks that are replayed without their lateness
 
 
@@ -104,11 +107,16 @@ def compare(parts: Sequence[Part]) -> Comparison:
     table = _exposed(waits(met.table, met.residuals))
     for cause, columns in CAUSES.items():
         table = table.with_columns(pl.sum_horizontal(columns).alias(cause))
-    found = _explained(blamed(table, list(CAUSES)), parts)
-    verdict = _verdict(table, found, sum(part.facts.window_ns for part in parts), bool(missing))
+    cold = cold_steps(parts)
+    found = _explained(blamed(table, list(CAUSES), [COMPUTE, SYNC], cold), parts)
+    chilled = found.filter(pl.col("where").is_in(cold))["meeting"].implode()
+    warm = table.filter(~pl.col("step").is_in(cold), ~pl.col("meeting").is_in(chilled).fill_null(False))
+    verdict = _standing_out(warm, found, parts, cold, bool(missing))
     costs = found.drop_nulls("culprit").group_by("culprit").agg(pl.col("waited_ns").sum())
     worst = costs.top_k(WORST, by="waited_ns")["culprit"].to_list()
-    return Comparison(tuple(parts), tuple(missing), met, table, found, verdict, ideal(table, worst))
+    return Comparison(
+        tuple(parts), tuple(missing), met, table, found, verdict, ideal(warm, [COMPUTE, SYNC], worst)
+    )
 
 
 def _exposed(table: pl.DataFrame) -> pl.DataFrame:
@@ -141,6 +149,23 @@ def _explained(found: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
         causes.append(COMPUTE if cause == EVEN_COMPUTE else cause)
         details.append(detail)
     return found.with_columns(pl.Series("cause", causes, pl.String), pl.Series("detail", details, pl.String))
+
+
+def _standing_out(
+    table: pl.DataFrame, found: pl.DataFrame, parts: Sequence[Part], cold: Sequence[str], lacking: bool
+) -> Verdict:
+    """The verdict on what is no cold start, unless it may be chance."""
+    found = found.filter(~pl.col("where").is_in(cold), ~pl.col("step").is_in(cold))
+    steps = lengths(parts).filter(~pl.col("name").is_in(cold))
+    time_ns = int(steps["length_ns"].sum()) if cold else sum(part.facts.window_ns for part in parts)
+    verdict = _verdict(table, found, time_ns, lacking)
+    if verdict.rank is None:
+        return verdict
+    chance = 0.0 if verdict.cause in UNLIKE else CHANCE
+    if stands_out(found.filter(pl.col("last") == verdict.rank), steps, chance, bool(cold)):
+        return verdict
+    why = "no rank stands out from how much steps differ by chance"
+    return Verdict("unknown" if lacking else "even", why=why)
 
 
 def _verdict(table: pl.DataFrame, found: pl.DataFrame, time_ns: int, lacking: bool) -> Verdict:

@@ -12,6 +12,8 @@ from itertools import pairwise
 import msgspec
 import polars as pl
 
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.analysis.idle.causes import CAUSES
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.names import short_names
@@ -36,6 +38,7 @@ STRETCHES = 8
 PARTED = {
     **COLLECTIVES,
     "own_ns": pl.Int64,
+    "host_ns": pl.Int64,
     **dict.fromkeys(APPROACH, pl.Int64),
     "beside_ns": pl.List(pl.Int64),
 }
@@ -70,8 +73,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 class Part:
     """Args:
     collectives: columns of ``PARTED``: ``collectives`` with what the device did since the one before
-        (``own_ns`` and its parts; null for the first), and ``beside_ns``, how long it computed or copied in
-        each of ``STRETCHES`` equal stretches of it.
+        (``own_ns`` and its parts; null for the first), ``host_ns``, how long its host took from that one's
+        launch to this one's while it did not wait for the device, and ``beside_ns``, how long it computed or
+        copied in each of ``STRETCHES`` equal stretches of it.
     kernels: columns of ``KERNEL_TIMES``.
     steps: columns of ``STEPS``, by the device's clock.
     """
@@ -162,9 +166,18 @@ def _approached(trace: Trace, lost: pl.DataFrame) -> pl.DataFrame:
     beside = [(after - before).alias(str(k)) for k, (before, after) in enumerate(pairwise(until))]
     return table.with_columns(
         own.set(table["first"], None).alias("own_ns"),
+        _host(trace, table).alias("host_ns"),
         *(between.get(name, zero).alias(name) for name in APPROACH),
         pl.DataFrame(beside).select(pl.concat_list(pl.all())).to_series().alias("beside_ns"),
     ).select(pl.col(name).cast(dtype) for name, dtype in PARTED.items())
+
+
+def _host(trace: Trace, table: pl.DataFrame) -> pl.Series:
+    """From launch to launch, less synchronisations: there a host waits for others, or for its own device."""
+    host = trace.host_events.filter(matching(trace.host_events, "name", SYNCHRONIZATION))
+    waits = intervals.union(host.select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")))
+    waited = intervals.covered_until(waits, table.select(at=pl.col("launched_ns").fill_null(0)))
+    return table.select((pl.col("launched_ns") - waited).diff().over("device")).to_series()
 
 
 def _covered(cover: pl.DataFrame, table: pl.DataFrame, low: str, high: str) -> pl.Series:

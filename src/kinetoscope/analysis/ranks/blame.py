@@ -4,6 +4,10 @@ Between two collectives each rank goes its own way (``own_ns``): it computes, or
 cause. The rank that comes last into a collective took longer on that way than its peers, and what of it took
 longer says why; or it started late, since it had waited in another group for somebody else: then that one is
 to blame.
+
+A device that is idle longer than its peers' need not mean that its host was slower: a host that is late once
+is so at every launch after, until both wait for their devices. What a way took longer for the host's sake is
+therefore no more than its host took longer; what is left had been lost before.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ BLAMED = {
     "where": pl.String,
     "cause": pl.String,
     "excess_ns": pl.Int64,
+    "lost_ns": pl.Int64,
 }
 
 
@@ -52,25 +57,32 @@ class _Meeting(NamedTuple):
     late_ns: float
     waited_ns: int
     excess_ns: float
+    behind_ns: float  # the last one's launch after the others'
     cause: str | None
 
 
-def blamed(table: pl.DataFrame, parts: Sequence[str]) -> pl.DataFrame:
+def blamed(
+    table: pl.DataFrame, parts: Sequence[str], device: Sequence[str], cold: Sequence[str] = ()
+) -> pl.DataFrame:
     """One row a meeting in which somebody came late.
 
     Args:
-        table: collectives of all ranks with what they waited (``waits``), ``own_ns`` and its ``parts``.
+        table: collectives of all ranks with what they waited (``waits``), ``own_ns`` and its ``parts``, and
+            ``host_ns``.
+        device: those of the parts that may be longer while the host took no longer.
+        cold: steps that a way which begins in one belongs to.
 
     Returns:
         ``meeting``, ``step``, ``start_ns`` (on the reference's clock), ``present`` (ranks), ``last``,
         ``late_ns`` (after the median of the others), ``waited_ns`` (by all), ``culprit`` (null where it
         cannot be told), ``where`` (the step in which it lost the time), ``cause`` (one of ``parts``: what of
         the culprit's way took longer than its peers', at its peers' median; ``START``: what a recording
-        begins with, when ranks wait for each other's profilers) and ``excess_ns`` (by how much its way did).
+        begins with, when ranks wait for each other's profilers) and ``excess_ns`` (by how much its way did);
+        ``lost_ns``, by how much the last one's own way did.
     """
     found: dict[int, _Meeting] = {}
     lines: list[tuple[object, ...]] = []
-    for one in _arrivals(table, parts):
+    for one in _arrivals(table, parts, device, cold):
         found[one.meeting] = one
         if one.is_first or one.late_ns <= NEGLIGIBLE_NS:
             continue
@@ -84,7 +96,7 @@ def blamed(table: pl.DataFrame, parts: Sequence[str]) -> pl.DataFrame:
             round(one.late_ns),
             one.waited_ns,
         )
-        lines.append((*known, rank, step, cause, round(excess)))
+        lines.append((*known, rank, step, cause, round(excess), round(min(one.excess_ns, one.late_ns))))
     return pl.DataFrame(lines, schema=BLAMED, orient="row")
 
 
@@ -92,12 +104,13 @@ def _culprit(late: _Meeting, found: Mapping[int, _Meeting]) -> tuple[int | None,
     """Rank, step, cause and excess of what made a meeting's last rank late.
 
     It goes back over the meetings before, from last rank to last rank, until all of the meeting's ranks had
-    met.
+    met, and the last one's launches were not behind any more.
     """
     excesses: Counter[tuple[int, str, str]] = Counter()
     one: _Meeting | None = late
     for _ in range(FAR):
-        if one is None or (one is not late and one.joins and one.ranks >= late.ranks):
+        is_explained = sum(excesses.values()) >= MOST * late.late_ns
+        if one is None or (one is not late and _is_level(one, late, is_explained)):
             break
         if one.is_first:
             return None, one.step, START, 0.0
@@ -116,23 +129,41 @@ def _culprit(late: _Meeting, found: Mapping[int, _Meeting]) -> tuple[int | None,
     return None, late.step, None, late.excess_ns
 
 
-def _arrivals(table: pl.DataFrame, parts: Sequence[str]) -> Iterator[_Meeting]:
+def _is_level(one: _Meeting, late: _Meeting, is_explained: bool) -> bool:
+    """Nothing from before this meeting makes a later one late: not on the devices, and on no host."""
+    is_behind = one.last == late.last and min(one.behind_ns, late.behind_ns) > NEGLIGIBLE_NS
+    return one.joins and one.ranks >= late.ranks and (is_explained or not is_behind)
+
+
+def _arrivals(
+    table: pl.DataFrame, parts: Sequence[str], device: Sequence[str], cold: Sequence[str]
+) -> Iterator[_Meeting]:
     """The meetings in the order of time."""
+    before = pl.col("step").shift(1).over("rank", "device")
     table = table.sort("rank", "start_ns").with_columns(
         pl.col("meeting").shift(1).over("rank", "device").alias("previous"),
+        pl.when(before.is_in(cold)).then(before).otherwise("step").alias("step"),
         pl.col("own_ns").is_null().any().over("meeting").alias("first"),
+        (pl.col("launched_ns") - pl.col("clock_ns")).alias("behind"),
         pl.when(pl.col("law") == TOGETHER)
         .then(-pl.col("duration_ns"))
         .otherwise(pl.col("start_ns") - pl.col("clock_ns"))
         .alias("arrival"),
     )
     met = table.filter(pl.col("meeting").is_not_null() & (pl.col("law") != PAIR))
-    apart = [(pl.col(name) - _median_of_others(name)).alias(name) for name in (*parts, "own_ns", "arrival")]
+    apart = [
+        (pl.col(name) - _median_of_others(name)).alias(name)
+        for name in (*parts, "own_ns", "host_ns", "behind", "arrival")
+    ]
+    slower = pl.col("host_ns").clip(0)
+    bounded = [pl.min_horizontal(name, slower).alias(name) for name in parts if name not in device]
+    most = pl.sum_horizontal(slower, *(pl.col(name).clip(0) for name in device))
+    new = pl.when(slower.is_null()).then("own_ns").otherwise(pl.min_horizontal("own_ns", most))
     late = met.with_columns(
         pl.col("waiting_ns").fill_null(0).sum().over("meeting").alias("waited_ns"),
         (pl.col("start_ns") - pl.col("clock_ns")).max().over("meeting").alias("at_ns"),
         *apart,
-    )
+    ).with_columns(new.alias("own_ns"), *bounded)
     ranks = late.group_by("meeting").agg(pl.col("rank").alias("ranks"))
     is_last = pl.col("arrival") == pl.col("arrival").max().over("meeting")
     late = late.filter(is_last).unique("meeting", keep="first", maintain_order=True).join(ranks, on="meeting")
@@ -141,7 +172,8 @@ def _arrivals(table: pl.DataFrame, parts: Sequence[str]) -> Iterator[_Meeting]:
     rows = late.select(
         "meeting", "step", "at_ns", "ranks", "previous", "first",
         pl.col("law") != SENDER, "rank", "arrival", "waited_ns",
-        pl.col("own_ns").fill_null(0), pl.when(most.list.max() > 0).then(cause),
+        pl.col("own_ns").fill_null(0), pl.col("behind").fill_null(0),
+        pl.when(most.list.max() > 0).then(cause),
     )  # fmt: skip
     for meeting, step, at, members, *others in rows.sort("at_ns").iter_rows():
         yield _Meeting(meeting, step, at, frozenset(members), *others)

@@ -69,6 +69,7 @@ COLLECTIVES = {
     "step": pl.String,
     "recorded": pl.Boolean,
     "before": pl.Boolean,
+    "launched_ns": pl.Int64,
 }
 
 
@@ -82,7 +83,7 @@ def collectives(trace: Trace) -> pl.DataFrame:
         unknown), ``like`` (one text for what must be alike on all ranks), ``group`` (one text a process
         group; of an unrecorded one the stream), ``group_name``, ``size`` (how many ranks it has; null where
         unknown), ``step`` (name of the step it was launched in; empty without), ``recorded`` (its arguments
-        are) and ``before`` (launched before the recording).
+        are), ``before`` (launched before the recording) and ``launched_ns`` (null where that is not known).
     """
     table = work(trace).filter(pl.col("part") == "communication").sort("device", "start_ns")
     table = _described(table)
@@ -101,6 +102,7 @@ def collectives(trace: Trace) -> pl.DataFrame:
             pl.coalesce("known", "stream " + stream).alias("group"),
             pl.col("step_name").fill_null("").alias("step"),
             (pl.col("launch").is_null() & pl.col("launch").is_not_null().any()).alias("before"),
+            trace.host_events["start_ns"].gather(table["launch"]).alias("launched_ns"),
         )
         .select(pl.col(name).cast(dtype) for name, dtype in COLLECTIVES.items())
     )

@@ -3,8 +3,8 @@
 As in "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025), at the grain of
 collectives: each rank goes its own way from the end of one to the start of the next; a collective begins when
 its last rank is there, and takes as long as the data needs. Replayed as recorded it gives the recorded time,
-and by how much it does not is said. Without stragglers every way is as long as the median of those into the
-same collective.
+and by how much it does not is said. Without stragglers no way is longer than the median of those into the
+same collective, as far as its device or its host took longer.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Ideal:
     Args:
         recorded_ns: as recorded.
         replayed_ns: replayed without a change.
-        ideal_ns: with every way as long as its peers'.
-        without: by rank, with that rank's ways alone as long as its peers'.
+        ideal_ns: with no way longer than its peers'.
+        without: by rank, with that rank's ways alone no longer than its peers'.
     """
 
     recorded_ns: int
@@ -42,14 +42,16 @@ class Ideal:
         return self.replayed_ns / self.ideal_ns if self.ideal_ns else 1.0
 
 
-def ideal(table: pl.DataFrame, worst: Sequence[int] = ()) -> Ideal | None:
+def ideal(table: pl.DataFrame, device: Sequence[str], worst: Sequence[int] = ()) -> Ideal | None:
     """Replay the meetings of a paired table; None where ranks meet in fewer than two.
 
     Args:
-        table: collectives of all ranks with what they waited (``waits``).
+        table: collectives of all ranks with what they waited (``waits``), ``host_ns`` and the parts of
+            their ways.
+        device: see ``blame``.
         worst: ranks to replay without their own lateness, one by one.
     """
-    lines = _meetings(table)
+    lines = _meetings(table, device)
     if len(lines) < 2:
         return None
 
@@ -58,8 +60,8 @@ def ideal(table: pl.DataFrame, worst: Sequence[int] = ()) -> Ideal | None:
         ends: list[float] = []
         for line in lines:
             came = max(
-                clocks.get(rank, 0.0) + (line.usual_ns if is_usual(rank) and rank in clocks else way)
-                for rank, way in zip(line.ranks, line.ways_ns, strict=True)
+                clocks.get(rank, 0.0) + (usual if is_usual(rank) and rank in clocks else way)
+                for rank, way, usual in zip(line.ranks, line.ways_ns, line.usual_ns, strict=True)
             )
             ends.append(came + line.transfer_ns)
             clocks |= dict.fromkeys(line.ranks, ends[-1])
@@ -77,11 +79,11 @@ class _Meeting(NamedTuple):
     end_ns: float
     ranks: list[int]
     ways_ns: list[float]
-    usual_ns: float
+    usual_ns: list[float]
     transfer_ns: float
 
 
-def _meetings(table: pl.DataFrame) -> list[_Meeting]:
+def _meetings(table: pl.DataFrame, device: Sequence[str]) -> list[_Meeting]:
     """In the order of time. A way is from the end of the rank's collective before to this one's start, less
     than nothing where that one goes on; the first begins with the first collective of all."""
     met = table.filter(pl.col("meeting").is_not_null() & pl.col("transfer_ns").is_not_null())
@@ -91,11 +93,18 @@ def _meetings(table: pl.DataFrame) -> list[_Meeting]:
         (pl.col("end_ns") - pl.col("clock_ns")).alias("left_ns"),
     )
     met = met.with_columns(pl.coalesce("way_ns", pl.col("came_ns") - pl.col("left_ns").min()).alias("way_ns"))
+    apart = {
+        name: pl.col(name) - pl.col(name).quantile(0.5, "lower").over("meeting")
+        for name in (*device, "host_ns", "way_ns")
+    }
+    most = apart["host_ns"].clip(0) + pl.sum_horizontal(apart[name].clip(0) for name in device)
+    excess = pl.min_horizontal(apart["way_ns"].clip(0), most)
+    met = met.with_columns((pl.col("way_ns") - excess).alias("usual_ns"))
     lines = met.group_by("meeting").agg(
         pl.col("left_ns").median(),
         "rank",
         pl.col("way_ns").cast(pl.Float64),
-        pl.col("way_ns").median().alias("usual_ns"),
+        pl.col("usual_ns").cast(pl.Float64),
         pl.col("transfer_ns").min().cast(pl.Float64),
     )
     return [_Meeting(*line) for line in lines.sort("left_ns").drop("meeting").iter_rows()]

@@ -35,7 +35,8 @@ def verdict(ranks: Ranks) -> str:
         )
         return f"Ranks take turns in being late: most often {last}."
     if found.status == "even":
-        return "Ranks hardly wait for each other."
+        how = "hardly wait for each other" if not found.why else f"wait for each other, but {found.why}"
+        return f"Ranks {how}."
     return f"Who is waited for cannot be told: {found.why}."
 
 
