@@ -14,6 +14,7 @@ from kinetoscope.analysis.memory.histories import RankHistory, histories
 from kinetoscope.analysis.memory.peak import holders, split
 from kinetoscope.analysis.run import Run, load
 from kinetoscope.findings.registry import find
+from kinetoscope.recording.manifest import StepTimings
 
 PARTS = {"parameters": "parameter", "gradients": "gradient", "optimizer state": "optimizer state"}
 # What is recorded, what was counted with the change, the rule that promised, and what it promised of.
@@ -72,12 +73,17 @@ def _sums(runs: dict[str, Run], recordings: Path) -> None:
 
 
 def _peak_of(truth: dict[str, Any], run: Run, one: RankHistory) -> dict[str, int]:
-    """What the program counted itself: of the recorded steps the most, of a failure the state after it."""
-    if one.history.moment == "out of memory" or not run.manifest:
-        return truth["now"]
-    steps = run.manifest.ranks[0].steps
+    """What torch counted: of the recorded steps the most, by the program; of a failure, in that moment.
+
+    A step of the recorder's may begin within one of the program's: then the program's next is left out.
+    """
+    if one.history.moment == "out of memory" and one.history.counters:
+        counters = one.history.counters
+        return {"requested": counters.requested_bytes, "reserved": counters.reserved_bytes}
+    steps = run.manifest.ranks[0].steps if run.manifest else StepTimings()
     first, count = steps.first_step or 0, len(steps.profiled_s)
-    inside = truth["steps"][first : first + count + 1] or truth["steps"]
+    more = steps.found_by == "optimizer"
+    inside = truth["steps"][first : first + count + more] or truth["steps"]
     return {kind: max(step[kind] for step in inside) for kind in ("requested", "allocated", "reserved")}
 
 

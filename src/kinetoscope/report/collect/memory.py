@@ -75,7 +75,7 @@ def peaks(run: Run) -> MemoryPeaks:
     """One row a rank and device of which a snapshot was recorded, and what cannot be read."""
     known = histories(run)
     return MemoryPeaks(
-        peaks=[_peak(one) for one in known.found],
+        peaks=[_peak(one, known.failure(one)) for one in known.found],
         unread=[f"{error.where} was left out: {error.what}" for error in known.unread],
     )
 
@@ -85,13 +85,13 @@ def listing(run: Run) -> MemoryPeaks:
     return msgspec.structs.replace(peaks(run), memory=memory(run))
 
 
-def _peak(one: RankHistory) -> MemoryPeak:
+def _peak(one: RankHistory, failure: RankHistory | None) -> MemoryPeak:
     history, counters = one.history, one.history.counters
     table = history.curve.table
     began, ended = int(table["time_us"][0]), int(table["time_us"][-1])
     samples = over_time(history, POINTS)
     roles = [role for role in ROLES if role in samples.columns]
-    room = fits(history)
+    room = fits(history, failure.history if failure else None)
     outside = counters and counters.total_bytes - counters.free_bytes - counters.reserved_bytes
     return MemoryPeak(
         rank=one.rank,
