@@ -170,6 +170,11 @@ def _notes(one: RankHistory) -> list[str]:
             f"{numbers.count(counters.retries, 'allocation')} had room only once all that was cached was "
             "given back to the driver, which waits for the device"
         )
+    if 0 < history.failed_bytes < counters.free_bytes:
+        notes.append(
+            f"the device had {numbers.size(counters.free_bytes)} free: the program may not take more of it "
+            "(set_per_process_memory_fraction)"
+        )
     if history.moment == "recorded steps" and counters.peak_requested_bytes > history.requested:
         most = numbers.size(counters.peak_requested_bytes)
         notes.append(f"the program has held more, {most}, but not in the recorded steps")

@@ -43,12 +43,12 @@ def headline(peak: document.MemoryPeak) -> tuple[str, str]:
     return title, ", ".join(words)
 
 
-def fits(row: document.FitsRow) -> str:
-    """How large a batch fits."""
+def fits(row: document.FitsRow, failed_bytes: int | None = None) -> str:
+    """How large a batch fits; where an allocation failed, of the batch that failed."""
     low, high = (f"{value:.2g}" if value < 10 else f"{value:.0f}" for value in (row.low, row.high))
     times = high if low == high else f"{low} to {high}"
     return (
-        f"{times} times the recorded batch: {numbers.size(row.scaling_bytes)} of the peak grow with it, "
+        f"{times} times the {'recorded batch' if failed_bytes is None else 'batch that failed'}: {numbers.size(row.scaling_bytes)} of the peak grow with it, "
         f"{numbers.size(row.fixed_bytes)} do not, and there is room for {numbers.size(row.room_bytes)}"
     )
 
