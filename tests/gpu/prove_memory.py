@@ -7,7 +7,7 @@
 The first, on one CUDA device, records the programs of programs/memory.py with `run --memory`, each into
 OUT/NAME.tar.gz (with what the program itself counted in every step), runs them with each change, records the
 cases of the rules on memory (tests/cases), and times steps with and without the history: OUT/results.json.
-About three minutes. The second, anywhere, reads them; the third puts what tests need of them where they find it.
+About three minutes. The second, anywhere, reads them; the third puts what tests need where they find it.
 """
 
 from __future__ import annotations

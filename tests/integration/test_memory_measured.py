@@ -72,9 +72,11 @@ def test_what_a_change_was_promised_to_free_it_freed(
 def test_what_was_measured_to_free_nothing_is_not_promised(runs: Any) -> None:
     # The fused optimizer's temporaries are not at the peak of this program, and nothing has holes.
     assert abs(MOST["train fused"]["allocated"] - MOST["train"]["allocated"]) < 1 << 20
-    found = {one.rule for one in find(runs("train")) if one.saving_bytes}
-    assert found == {"activation-memory", "float32-logits"}
+    found = [one.rule for one in find(runs("train")) if one.saving_bytes]
+    assert found == ["float32-logits", "activation-memory"]  # what frees most comes first
     assert not [one for one in find(runs("generate")) if one.saving_bytes]
+    for steady in ("compiled", "checkpoint", "leak", "full", "keeps"):
+        assert "memory-fragmentation" not in {one.rule for one in find(runs(steady))}
     assert "activation-memory" not in {one.rule for one in find(runs("checkpoint"))}
 
 

@@ -43,7 +43,9 @@ def test_what_autograd_holds_when_an_allocation_fails_is_no_gradient(tmp_path: P
     known = owned(snapshot, held(training), 0).filter(pl.col("address") == failed, pl.col("end").is_null())
     assert known["role"].to_list() == ["temporary"]
     unsaid = owned(snapshot, Held(boundaries_ns=boundaries), 0)
-    assert unsaid.filter(pl.col("address") == failed, pl.col("end").is_null())["role"].to_list() == ["gradient"]
+    assert unsaid.filter(pl.col("address") == failed, pl.col("end").is_null())["role"].to_list() == [
+        "gradient"
+    ]
 
 
 def frame(text: str) -> Frame:

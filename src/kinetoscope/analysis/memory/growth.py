@@ -38,7 +38,11 @@ def growth(history: DeviceHistory, boundaries_ns: tuple[int, ...]) -> pl.DataFra
     there = [(pl.col("start_us") <= mark) & (ended.is_null() | (ended > mark)) for mark in marks]
     by_line = known.group_by("stack", "line", "owner").agg(
         pl.col("role").mode().first(),
-        pl.col("name").drop_nulls().str.replace_all(r"\[\d+\]", "[*]").unique(maintain_order=True).head(3)
+        pl.col("name")
+        .drop_nulls()
+        .str.replace_all(r"\[\d+\]", "[*]")
+        .unique(maintain_order=True)
+        .head(3)
         .alias("names"),
         *(pl.col("bytes").filter(at).sum().alias(f"bytes_{number}") for number, at in enumerate(there)),
         *(at.sum().cast(pl.Int64).alias(f"count_{number}") for number, at in enumerate(there)),

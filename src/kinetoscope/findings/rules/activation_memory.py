@@ -9,8 +9,8 @@ Why it is slow
 
 How it decides
     The activations at the peak of which every layer holds as many of a stack and a size, of four layers at
-    least. Played again with each layer's gone from the next layer's beginning to its own backward pass, but for one tensor a
-    layer, of the size that most of them have: its input.
+    least. Played again with each layer's gone from the next layer's beginning to its own backward pass, but
+    for one tensor a layer, of the size that most of them have: its input.
 
 What to do
     ``torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)`` around each layer, or around
@@ -63,7 +63,7 @@ def find(scene: Scene) -> Iterable[Finding]:
 def _of_layers(here: pl.DataFrame) -> pl.DataFrame | None:
     """Activations that every layer holds alike, with the number of their layer.
 
-    A layer may hold several of a stack and a size: there are as many layers as makes most bytes divide evenly.
+    A layer may hold several of a stack and a size: layers are as many as divide most bytes evenly.
     """
     alike = ["stack", "bytes"]
     counted = here.with_columns(pl.len().over(alike).alias("times")).filter(pl.col("times") >= LAYERS)
@@ -74,7 +74,9 @@ def _of_layers(here: pl.DataFrame) -> pl.DataFrame | None:
     layers = max(held, key=lambda layers: (held[layers], layers))
     place, each = pl.int_range(pl.len()).over(alike), pl.col("times") // layers
     return (
-        counted.filter(pl.col("times") % layers == 0).sort("start").with_columns((place // each).alias("layer"))
+        counted.filter(pl.col("times") % layers == 0)
+        .sort("start")
+        .with_columns((place // each).alias("layer"))
     )
 
 
