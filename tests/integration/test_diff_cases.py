@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import cache
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from cases.recorded import cases, recorded
 from kinetoscope.comparison.account import Account, account
@@ -51,6 +53,15 @@ FIRST = {
     "unfused-elementwise": ("compiled", "in place of eager code"),
 }
 
+# In the suite: idle time, kernels, the compiler's doing. The others are asked by hand (-m slow).
+IN_THE_SUITE = {
+    "graph-break", "low-bandwidth", "recompile-limit", "sync-in-step",
+}  # fmt: skip
+
+
+def _some_slow(names: Iterable[str]) -> list[ParameterSet]:
+    return [pytest.param(name, marks=() if name in IN_THE_SUITE else pytest.mark.slow) for name in names]
+
 
 def _sides(case: str) -> tuple[Account, Account]:
     found = [account(run) if (run := recorded(case, side)) else None for side in ("before", "after")]
@@ -66,7 +77,7 @@ def _changes(case: str) -> list[Change]:
     return ranked(claimed(changes(base, new), facts(base.run, new.run, *counted)))
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", _some_slow(cases()))
 def test_an_account_is_the_whole_step(case: str) -> None:
     for own in _sides(case):
         waiting = float(own.launches["idle_us"].sum()) + float(own.idle["us"].sum())
@@ -74,7 +85,7 @@ def test_an_account_is_the_whole_step(case: str) -> None:
         assert own.launches["us"].min() is None or own.launches["us"].min() >= 0
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", _some_slow(cases()))
 def test_the_parts_sum_to_the_difference(case: str) -> None:
     base, new = _sides(case)
     found = _changes(case)
@@ -88,7 +99,7 @@ def test_the_parts_sum_to_the_difference(case: str) -> None:
         )
 
 
-@pytest.mark.parametrize("case", FIRST)
+@pytest.mark.parametrize("case", _some_slow(FIRST))
 def test_what_was_changed_stands_first(case: str) -> None:
     kind, words = FIRST[case]
     first = _changes(case)[0]
