@@ -14,6 +14,7 @@ from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.changes import Change, changes, ranked
 from kinetoscope.comparison.compiler import claimed, facts
 from kinetoscope.comparison.counts import counts
+from kinetoscope.comparison.program import gathered
 
 # What stands first where `before` became `after`: its kind, a part of its name. Pairs whose sides differ in
 # what the profiler did, or in a few steps' luck, have no such thing.
@@ -34,7 +35,7 @@ FIRST = {
     "host-op-stall": ("idle", "aten::sort"),
     "hotspot": ("kernel", "tensor_kernel_scan"),
     "launch-gap": ("compiled", "compiled graphs, called 3 times a step"),
-    "layout-conversion": ("kernel", "nhwcToNchwKernel"),
+    "layout-conversion": ("layout", "layout conversions a step removed"),
     "low-bandwidth": ("kernel", "→ vectorized_elementwise_kernel<AbsFunctor"),
     "low-occupancy": ("kernel", "softplus"),
     "many-tiny-kernels": ("kernel", "→ multi_tensor_apply_kernel<LerpFunctor"),
@@ -74,7 +75,8 @@ def _sides(case: str) -> tuple[Account, Account]:
 def _changes(case: str) -> list[Change]:
     base, new = _sides(case)
     counted = counts(base.run), counts(new.run)
-    return ranked(claimed(changes(base, new), facts(base.run, new.run, *counted)))
+    compiled = claimed(changes(base, new), facts(base.run, new.run, *counted))
+    return ranked(gathered(compiled, base, new))
 
 
 @pytest.mark.parametrize("case", _some_slow(cases()))
