@@ -33,7 +33,7 @@ def gathered(changes: Sequence[Change], base: Account, new: Account) -> list[Cha
         fact, belongs = found
         parts = tuple(sorted(filter(belongs, left), key=lambda change: -abs(change.delta_us)))
         if parts:
-            whole = replace(standing_for([fact], parts), ops=parts[0].ops, events=parts[0].events)
+            whole = replace(standing_for([fact], parts), events=parts[0].events)
             left = [whole, *(change for change in left if change not in parts)]
     return left
 
