@@ -40,7 +40,9 @@ def find(scene: Scene) -> Iterable[Finding]:
     for one in scene.memory:
         used, reserved = _used(one.history), one.history.reserved
         freed = int(reserved - (1 + IN_ANY_CASE) * used)
-        if freed < max(AT_A_TIME, MUCH * reserved) or one.history.snapshot.settings.get("expandable_segments"):
+        if freed < max(AT_A_TIME, MUCH * reserved) or one.history.snapshot.settings.get(
+            "expandable_segments"
+        ):
             continue
         found = memory.finding(
             scene,
