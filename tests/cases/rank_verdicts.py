@@ -11,8 +11,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from kinetoscope.analysis.comparison import Verdict, compare
-from kinetoscope.analysis.parts import Part, part
+from kinetoscope.analysis.compared.comparison import Verdict, compare
+from kinetoscope.analysis.compared.parts import Part, part
 from kinetoscope.trace.read import read
 from rank_sets import CAUSES, Job, jobs, recorded
 

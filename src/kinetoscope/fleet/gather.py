@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from kinetoscope.analysis.compared.parts import Part, renumbered
 from kinetoscope.analysis.numbering import latest_window
-from kinetoscope.analysis.parts import Part, renumbered
 from kinetoscope.errors import InputError
 from kinetoscope.fleet.engine import Engine
 from kinetoscope.fleet.inputs import Found, TraceFile, file_system, is_remote

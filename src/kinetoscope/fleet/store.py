@@ -13,7 +13,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope import __version__
-from kinetoscope.analysis.parts import KERNEL_TIMES, PARTED, STEPS, Facts, Part
+from kinetoscope.analysis.compared.parts import KERNEL_TIMES, PARTED, STEPS, Facts, Part
 from kinetoscope.errors import InputError
 from kinetoscope.fleet.inputs import PART, TraceFile
 from kinetoscope.recording.manifest import write_whole

@@ -24,7 +24,7 @@ def report_many(
         InputError: nothing of it can be read.
         UsageError: the output cannot be written.
     """
-    from kinetoscope.analysis.comparison import compare
+    from kinetoscope.analysis.compared.comparison import compare
     from kinetoscope.analysis.ranks.hangs import hangs
     from kinetoscope.fleet import engine as engines
     from kinetoscope.fleet.dumps import read

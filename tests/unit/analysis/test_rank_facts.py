@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,8 +13,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kinetoscope.analysis.comparison import Comparison, compare
-from kinetoscope.analysis.parts import part
+from kinetoscope.analysis.compared.comparison import Comparison, compare
+from kinetoscope.analysis.compared.parts import part
 from kinetoscope.trace.read import read
 
 Collective = tuple[float, float]  # start and duration, µs
@@ -41,28 +42,26 @@ def raw(path: Path) -> dict[str, list[Collective]]:
     return found
 
 
-@pytest.fixture(scope="module", params=SETS)
-def recorded(
-    request: pytest.FixtureRequest, shared_data: Path
-) -> tuple[Comparison, list[dict[str, list[Collective]]]]:
-    paths = [shared_data / request.param.format(rank) for rank in range(SETS[request.param])]
+@cache
+def together(name: str, shared_data: Path) -> tuple[Comparison, list[dict[str, list[Collective]]]]:
+    """A set compared, and its raw collectives by rank."""
+    paths = [shared_data / name.format(rank) for rank in range(SETS[name])]
     parts = [part(read(path, rank=rank)) for rank, path in enumerate(paths)]
     return compare(parts), [raw(path) for path in paths]
 
 
-def test_waiting_is_what_brute_force_finds(
-    recorded: tuple[Comparison, list[dict[str, list[Collective]]]],
-) -> None:
+@pytest.mark.parametrize("name", SETS)
+def test_waiting_is_what_brute_force_finds(name: str, shared_data: Path) -> None:
     """The nth of a name and size is the same on every rank: these recordings lost none of them. Who leaves
     last, on every rank's own clock, differs by microseconds; who came last is who was in it shortest."""
-    compared, ranks = recorded
+    compared, ranks = together(name, shared_data)
     waited: dict[int, float] = defaultdict(float)
     last: list[int] = []
-    for name, first in ranks[0].items():
-        if "Broadcast" in name:
+    for kernel, first in ranks[0].items():
+        if "Broadcast" in kernel:
             continue
         for nth in range(len(first)):
-            durations = [own[name][nth][1] for own in ranks]
+            durations = [own[kernel][nth][1] for own in ranks]
             last.append(durations.index(min(durations)))
             for rank, duration in enumerate(durations):
                 waited[rank] += duration - min(durations)
@@ -80,9 +79,7 @@ def test_waiting_is_what_brute_force_finds(
 
 def test_starts_on_one_host_tell_the_same_to_the_microsecond(shared_data: Path) -> None:
     """All-to-alls of the eight ranks: from a rank's start to the last one's, as the files have them."""
-    paths = [shared_data / f"public/param_v100_dlrm_8rank/rank{rank}.json.gz" for rank in range(8)]
-    compared = compare([part(read(path, rank=rank)) for rank, path in enumerate(paths)])
-    ranks = [raw(path) for path in paths]
+    compared, ranks = together("public/param_v100_dlrm_8rank/rank{}.json.gz", shared_data)
     table = compared.table.filter(pl.col("kind") == "all-to-all")
     name = next(name for name in ranks[0] if "SendRecv" in name)
     expected: dict[int, float] = defaultdict(float)
@@ -97,8 +94,7 @@ def test_starts_on_one_host_tell_the_same_to_the_microsecond(shared_data: Path) 
 
 def test_the_held_back_rank_is_the_straggler_and_its_host_is_why(shared_data: Path) -> None:
     """Rank 1 sleeps 20 ms a step. What the other's step lasts without it is its own without the sleep."""
-    paths = [shared_data / f"h200-dist/ddp_straggler_rank{rank}.json.gz" for rank in (0, 1)]
-    compared = compare([part(read(path)) for path in paths])
+    compared, _ = together("h200-dist/ddp_straggler_rank{}.json.gz", shared_data)
     verdict, ideal = compared.verdict, compared.ideal
     assert (verdict.status, verdict.rank, verdict.cause) == ("straggler", 1, "host")
     slept = compared.blamed.filter(pl.col("excess_ns") > 15_000_000)

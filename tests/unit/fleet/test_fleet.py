@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from kinetoscope.analysis.compared.parts import Part, part
 from kinetoscope.analysis.numbering import natural, rank_in
-from kinetoscope.analysis.parts import Part, part
 from kinetoscope.cli import main
 from kinetoscope.errors import InputError
 from kinetoscope.fleet import engine
@@ -233,8 +233,8 @@ def test_many_are_compared_unasked_but_a_page_is_of_a_few(
 @pytest.mark.parametrize("suffix", [".md", ".txt"])
 def test_what_is_written_does_not_grow_with_the_ranks(traces: Path, tmp_path: Path, suffix: str) -> None:
     parts = [part(read(path)) for path in sorted(traces.rglob("*.json"))]
-    from kinetoscope.analysis.comparison import compare
-    from kinetoscope.analysis.parts import renumbered
+    from kinetoscope.analysis.compared.comparison import compare
+    from kinetoscope.analysis.compared.parts import renumbered
     from kinetoscope.report.collect.ranks import listing
     from kinetoscope.report.verbs.ranks import rendered
 
@@ -270,7 +270,7 @@ def test_ray_maps_as_this_process_does(traces: Path, tmp_path: Path) -> None:
 
 
 def test_missing_ranks_are_said(tmp_path: Path) -> None:
-    from kinetoscope.analysis.comparison import compare
+    from kinetoscope.analysis.compared.comparison import compare
     from kinetoscope.report.collect.ranks import compared
 
     parts = []
@@ -280,3 +280,10 @@ def test_missing_ranks_are_said(tmp_path: Path) -> None:
         parts.append(part(read(path)))
     document = compared(compare(parts), every=True)
     assert (document.count, document.expected, document.missing) == (2, 3, "2")
+
+
+def test_pipes_and_links_around_are_left_alone(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "again").symlink_to(tmp_path)
+    (tmp_path / "rank0.json").write_text("{}")
+    assert [Path(one.url).name for one in find([tmp_path]).traces] == ["rank0.json"]

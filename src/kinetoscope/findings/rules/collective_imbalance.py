@@ -26,7 +26,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope.analysis.comparison import culprit
+from kinetoscope.analysis.compared.comparison import culprit
 from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding

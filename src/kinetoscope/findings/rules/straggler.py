@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kinetoscope.analysis.comparison import comparison, culprit
+from kinetoscope.analysis.compared.comparison import comparison, culprit
 from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings import evidence, savings
@@ -35,7 +35,7 @@ from kinetoscope.findings.savings import MEDIUM
 from kinetoscope.findings.scene import Scene, scenes
 
 MOSTLY = 0.6
-# By the cause of its lateness (see ``analysis.comparison``): what the late rank did, and what to look at.
+# By the cause of its lateness (see ``analysis.compared``): what the late rank did, and what to look at.
 LOOK = {
     "slow kernel": "takes longer for one kernel: look at its input there",
     "clocks": "takes longer for all kernels: look at its device's clocks and temperature",

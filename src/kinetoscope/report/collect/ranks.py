@@ -9,8 +9,8 @@ from itertools import pairwise
 import polars as pl
 
 from kinetoscope import __version__
-from kinetoscope.analysis.comparison import Comparison, comparison
-from kinetoscope.analysis.parts import Part
+from kinetoscope.analysis.compared.comparison import Comparison, comparison
+from kinetoscope.analysis.compared.parts import Part
 from kinetoscope.analysis.ranks.collectives import BUS, PAIR
 from kinetoscope.analysis.ranks.hangs import Hang
 from kinetoscope.analysis.run import Run

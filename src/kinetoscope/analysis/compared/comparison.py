@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import polars as pl
 
+from kinetoscope.analysis.compared.parts import PARTED, STRETCHES, Part, part
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.parts import PARTED, STRETCHES, Part, part
 from kinetoscope.analysis.ranks.blame import START, blamed
 from kinetoscope.analysis.ranks.collectives import members
 from kinetoscope.analysis.ranks.ideal import Ideal, ideal
