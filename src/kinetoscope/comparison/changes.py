@@ -38,7 +38,7 @@ class Change:
     """One thing that changed, and its part of the step's difference.
 
     Args:
-        kind: kernel, op, idle, sync, or what the compiler did (compiled, graph_break, recompilation, …).
+        kind: kernel, op, idle, sync, layout, or what the compiler did (compiled, graph_break, …).
         name: what it is, in one line.
         delta_us: of a step; ``busy_us`` of it is device time, ``waiting_us`` the device's waiting for the
             host before the launches in it.
@@ -47,7 +47,7 @@ class Change:
         launches: how many a step, before and now.
         per_launch_us: time of one launch before and now, where the same work was done.
         source: ``file.py:12``, where it is known.
-        parts: what a change of the compiler's stands for.
+        parts: what a change stands for that a log or a count tells of.
     """
 
     kind: str

@@ -132,3 +132,8 @@ def test_the_page_folds_what_hardly_matters() -> None:
     assert shown.count(">hardly<") == page.SHOWN
     assert shown.count(">much<") == 1
     assert folded.count(">hardly<") == 3
+
+
+def test_a_comment_names_the_largest_parts() -> None:
+    whole = next(change for change in found().changes if change.parts)
+    assert all(markdown.code(part.name) in markdown.render(found()) for part in whole.parts[: markdown.PARTS])
