@@ -40,9 +40,8 @@ def find(scene: Scene) -> Iterable[Finding]:
     for one in scene.memory:
         used, reserved = _used(one.history), one.history.reserved
         freed = int(reserved - (1 + IN_ANY_CASE) * used)
-        if freed < max(AT_A_TIME, MUCH * reserved) or one.history.snapshot.settings.get(
-            "expandable_segments"
-        ):
+        is_expandable = one.history.snapshot.settings.get("expandable_segments")
+        if is_expandable or freed < max(AT_A_TIME, MUCH * reserved):
             continue
         found = memory.finding(
             scene,
