@@ -54,8 +54,7 @@ REFERENCES = re.compile(REFERENCE, re.S)
 MEMOIZED = frozenset((LIST, INT1, SHORT_TEXT))  # what values begin with that get a number of their own
 # Rows that are tried at each dictionary: with and without a stack, allocations and failures.
 SHAPES = 4
-# What is read of rows at once; pickles are cut into frames of 64 KiB, between which rows are read singly.
-WINDOW = 1 << 18
+WINDOW = 1 << 18  # bytes of rows that are read at once; between frames of 64 KiB rows are read singly
 RELEASED = 1 << 25  # bytes of a file that is mapped, after which those before are given back
 
 Columns = Sequence[Sequence[Any]]
@@ -236,9 +235,8 @@ class Machine:
         return True
 
     def _number(self, compound: Columns, rows: int) -> None:
-        """Number the values of rows that are written out: each comes after its dictionary."""
+        """Number the values of rows that are written out, after their dictionary; columns all alike at once."""
         number, lists = self.memoized, self.lists
-        # Of columns that are all alike, whether each value has a number; the others are looked at by row.
         alike = [len({*column}) == 1 and column[0][0] != LIST for column in compound]
         numbers = [same and column[0][0] in MEMOIZED for same, column in zip(alike, compound, strict=True)]
         varied = [place for place, same in enumerate(alike) if not same]
