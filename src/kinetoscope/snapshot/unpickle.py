@@ -235,7 +235,7 @@ class Machine:
         return True
 
     def _number(self, compound: Columns, rows: int) -> None:
-        """Number the values of rows that are written out, after their dictionary; columns all alike at once."""
+        """Number the values of rows that are written out, after their dictionary; alike columns at once."""
         number, lists = self.memoized, self.lists
         alike = [len({*column}) == 1 and column[0][0] != LIST for column in compound]
         numbers = [same and column[0][0] in MEMOIZED for same, column in zip(alike, compound, strict=True)]
