@@ -129,7 +129,8 @@ class Allocator:
                 "action": action,
                 "device_free" if action == "oom" else "addr": address,
             }
-            entry |= {"size": size, "stream": stream, "time_us": self.now, "compile_context": "N/A"}
+            context = "".join(("N/", "A"))  # torch makes a new text for every entry
+            entry |= {"size": size, "stream": stream, "time_us": self.now, "compile_context": context}
             entry |= {"user_metadata": "", "pool_id": (pool[0] + 0, pool[1] + 0)}
             self.entries.append(entry | ({} if at is None else {"frames": at}))
 

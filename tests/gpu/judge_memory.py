@@ -3,10 +3,16 @@ were promised to save. `python tests/gpu/prove_memory.py judge OUT`, anywhere.""
 
 from __future__ import annotations
 
+import gzip
 import json
+import pickle
+import re
 import tarfile
 from pathlib import Path
+from sys import intern
 from typing import Any
+
+import msgspec
 
 from kinetoscope.analysis.memory.fits import fits
 from kinetoscope.analysis.memory.growth import growth
@@ -14,6 +20,7 @@ from kinetoscope.analysis.memory.histories import RankHistory, histories
 from kinetoscope.analysis.memory.peak import holders, split
 from kinetoscope.analysis.run import Run, load
 from kinetoscope.findings.registry import find
+from kinetoscope.recording.manifest import StepTimings
 
 PARTS = {"parameters": "parameter", "gradients": "gradient", "optimizer state": "optimizer state"}
 # What is recorded, what was counted with the change, the rule that promised, and what it promised of.
@@ -27,18 +34,65 @@ CHANGES = (
 )
 
 
+# Where the programs and torch lay, which nobody needs to know.
+PLACES = ((re.compile(r"^.*/site-packages/"), "/env/lib/python3.12/site-packages/"),
+          (re.compile(r"^.*/tests/gpu/programs/"), "/home/user/"))  # fmt: skip
+ENTRIES = 4000  # of a history that is kept: a step has about 1,200
+
+
 def judge(out: Path) -> None:
     """Print the tables."""
     recordings = out / "unpacked"
-    for archive in out.glob("*.tar.gz"):
-        with tarfile.open(archive) as packed:
-            packed.extractall(recordings, filter="data")
-    folders = sorted(path.parent for path in recordings.glob("*/manifest.json"))
-    runs = {folder.name: load(folder) for folder in folders}
+    runs = _runs(out, recordings)
     _sums(runs, recordings)
     counted = json.loads((out / "results.json").read_text())["counted"]
     _changes(runs, counted)
     _batches(runs, counted)
+
+
+def _runs(out: Path, recordings: Path) -> dict[str, Run]:
+    for archive in out.glob("*.tar.gz"):
+        with tarfile.open(archive) as packed:
+            packed.extractall(recordings, filter="data")
+    folders = sorted(path.parent for path in recordings.glob("*/manifest.json"))
+    return {folder.name: load(folder) for folder in folders}
+
+
+def keep(out: Path, home: Path) -> None:
+    """Snapshots without their traces, and what was counted: some 35 kB a program."""
+    recordings = out / "unpacked"
+    home.mkdir(exist_ok=True)
+    peaks: dict[str, dict[str, int]] = {}
+    for name, run in _runs(out, recordings).items():
+        truth = json.loads((recordings / name / "truth.json").read_text())
+        for one in histories(run).found:
+            stem = f"{name}-failed" if one.history.moment == "out of memory" else name
+            peak = _peak_of(truth, run, one)
+            peaks[stem] = {kind: peak[kind] for kind in ("requested", "reserved")}
+            snapshot = pickle.loads(one.files.path.read_bytes())
+            snapshot["device_traces"] = [entries[-ENTRIES:] for entries in snapshot["device_traces"]]
+            _pack(home / f"{stem}.pickle.gz", pickle.dumps(_elsewhere(snapshot), protocol=4))
+            _pack(home / f"{stem}.json.gz", msgspec.json.encode(one.held))
+    results = json.loads((out / "results.json").read_text())
+    kinds = ("requested", "allocated", "reserved")
+    most = {name: {kind: _most(run, kind) for kind in kinds} for name, run in results["counted"].items()}
+    (home / "counted.json").write_text(json.dumps({"peaks": peaks, "most": most}, indent=1) + "\n")
+
+
+def _pack(path: Path, content: bytes) -> None:
+    path.write_bytes(gzip.compress(content, 9, mtime=0))
+
+
+def _elsewhere(part: Any) -> Any:
+    """The same, with files in other folders; equal strings are one object, as in what torch writes."""
+    if isinstance(part, dict):
+        return {key: _elsewhere(value) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_elsewhere(value) for value in part]
+    if isinstance(part, str) and part.startswith("/"):
+        for place, other in PLACES:
+            part = intern(place.sub(other, part))
+    return part
 
 
 def _of_steps(run: Run) -> RankHistory | None:
@@ -72,12 +126,17 @@ def _sums(runs: dict[str, Run], recordings: Path) -> None:
 
 
 def _peak_of(truth: dict[str, Any], run: Run, one: RankHistory) -> dict[str, int]:
-    """What the program counted itself: of the recorded steps the most, of a failure the state after it."""
-    if one.history.moment == "out of memory" or not run.manifest:
-        return truth["now"]
-    steps = run.manifest.ranks[0].steps
+    """What torch counted: of the recorded steps the most, by the program; of a failure, in that moment.
+
+    A step of the recorder's may begin within one of the program's: then the program's next is left out.
+    """
+    if one.history.moment == "out of memory" and one.history.counters:
+        counters = one.history.counters
+        return {"requested": counters.requested_bytes, "reserved": counters.reserved_bytes}
+    steps = run.manifest.ranks[0].steps if run.manifest else StepTimings()
     first, count = steps.first_step or 0, len(steps.profiled_s)
-    inside = truth["steps"][first : first + count + 1] or truth["steps"]
+    more = steps.found_by == "optimizer"
+    inside = truth["steps"][first : first + count + more] or truth["steps"]
     return {kind: max(step[kind] for step in inside) for kind in ("requested", "allocated", "reserved")}
 
 

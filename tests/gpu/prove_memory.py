@@ -7,7 +7,7 @@
 The first, on one CUDA device, records the programs of programs/memory.py with `run --memory`, each into
 OUT/NAME.tar.gz (with what the program itself counted in every step), runs them with each change, records the
 cases of the rules on memory (tests/cases), and times steps with and without the history: OUT/results.json.
-About three minutes. The second, anywhere, reads them; the third puts the cases where tests find them.
+About three minutes. The second, anywhere, reads them; the third puts what tests need where they find it.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ CASES = (
     "one-temporary", "optimizer-memory",
 )  # fmt: skip
 OF_CASES = HERE.parent / "cases"
+KEPT = HERE.parent / "fixtures" / "h200_memory"
 AT_A_TIME = 4
 
 
@@ -101,17 +102,24 @@ def case(name: str, out: Path) -> str:
 
 
 def keep(out: Path) -> None:
-    """The cases' recordings and what was measured of them, put with the others of tests/cases."""
+    """What tests need of it, put where they find it: the cases of tests/cases, as far as they were recorded,
+    and the snapshots with what was counted beside them."""
+    import judge_memory
+
     with tarfile.open(out / "others.tar.gz") as archive:
         archive.extractall(out / "unpacked", filter="data")
     table = OF_CASES / "measured.json"
     measured = json.loads(table.read_text())
     for name in CASES:
         folder = out / "unpacked" / "cases" / name
+        if not folder.is_dir():
+            print(f"no case was recorded of {name}")
+            continue
         measured |= json.loads((folder / "measured.json").read_text())
         for file in (folder / name).iterdir():
             (OF_CASES / name / file.name).write_bytes(file.read_bytes())
     table.write_text(json.dumps(measured, indent=1))
+    judge_memory.keep(out, KEPT)
 
 
 def count(name: str, out: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from statistics import median
 
 import pytest
 
+from kinetoscope import numbers
 from kinetoscope.analysis.run import load
 from kinetoscope.report.collect.report import build
 from kinetoscope.report.document import Report
@@ -76,4 +77,4 @@ def test_the_recorded_step_is_one_figure_wherever_it_stands(report: Report) -> N
     assert own.recorded_step_us == pytest.approx(median(step.duration_us for step in report.steps))
     assert own.recorded_step_us == pytest.approx(report.step_times[0].duration_median_us)
     (note,) = [note for note in report.health.notes if note.code == "profiling-inflation"]
-    assert f"{own.recorded_step_us / 1e3:,.2f} ms" in note.text
+    assert f"a step took {numbers.time(own.recorded_step_us)} with" in note.text

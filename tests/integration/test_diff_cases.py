@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import cache
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from cases.recorded import cases, recorded
 from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.changes import Change, changes, ranked
 from kinetoscope.comparison.compiler import claimed, facts
 from kinetoscope.comparison.counts import counts
+from kinetoscope.comparison.program import gathered
 
 # What stands first where `before` became `after`: its kind, a part of its name. Pairs whose sides differ in
 # what the profiler did, or in a few steps' luck, have no such thing.
@@ -32,7 +35,7 @@ FIRST = {
     "host-op-stall": ("idle", "aten::sort"),
     "hotspot": ("kernel", "tensor_kernel_scan"),
     "launch-gap": ("compiled", "compiled graphs, called 3 times a step"),
-    "layout-conversion": ("kernel", "nhwcToNchwKernel"),
+    "layout-conversion": ("layout", "layout conversions a step removed"),
     "low-bandwidth": ("kernel", "→ vectorized_elementwise_kernel<AbsFunctor"),
     "low-occupancy": ("kernel", "softplus"),
     "many-tiny-kernels": ("kernel", "→ multi_tensor_apply_kernel<LerpFunctor"),
@@ -51,6 +54,15 @@ FIRST = {
     "unfused-elementwise": ("compiled", "in place of eager code"),
 }
 
+# In the suite: idle time, kernels, the compiler's doing. The others are asked by hand (-m slow).
+IN_THE_SUITE = {
+    "graph-break", "low-bandwidth", "recompile-limit", "sync-in-step",
+}  # fmt: skip
+
+
+def _some_slow(names: Iterable[str]) -> list[ParameterSet]:
+    return [pytest.param(name, marks=() if name in IN_THE_SUITE else pytest.mark.slow) for name in names]
+
 
 def _sides(case: str) -> tuple[Account, Account]:
     found = [account(run) if (run := recorded(case, side)) else None for side in ("before", "after")]
@@ -63,10 +75,11 @@ def _sides(case: str) -> tuple[Account, Account]:
 def _changes(case: str) -> list[Change]:
     base, new = _sides(case)
     counted = counts(base.run), counts(new.run)
-    return ranked(claimed(changes(base, new), facts(base.run, new.run, *counted)))
+    compiled = claimed(changes(base, new), facts(base.run, new.run, *counted))
+    return ranked(gathered(compiled, base, new))
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", _some_slow(cases()))
 def test_an_account_is_the_whole_step(case: str) -> None:
     for own in _sides(case):
         waiting = float(own.launches["idle_us"].sum()) + float(own.idle["us"].sum())
@@ -74,7 +87,7 @@ def test_an_account_is_the_whole_step(case: str) -> None:
         assert own.launches["us"].min() is None or own.launches["us"].min() >= 0
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", _some_slow(cases()))
 def test_the_parts_sum_to_the_difference(case: str) -> None:
     base, new = _sides(case)
     found = _changes(case)
@@ -88,7 +101,7 @@ def test_the_parts_sum_to_the_difference(case: str) -> None:
         )
 
 
-@pytest.mark.parametrize("case", FIRST)
+@pytest.mark.parametrize("case", _some_slow(FIRST))
 def test_what_was_changed_stands_first(case: str) -> None:
     kind, words = FIRST[case]
     first = _changes(case)[0]

@@ -35,20 +35,14 @@ def test_fixture(kinetoscope):
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
-def test_limits_are_held_in_a_worker(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
+def test_limits_are_held(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: str) -> None:
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed")
     monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     pytester.makepyfile(TESTS)
-    words = [
-        "-p",
-        "kinetoscope.integrations.pytest_plugin",
-        "-n",
-        "2",
-        "--strict-markers",
-        "--dist",
-        "loadgroup",
-    ]
+    words = ("-p", "kinetoscope.integrations.pytest_plugin", "--strict-markers", "-n", workers)
     done = pytester.runpytest_subprocess(*words, timeout=110)
     done.assert_outcomes(passed=1, failed=2)
     done.stdout.fnmatch_lines_random(

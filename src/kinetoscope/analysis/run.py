@@ -142,7 +142,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
             traces.append(read(item))
     compilation = sources.load(*logs) if logs else None
     if not traces and not recorded:
-        if failures and compilation is None and not _was_killed(recordings.values()):
+        if failures and not (compilation or memory or _was_killed(recordings.values())):
             raise failures[0]
         is_lost = bool(failures) or _was_killed(recordings.values())
         recorded.append(_no_events(inputs, compilation, recordings, memory, is_lost=is_lost))

@@ -20,6 +20,8 @@ KERNEL, OP, IDLE, SYNC = "kernel", "op", "idle", "sync"
 NOTHING_DIFFERS_US = 1e-9
 OFTEN = 0.02  # launches of one name that differ by more are more or fewer, not slower or faster
 SHOWN_NAMES = 12
+OPTIMIZER = "optimizer"
+EXCHANGED = ("exchange", OPTIMIZER, OPTIMIZER)
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Change:
     """One thing that changed, and its part of the step's difference.
 
     Args:
-        kind: kernel, op, idle, sync, or what the compiler did (compiled, graph_break, recompilation, …).
+        kind: kernel, op, idle, sync, layout, or what the compiler did (compiled, graph_break, …).
         name: what it is, in one line.
         delta_us: of a step; ``busy_us`` of it is device time, ``waiting_us`` the device's waiting for the
             host before the launches in it.
@@ -45,7 +47,7 @@ class Change:
         launches: how many a step, before and now.
         per_launch_us: time of one launch before and now, where the same work was done.
         source: ``file.py:12``, where it is known.
-        parts: what a change of the compiler's stands for.
+        parts: what a change stands for that a log or a count tells of.
     """
 
     kind: str
@@ -78,8 +80,22 @@ def changes(base: Account, new: Account) -> list[Change]:
     return ranked([change for change in found if abs(change.delta_us) > NOTHING_DIFFERS_US])
 
 
-def ranked(found: Sequence[Change]) -> list[Change]:
-    """Largest first; but what stands first goes the way that the step went."""
+def is_structural(change: Change) -> bool:
+    """Whether other kernels run, or the device waits otherwise for their launches."""
+    if change.kind == IDLE:
+        return change.name.startswith(LAUNCH_BOUND)
+    return change.kind == KERNEL and change.what not in ("slower", "faster")
+
+
+def ranked(found: Sequence[Change], *, told: bool = True) -> list[Change]:
+    """Largest first; but what stands first goes the way that the step went.
+
+    Args:
+        told: whether the step's time is known to differ. If not, what is known stands first: the changes
+            that a count or a log tells of.
+    """
+    if not told:
+        return sorted(found, key=lambda change: (not change.parts, -abs(change.delta_us)))
     total = sum(change.delta_us for change in found)
     ordered = sorted(found, key=lambda change: -abs(change.delta_us))
     first = next((change for change in ordered if change.delta_us * total > 0), None)
@@ -139,7 +155,7 @@ def _of_launches(steps: Steps, pairs: Sequence[Pair], blocks: Sequence[Block]) -
     for pair in pairs:
         name = steps.columns[0]["name"][pair.base]
         groups.setdefault(("same", name), _Group("slower")).pairs.append(pair)
-    for block in blocks:
+    for block in sorted(blocks, key=lambda block: not (block.base and block.new)):
         if block.base and block.new:
             group = groups.setdefault(_exchange(steps, block.base, block.new), _Group("replaced"))
             group.base += block.base
@@ -154,9 +170,13 @@ def _of_launches(steps: Steps, pairs: Sequence[Pair], blocks: Sequence[Block]) -
 def _group_by_name(
     steps: Steps, groups: dict[tuple[object, ...], _Group], side: int, rows: Iterable[int]
 ) -> None:
-    """What is gone or new: with those of its name, if both sides have it."""
+    """What is gone or new: with those of its name, if both sides have it. An optimizer's step that is made
+    otherwise is one change."""
     for row in rows:
         name = steps.columns[side]["name"][row]
+        if steps.columns[side]["category"][row] == OPTIMIZER and EXCHANGED in groups:
+            (groups[EXCHANGED].base, groups[EXCHANGED].new)[side].append(row)
+            continue
         key = "same" if name in steps.names[1 - side] else "other"
         group = groups.setdefault(
             (key, name), _Group("slower" if key == "same" else ("removed", "added")[side])
@@ -169,8 +189,13 @@ def _exchange(steps: Steps, base: tuple[int, ...], new: tuple[int, ...]) -> tupl
     compiled = bool(steps.graphs(0, base)), bool(steps.graphs(1, new))
     if compiled[0] != compiled[1]:
         return ("exchange", compiled)
-    kinds = (frozenset(steps.values(side, "category", rows)) for side, rows in enumerate((base, new)))
-    return ("exchange", *kinds)
+    return ("exchange", *(_category(steps, side, rows) for side, rows in enumerate((base, new))))
+
+
+def _category(steps: Steps, side: int, rows: Iterable[int]) -> str:
+    """What most of their time is."""
+    columns = steps.columns[side]
+    return columns["category"][max(rows, key=lambda row: columns["us"][row])]
 
 
 def _change(steps: Steps, group: _Group) -> Change:

@@ -9,8 +9,7 @@ from pathlib import PurePath
 
 from kinetoscope import numbers
 from kinetoscope.analysis.run import Run
-from kinetoscope.comparison.account import LAUNCH_BOUND
-from kinetoscope.comparison.changes import IDLE, KERNEL, Change, What, Work
+from kinetoscope.comparison.changes import IDLE, Change, What, Work, is_structural
 from kinetoscope.comparison.counts import Counts
 from kinetoscope.compilation.model import Compilation
 
@@ -100,7 +99,16 @@ def claimed(changes: Sequence[Change], found: Sequence[Fact]) -> list[Change]:
     """
     left = list(changes)
     named: list[Change] = []
-    of_graphs = _is_structural if any(fact.kind == COMPILED for fact in found) else _is_of_graphs
+    whole = any(fact.kind == COMPILED for fact in found)
+    moved = {work.name for change in left if _is_of_graphs(change) for work in (*change.base, *change.new)}
+
+    def of_graphs(change: Change) -> bool:
+        """Also kernels that are in a graph on one side, and beside it on the other."""
+        if whole or _is_of_graphs(change):
+            return is_structural(change)
+        names = {work.name for work in (*change.base, *change.new)}
+        return is_structural(change) and bool(names) and names <= moved
+
     groups = (
         ([fact for fact in found if fact.kind != "recompilation"], of_graphs),
         ([fact for fact in found if fact.kind == "recompilation"], _is_of_compiling),
@@ -108,27 +116,21 @@ def claimed(changes: Sequence[Change], found: Sequence[Fact]) -> list[Change]:
     for facts_of, belongs in groups:
         parts = tuple(change for change in left if belongs(change))
         if facts_of and parts:
-            named.append(_standing_for(facts_of, parts))
+            named.append(standing_for(facts_of, parts))
             left = [change for change in left if change not in parts]
     return [*named, *left]
 
 
 def _is_of_graphs(change: Change) -> bool:
-    return _is_structural(change) and (change.kind == IDLE or bool(change.graphs))
-
-
-def _is_structural(change: Change) -> bool:
-    """Whether other kernels run, or the device waits otherwise for their launches."""
-    if change.kind == IDLE:
-        return change.name.startswith(LAUNCH_BOUND)
-    return change.kind == KERNEL and change.what not in ("slower", "faster")
+    return is_structural(change) and (change.kind == IDLE or bool(change.graphs))
 
 
 def _is_of_compiling(change: Change) -> bool:
     return change.kind == IDLE and change.name.startswith(COMPILATION)
 
 
-def _standing_for(found: Sequence[Fact], parts: tuple[Change, ...]) -> Change:
+def standing_for(found: Sequence[Fact], parts: tuple[Change, ...]) -> Change:
+    """One change in place of its parts, named by the facts."""
     first, *others = found
     name = "; ".join(fact.name for fact in [first, *others][:3])
     more = f"; and {len(found) - 3} more" if len(found) > 3 else ""

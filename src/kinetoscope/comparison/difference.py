@@ -14,6 +14,7 @@ from kinetoscope.comparison.comparability import Surroundings, surroundings
 from kinetoscope.comparison.compiler import Fact, claimed, facts
 from kinetoscope.comparison.counts import Counts, counts
 from kinetoscope.comparison.places import by_line, code_difference, source_of_change
+from kinetoscope.comparison.program import gathered
 from kinetoscope.comparison.step_time import StepTime, step_time
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
@@ -110,7 +111,8 @@ def _middle(accounts: Sequence[Account]) -> Account:
 
 
 def _changes(chosen: tuple[Account, Account], compiled: Sequence[Fact], step: StepTime) -> list[Change]:
-    found = ranked(claimed(parts.changes(*chosen), compiled))
+    of_program = gathered(claimed(parts.changes(*chosen), compiled), *chosen)
+    found = ranked(of_program, told=step.verdict in ("faster", "slower"))
     located = [
         replace(change, source=source_of_change(change, *chosen)) if place < LOCATED else change
         for place, change in enumerate(found)

@@ -134,7 +134,11 @@ def _settled(scene: Scene, findings: list[Finding], roles: Mapping[str, Role]) -
     others = [finding for finding in kept if roles.get(finding.rule) != "root"]
     saves = [finding for finding in others if finding.remaining.us >= least]
     rest = [finding for finding in others if finding.remaining.us < least]
-    rest.sort(key=lambda one: (SEVERITIES.index(one.severity), -one.saving.us, one.rule, one.subject))
+    rest.sort(
+        key=lambda one: (
+            SEVERITIES.index(one.severity), -one.saving.us, -one.saving_bytes, one.rule, one.subject
+        )
+    )  # fmt: skip
     return first + saves + rest
 
 

@@ -12,7 +12,7 @@ from kinetoscope.findings.model import Evidence, Finding, Severity
 from kinetoscope.findings.scene import Scene
 
 # Of what was reserved at the peak: less is not worth a line, so much is worth more than information.
-LEAST, MUCH = 0.03, 0.1
+LEAST, MUCH = 0.02, 0.1
 REPLAYED = "the history of allocations, played again without them"
 
 

@@ -92,9 +92,9 @@ def _local(path: Path) -> Iterator[TraceFile]:
         for record in folders.opened(path).ranks:
             if record.trace is not None:
                 yield _file(path / record.trace, record.rank)._replace(host=record.host)
-    else:
+    elif path.is_dir():  # a pipe would be waited for, a link to a folder around it followed without end
         for inside in sorted(path.iterdir(), key=lambda one: natural(one.name)):
-            if not inside.name.startswith("."):
+            if not inside.name.startswith(".") and not (inside.is_symlink() and inside.is_dir()):
                 yield from _local(inside)
 
 

@@ -16,7 +16,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, pairwise
 from mmap import PAGESIZE, mmap
 from typing import Any, cast
 
@@ -36,20 +36,25 @@ NUMBERS = {
 SKIPPED = {PROTOCOL: 1, FRAME: 8}
 CONSTANTS = {NONE: None, TRUE: True, FALSE: False, EMPTY: ()}
 TUPLES = {TUPLE1: 1, TUPLE2: 2, TUPLE3: 3}
-
 REFERENCE = rb"j.{4}|h."
 SCALAR = REFERENCE + rb"|K.|M..|J.{4}|N|\x8a(?:\x04.{4}|\x05.{5}|\x06.{6}|\x07.{7}|\x08.{8})"
 PAIR = REFERENCE + rb"|K.K.\x86\x94"
+# Texts that are written out in every row, though they are alike: each is an object of its own.
+WORDS = (
+    REFERENCE
+    + rb"|\x8c(?:"
+    + b"|".join(rb"\x%02x.{%d}" % (length, length) for length in range(48))
+    + rb")\x94"
+)
 SEQUENCE = REFERENCE + rb"|\]\x94(?:\((?:" + REFERENCE + rb")*e|(?:" + REFERENCE + rb")a)?"
-FIELD = re.compile(rb"(%s)(K.K.\x86\x94|%s|%s)" % (REFERENCE, SCALAR, SEQUENCE), re.S)
-FLAT = re.compile(rb"}\x94\((?:(?:%s)(?:K.K.\x86\x94|%s|%s))+u" % (REFERENCE, SCALAR, SEQUENCE), re.S)
+VALUE = rb"K.K.\x86\x94|" + WORDS + b"|" + SCALAR + b"|" + SEQUENCE
+FIELD = re.compile(rb"(%s)(%s)" % (REFERENCE, VALUE), re.S)
+FLAT = re.compile(rb"}\x94\((?:(?:%s)(?:%s))+u" % (REFERENCE, VALUE), re.S)
 REFERENCES = re.compile(REFERENCE, re.S)
+MEMOIZED = frozenset((LIST, INT1, SHORT_TEXT))  # what values begin with that get a number of their own
 # Rows that are tried at each dictionary: with and without a stack, allocations and failures.
 SHAPES = 4
-
-
-# What is read of rows at once; pickles are cut into frames of 64 KiB, between which rows are read singly.
-WINDOW = 1 << 18
+WINDOW = 1 << 18  # bytes of rows that are read at once; between frames of 64 KiB rows are read singly
 RELEASED = 1 << 25  # bytes of a file that is mapped, after which those before are given back
 
 Columns = Sequence[Sequence[Any]]
@@ -112,6 +117,8 @@ def _first(raw: bytes) -> bytes:
     """How values like one are written, which is looked for first."""
     if raw[0] == LONG:
         return rb"\x8a" + re.escape(raw[1:2]) + rb".{%d}" % raw[1]
+    if raw[0] == SHORT_TEXT:
+        return rb"\x8c" + re.escape(raw[1:2]) + rb".{%d}\x94" % raw[1]
     lengths = {GET: 1, LONG_GET: 4, INT1: 1, INT2: 2, INT4: 4}
     return (
         re.escape(raw[:1]) + b".{%d}" % lengths[raw[0]] if raw[0] in lengths and len(raw) < 6 else REFERENCE
@@ -164,6 +171,7 @@ class Machine:
         self.shapes: list[Shape] = []
         self.lists = Known(self._compound)  # pairs, too
         self.released = 0
+        self.has_words = False  # rows that write texts out
         self.latest: dict[Any, Any] | None = None  # of the dictionaries that were begun, …
         self.opened, self.number = 0, -1  # … where it begins, and its number in the memo
 
@@ -196,9 +204,11 @@ class Machine:
         if number in self.memo:
             return self.memo[number]
         reference = b"j" + number.to_bytes(4, "little")
-        if reference not in self.lists:
-            raise KeyError(number)
-        return self.lists[reference]
+        if reference in self.lists:
+            return self.lists[reference]
+        if self.has_words and number < self.memoized:
+            return ""  # a text of a row, of which nothing is kept
+        raise KeyError(number)
 
     def _rows(self) -> bool:
         """Read the rows that begin here."""
@@ -225,35 +235,33 @@ class Machine:
         return True
 
     def _number(self, compound: Columns, rows: int) -> None:
-        """Number the pairs and lists of rows that are written out: each comes after its dictionary."""
+        """Number the values of rows that are written out, after their dictionary; alike columns at once."""
         number, lists = self.memoized, self.lists
-        pairs = [column for column in compound if set(column) == {column[0]} and column[0][0] == INT1]
-        varied = [place for place, column in enumerate(compound) if not any(column is pair for pair in pairs)]
-        if len(varied) == 1:  # lists, and before and after them pairs that are all alike
-            (before,) = varied
-            for raw in compound[before]:
-                number += 1 + before
+        alike = [len({*column}) == 1 and column[0][0] != LIST for column in compound]
+        numbers = [same and column[0][0] in MEMOIZED for same, column in zip(alike, compound, strict=True)]
+        varied = [place for place, same in enumerate(alike) if not same]
+        if not varied:
+            self.memoized = number + rows * (1 + sum(numbers))
+            return
+        before = [sum(numbers[:place]) for place in varied]
+        gaps = [1 + before[0], *(later - one for one, later in pairwise(before))]
+        after = sum(numbers) - before[-1]
+        for values in zip(*(compound[place] for place in varied), strict=True):
+            for gap, raw in zip(gaps, values, strict=True):
+                number += gap
                 if raw[0] == LIST:
                     lists[b"j" + number.to_bytes(4, "little")] = lists[raw]
-                    number += 1
-                number += len(pairs) - before
-            self.memoized = number
-            return
-        for values in zip(*compound, strict=True):
-            number += 1
-            for raw in values:
-                code = raw[0]
-                if code == LIST:
-                    lists[b"j" + number.to_bytes(4, "little")] = lists[raw]
-                    number += 1
-                elif code == INT1:
-                    number += 1
-        self.memoized = number if compound else number + rows
+                number += raw[0] in MEMOIZED
+            number += after
+        self.memoized = number
 
     def _compound(self, raw: bytes) -> object:
-        """What a pair is, or a list."""
+        """What a pair is, a list, or a text."""
+        if raw[0] == SHORT_TEXT:
+            return raw[2:-1].decode("utf-8", "replace")
         if raw[0] != LIST:
-            return self.value(raw)
+            found = self.value(raw)
+            return self.reader.listed(cast(list[object], found)) if type(found) is list else found
         references = REFERENCES.findall(raw, 2 + (raw[2:3] == b"("), len(raw) - 1)
         return self.reader.listed([self.value(one) for one in references])
 
@@ -271,15 +279,15 @@ class Machine:
         if len(self.shapes) == SHAPES or not FLAT.fullmatch(raw):
             return
         fields = list(FIELD.finditer(raw, 3, len(raw) - 1))
-        kinds = [
-            SEQUENCE if key in self.reader.sequences else PAIR if type(row[key]) is tuple else SCALAR
-            for key in keys
-        ]
+        texts = {key for key, field in zip(keys, fields, strict=False) if field[2][0] == SHORT_TEXT}
+        if len(fields) != len(keys) or texts & self.reader.wanted:
+            return
+        kinds = [self._kind(key, value, key in texts) for key, value in zip(keys, row.values(), strict=True)]
         read = [
             kind is not SCALAR or key in self.reader.wanted for key, kind in zip(keys, kinds, strict=True)
         ]
         take = self.reader.rows(tuple(compress(keys, read)), self)
-        if take is None or len(fields) != len(keys):
+        if take is None:
             return
         values = (
             re.escape(field[1]) + (b"(" if is_read else b"(?:") + _first(field[2]) + b"|" + kind + b")"
@@ -288,6 +296,13 @@ class Machine:
         compound = tuple(n for n, kind in enumerate(compress(kinds, read)) if kind is not SCALAR)
         pattern = re.compile(rb"}\x94\(" + b"".join(values) + b"u", re.S)
         self.shapes.append(Shape(pattern, compound, take))
+        self.has_words |= WORDS in kinds
+
+    def _kind(self, key: str, value: object, is_written: bool) -> bytes:
+        """How the values of a column may be written; texts that are written out are of no interest."""
+        if key in self.reader.sequences:
+            return SEQUENCE
+        return WORDS if is_written else PAIR if type(value) is tuple else SCALAR
 
     def _step(self, code: int) -> None:
         """One opcode; the frequent ones first."""

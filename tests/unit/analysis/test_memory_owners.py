@@ -12,7 +12,7 @@ from kinetoscope.analysis.memory.stacks import Told, tell
 from kinetoscope.recording.memory import Held, HeldTensor
 from kinetoscope.snapshot.model import Frame
 from kinetoscope.snapshot.read import read
-from snapshots import SITE, Training, dump
+from snapshots import MIB, SITE, Training, dump
 
 
 def held(training: Training) -> Held:
@@ -33,6 +33,19 @@ def test_every_allocation_of_a_step_has_the_role_that_the_program_gave_it(tmp_pa
     assert begun["role"].to_list() == expected
     before = known.filter(pl.col("start").is_null())
     assert set(before["role"]) == {"optimizer state", "before", *(["parameter"] if is_told else [])}
+
+
+def test_what_autograd_holds_when_an_allocation_fails_is_no_gradient(tmp_path: Path):
+    training = Training()
+    boundaries = tuple(training.boundaries)
+    failed = training.allocator.alloc(5 * MIB)
+    snapshot = read(dump(tmp_path / "x.pickle", training.allocator))
+    known = owned(snapshot, held(training), 0).filter(pl.col("address") == failed, pl.col("end").is_null())
+    assert known["role"].to_list() == ["temporary"]
+    unsaid = owned(snapshot, Held(boundaries_ns=boundaries), 0)
+    assert unsaid.filter(pl.col("address") == failed, pl.col("end").is_null())["role"].to_list() == [
+        "gradient"
+    ]
 
 
 def frame(text: str) -> Frame:

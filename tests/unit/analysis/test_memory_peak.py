@@ -91,3 +91,12 @@ def test_how_much_fits_is_what_grows_into_what_is_left(tmp_path: Path):
     assert room.room_bytes == (1 << 30) + 100 * MIB
     assert room.low <= room.high == (room.room_bytes - room.fixed_bytes) / room.scaling_bytes
     assert room.scaling_bytes >= parts["activation"] + parts["input"]
+
+
+def test_a_batch_fits_into_what_there_was_when_an_allocation_failed(tmp_path: Path):
+    counters = DeviceMemory(device=0, peak_reserved_bytes=40 * MIB, free_bytes=1 << 30, total_bytes=2 << 30)
+    found, _ = history(Training(), tmp_path, devices=(counters,), failed_bytes=8 * MIB)
+    room = fits(found, found)
+    assert room is not None
+    assert room.room_bytes == 40 * MIB
+    assert room.fixed_bytes + room.scaling_bytes == found.requested + 8 * MIB

@@ -54,7 +54,7 @@ def test_a_real_program_that_compiles_nothing(tmp_path: Path, monkeypatch: pytes
     assert default.agrees
     assert default.output_difference is not None
     assert default.output_difference < 1e-4
-    assert default.compile_s
+    assert default.compile_s is not None  # of a busy machine 0: the start is that much slower
     json.loads(msgspec.json.encode(found))
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kinetoscope.analysis.run import Run
 from kinetoscope.comparison.account import Account, account
-from kinetoscope.comparison.changes import Change, by, changes
+from kinetoscope.comparison.changes import Change, by, changes, ranked
+from kinetoscope.comparison.comparability import surroundings
 from kinetoscope.comparison.counts import counts
 from kinetoscope.comparison.difference import difference
+from kinetoscope.recording.manifest import Environment, Manifest
 from traces import call, host, kernel, step, trace
 
 STEP = 100.0
@@ -115,3 +118,70 @@ def test_repeated_runs_sum_to_the_difference_of_their_means() -> None:
     assert found.step is not None
     assert sum(change.delta_us for change in found.changes) == pytest.approx(found.step.delta_us)
     assert "2 and 2 runs" in found.step.basis
+
+
+def test_an_added_wait_owns_the_idle_time_behind_it() -> None:
+    base = run(("aten::mm", "a", 10, 30), ("aten::mm", "b", 50, 10))
+    new = run(("aten::mm", "a", 10, 30), ("aten::mm", "b", 90, 10), waits=5)
+    found = difference([base], [new]).changes
+    (wait,) = [change for change in found if change.kind == "sync"]
+    assert wait.name == "1 synchronization a step added: aten::item"
+    assert {part.kind for part in wait.parts} <= {"sync", "idle"}
+    assert sum(part.delta_us for part in wait.parts) == pytest.approx(wait.delta_us)
+    assert found[0] is wait
+
+
+def test_a_memory_format_owns_its_conversions_and_the_kernels_for_it() -> None:
+    base = run(
+        ("aten::cudnn_convolution", "nchwToNhwcKernel", 10, 10),
+        ("aten::native_batch_norm", "batch_norm_collect_statistics_kernel", 20, 20),
+        ("aten::mm", "gemm", 50, 10),
+    )
+    new = run(
+        ("aten::native_batch_norm", "batch_norm_collect_statistics_channels_last_kernel", 20, 5),
+        ("aten::mm", "gemm", 50, 5),
+    )
+    found = {change.name: change for change in difference([base], [new]).changes}
+    layout = found["memory format: 1 layout conversion a step removed"]
+    assert (layout.kind, layout.busy_us) == ("layout", pytest.approx(-25))
+    assert found["gemm"].busy_us == pytest.approx(-5), "a product has no memory format"
+
+
+def test_an_optimizer_made_otherwise_is_one_change() -> None:
+    step = "Optimizer.step#AdamW.step"
+    base, new = (
+        Run((trace(*_optimizer(step, names)),)) for names in (("mul", "steps", "div"), ("steps", "fused"))
+    )
+    (found,) = [change for change in changes(own(base), own(new)) if change.what == "replaced"]
+    assert [work.name for work in found.base] == ["mul", "div"], "though one between them is still there"
+    assert [work.name for work in found.new] == ["fused"]
+
+
+def _optimizer(step: str, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    events = [host(step, 0, 90, "user_annotation")]
+    for place, name in enumerate(names):
+        at = 10.0 + 30 * place
+        events += [
+            host(f"aten::_{name}_", at, 8),
+            call("cudaLaunchKernel", at + 1, 2, place + 1),
+            kernel(name, at + 10, 20 - 5 * place, place + 1),
+        ]
+    return events
+
+
+def test_what_is_counted_stands_first_where_time_cannot_tell() -> None:
+    noise = Change(kind="kernel", what="slower", name="noise", delta_us=9.0)
+    known = Change(kind="graph_break", what="added", name="break", delta_us=-2.0, parts=(noise,))
+    assert ranked([noise, known], told=True)[0] is noise
+    assert ranked([noise, known], told=False)[0] is known
+
+
+def test_what_inductor_sets_for_itself_is_no_other_environment() -> None:
+    one = run(("aten::mm", "a", 10, 30))
+
+    def at(**variables: str) -> Run:
+        return replace(one, manifest=Manifest(environment=Environment(variables=variables)))
+
+    assert surroundings(at(), at(TRITON_CACHE_DIR="/cache")).why == ()
+    assert len(surroundings(at(TRITON_CACHE_DIR="/a"), at(TRITON_CACHE_DIR="/b")).why) == 1
+    assert len(surroundings(at(), at(OMP_NUM_THREADS="1")).why) == 1

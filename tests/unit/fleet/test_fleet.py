@@ -280,3 +280,10 @@ def test_missing_ranks_are_said(tmp_path: Path) -> None:
         parts.append(part(read(path)))
     document = compared(compare(parts), every=True)
     assert (document.count, document.expected, document.missing) == (2, 3, "2")
+
+
+def test_pipes_and_links_around_are_left_alone(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "again").symlink_to(tmp_path)
+    (tmp_path / "rank0.json").write_text("{}")
+    assert [Path(one.url).name for one in find([tmp_path]).traces] == ["rank0.json"]

@@ -101,3 +101,10 @@ def test_what_holds_no_memory_is_an_input_error(tmp_path: Path, capsys: pytest.C
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [traces.step(1, 0, 100)]}))
     assert main(["memory", str(path)]) == 3
     assert "no device memory was recorded" in capsys.readouterr().err
+
+
+def test_a_report_begins_with_the_memory_that_ran_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["report", str(recording(tmp_path))]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "It ran out of memory: 5.37 GB could not be had where" in printed
+    assert printed.index("kinetoscope memory ") < printed.index("-o report.html")

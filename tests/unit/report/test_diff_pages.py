@@ -49,8 +49,9 @@ def printed(document: Difference, width: int, *, whole: bool = False) -> str:
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("width", [80, 100, 200])
-@pytest.mark.parametrize("case", ["sync-in-step", "graph-break", "recompilation"])
+@pytest.mark.parametrize(
+    ("case", "width"), [("sync-in-step", 80), ("sync-in-step", 200), ("graph-break", 100)]
+)
 def test_the_terminal_shows_a_screenful_with_the_gates(case: str, width: int) -> None:
     text = printed(found(case), width)
     assert len(text.splitlines()) <= LINES
@@ -117,3 +118,22 @@ def test_findings_are_sarif_with_their_lines() -> None:
     where = run["results"][0]["locations"][0]["physicalLocation"]
     assert where == {"artifactLocation": {"uri": "train.py"}, "region": {"startLine": 12}}
     assert {result["level"] for result in run["results"]} <= {"error", "warning", "note", "none"}
+
+
+def test_the_page_folds_what_hardly_matters() -> None:
+    document = found()
+    assert document.step is not None
+    small = msgspec.structs.replace(
+        document.changes[-1], name="hardly", delta_us=1e-4 * document.step.base_us, parts=[]
+    )
+    large = msgspec.structs.replace(small, name="much", delta_us=0.5 * document.step.base_us)
+    text = page.render(msgspec.structs.replace(document, changes=[*[small] * 10, large, small]))
+    shown, folded = text.split("3 smaller changes, together")
+    assert shown.count(">hardly<") == page.SHOWN
+    assert shown.count(">much<") == 1
+    assert folded.count(">hardly<") == 3
+
+
+def test_a_comment_names_the_largest_parts() -> None:
+    whole = next(change for change in found().changes if change.parts)
+    assert all(markdown.code(part.name) in markdown.render(found()) for part in whole.parts[: markdown.PARTS])

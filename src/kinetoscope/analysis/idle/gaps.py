@@ -21,6 +21,8 @@ UNLAUNCHED = "unlaunched"  # no launch was recorded
 TAIL = "tail"  # none arrived any more
 ARRIVED = pl.Enum([LATE, QUEUED, EARLY, UNLAUNCHED, TAIL])
 
+SILENT = "the launching thread recorded nothing: Python, or a library that is not profiled"
+
 # A launch that takes this many times what one takes to arrive at an idle device is held up there.
 LONG_LATENCIES = 20
 
@@ -330,5 +332,5 @@ def _text() -> pl.Expr:
         .then(pl.lit("the next work was queued in time; the device took this long to start it"))
         .when(arrived == UNLAUNCHED)
         .then(pl.lit("no launch of the next work was recorded"))
-        .otherwise(pl.lit("the launching thread recorded nothing: Python, or a library that is not profiled"))
+        .otherwise(pl.lit(SILENT))
     )

@@ -28,8 +28,12 @@ class Fits(NamedTuple):
     room_bytes: int
 
 
-def fits(history: DeviceHistory) -> Fits | None:
-    """None where the device's size is not known, or nothing grows with the batch."""
+def fits(history: DeviceHistory, failure: DeviceHistory | None = None) -> Fits | None:
+    """None where the device's size is not known, or nothing grows with the batch.
+
+    Args:
+        failure: where an allocation of the device failed: more than it then had was not to be had.
+    """
     counters = history.counters
     if counters is None or not counters.total_bytes:
         return None
@@ -38,11 +42,14 @@ def fits(history: DeviceHistory) -> Fits | None:
     passing = here.filter((pl.col("role") == "temporary") & ~pl.col("optimizer"))["bytes"].sum()
     scaling = sum(parts.get(part, 0) for part in SCALES) + int(passing)
     fixed = history.requested - scaling
+    scaling += history.failed_bytes
     outside = counters.total_bytes - counters.free_bytes - counters.reserved_bytes
     room = counters.total_bytes - outside
+    if failure is not None and failure.counters is not None:
+        room = min(room, failure.counters.peak_reserved_bytes or room)
     if scaling <= 0:
         return None
-    slack = history.reserved / max(1, history.requested)
+    slack = max(1.0, history.reserved / max(1, fixed + scaling))
     low = (room / slack - fixed) / scaling
     high = (room - fixed) / scaling
     return Fits(max(0.0, low), max(0.0, high), fixed, scaling, room)

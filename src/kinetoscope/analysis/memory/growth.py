@@ -24,7 +24,8 @@ def growth(history: DeviceHistory, boundaries_ns: tuple[int, ...]) -> pl.DataFra
 
     Returns:
         ``line``, ``owner``, ``role``, ``bytes_per_step``, ``bytes`` (at the last boundary, of what the
-        history saw begin), ``names`` (of variables that hold some of it), ``grows`` (allocations: a new one
+        history saw begin), ``names`` (of variables that hold some of it,
+        numbers in brackets as ``*``), ``grows`` (allocations: a new one
         is kept in each step; bytes: one is replaced by a larger one), ``stack``.
     """
     known = history.known.filter(
@@ -37,7 +38,12 @@ def growth(history: DeviceHistory, boundaries_ns: tuple[int, ...]) -> pl.DataFra
     there = [(pl.col("start_us") <= mark) & (ended.is_null() | (ended > mark)) for mark in marks]
     by_line = known.group_by("stack", "line", "owner").agg(
         pl.col("role").mode().first(),
-        pl.col("name").drop_nulls().unique(maintain_order=True).head(3).alias("names"),
+        pl.col("name")
+        .drop_nulls()
+        .str.replace_all(r"\[\d+\]", "[*]")
+        .unique(maintain_order=True)
+        .head(3)
+        .alias("names"),
         *(pl.col("bytes").filter(at).sum().alias(f"bytes_{number}") for number, at in enumerate(there)),
         *(at.sum().cast(pl.Int64).alias(f"count_{number}") for number, at in enumerate(there)),
     )

@@ -32,6 +32,12 @@ class Histories:
     found: tuple[RankHistory, ...]
     unread: tuple[InputError, ...]
 
+    def failure(self, of: RankHistory) -> RankHistory | None:
+        """The same device when an allocation failed."""
+        place = of.rank, of.history.device
+        mine = (one for one in self.found if (one.rank, one.history.device) == place)
+        return next((one for one in mine if one.history.failed_bytes), None)
+
 
 @remembered
 def histories(run: Run) -> Histories:

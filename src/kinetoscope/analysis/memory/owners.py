@@ -117,7 +117,11 @@ def _names(known: pl.DataFrame, tensors: Sequence[HeldTensor], device: int) -> p
 
 def _role(known: pl.DataFrame) -> pl.Expr:
     trains = bool(known["ran_backward"].any())
-    passed = pl.col("end").is_null() | (pl.col("last_pass") > pl.col("pass"))
+    # What the backward pass left to the snapshot is a gradient, if the program has it as one.
+    is_no_gradient = pl.col("ran_backward") & pl.col("end").is_null() & known["named"].is_not_null().any()
+    unfinished = is_no_gradient & (pl.col("pass") == pl.col("pass").max())
+    outlived = (pl.col("last_pass") > pl.col("pass")).fill_null(False)
+    passed = (pl.col("end").is_null() & ~unfinished) | outlived
     last = pl.col("step").max() if known["step"].count() else pl.lit(0)
     steps = pl.coalesce("last_step", last + 1) - pl.col("step")
     of_optimizer = pl.when(pl.col("end").is_null() | (steps > 1)).then(pl.lit("optimizer state"))
@@ -137,9 +141,9 @@ def _role(known: pl.DataFrame) -> pl.Expr:
         .then(pl.lit("temporary"))
         .when(pl.lit(not trains))
         .then(pl.lit("cache"))
-        .when(pl.col("ran_backward"))
+        .when(pl.col("ran_backward") & ~is_no_gradient)
         .then(pl.lit("gradient"))
-        .when(steps > 1)
+        .when((steps > 1) | pl.col("ran_backward"))
         .then(pl.lit("kept"))
         .when(before_modules)
         .then(pl.lit("input"))

@@ -33,6 +33,7 @@ class DeviceHistory:
         place: the entry of the history after which most was held; of a failure, the last.
         stretch: the first and the last place of its step; of the history, where no steps are known.
         counters: by the allocator's and the driver's own account at the snapshot, where the program gave it.
+        failed_bytes: what the allocation that failed asked for; 0: none did.
     """
 
     device: int
@@ -43,6 +44,7 @@ class DeviceHistory:
     moment: Moment
     stretch: tuple[int, int]
     counters: DeviceMemory | None
+    failed_bytes: int = 0
 
     @property
     def requested(self) -> int:
@@ -85,7 +87,8 @@ def devices(
         known = owned(snapshot, held, device)
         known = known.join(buffers, on=["graph", "graph_line"], how="left", maintain_order="left")
         known = known.join(traced(known), on="allocation", how="left", maintain_order="left")
-        found.append(DeviceHistory(device, snapshot, known, table, place, moment, stretch, counters))
+        failed = (held and held.failed_bytes) or 0
+        found.append(DeviceHistory(device, snapshot, known, table, place, moment, stretch, counters, failed))
     return found
 
 

@@ -8,9 +8,9 @@ Why it is slow
     in the backward pass, at a third more time for what is checkpointed.
 
 How it decides
-    The activations at the peak of each line that as many layers run, four at least. Played again with
-    each layer's gone from the next layer's beginning to its own backward pass, but for one tensor a
-    layer, of the size that most of them have: its input.
+    The activations at the peak of which every layer holds as many of a stack and a size, of four layers at
+    least. Played again with each layer's gone from the next layer's beginning to its own backward pass, but
+    for one tensor a layer, of the size that most of them have: its input.
 
 What to do
     ``torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)`` around each layer, or around
@@ -27,6 +27,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
+from kinetoscope.analysis.aggregates import whole
 from kinetoscope.findings import memory
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
@@ -60,15 +61,23 @@ def find(scene: Scene) -> Iterable[Finding]:
 
 
 def _of_layers(here: pl.DataFrame) -> pl.DataFrame | None:
-    """Activations of stacks that as many layers ran, with the number of their layer; that many layers which
-    have most bytes."""
-    counted = here.with_columns(pl.len().over("stack").alias("times"))
-    sums = counted.filter(pl.col("times") >= LAYERS).group_by("times").agg(pl.col("bytes").sum())
-    if sums.is_empty():
+    """Activations that every layer holds alike, with the number of their layer.
+
+    A layer may hold several of a stack and a size: layers are as many as divide most bytes evenly.
+    """
+    alike = ["stack", "bytes"]
+    counted = here.with_columns(pl.len().over(alike).alias("times")).filter(pl.col("times") >= LAYERS)
+    held = {layers: whole(counted.filter(pl.col("times") % layers == 0)["bytes"].sum())
+            for layers in counted["times"].unique()}  # fmt: skip
+    if not held:
         return None
-    times = sums.sort("bytes", descending=True)["times"][0]
-    chosen = counted.filter(pl.col("times") == times).sort("start")
-    return chosen.with_columns(pl.int_range(pl.len()).over("stack").alias("layer"))
+    layers = max(held, key=lambda layers: (held[layers], layers))
+    place, each = pl.int_range(pl.len()).over(alike), pl.col("times") // layers
+    return (
+        counted.filter(pl.col("times") % layers == 0)
+        .sort("start")
+        .with_columns((place // each).alias("layer"))
+    )
 
 
 def _absent(repeated: pl.DataFrame) -> pl.DataFrame:

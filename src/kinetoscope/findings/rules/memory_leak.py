@@ -43,7 +43,7 @@ def find(scene: Scene) -> Iterable[Finding]:
             held = f", held by {', '.join(row['names'])}" if row["names"] else ""
             rate = numbers.size(row["bytes_per_step"])
             yield Finding(
-                title=f"{rate} more are kept with every step, of {row['owner']}{held}",
+                title=f"{rate} more are kept with every step, allocated by {row['owner']}{held}",
                 saving=savings.nothing("what the recorded steps kept; it grows with every step"),
                 saving_bytes=row["bytes"],
                 evidence=[Evidence(f"at {row['line'] or row['owner']}", start / 1000, end / 1000)],

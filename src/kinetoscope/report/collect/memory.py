@@ -75,7 +75,7 @@ def peaks(run: Run) -> MemoryPeaks:
     """One row a rank and device of which a snapshot was recorded, and what cannot be read."""
     known = histories(run)
     return MemoryPeaks(
-        peaks=[_peak(one) for one in known.found],
+        peaks=[_peak(one, known.failure(one)) for one in known.found],
         unread=[f"{error.where} was left out: {error.what}" for error in known.unread],
     )
 
@@ -85,13 +85,13 @@ def listing(run: Run) -> MemoryPeaks:
     return msgspec.structs.replace(peaks(run), memory=memory(run))
 
 
-def _peak(one: RankHistory) -> MemoryPeak:
+def _peak(one: RankHistory, failure: RankHistory | None) -> MemoryPeak:
     history, counters = one.history, one.history.counters
     table = history.curve.table
     began, ended = int(table["time_us"][0]), int(table["time_us"][-1])
     samples = over_time(history, POINTS)
     roles = [role for role in ROLES if role in samples.columns]
-    room = fits(history)
+    room = fits(history, failure.history if failure else None)
     outside = counters and counters.total_bytes - counters.free_bytes - counters.reserved_bytes
     return MemoryPeak(
         rank=one.rank,
@@ -169,6 +169,11 @@ def _notes(one: RankHistory) -> list[str]:
         notes.append(
             f"{numbers.count(counters.retries, 'allocation')} had room only once all that was cached was "
             "given back to the driver, which waits for the device"
+        )
+    if 0 < history.failed_bytes < counters.free_bytes:
+        notes.append(
+            f"the device had {numbers.size(counters.free_bytes)} free: the program may not take more of it "
+            "(set_per_process_memory_fraction)"
         )
     if history.moment == "recorded steps" and counters.peak_requested_bytes > history.requested:
         most = numbers.size(counters.peak_requested_bytes)

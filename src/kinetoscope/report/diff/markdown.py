@@ -11,6 +11,7 @@ from kinetoscope.report.pages.markdown import code, escape
 from kinetoscope.report.words import names
 
 CHANGES, COUNTS, FINDINGS, CODE_LINES = 8, 12, 6, 60
+PARTS = 3  # of each
 MARKS = {"faster": "🟢", "slower": "🔴", "same": "⚪", "cannot tell": "🟡"}
 
 
@@ -68,7 +69,8 @@ def _changes(found: Difference) -> Iterable[str]:
 
 def _detail(change: ChangePart) -> str:
     place = words.where(change)
-    return escape(words.did(change)) + (f", {code(place)}" if place else "")
+    parts = "".join(f"<br>{words.signed(part.delta_us)} {code(part.name)}" for part in change.parts[:PARTS])
+    return escape(words.did(change)) + (f", {code(place)}" if place else "") + parts
 
 
 def _counts(found: Difference) -> Iterable[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,11 +13,12 @@ from markupsafe import Markup
 
 from kinetoscope import numbers
 from kinetoscope.report.diff import words
-from kinetoscope.report.document.difference import Difference, Stretch, SumChange
+from kinetoscope.report.document.difference import ChangePart, Difference, Stretch, SumChange
 from kinetoscope.report.words import names, palette
 
 WIDTH, ROW, GAP = 1000.0, 18, 3  # of a timeline, in its own units
 ROWS = 60  # of a table
+SHOWN, SMALL = 8, 0.002  # changes that are shown at once: so many, and all above this part of the step
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,12 @@ def render(found: Difference) -> str:
         ("Busy by compiled graph", found.graphs),
         ("Busy by line", found.lines),
     ]
+    changes, smaller = _parted(found)
     return environment.get_template("page.html").render(
         found=found,
+        changes=changes,
+        smaller=smaller,
+        legend=_legend(found),
         title=names.plain(words.title(found)),
         headline=numbers.together(words.headline(found)),
         remark=words.REMARKS[found.comparability],
@@ -63,16 +69,33 @@ def render(found: Difference) -> str:
         tables=[(name, rows[:ROWS]) for name, rows in tables if rows],
         timelines=_drawn(found),
         width=WIDTH,
-        row=ROW,
+        height=ROW,
         plain=names.plain,
         printable=names.printable,
         signed=words.signed,
         time=numbers.time,
+        count=numbers.count,
         did=words.did,
         where=words.where,
         style=Markup(style),
         style_hash="sha256-" + base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
     )
+
+
+def _parted(found: Difference) -> tuple[list[ChangePart], list[ChangePart]]:
+    """What matters, and the many that hardly do."""
+    least_us = SMALL * found.step.base_us if found.step else 0.0
+    places = range(len(found.changes))
+    shown = [place for place in places if place < SHOWN or abs(found.changes[place].delta_us) >= least_us]
+    return [found.changes[i] for i in shown], [found.changes[i] for i in places if i not in shown]
+
+
+def _legend(found: Difference) -> list[tuple[str, str]]:
+    """Colours of what is drawn, most time first."""
+    sums: Counter[str] = Counter()
+    for piece in (piece for side in found.timelines or () for piece in side):
+        sums[piece.category] += round(1000 * piece.duration_us)
+    return [(category, palette.category(category)) for category, _ in sums.most_common()]
 
 
 def _drawn(found: Difference) -> list[Drawn]:
@@ -96,7 +119,7 @@ def _timeline(name: str, pieces: Sequence[Stretch], scale: float) -> Drawn:
         )
         for piece in pieces
     ]
-    return Drawn(f"{name}: one step, {numbers.time(end)}", lanes * (ROW + GAP), boxes)
+    return Drawn(f"{name}: one recorded step, {numbers.time(end)}", lanes * (ROW + GAP), boxes)
 
 
 def _said(piece: Stretch) -> str:

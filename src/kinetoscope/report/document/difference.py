@@ -48,13 +48,13 @@ class ChangePart(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that changed; all of them sum to the step's difference.
 
     Args:
-        kind: kernel, op, idle, sync, compiled, graph_break, recompilation, compile_failure, cudagraphs,
-            graph_calls, or runs (how the runs that are shown differ from the mean of all).
+        kind: kernel, op, idle, sync, layout, compiled, graph_break, recompilation, compile_failure,
+            cudagraphs, graph_calls, or runs (how the runs that are shown differ from the mean of all).
         what: replaced, added, removed, slower, faster, more often, less often, more, less.
         busy_us, waiting_us: of ``delta_us``, what the device worked, and what it waited for the host.
         base_us, new_us: busy time of ``base`` and ``new``, the work before and now.
         per_launch_us: before and now, where the same work was done.
-        parts: what a change of the compiler's stands for.
+        parts: what a change stands for that a log or a count tells of.
     """
 
     kind: str

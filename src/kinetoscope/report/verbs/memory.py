@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.report.document import FitsRow, GrowthRow, MemoryPeak, MemoryPeaks
+from kinetoscope.report.document import GrowthRow, MemoryPeak, MemoryPeaks
 from kinetoscope.report.pages.json import indented
 from kinetoscope.report.pages.table import Name, aside, columns, heading, rest
 from kinetoscope.report.words import memory_lines, names, palette
@@ -45,7 +45,7 @@ def _peak(peak: MemoryPeak, limit: int) -> Iterable[RenderableType]:
     yield from _parts(peak)
     yield from _holders(peak, limit)
     yield from _growth(peak.growth)
-    yield from _fits(peak.fits)
+    yield from _fits(peak)
     yield from heading("Snapshot", "as torch's own viewer of memory reads it")
     yield Name(names.plain(peak.snapshot))
 
@@ -110,7 +110,7 @@ def _growth(rows: list[GrowthRow]) -> Iterable[RenderableType]:
     yield table
 
 
-def _fits(fits: FitsRow | None) -> Iterable[RenderableType]:
-    if fits is not None:
+def _fits(peak: MemoryPeak) -> Iterable[RenderableType]:
+    if peak.fits is not None:
         yield from heading("What fits")
-        yield Text(memory_lines.fits(fits))
+        yield Text(memory_lines.fits(peak.fits, peak.failed_bytes))

@@ -7,7 +7,7 @@ from statistics import median
 
 from kinetoscope import numbers
 from kinetoscope.report.document import FindingRow, HealthNote, IdleRow, OpRow, Report
-from kinetoscope.report.words import names, own_pace, phase_lines
+from kinetoscope.report.words import memory_lines, names, own_pace, phase_lines
 
 PHASES = 4
 # A finding's saving is told otherwise where so much of it is another's, or only comes with others'.
@@ -43,13 +43,13 @@ def verdict(report: Report) -> str:
 
 def headline(report: Report) -> str:
     """A few sentences that answer "where does the time go": as the program runs, where that was timed."""
-    lacking = _lacking(report)
+    beside = " ".join(part for part in (_lacking(report), memory_lines.ran_out(report)) if part)
     if not report.devices:
-        return " ".join(part for part in (lacking, own_pace.step(report), _host_headline(report)) if part)
+        return " ".join(part for part in (beside, own_pace.step(report), _host_headline(report)) if part)
     first = own_pace.step(report)
     if first is None:
         first = f"As recorded, under the profiler, {_busy_sentence(report)}"
-    return " ".join(part for part in (lacking, first, _work_sentence(report), _waiting(report)) if part)
+    return " ".join(part for part in (beside, first, _work_sentence(report), _waiting(report)) if part)
 
 
 def _lacking(report: Report) -> str:

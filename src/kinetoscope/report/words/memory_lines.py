@@ -43,12 +43,13 @@ def headline(peak: document.MemoryPeak) -> tuple[str, str]:
     return title, ", ".join(words)
 
 
-def fits(row: document.FitsRow) -> str:
-    """How large a batch fits."""
+def fits(row: document.FitsRow, failed_bytes: int | None = None) -> str:
+    """How large a batch fits; where an allocation failed, of the batch that failed."""
     low, high = (f"{value:.2g}" if value < 10 else f"{value:.0f}" for value in (row.low, row.high))
     times = high if low == high else f"{low} to {high}"
+    batch = "recorded batch" if failed_bytes is None else "batch that failed"
     return (
-        f"{times} times the recorded batch: {numbers.size(row.scaling_bytes)} of the peak grow with it, "
+        f"{times} times the {batch}: {numbers.size(row.scaling_bytes)} of the peak grow with it, "
         f"{numbers.size(row.fixed_bytes)} do not, and there is room for {numbers.size(row.room_bytes)}"
     )
 
@@ -81,3 +82,16 @@ def lines(report: document.Report, most: int) -> list[str]:
             for row in peak.growth[:2]
         ]
     return found
+
+
+def ran_out(report: document.Report) -> str:
+    """That an allocation failed, and what most of the memory was; empty where none did."""
+    peak = next((peak for peak in report.memory_peaks if peak.failed_bytes is not None), None)
+    if peak is None:
+        return ""
+    most = max(peak.parts, key=lambda part: part.bytes)
+    return (
+        f"It ran out of memory: {numbers.size(peak.failed_bytes or 0)} could not be had where "
+        f"{numbers.size(peak.requested_bytes)} were held of {numbers.size(peak.reserved_bytes)} reserved; "
+        f"the largest part: {most.part}, {numbers.size(most.bytes)}."
+    )

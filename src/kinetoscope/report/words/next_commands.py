@@ -22,6 +22,10 @@ def next_commands(report: Report, inputs: Sequence[str]) -> list[NextCommand]:
     quoted = " ".join(shlex.quote(item) for item in inputs)
     first = shlex.quote(inputs[0])
     commands: list[NextCommand] = []
+    held = f"kinetoscope memory {quoted}"
+    has_failed = any(peak.failed_bytes is not None for peak in report.memory_peaks)
+    if has_failed:
+        commands.append(NextCommand(held, "what filled the memory when it ran out"))
     if report.findings:
         commands.append(NextCommand(f"kinetoscope findings {quoted}", "all findings, with their evidence"))
     for finding in headline.worth_doing(report)[:1]:
@@ -32,6 +36,8 @@ def next_commands(report: Report, inputs: Sequence[str]) -> list[NextCommand]:
         commands.append(
             NextCommand(unproved.proof, f"measure the {saving} that {names.plain(unproved.rule)} promises")
         )
+    if report.memory_peaks and not has_failed:
+        commands.append(NextCommand(held, "who holds the memory at its peak"))
     if report.categories:
         category = report.categories[0].category
         commands.append(
