@@ -90,7 +90,7 @@ def _local(path: Path) -> Iterator[TraceFile]:
         yield _file(path)
     elif manifests.is_recording(path):
         for record in folders.opened(path).ranks:
-            if record.trace is not None:
+            if record.trace is not None and (path / record.trace).is_file():
                 yield _file(path / record.trace, record.rank)._replace(host=record.host)
     elif path.is_dir():  # a pipe would be waited for, a link to a folder around it followed without end
         for inside in sorted(path.iterdir(), key=lambda one: natural(one.name)):
