@@ -41,7 +41,7 @@ class Row:
 def recordings() -> list[tuple[str, list[Path]]]:
     """Every recording that is there, by a name, with its files: fixtures, then those that are not ours to
     keep here. Ranks of one run go together."""
-    fixtures = sorted(FIXTURES.rglob("*.json.gz"))
+    fixtures = sorted(path for path in FIXTURES.rglob("*.json.gz") if path.parent.name != "h200_memory")
     alone = [path for path in fixtures if path.parent.name != "trace"]
     folders = sorted({path.parent.parent for path in fixtures if path.parent.name == "trace"})
     shared = [path for room in ("h200", "public") for path in sorted((SHARED / room).glob("*.json.gz"))]
