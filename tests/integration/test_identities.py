@@ -19,8 +19,14 @@ from kinetoscope.report.collect.report import build
 from kinetoscope.report.document import Report
 
 ROOT = Path(__file__).resolve().parents[1]
+# Like the others, and many: those run by hand.
+BY_HAND = ("h200", "h200-dist")
 RECORDINGS = [
-    *sorted(path for path in (ROOT / "fixtures").rglob("*.json.gz") if path.parent.name != "h200_memory"),
+    *(
+        pytest.param(path, marks=[pytest.mark.slow] if path.parent.name in BY_HAND else [])
+        for path in sorted((ROOT / "fixtures").rglob("*.json.gz"))
+        if path.parent.name != "h200_memory"
+    ),
     *(
         ROOT / "cases" / case / "before.json.gz"
         for case in ("cold-start-step", "data-loading-stall", "hotspot")

@@ -106,9 +106,9 @@ def test_an_exception_shows_its_own_traceback_and_is_kept(programs: Programs):
     ("ending", "status", "exit"),
     [
         ("sys.exit(3)", 3, "sys.exit: 3"),
-        ("sys.exit(0)", 0, "ok"),
+        pytest.param("sys.exit(0)", 0, "ok", marks=pytest.mark.slow),
         ("os._exit(7)", 7, "os._exit: 7"),
-        ("os.execv('/bin/true', ['true'])", 0, "os.execv: /bin/true"),
+        pytest.param("os.execv('/bin/true', ['true'])", 0, "os.execv: /bin/true", marks=pytest.mark.slow),
         ("os.kill(os.getpid(), signal.SIGKILL)", -9, "signal: SIGKILL"),
         ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(5)", -15, "signal: SIGTERM"),
     ],

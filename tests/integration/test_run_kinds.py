@@ -94,7 +94,7 @@ def test_a_compiled_model_s_tokens_are_marked_and_nothing_is_compiled_again(prog
             return graph.forward
         model = Model(False)
         model.forward = torch.compile(model.forward, backend=backend, dynamic=True)
-        for _ in range(80):
+        for _ in range(300):
             model.generate(torch.ones(2, 5, 8), 4)
         print(compiled)
         """

@@ -213,6 +213,7 @@ def check_ranks(run) -> None:
     assert run.marks(0)[:3] == run.marks(1)[:3]
 
 
+@pytest.mark.slow  # test_compile_live reads such a log
 def test_compiling_is_logged_and_generated_code_kept(programs: Programs):
     words = [str(EXAMPLES / "attention.py"), "--variant", "backward", "--steps", "80"]
     # What comes out of a cache is not fused again.
@@ -226,6 +227,7 @@ def test_compiling_is_logged_and_generated_code_kept(programs: Programs):
     assert run.steps["found_by"] in ("module", "compiled")
 
 
+@pytest.mark.slow  # test_run_compiled compares more
 def test_what_compiles_is_what_compiles_without_us(programs: Programs):
     script = programs.write(
         """

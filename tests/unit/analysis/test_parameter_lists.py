@@ -50,7 +50,7 @@ def elements(found: Trace) -> list[int | None]:
 shapes = st.lists(st.lists(st.integers(1, 600), min_size=1, max_size=2), min_size=1, max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(shapes, st.integers(1, 3), st.integers(1, 4))
 def test_every_pass_had_the_parameters_once(parameters: list[list[int]], passes: int, limit: int) -> None:
     chunks = sum(ceil(prod(shape) / CHUNK) for shape in parameters)

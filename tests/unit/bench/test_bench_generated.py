@@ -86,6 +86,7 @@ def compiled_on_cpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_modules_for_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [module] = generated.find(compiled_on_cpu(tmp_path, monkeypatch))
     [kernel] = module.kernels.values()
