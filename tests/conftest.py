@@ -19,9 +19,11 @@ from kinetoscope.trace.read import read
 os.environ.setdefault("KINETOSCOPE_CACHE", "0")  # tests read files, not what an earlier run kept of them
 os.environ["XDG_CONFIG_HOME"] = os.path.join(tempfile.gettempdir(), "kinetoscope-tests")  # a key to sign with
 
-# A shared machine may take any time for anything; property tests share eight minutes.
-settings.register_profile("suite", deadline=None, max_examples=25)
-settings.load_profile("suite")
+# A shared machine may take any time for anything; property tests share eight minutes. The suite tries the
+# same examples each time, so that what is red was made so by a change; ``HYPOTHESIS_PROFILE=explore`` others.
+settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=200)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -45,18 +45,20 @@ class Segment:
 
 
 class Allocator:
-    """One device's; time goes on by 10 µs with each call. ``peaks`` are the ``counts`` when most was held."""
+    """One device's; time goes on by 10 µs with each call. ``peaks`` are the ``counts`` when most was held,
+    ``counted`` those after each entry of the history."""
 
     def __init__(self, device: int = 0) -> None:
         self.device, self.now, self.next = device, WHEN_US, 0x7F00_0000_0000 + (device << 40)
         self.segments: list[Segment] = []
         self.entries: list[dict[str, object]] = []
+        self.counted: list[dict[str, int]] = []
         self.recording = True
         self.peaks = {"requested": 0, "allocated": 0, "reserved": 0}
 
     def begin(self) -> None:
         """Keep the history from here on, anew."""
-        self.recording, self.entries = True, []
+        self.recording, self.entries, self.counted = True, [], []
 
     def counts(self) -> dict[str, int]:
         blocks = [block for segment in self.segments for block in segment.blocks if not block.free]
@@ -100,8 +102,9 @@ class Allocator:
             (s, b) for s in self.segments for b in s.blocks if b.address == address and not b.free
         )
         for action in ("free_requested", "free_completed"):
+            block.free = action == "free_completed"
             self._entry(action, address, block.requested, segment.stream, segment.pool, block.frames)
-        block.free, block.frames = True, None
+        block.frames = None
         merged: list[Block] = []
         for one in segment.blocks:
             if merged and merged[-1].free and one.free:
@@ -133,6 +136,7 @@ class Allocator:
             entry |= {"size": size, "stream": stream, "time_us": self.now, "compile_context": context}
             entry |= {"user_metadata": "", "pool_id": (pool[0] + 0, pool[1] + 0)}
             self.entries.append(entry | ({} if at is None else {"frames": at}))
+            self.counted.append(self.counts())
 
 
 def snapshot(*allocators: Allocator, ring: int | None = None) -> dict[str, object]:
