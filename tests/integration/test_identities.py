@@ -51,6 +51,10 @@ def test_steps_sum_to_the_window(report: Report) -> None:
             gaps = [after.start_us - step.start_us - step.duration_us for step, after in pairwise(steps)]
             assert min(gaps, default=0.0) >= -0.01
             assert sum(step.duration_us for step in steps) + sum(gaps) == pytest.approx(device.window_us)
+            if max(gaps, default=0.0) < 0.01:
+                same = [row for row in report.devices if row.rank == device.rank]
+                busy = sum(row.busy_fraction * row.window_us for row in same)
+                assert sum(step.busy_us for step in steps) == pytest.approx(busy)
 
 
 def test_categories_and_kernels_sum_to_the_device_time(report: Report) -> None:

@@ -7,7 +7,7 @@ import { uses } from "../timeline/statistics.ts";
 import type { Store } from "../timeline/store.ts";
 
 const STEPS = 12;
-const UNRECORDED = "repeating-linear-gradient(90deg, var(--soft) 0 1px, transparent 1px 4px)";
+const AHEAD = "its end was not recorded; before the first step, ";
 
 /** One bar a step: compute, exposed communication and copies, idle by cause; as it runs, as recorded, each. */
 export function stepBars(app: App): Child {
@@ -104,47 +104,49 @@ export function stepBars(app: App): Child {
           `idle: ${cause}`,
         ),
       ),
-      rows.some(([, parts]) => parts.some((part) => part.colour === UNRECORDED)) &&
-        h("li", {}, h("span", { class: "dot", style: { background: UNRECORDED } }), "not recorded"),
+      rows.some(([, parts]) => parts.some((part) => part.label.startsWith(AHEAD))) &&
+        h("li", {}, "of the last step, whose end was not recorded, as much of what ran before the first"),
     ),
   );
 }
 
-/** Each step as recorded; how the last one ended on the device may not be, when the profiler had stopped. */
+/** Each step as recorded. Of a last one whose end was not, as much of what came before the first stands in. */
 function recordedSteps(app: App): [string, Part[], string, string | null][] {
   const store = app.store!,
-    origin = store.timeline.origin_ns / 1000;
+    origin = store.timeline.origin_ns / 1000,
+    first = (app.report.steps[0]!.start_us - origin) * 1000;
   return app.report.steps.slice(0, STEPS).map((step) => {
     const from = (step.start_us - origin) * 1000,
       whole = step.duration_us * 1000 || 1;
-    const busy = Object.entries(uses(store, step.rank, from, from + whole));
-    const idle = [...idleIn(store, step.rank, from, from + whole)].sort((a, b) => b[1] - a[1]);
+    const own = parts(app, step.rank, from, from + whole, whole);
+    const rest = whole * (1 - own.reduce((sum, part) => sum + part.share, 0));
+    const ahead = rest > whole / 1000 ? parts(app, step.rank, first - rest, first, whole, AHEAD) : [];
     return [
       step.name,
-      [
-        ...busy.map(([use, ns]) => ({
-          label: `${app.sentences.uses[use]}: ${numbers.time(ns / 1000)}`,
-          share: ns / whole,
-          colour: app.palette.use(use),
-        })),
-        ...idle.map(([cause, ns]) => ({
-          label: `idle, ${cause}: ${numbers.time(ns / 1000)}`,
-          share: ns / whole,
-          colour: app.palette.cause(cause),
-          idle: true,
-        })),
-        ...unrecorded(whole - [...busy, ...idle].reduce((sum, [, ns]) => sum + ns, 0), whole),
-      ],
+      [...own, ...ahead],
       `${numbers.percent(step.busy_us / (step.duration_us || 1))} of ${numbers.time(step.duration_us)}`,
       app.timeHref(from, from + whole, {}, 0.03),
     ];
   });
 }
 
-/** The rest of a step that no event tells of; less than a thousandth of it is rounding. */
-function unrecorded(ns: number, whole: number): Part[] {
-  const label = `its end, which the recording does not have: ${numbers.time(ns / 1000)}`;
-  return ns > whole / 1000 ? [{ label, share: ns / whole, colour: UNRECORDED }] : [];
+/** What a stretch of time was used for, as shares of a step. */
+function parts(app: App, rank: number, from: number, to: number, whole: number, where = ""): Part[] {
+  const busy = Object.entries(uses(app.store!, rank, from, to));
+  const idle = [...idleIn(app.store!, rank, from, to)].sort((a, b) => b[1] - a[1]);
+  return [
+    ...busy.map(([use, ns]) => ({
+      label: `${where}${app.sentences.uses[use]}: ${numbers.time(ns / 1000)}`,
+      share: ns / whole,
+      colour: app.palette.use(use),
+    })),
+    ...idle.map(([cause, ns]) => ({
+      label: `${where}idle, ${cause}: ${numbers.time(ns / 1000)}`,
+      share: ns / whole,
+      colour: app.palette.cause(cause),
+      idle: true,
+    })),
+  ];
 }
 
 function idleIn(store: Store, rank: number, from: number, to: number): Map<string, number> {

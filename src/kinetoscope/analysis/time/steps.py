@@ -10,6 +10,7 @@ from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
 from kinetoscope.analysis.time.periods import periods
+from kinetoscope.analysis.time.window import window
 from kinetoscope.trace.model import Trace
 
 
@@ -19,7 +20,10 @@ def steps(run: Run) -> pl.DataFrame:
     ``start_ns`` and ``duration_ns`` by the device's clock (see ``periods``), ``host_duration_ns`` between the
     host's marks; ``busy_ns``, the union of device intervals between its start and end, added up over the
     rank's devices; ``launches``, the device events whose launch lies in it (their own start, if they have
-    none), and ``device_time_ns``, the sum of their durations."""
+    none), and ``device_time_ns``, the sum of their durations.
+
+    For an end of the last step that was not recorded, the window begins earlier (see ``window``): what was
+    busy there is the last step's, so that steps that follow each other sum to what the window was busy."""
     return pl.concat([steps_of(trace) for trace in run.traces])
 
 
@@ -52,6 +56,11 @@ def _busy(trace: Trace) -> pl.DataFrame:
     busy = busy_intervals(trace)
     bounds = periods(trace).select("step", "start_ns", "end_ns")
     bounds = bounds.join(busy.select(DEVICE).unique(), how="cross")
+    ahead = bounds.filter(pl.col("step") == pl.col("step").max()).with_columns(
+        pl.lit(window(trace).start_ns, pl.Int64).alias("start_ns"),
+        pl.lit(bounds["start_ns"].min(), pl.Int64).alias("end_ns"),
+    )
+    bounds = pl.concat([bounds, ahead])
     until = [
         intervals.covered_until(busy, bounds.rename({bound: "at"}), DEVICE)
         for bound in ("start_ns", "end_ns")
