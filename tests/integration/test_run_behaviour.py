@@ -16,7 +16,7 @@ TRAIN = """
     import torch
     model = torch.nn.Linear(32, 32)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    def train(steps=90):
+    def train(steps=500):
         for _ in range(steps):
             model(torch.ones(4, 32)).sum().backward()
             optimizer.step()
@@ -275,7 +275,7 @@ def test_a_program_that_profiles_itself_early_is_recorded_afterwards(programs: P
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
         train(2)
     print(sum(e.count for e in p.key_averages() if e.key == "aten::addmm"))
-    train(90)
+    train(500)
     """
     )
     run = programs.record(str(script))
