@@ -46,7 +46,7 @@ def kinetoscope(
     for stream in (out, err):
         stream.flush()
         texts.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
-    return subprocess.CompletedProcess(words, status, *texts)
+    return subprocess.CompletedProcess([*map(str, words)], status, *texts)
 
 
 def process(*words: object, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
