@@ -39,6 +39,8 @@ def paired(table: pl.DataFrame, world: int | None) -> Paired:
         table: ``collectives`` of all ranks.
         world: how many ranks the run had, where that is known; else those that are here are all.
     """
+    if table["rank"].n_unique() < 2:
+        return _alone(table)
     # From the first of all on, so that means of times are exact to the nanosecond.
     began = table["start_ns"].min() or 0
     times = pl.col("start_ns", "end_ns")
@@ -66,6 +68,22 @@ def paired(table: pl.DataFrame, world: int | None) -> Paired:
         .drop("row"),
         found,
         {rank: fits[rank][1] if rank in fits else None for rank in found},
+    )
+
+
+def _alone(table: pl.DataFrame) -> Paired:
+    """Nothing meets; the only clock is the reference."""
+    found = {rank: Clock() for rank in table["rank"].unique()}
+    unknown = pl.lit(None, pl.UInt32)
+    return Paired(
+        table.with_columns(
+            pl.lit(0, pl.Int64).alias("clock_ns"),
+            unknown.alias("meeting"),
+            unknown.alias("present"),
+            pl.lit(None, pl.Boolean).alias("complete"),
+        ),
+        found,
+        dict.fromkeys(found),
     )
 
 
