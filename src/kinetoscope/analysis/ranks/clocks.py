@@ -73,7 +73,8 @@ def _sequences(table: pl.DataFrame) -> list[dict[int, Ends]]:
     if usable.is_empty():  # then those that end nearly together
         usable = table.filter(~pl.col("before"))
     found: dict[str, dict[int, Ends]] = {}
-    listed = usable.sort("start_ns").group_by("group", "rank").agg("step", "like", "end_ns")
+    like = pl.col("like") + pl.col("sequence")
+    listed = usable.sort("start_ns").group_by("group", "rank").agg("step", like, "end_ns")
     for group, rank, steps, like, ends in listed.sort("group", "rank").iter_rows():
         found.setdefault(group, {})[rank] = list(zip(steps, like, ends, strict=True))
     return sorted(found.values(), key=len, reverse=True)
@@ -87,9 +88,11 @@ def against(reference: Ends, other: Ends) -> Clock | None:
     differ least.
     """
     shared = {step for step, _, _ in reference} & {step for step, _, _ in other}
-    if shared:
-        reference = [one for one in reference if one[0] in shared]
-        other = [one for one in other if one[0] in shared]
+    alike = {like for _, like, _ in reference} & {like for _, like, _ in other}
+    reference, other = (
+        [one for one in ends if one[1] in alike and (not shared or one[0] in shared)]
+        for ends in (reference, other)
+    )
     ways: list[tuple[int, Clock]] = []
     for shift in sorted(range(-SHIFTS, SHIFTS + 1), key=abs):
         pairs = _pairs(reference, other, shift)

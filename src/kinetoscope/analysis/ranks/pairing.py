@@ -9,7 +9,7 @@ import polars as pl
 
 from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.ranks.clocks import Clock, clocks, refined
-from kinetoscope.analysis.ranks.collectives import ARRIVAL, TOGETHER
+from kinetoscope.analysis.ranks.collectives import ARRIVAL, OWN, PAIR, TOGETHER
 
 # The ranks of one collective end together (within 7 µs on eight ranks of one host); further apart than this,
 # or than half the time to a rank's next one, they are not the same.
@@ -44,7 +44,8 @@ def paired(table: pl.DataFrame, world: int | None) -> Paired:
     # From the first of all on, so that means of times are exact to the nanosecond.
     began = table["start_ns"].min() or 0
     times = pl.col("start_ns", "end_ns")
-    table = table.with_row_index("row").with_columns(times - began)
+    like = pl.col("like").str.replace(OWN, pl.col("rank").cast(pl.String), literal=True)
+    table = table.with_row_index("row").with_columns(times - began, like)
     found = clocks(table)
     table = _met(table, found)
     pairs: dict[int, list[tuple[int, int]]] = {}
@@ -56,7 +57,13 @@ def paired(table: pl.DataFrame, world: int | None) -> Paired:
     found |= {rank: clock for rank, (clock, _) in fits.items()}
     table = _met(table.drop("clock_ns", "meeting"), found)
     here = table["rank"].n_unique()
-    expected = pl.when("recorded").then("size").otherwise(pl.lit(world or here))
+    expected = (
+        pl.when(pl.col("law") == PAIR)
+        .then(pl.lit(2, pl.Int64))
+        .when("recorded")
+        .then("size")
+        .otherwise(pl.lit(world or here))
+    )
     present = pl.col("rank").n_unique().over("meeting")
     known = pl.col("meeting").is_not_null()
     return Paired(
@@ -111,7 +118,7 @@ def _met(table: pl.DataFrame, found: Mapping[int, Clock]) -> pl.DataFrame:
 
 def _by_end(table: pl.DataFrame) -> pl.DataFrame:
     """``row`` and ``meeting``: what is alike in a group and ends together, once a rank, on two or more."""
-    alike = ["group", "like"]
+    alike = ["group", "like", "sequence"]
     end = (pl.col("end_ns") - pl.col("clock_ns")).alias("end")
     table = table.select("row", "rank", *alike, "law", end).sort(*alike, "rank", "end")
     # Not one expression: a window inside a window yields 0 on Polars 2.1.
@@ -134,7 +141,7 @@ def _by_order(table: pl.DataFrame, everything: pl.DataFrame, by_end: pl.DataFram
     table = table.join_asof(
         anchors.sort("start_ns"), on="start_ns", by=["rank", "group"], check_sortedness=False
     )
-    place = ["group", "like", "step", "anchor"]
+    place = ["group", "like", "sequence", "step", "anchor"]
     table = table.with_columns(
         pl.col("row").cum_count().over("rank", *place).alias("nth"),
         pl.len().over("rank", *place).alias("count"),
