@@ -231,8 +231,8 @@ WAYS = {"layers": _layers, "experts": _experts, "pipeline": _pipeline}
 def _load(rank: _Rank, job: Job, number: int) -> None:
     fault = job.fault
     slow = rank.number == fault.rank and fault.kind == "loader"
-    rank.during("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", LOADER * (1 if not slow else 12 if job.way == "layers" else 30),
-                "user_annotation")  # fmt: skip
+    length = LOADER * (1 if not slow else 12 if job.way == "layers" else 30)
+    rank.during("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", length, "user_annotation")
     if rank.number == fault.rank and fault.kind == "compile" and number == 2:
         rank.during("inductor_compile (dynamo_timed)", 6000.0)
 
@@ -392,7 +392,8 @@ def _other_ways(hosts: tuple[tuple[float, float], ...]) -> list[Job]:
     begun = Loss(late=(1, 2))
     apart = replace(Job("data parallel, begun apart"), loss=begun)
     return [
-        *(replace(job, fault=Fault(rank, kind), seed=job.seed + at) for at, (job, kind, rank) in enumerate(faults)),
+        *(replace(job, fault=Fault(rank, kind), seed=job.seed + at)
+          for at, (job, kind, rank) in enumerate(faults)),
         *(replace(apart, fault=Fault(rank, kind), seed=rank, ahead=ahead)
           for rank, kind in ((1, "kernel"), (0, "host"), (3, "loader")) for ahead in ((), hosts)),
         replace(pipeline, name="pipeline, begun apart", loss=begun, fault=Fault(1, "kernel")),

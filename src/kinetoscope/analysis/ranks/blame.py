@@ -9,9 +9,9 @@ A device that is idle longer than its peers' need not mean that its host was slo
 is so at every launch after, until both wait for their devices. What a way took longer for the host's sake is
 therefore no more than its host took longer; what is left had been lost before.
 
-Of a pipeline's sends and receives the two ends do not do the same, and the longer way is nobody's fault. There
-a stage's ways are too long by the share by which its whole step is longer than its peers' (the lower median);
-all other waiting is the pipeline's bubbles.
+Of a pipeline's sends and receives the two ends do not do the same, and the longer way is nobody's fault.
+There a stage's ways are too long by the share by which its whole step is longer than its peers' (the lower
+median); all other waiting is the pipeline's bubbles.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ def collectives(trace: Trace) -> pl.DataFrame:
         ``rank``, ``device``, ``id`` (row of ``device_events``), ``start_ns``, ``end_ns``, ``duration_ns``,
         ``kind`` and ``law`` (see ``KINDS``), ``bytes`` (of the larger side: what nccl-tests count; null where
         unknown), ``like`` (one text for what must be alike on all ranks; ``OWN`` stands for the rank itself),
-        ``sequence`` (torch's number of it in its group, which its latest versions record; else empty), ``group`` (one text a process
-        group; of an unrecorded one the stream), ``group_name``, ``size`` (how many ranks it has; null where
+        ``sequence`` (torch's number of it in its group, which its latest versions record; else empty),
+        ``group`` (one text a process group; of an unrecorded one the stream), ``group_name``, ``size`` (how many ranks it has; null where
         unknown), ``step`` (name of the step it was launched in; empty without), ``recorded`` (its arguments
         are), ``before`` (launched before the recording) and ``launched_ns`` (null where that is not known).
     """

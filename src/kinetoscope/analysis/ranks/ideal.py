@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.ranks.collectives import PAIR, SENDER
+from kinetoscope.analysis.ranks.collectives import PAIR
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,6 @@ def _meetings(table: pl.DataFrame, device: Sequence[str]) -> list[_Meeting]:
         pl.col("way_ns").cast(pl.Float64),
         pl.col("usual_ns").cast(pl.Float64),
         pl.col("transfer_ns").min().cast(pl.Float64),
-        pl.col("law").is_in([SENDER, PAIR]) & (pl.col("waiting_ns") == 0),
+        (pl.col("law") == PAIR) & (pl.col("waiting_ns") == 0),
     )
     return [_Meeting(*line) for line in lines.sort("left_ns").drop("meeting").iter_rows()]

@@ -58,8 +58,12 @@ def waits(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> pl.Data
     alone = meeting.is_null() & pl.col("recorded") & (pl.len().over("rank", "like", "group") > 1)
     table = table.with_columns(
         pl.when(whole)
-        .then(pl.when(law.is_in([TOGETHER, PAIR])).then(shortest.over("meeting")).otherwise(pl.col("duration_ns") -
-        waited)) .when(some)
+        .then(
+            pl.when(law.is_in([TOGETHER, PAIR]))
+            .then(shortest.over("meeting"))
+            .otherwise(pl.col("duration_ns") - waited)
+        )
+        .when(some)
         .then(pl.col("duration_ns").filter(some).min().over("group", "like"))
         .when(alone)
         .then(shortest.over("rank", "group", "like"))
