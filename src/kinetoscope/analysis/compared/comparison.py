@@ -9,10 +9,10 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.compared.chance import CHANCE, cold_steps, lengths, stands_out
-from kinetoscope.analysis.compared.parts import PARTED, STRETCHES, Part, part
+from kinetoscope.analysis.compared.parts import PARTED, STRETCHES, Part, part, placed
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.blame import START, blamed
-from kinetoscope.analysis.ranks.collectives import PAIR, members
+from kinetoscope.analysis.ranks.collectives import PAIR, hosts_of, members
 from kinetoscope.analysis.ranks.ideal import Ideal, ideal
 from kinetoscope.analysis.ranks.kernels import EVEN_COMPUTE, data_ratio, kernel_cause
 from kinetoscope.analysis.ranks.pairing import Paired, paired
@@ -75,7 +75,8 @@ class Comparison:
 @remembered
 def comparison(run: Run) -> Comparison:
     """The ranks of a run that is in memory."""
-    return compare([part(trace) for trace in run.traces])
+    hosts = hosts_of(run)
+    return compare([placed(part(trace), hosts[trace.rank]) for trace in run.traces])
 
 
 def culprit(run: Run) -> tuple[int | None, float]:
@@ -103,7 +104,7 @@ def compare(parts: Sequence[Part]) -> Comparison:
     table = pl.concat([pl.DataFrame(schema=PARTED), *(part.collectives for part in parts)])
     grouped = {rank for group in table["group"].unique() for rank in members(group)}
     missing = sorted({*range(world), *grouped} - here)
-    met = paired(table, world or None)
+    met = paired(table, world or None, {part.facts.rank: part.facts.host for part in parts})
     table = _exposed(waits(met.table, met.residuals))
     for cause, columns in CAUSES.items():
         table = table.with_columns(pl.sum_horizontal(columns).alias(cause))

@@ -5,7 +5,6 @@ A thousand ranks are compared without their traces: each is read by itself, and 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -19,7 +18,7 @@ from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.ranks.collectives import COLLECTIVES, collectives, world_size
+from kinetoscope.analysis.ranks.collectives import COLLECTIVES, collectives, host_of, world_size
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
@@ -121,12 +120,11 @@ def renumbered(part: Part, rank: int) -> Part:
     return replace(part, facts=facts, collectives=table)
 
 
-def host_of(path: str) -> str:
-    """The host as torch's tensorboard_trace_handler names its files, HOST_PID.TIME.pt.trace.json; else
-    empty.
-    """
-    name = re.fullmatch(r"(.+)_\d+\.\d+\.pt\.trace\.json(\.gz)?", path.replace("\\", "/").rpartition("/")[2])
-    return name[1] if name else ""
+def placed(part: Part, host: str) -> Part:
+    """The same part, of a host that its recording names, where the trace itself does not."""
+    if part.facts.host or not host:
+        return part
+    return replace(part, facts=msgspec.structs.replace(part.facts, host=host))
 
 
 def _approached(trace: Trace, lost: pl.DataFrame) -> pl.DataFrame:

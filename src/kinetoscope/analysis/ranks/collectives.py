@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import msgspec
@@ -9,6 +10,7 @@ import polars as pl
 
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.run import Run
 from kinetoscope.trace.model import Trace
 
 # By which law ranks wait in a collective.
@@ -84,9 +86,10 @@ def collectives(trace: Trace) -> pl.DataFrame:
         ``kind`` and ``law`` (see ``KINDS``), ``bytes`` (of the larger side: what nccl-tests count; null where
         unknown), ``like`` (one text for what must be alike on all ranks; ``OWN`` stands for the rank itself),
         ``sequence`` (torch's number of it in its group, which its latest versions record; else empty),
-        ``group`` (one text a process group; of an unrecorded one the stream), ``group_name``, ``size`` (how many ranks it has; null where
-        unknown), ``step`` (name of the step it was launched in; empty without), ``recorded`` (its arguments
-        are), ``before`` (launched before the recording) and ``launched_ns`` (null where that is not known).
+        ``group`` (one text a process group; of an unrecorded one the stream), ``group_name``, ``size`` (how
+        many ranks it has; null where unknown), ``step`` (name of the step it was launched in; empty without),
+        ``recorded`` (its arguments are), ``before`` (launched before the recording) and ``launched_ns`` (null
+        where that is not known).
     """
     table = work(trace).filter(pl.col("part") == "communication").sort("device", "start_ns")
     table = _described(table)
@@ -162,6 +165,20 @@ def members(group: str) -> list[int]:
         return msgspec.json.decode(group[group.index("[") :].encode(), type=list[int])
     except (msgspec.MsgspecError, ValueError):
         return []
+
+
+def host_of(path: str) -> str:
+    """The host as torch's tensorboard_trace_handler names its files, HOST_PID.TIME.pt.trace.json; else
+    empty.
+    """
+    name = re.fullmatch(r"(.+)_\d+\.\d+\.pt\.trace\.json(\.gz)?", path.replace("\\", "/").rpartition("/")[2])
+    return name[1] if name else ""
+
+
+def hosts_of(run: Run) -> dict[int, str]:
+    """Where each rank ran, as its trace's name or the recording says; empty where neither does."""
+    recorded = {one.rank: one.host for one in run.manifest.ranks} if run.manifest else {}
+    return {trace.rank: host_of(trace.source.path) or recorded.get(trace.rank, "") for trace in run.traces}
 
 
 def world_size(trace: Trace) -> int | None:

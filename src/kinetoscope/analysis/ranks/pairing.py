@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import polars as pl
 
@@ -14,6 +15,7 @@ from kinetoscope.analysis.ranks.collectives import ARRIVAL, OWN, PAIR, TOGETHER
 # The ranks of one collective end together (within 7 µs on eight ranks of one host); further apart than this,
 # or than half the time to a rank's next one, they are not the same.
 ENDS_TOGETHER_NS = 1_000_000
+UNKNOWN: Mapping[int, str] = MappingProxyType({})
 LEAST_NS = 10_000  # below which ends of the same collective may lie apart however near the next one is
 
 
@@ -32,12 +34,13 @@ class Paired:
     residuals: Mapping[int, float | None]
 
 
-def paired(table: pl.DataFrame, world: int | None) -> Paired:
+def paired(table: pl.DataFrame, world: int | None, hosts: Mapping[int, str] = UNKNOWN) -> Paired:
     """Pair the collectives of all ranks.
 
     Args:
         table: ``collectives`` of all ranks.
         world: how many ranks the run had, where that is known; else those that are here are all.
+        hosts: where each rank ran; empty where that is not known.
     """
     if table["rank"].n_unique() < 2:
         return _alone(table)
@@ -46,14 +49,14 @@ def paired(table: pl.DataFrame, world: int | None) -> Paired:
     times = pl.col("start_ns", "end_ns")
     like = pl.col("like").str.replace(OWN, pl.col("rank").cast(pl.String), literal=True)
     table = table.with_row_index("row").with_columns(times - began, like)
-    found = clocks(table)
+    found = clocks(table, hosts)
     table = _met(table, found)
     pairs: dict[int, list[tuple[int, int]]] = {}
     met = table.filter(pl.col("meeting").is_not_null() & (pl.col("law") == TOGETHER))
     common = (pl.col("end_ns") - pl.col("clock_ns")).median().over("meeting")
     for rank, at, ahead in met.select("rank", "end_ns", ahead=pl.col("end_ns") - common).iter_rows():
         pairs.setdefault(rank, []).append((at, round(ahead)))
-    fits = refined(pairs)
+    fits = refined(pairs, hosts)
     found |= {rank: clock for rank, (clock, _) in fits.items()}
     table = _met(table.drop("clock_ns", "meeting"), found)
     here = table["rank"].n_unique()
