@@ -20,6 +20,7 @@ from kinetoscope.analysis.compared.parts import APPROACH, Part, part, placed
 from kinetoscope.analysis.replay.change import NOTHING, without_host
 from kinetoscope.analysis.replay.replay import replays
 from kinetoscope.analysis.run import Run
+from kinetoscope.report.collect.ranks import compared
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 from rank_sets import Fault, Job
@@ -86,7 +87,7 @@ def test_the_culprit_and_its_cause(job: Job) -> None:
 
 
 def test_ranks_of_a_host_have_one_clock() -> None:
-    """Three hosts of two ranks, which drift apart: by 7 µs over what is recorded, where ends lie 3 µs apart."""
+    """Three hosts of two ranks, which drift apart: by 7 µs over all, where ends lie 3 µs apart."""
     job = Job("hosts", 6, ahead=((0.0, 0.0), (5_000.0, 3e-4), (-12_000.0, -2e-4)))
     found = [placed(one, f"host{one.facts.rank // 2}") for one in parts_of(job)]
     clocks = compare(found).paired.clocks
@@ -111,6 +112,25 @@ def test_what_a_send_is_paired_with() -> None:
     assert {tuple(sorted(ranks)) for ranks in met["rank"]} == {(0, 1), (1, 2), (2, 3)}
     assert len(met) == 3 * 2 * rank_sets.MICROBATCHES * job.steps
     assert set(met["transfers"]) == {1}
+
+
+def test_what_experts_are_sent_and_how_near_links_come_to_their_peak() -> None:
+    """One rank is sent twice the data, three others two thirds: on the larger side 2 and 1, the mean 5/4.
+    Links are known of one host's devices."""
+    job = next(job for job in CHOSEN if job.fault.kind == "experts")
+    placed_on = [
+        replace(one, facts=msgspec.structs.replace(one.facts, host=f"host{at // 4}", device="NVIDIA H200"))
+        for at, one in enumerate(parts_of(job))
+    ]
+    rows = compared(compare(placed_on), every=False).collectives
+    sent = next(row for row in rows if row.kind == "all-to-all")
+    assert (sent.heaviest_rank, sent.meetings) == (job.fault.rank, 2 * 3 * job.steps)
+    assert sent.uneven == pytest.approx(2 / (5 / 4), rel=0.03)
+    reduced = next(row for row in rows if row.kind == "all-reduce")
+    assert reduced.uneven is None
+    assert reduced.bus_gbps is not None
+    assert reduced.share_of_link == pytest.approx(reduced.bus_gbps / 450)
+    assert all(row.share_of_link is None for row in compared(compare(parts_of(job)), every=False).collectives)
 
 
 def test_where_nothing_is_wrong_nobody_is_blamed() -> None:
