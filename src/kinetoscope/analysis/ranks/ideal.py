@@ -4,7 +4,8 @@ As in "Understanding Stragglers in Large Model Training Using What-if Analysis" 
 collectives: each rank goes its own way from the end of one to the start of the next; a collective begins when
 its last rank is there, and takes as long as the data needs. Replayed as recorded it gives the recorded time,
 and by how much it does not is said. Without stragglers no way is longer than the median of those into the
-same collective, as far as its device or its host took longer.
+same collective, as far as its device or its host took longer; stages of a pipeline, whose two ends of a send
+do not do the same, then compute alike long, as the paper has it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.ranks.collectives import PAIR
+from kinetoscope.analysis.ranks.operations import Operation, replay
 
 
 @dataclass(frozen=True)
@@ -58,17 +60,22 @@ def ideal(table: pl.DataFrame, device: Sequence[str], worst: Sequence[int] = ())
         return None
 
     def replayed(is_usual: Callable[[int], bool]) -> int:
-        clocks: dict[int, float] = {}
-        ends: list[float] = []
+        latest: dict[int, int] = {}  # each rank's last operation, by its place
+        meetings: list[list[Operation]] = []
+        count = 0
         for line in lines:
-            came = [
-                clocks.get(rank, 0.0) + (usual if is_usual(rank) and rank in clocks else way)
-                for rank, way, usual in zip(line.ranks, line.ways_ns, line.usual_ns, strict=True)
-            ]
-            ends.append(max(came) + line.transfer_ns)
-            for rank, own, is_free in zip(line.ranks, came, line.free, strict=True):
-                clocks[rank] = own + line.transfer_ns if is_free else ends[-1]
-        return round(max(ends) - ends[0])
+            before = [[latest[rank]] if rank in latest else [] for rank in line.ranks]
+            each = zip(line.ranks, before, line.ways_ns, line.usual_ns, line.free, strict=True)
+            meetings.append(
+                [
+                    Operation(own, usual if own and is_usual(rank) else way, line.transfer_ns, is_free)
+                    for rank, own, way, usual, is_free in each
+                ]
+            )
+            latest |= {rank: count + index for index, rank in enumerate(line.ranks)}
+            count += len(line.ranks)
+        ends = replay(meetings)
+        return round(max(ends) - max(ends[: len(lines[0].ranks)]))
 
     return Ideal(
         round(max(line.end_ns for line in lines) - lines[0].end_ns),
@@ -102,15 +109,32 @@ def _meetings(table: pl.DataFrame, device: Sequence[str]) -> list[_Meeting]:
         name: pl.col(name) - pl.col(name).quantile(0.5, "lower").over("meeting")
         for name in (*device, "host_ns", "way_ns")
     }
-    most = apart["host_ns"].clip(0) + pl.sum_horizontal(apart[name].clip(0) for name in device)
-    excess = pl.min_horizontal(apart["way_ns"].clip(0), most)
-    met = met.with_columns((pl.col("way_ns") - excess).alias("usual_ns"))
+    is_pair = pl.col("law") == PAIR
+    computed = pl.sum_horizontal(device)
+    longer = pl.when(~is_pair).then(pl.sum_horizontal(apart[name].clip(0) for name in device)).otherwise(0)
+    excess = pl.min_horizontal(apart["way_ns"].clip(0), apart["host_ns"].clip(0) + longer)
+    staged = pl.when(is_pair).then(computed * pl.col("more")).otherwise(0)
+    met = _staged(met, computed).with_columns((pl.col("way_ns") - excess + staged).alias("usual_ns"))
     lines = met.group_by("meeting").agg(
         pl.col("left_ns").median(),
         "rank",
         pl.col("way_ns").cast(pl.Float64),
         pl.col("usual_ns").cast(pl.Float64),
         pl.col("transfer_ns").min().cast(pl.Float64),
-        (pl.col("law") == PAIR) & (pl.col("waiting_ns") == 0),
+        is_pair & (pl.col("waiting_ns") == 0),
     )
     return [_Meeting(*line) for line in lines.sort("left_ns").drop("meeting").iter_rows()]
+
+
+def _staged(met: pl.DataFrame, computed: pl.Expr) -> pl.DataFrame:
+    """Adds ``more``: by which share a stage of a pipeline would compute longer or shorter in a step, were all
+    alike long. What one of them does not do another must, so that is their mean and not the shortest.
+
+    Each is as long as its median step, but longer in one that is; a step that was cut short is not stretched.
+    """
+    own = computed.sum().over("rank", "step")
+    met = met.with_columns(own.alias("own"))
+    usual = met.unique(["rank", "step"]).group_by("rank").agg(pl.col("own").median().alias("stage"))
+    met = met.join(usual, on="rank", how="left", maintain_order="left")
+    mean = pl.lit(usual["stage"].mean())
+    return met.with_columns((mean / pl.max_horizontal("own", "stage", 1) - 1).alias("more"))
