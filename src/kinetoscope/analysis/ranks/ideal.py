@@ -99,10 +99,14 @@ def _meetings(table: pl.DataFrame, device: Sequence[str]) -> list[_Meeting]:
     than nothing where that one goes on; the first begins with the first collective of all."""
     known = ("meeting", "transfer_ns", "clock_ns")
     met = table.filter(pl.all_horizontal(pl.col(name).is_not_null() for name in known))
-    met = met.sort("rank", "start_ns").with_columns(
-        (pl.col("start_ns") - pl.col("end_ns").shift(1)).over("rank").alias("way_ns"),
+    met = met.with_columns(
         (pl.col("start_ns") - pl.col("clock_ns")).alias("came_ns"),
         (pl.col("end_ns") - pl.col("clock_ns")).alias("left_ns"),
+    )
+    # One order for all ranks, that of replaying; those that end at once, as batched ones, begin apart or not.
+    order = (pl.col(name).median().over("meeting") for name in ("left_ns", "came_ns"))
+    met = met.sort(*order, "meeting", "rank").with_columns(
+        (pl.col("start_ns") - pl.col("end_ns").shift(1)).over("rank").alias("way_ns")
     )
     met = met.with_columns(pl.coalesce("way_ns", pl.col("came_ns") - pl.col("left_ns").min()).alias("way_ns"))
     apart = {
@@ -111,11 +115,12 @@ def _meetings(table: pl.DataFrame, device: Sequence[str]) -> list[_Meeting]:
     }
     is_pair = pl.col("law") == PAIR
     computed = pl.sum_horizontal(device)
-    longer = pl.when(~is_pair).then(pl.sum_horizontal(apart[name].clip(0) for name in device)).otherwise(0)
+    longer, staged = pl.sum_horizontal(apart[name].clip(0) for name in device), pl.lit(0.0)
+    if bool((met["law"] == PAIR).any()):
+        longer, staged = pl.lit(0.0), computed * pl.col("more")
     excess = pl.min_horizontal(apart["way_ns"].clip(0), apart["host_ns"].clip(0) + longer)
-    staged = pl.when(is_pair).then(computed * pl.col("more")).otherwise(0)
     met = _staged(met, computed).with_columns((pl.col("way_ns") - excess + staged).alias("usual_ns"))
-    lines = met.group_by("meeting").agg(
+    lines = met.group_by("meeting", maintain_order=True).agg(
         pl.col("left_ns").median(),
         "rank",
         pl.col("way_ns").cast(pl.Float64),
@@ -123,7 +128,7 @@ def _meetings(table: pl.DataFrame, device: Sequence[str]) -> list[_Meeting]:
         pl.col("transfer_ns").min().cast(pl.Float64),
         is_pair & (pl.col("waiting_ns") == 0),
     )
-    return [_Meeting(*line) for line in lines.sort("left_ns").drop("meeting").iter_rows()]
+    return [_Meeting(*line) for line in lines.drop("meeting").iter_rows()]
 
 
 def _staged(met: pl.DataFrame, computed: pl.Expr) -> pl.DataFrame:
