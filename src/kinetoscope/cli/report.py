@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="INPUT",
         help="a recording, a trace (.json, .json.gz, …), a compile log, or a folder of them; "
         "several are one run's ranks; of many ranks also folders of folders, "
-        "patterns, buckets (s3://…, gs://…), the parts that --parts keeps, and NCCL flight-recorder dumps",
+        "patterns, buckets (s3://…, gs://…), the parts that --parts keeps, NCCL flight-recorder dumps "
+        "and Inspector logs",
     )
     parser.add_argument(
         "-o",
@@ -90,7 +91,7 @@ def _many(arguments: argparse.Namespace) -> int | None:
             return None
         found = fleet_inputs.find(arguments.inputs)
         remote = any(map(fleet_inputs.is_remote, arguments.inputs))
-        if not (remote or found.parts or found.dumps or len(found.traces) > fleet_inputs.FEW):
+        if not (remote or found.parts or found.dumps or found.logs or len(found.traces) > fleet_inputs.FEW):
             return None
     os.environ.setdefault("_RJEM_MALLOC_CONF", _ALLOCATOR)
     from kinetoscope.report.many import report_many

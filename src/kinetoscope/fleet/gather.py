@@ -48,7 +48,7 @@ def gather(
             parts.append(placed(decode(answer, trace.url), trace.host))
         if progress is not None:
             progress(done, len(found.traces))
-    if not parts and (failures or not found.dumps):
+    if not parts and (failures or not (found.dumps or found.logs)):
         raise (
             failures[0] if failures else InputError("there is no trace in it", mend="name a folder of traces")
         )

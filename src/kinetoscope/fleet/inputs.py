@@ -1,4 +1,4 @@
-"""Which traces, parts and dumps stand in folders of folders, patterns and buckets."""
+"""Which traces, parts, dumps and logs stand in folders of folders, patterns and buckets."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from kinetoscope.recording import manifest as manifests
 TRACE = re.compile(r"\.json(?:\.gz|\.zst)?$")
 PART = ".part"
 DUMP = re.compile(r"(nccl_trace|flight_recorder|fr_trace)[^/]*$|\.pickle$|\.pkl$")
+LOG = re.compile(r"-pid\d+\.log$")  # of NCCL's Inspector
 REMOTE = re.compile(r"^[a-z][a-z0-9+.-]+://")
 FEW = 16  # traces of which a report holds everything
 
@@ -38,6 +39,7 @@ class Found:
     traces: list[TraceFile] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
     dumps: list[str] = field(default_factory=list)
+    logs: list[str] = field(default_factory=list)
 
 
 def may_be_many(text: str) -> bool:
@@ -45,7 +47,8 @@ def may_be_many(text: str) -> bool:
     inside.
     """
     path = Path(text)
-    return is_remote(text) or path.is_dir() or glob.has_magic(text) or PART in text or bool(DUMP.search(text))
+    named = PART in text or DUMP.search(text) is not None or LOG.search(text) is not None
+    return is_remote(text) or path.is_dir() or glob.has_magic(text) or named
 
 
 def is_remote(url: str) -> bool:
@@ -83,6 +86,8 @@ def _sort(found: Found, files: Iterable[TraceFile]) -> None:
             found.traces.append(file)
         elif DUMP.search(file.url):
             found.dumps.append(file.url)
+        elif LOG.search(file.url):
+            found.logs.append(file.url)
 
 
 def _local(path: Path) -> Iterator[TraceFile]:

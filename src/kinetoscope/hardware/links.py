@@ -2,10 +2,10 @@
 with.
 
 NVIDIA gives both directions together, over all links of a GPU: 160, 300, 600, 900 and 1,800 GB/s from
-NVLink 1 to 5 (4, 6, 12, 18 and 18 links: "NVLink and NVLink Switch" on nvidia.com; white papers of P100, V100,
-A100); 400 GB/s of what is sold as A800 and H800. PCI-SIG's 8 and 16 GT/s a lane, less 128b/130b coding, are
-15.75 and 31.5 GB/s for sixteen lanes (datasheets: 32 and 64 GB/s, both directions). Where links lead to single
-neighbours, as in hosts of eight P100 or V100 without a switch, a ring of all reaches less.
+NVLink 1 to 5 (4, 6, 12, 18 and 18 links: "NVLink and NVLink Switch" on nvidia.com; white papers of P100,
+V100, A100); 400 GB/s of what is sold as A800 and H800. PCI-SIG's 8 and 16 GT/s a lane, less 128b/130b
+coding, are 15.75 and 31.5 GB/s for sixteen lanes (datasheets: 32 and 64 GB/s, both directions). Where links
+lead to single neighbours, as in hosts of eight P100 or V100 without a switch, a ring of all reaches less.
 
 Devices of a host that may be joined by a bridge or not, as PCIe cards of the data center, are not in it.
 """

@@ -27,6 +27,7 @@ def report_many(
     from kinetoscope.analysis.compared.comparison import compare
     from kinetoscope.analysis.ranks.hangs import hangs
     from kinetoscope.fleet import engine as engines
+    from kinetoscope.fleet import inspector
     from kinetoscope.fleet.dumps import read
     from kinetoscope.fleet.gather import gather
     from kinetoscope.fleet.inputs import find
@@ -45,7 +46,8 @@ def report_many(
         if parts is None:
             store.forget_unused()
     dumps = dict(map(read, map(Path, found.dumps)))
-    document = listing(compare(chosen), every=every, hangs=hangs(dumps), unread=unread)
+    logs = [inspector.read(Path(log)) for log in found.logs]
+    document = listing(compare(chosen), every=every, hangs=hangs(dumps), unread=unread, logs=logs)
     if output is None:
         from kinetoscope.report.pages.console import WIDEST, standard_output
 

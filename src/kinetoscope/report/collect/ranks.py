@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+import msgspec
 import polars as pl
 
 from kinetoscope import __version__
@@ -13,6 +14,7 @@ from kinetoscope.analysis.compared.comparison import Comparison, comparison
 from kinetoscope.analysis.compared.parts import Part
 from kinetoscope.analysis.ranks.collectives import BUS, PAIR
 from kinetoscope.analysis.ranks.hangs import Hang
+from kinetoscope.analysis.ranks.inspected import INSPECTED, inspected
 from kinetoscope.analysis.run import Run
 from kinetoscope.hardware.links import link
 from kinetoscope.report import document
@@ -31,7 +33,12 @@ def ranks(run: Run) -> document.Ranks | None:
 
 
 def listing(
-    found: Comparison, *, every: bool, hangs: Sequence[Hang], unread: Sequence[str]
+    found: Comparison,
+    *,
+    every: bool,
+    hangs: Sequence[Hang],
+    unread: Sequence[str],
+    logs: Sequence[pl.DataFrame] = (),
 ) -> document.RanksListing:
     """The comparison alone, of many ranks.
 
@@ -39,6 +46,7 @@ def listing(
         every: with a row for each rank.
         hangs: what flight-recorder dumps say.
         unread: what could not be read, and why.
+        logs: of NCCL's Inspector, one a process.
     """
     facts = [part.facts for part in found.parts]
     return document.RanksListing(
@@ -46,7 +54,10 @@ def listing(
         events=sum(one.events for one in facts),
         bytes=sum(one.bytes for one in facts),
         devices=dict(Counter(one.device for one in facts if one.device)),
-        ranks=compared(found, every=every or len(facts) <= FEW, hangs=hangs, unread=unread),
+        ranks=msgspec.structs.replace(
+            compared(found, every=every or len(facts) <= FEW, hangs=hangs, unread=unread),
+            inspected=_inspected(logs),
+        ),
     )
 
 
@@ -220,6 +231,13 @@ def _collectives(found: Comparison) -> list[document.CollectiveRow]:
         (pl.col("bus_gbps") * 1e9 / pl.col("link")).alias("share_of_link")
     )
     return rows(table, document.CollectiveRow, {"group": "sort", "group_size": "size"})
+
+
+def _inspected(logs: Sequence[pl.DataFrame]) -> list[document.CollectiveRow]:
+    table = inspected(pl.concat([pl.DataFrame(schema=INSPECTED), *logs])).head(COLLECTIVES)
+    unknown = ("skew_median_ns", "skew_max_ns", "share_of_link", "uneven", "heaviest_rank")
+    table = table.with_columns(pl.lit(None).alias(name) for name in unknown)
+    return rows(table, document.CollectiveRow, {"group_size": "size"})
 
 
 def _links(parts: Sequence[Part]) -> pl.DataFrame:

@@ -180,6 +180,8 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
     """All of them, by rank: where they are few, or were asked for."""
     dumps: list[str] = []
     """What flight-recorder dumps say: who is missing in which collective."""
+    inspected: list[CollectiveRow] = []
+    """As NCCL's Inspector logged them: no skew; of what does not end together no times either."""
     unread: list[str] = []
 
 

@@ -112,19 +112,9 @@ def grids(ranks: Ranks, most: int = ROWS) -> Iterable[Grid]:
                 for row in ranks.late[:most]
             ],
         )  # fmt: skip
-    if ranks.collectives:
-        yield Grid(
-            "Collectives", "transfer and skew at the median; bandwidths as nccl-tests count them",
-            ("group", "kind", "size", "times", "transfer", "waiting", "skew", "last", "GB/s", "bus"),
-            [
-                (_group(row.group, row.group_size, row.groups), row.kind,
-                 _size(row), numbers.count(row.meetings),
-                 _time(row.transfer_us), numbers.time(row.waiting_us), _time(row.skew_median_us),
-                 "–" if row.last_rank is None else f"{row.last_rank} ({row.last_times} of {row.told})",
-                 _rate(row.algorithm_gbps), _bus(row))
-                for row in ranks.collectives[:most]
-            ],
-        )  # fmt: skip
+    for title, listed in (("Collectives", ranks.collectives), ("Collectives, inspected", ranks.inspected)):
+        if listed:
+            yield _collectives(title, listed[:most])
     if ranks.count > 2:
         yield Grid(
             "Over ranks", "shares of each rank's window, and whose the extremes are",
@@ -159,6 +149,21 @@ def grids(ranks: Ranks, most: int = ROWS) -> Iterable[Grid]:
                 for row in shown
             ],
         )  # fmt: skip
+
+
+def _collectives(title: str, listed: Sequence[CollectiveRow]) -> Grid:
+    return Grid(
+        title, "transfer and skew at the median; bandwidths as nccl-tests count them",
+        ("group", "kind", "size", "times", "transfer", "waiting", "skew", "last", "GB/s", "bus"),
+        [
+            (_group(row.group, row.group_size, row.groups), row.kind,
+             _size(row), numbers.count(row.meetings),
+             _time(row.transfer_us), numbers.time(row.waiting_us), _time(row.skew_median_us),
+             "–" if row.last_rank is None else f"{row.last_rank} ({row.last_times} of {row.told})",
+             _rate(row.algorithm_gbps), _bus(row))
+            for row in listed
+        ],
+    )  # fmt: skip
 
 
 def _group(name: str, size: int | None, groups: int) -> str:
