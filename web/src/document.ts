@@ -176,6 +176,153 @@ export interface MemoryRow {
   held_from_before_bytes: number | null;
   over_time: { start_us: number; allocated_bytes: number; reserved_bytes: number | null }[];
 }
+export interface MemoryBlock {
+  start_us: number | null;
+  end_us: number | null;
+  address: number;
+  bytes: number;
+  role: string;
+  owner: string;
+  line: string | null;
+  name: string | null;
+  module: string | null;
+  op: string | null;
+  stack: number;
+}
+export interface HolderRow {
+  role: string;
+  owner: string;
+  line: string | null;
+  allocations: number;
+  bytes: number;
+  largest_bytes: number;
+  op: string | null;
+  stack: string[];
+}
+export interface GrowthRow {
+  line: string | null;
+  owner: string;
+  role: string;
+  bytes_per_step: number;
+  bytes: number;
+  names: string[];
+  grows: string;
+}
+/** Times are microseconds since the history began. */
+export interface MemoryPeak {
+  rank: number;
+  device: number;
+  peak_us: number;
+  history_us: number;
+  requested_bytes: number;
+  reserved_bytes: number;
+  outside_bytes: number | null;
+  total_bytes: number | null;
+  parts: { part: string; bytes: number; share_of_reserved: number; allocations: number }[];
+  holders: HolderRow[];
+  roles: string[];
+  over_time: { time_us: number; reserved_bytes: number; bytes: number[] }[];
+  blocks: MemoryBlock[];
+  stacks: string[][];
+  traced_us: number | null;
+  growth: GrowthRow[];
+  snapshot: string;
+  notes: string[];
+}
+export interface CollectiveRow {
+  group: string;
+  group_size: number | null;
+  groups: number;
+  kind: string;
+  bytes: number | null;
+  meetings: number;
+  incomplete: number;
+  transfer_us: number | null;
+  waiting_us: number;
+  skew_median_us: number | null;
+  skew_max_us: number | null;
+  last_rank: number | null;
+  last_times: number;
+  told: number;
+  algorithm_gbps: number | null;
+  bus_gbps: number | null;
+}
+export interface RankRow {
+  rank: number;
+  host: string;
+  window_us: number;
+  busy_us: number;
+  compute_us: number;
+  waiting_us: number;
+  exposed_waiting_us: number;
+  exposed_transfer_us: number;
+  bubble_us: number;
+  blamed_us: number;
+  cause: string | null;
+  detail: string;
+  damages: string[];
+}
+export interface PaceRow {
+  ranks: string;
+  count: number;
+  took_us: (number | null)[];
+  own_us: (number | null)[];
+  slowest: (number | null)[];
+  slowest_us: (number | null)[];
+  blamed_us: number[];
+}
+export interface Paces {
+  steps: string[];
+  took_us: (number | null)[];
+  own_us: (number | null)[];
+  rows: PaceRow[];
+}
+export interface Meeting {
+  kind: string;
+  group: string;
+  step: string;
+  bytes: number | null;
+  ranks: number[];
+  arrived_us: number[];
+  left_us: number[];
+  waiting_us: number[];
+}
+export interface Ranks {
+  here: string;
+  count: number;
+  clocks: {
+    ranks: string;
+    host: string;
+    ahead_us: number;
+    drift_ppm: number;
+    residual_us: number | null;
+  }[];
+  collectives: CollectiveRow[];
+  late: { rank: number | null; cause: string | null; detail: string; waited_us: number; meetings: number }[];
+  worst: RankRow[];
+  spread: {
+    what: string;
+    least: number;
+    p10: number;
+    median: number;
+    p90: number;
+    most: number;
+    least_rank: number;
+    most_rank: number;
+  }[];
+  alike: {
+    ranks: string;
+    count: number;
+    compute: number;
+    exposed_waiting: number;
+    exposed_transfer: number;
+    idle: number;
+    blamed_us: number;
+  }[];
+  paces: Paces;
+  meetings: Meeting[];
+  ranks: RankRow[];
+}
 export interface AllocatorRow {
   rank: number;
   name: string;
@@ -280,6 +427,8 @@ export interface Report {
   launching: LaunchRow[];
   memory: MemoryRow[];
   allocator: AllocatorRow[];
+  memory_peaks: MemoryPeak[];
+  ranks: Ranks | null;
   graphs: GraphRow[];
   compilation: Compilation | null;
   unread: string[];
@@ -310,6 +459,12 @@ export interface Sentences {
   phases: string[][];
   pace: [string, string][];
   commands: { line: string; shows: string }[];
+  peaks: [string, string][];
+  fits: (string | null)[];
+  memory_parts: Record<string, string>;
+  memory_colours: Record<string, string>;
+  ranks: string[];
+  lateness: Record<string, string>;
   uses: Record<string, string>;
   use_colours: Record<string, string>;
   category_colours: Record<string, string>;
