@@ -119,11 +119,14 @@ export function heat(app: App, ranks: Ranks): HTMLElement {
   });
   const about = h("p", { class: "soft" });
   const scale = h("span", {});
+  const quicker = h("li", {}, h("span", { class: "dot", style: { background: "var(--accent)" } }), "quicker");
   const show = (next: Measure): void => {
     measure = next;
     full = fullest(paces, measure);
     about.textContent = `${ABOUT[measure][1]}${rows.some((row) => row.count > 1) && measure === "own" ? "; of ranks alike their median, below it the slowest of them" : ""}`;
-    scale.textContent = measure === "late" ? `${numbers.percent(full)} of the step` : signed(full);
+    const latest = Math.max(...rows.flatMap((row) => row.blamed_us));
+    scale.textContent = measure === "late" ? numbers.time(latest) : signed(full);
+    quicker.hidden = measure === "late";
     buttons.forEach((one, place) => one.setAttribute("aria-pressed", String(MEASURES[place] === measure)));
     choose(chosen);
   };
@@ -140,13 +143,13 @@ export function heat(app: App, ranks: Ranks): HTMLElement {
     h(
       "ul",
       { class: "legend" },
-      h("li", {}, h("span", { class: "dot", style: { background: "var(--accent)" } }), "quicker"),
+      quicker,
       h("li", {}, h("span", { class: "dot", style: { background: "var(--track)" } }), "as the others"),
       h(
         "li",
         {},
         h("span", { class: "dot", style: { background: "var(--bad)" } }),
-        "slower; full at ",
+        "slower, later; full at ",
         scale,
       ),
     ),

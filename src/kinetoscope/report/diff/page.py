@@ -17,7 +17,6 @@ from kinetoscope.report.document.difference import ChangePart, Difference, Stret
 from kinetoscope.report.words import names, palette
 
 WIDTH, ROW, GAP, THIN = 1000.0, 18, 3, 4  # of a timeline, in its own units
-GRAPH = "currentcolor"  # of the lines below calls of compiled graphs
 ROWS = 60  # of a table
 SHOWN, SMALL = 8, 0.002  # changes that are shown at once: so many, and all above this part of the step
 
@@ -117,9 +116,7 @@ def _alignments(found: Difference) -> list[Alignment]:
     ]
     starts = [[p.aligned_us for p in side if p.aligned_us is not None] for side in found.timelines]
     if all(starts):
-        about = (
-            "each call of a compiled graph that both make begins at one place, and what comes after it too"
-        )
+        about = "each call of a compiled graph that both make (a line below it) begins at one place, and its end too"
         made.append(Alignment("compiled graph", about, _drawn(found.timelines, starts)))
     return made
 
@@ -158,7 +155,7 @@ def _timeline(name: str, pieces: Sequence[Stretch], starts: Sequence[float], sca
             below,
             max(0.3, round((high - low) * scale, 2)),
             THIN,
-            GRAPH,
+            palette.OTHER,
             f"graph {call}",
         )
         for call, (low, high) in _calls(pieces, starts).items()
