@@ -68,12 +68,12 @@ export function piled(blocks: readonly Block[], until: number): Layout {
   return { levels, height };
 }
 
-const GAP = 0.01; // of the whole: what is drawn for addresses at which none of them lay
+const GAP = 0.01; // of the largest block: what is drawn for addresses at which none of them lay
 
 /** By address; stretches of which none of them has anything are one gap each, however long. */
 export function addressed(blocks: readonly Block[]): Layout {
   const order = blocks.map((_, at) => at).sort((a, b) => blocks[a]!.address - blocks[b]!.address);
-  const gap = GAP * Math.max(...blocks.map((block) => block.bytes), 0);
+  const gap = Math.ceil(GAP * Math.max(...blocks.map((block) => block.bytes), 0));
   const levels: Level[][] = blocks.map(() => []);
   let end = -1, // the address up to which something lay, and what is drawn there
     y = 0;

@@ -116,7 +116,9 @@ def _alignments(found: Difference) -> list[Alignment]:
     ]
     starts = [[p.aligned_us for p in side if p.aligned_us is not None] for side in found.timelines]
     if all(starts):
-        about = "each call of a compiled graph that both make (a line below it) begins at one place, and its end too"
+        about = (
+            "each call of a compiled graph that both make (a line below) begins at one place, and its end too"
+        )
         made.append(Alignment("compiled graph", about, _drawn(found.timelines, starts)))
     return made
 
