@@ -156,7 +156,7 @@ function spread(app: App, { spread, count }: Ranks): Child {
       table(
         spread,
         [
-          { label: "", value: (row) => row.what, cell: (row) => row.what },
+          { label: "share", value: (row) => row.what, cell: (row) => row.what },
           { label: "least", value: (row) => row.least, cell: (row) => extreme(row.least, row.least_rank) },
           { label: "median", value: (row) => row.median, cell: (row) => numbers.percent(row.median) },
           { label: "most", value: (row) => row.most, cell: (row) => extreme(row.most, row.most_rank) },
