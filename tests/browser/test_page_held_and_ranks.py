@@ -89,7 +89,7 @@ def large(peak: MemoryPeak, blocks: list[MemoryBlock]) -> set[str]:
 
 
 def still(peak: MemoryPeak, width: float) -> tuple[int, list[MemoryBlock]]:
-    """Where for three pixels nothing comes or goes, the place with most blocks that can be met; and all that is there."""
+    """Of places where for three pixels nothing comes or goes, that with most large blocks; and its blocks."""
     found: tuple[int, list[MemoryBlock]] = (0, [])
     for left in range(1, int(width) - 1):
         low, high = ((left + apart) * peak.history_us / width for apart in (-1, 2))

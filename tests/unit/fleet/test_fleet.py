@@ -23,7 +23,7 @@ from kinetoscope.fleet.gather import gather, one_a_rank
 from kinetoscope.fleet.inputs import TraceFile, find
 from kinetoscope.fleet.store import Store, decode, encode
 from kinetoscope.fleet.worker import mapped
-from kinetoscope.report.collect.paces import ranges
+from kinetoscope.report.collect.ranks import ranges
 from kinetoscope.report.document import RanksListing
 from kinetoscope.trace.read import read
 from page_data import page_data

@@ -1,10 +1,11 @@
 // What the allocator held, and what it asked of the driver.
 import type { App } from "../app.ts";
-import type { HolderRow, MemoryPeak, MemoryRow } from "../document.ts";
+import type { MemoryRow } from "../document.ts";
 import { frameDoor } from "../doors.ts";
 import { h, titled, type Child } from "../dom.ts";
 import { area } from "../memory/area.ts";
 import { blocks } from "../memory/blocks.ts";
+import type { HolderRow, MemoryPeak } from "../memory/document.ts";
 import { lineOf, stackOf } from "../memory/owner.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";

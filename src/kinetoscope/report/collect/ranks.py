@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
 
 import polars as pl
 
 from kinetoscope import __version__
 from kinetoscope.analysis.compared.comparison import Comparison, comparison
+from kinetoscope.analysis.compared.paces import paces, set_apart
 from kinetoscope.analysis.compared.parts import Part
 from kinetoscope.analysis.ranks.collectives import BUS, PAIR
 from kinetoscope.analysis.ranks.hangs import Hang
 from kinetoscope.analysis.run import Run
 from kinetoscope.report import document
-from kinetoscope.report.collect.paces import paces, ranges, set_apart
 from kinetoscope.report.collect.rows import row, rows
 
 FEW = 16  # ranks of which each has a row unasked
@@ -79,7 +81,7 @@ def compared(
         ideal=_ideal(found),
         longest=met[0] if met else None,
         lateness=_lateness(found, most),
-        paces=paces(
+        paces=_paces(
             found,
             [(one,) for one in each["rank"]] if every else set_apart(alike["rank"].to_list(), most, ALIKE),
         ),
@@ -100,6 +102,14 @@ def _sentence(hang: Hang) -> str:
         f"Group {hang.group} stands in its collective {hang.number} ({hang.operation} {hang.sizes}), "
         f"in which rank {ranges(hang.waiting)} waits: {why}."
     )
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Ranks as people write them: 0-7, 12."""
+    ordered = sorted(set(numbers))
+    edges = [at + 1 for at, (one, other) in enumerate(pairwise(ordered)) if other != one + 1]
+    runs = [ordered[start:end] for start, end in pairwise([0, *edges, len(ordered)]) if end > start]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _each(found: Comparison) -> pl.DataFrame:
@@ -300,6 +310,23 @@ def _lateness(found: Comparison, worst: Sequence[int]) -> document.Lateness:
         steps=steps,
         blamed_us=[[by.get((rank, step), 0.0) for step in steps] for rank in worst],
     )
+
+
+def _paces(found: Comparison, groups: Sequence[Sequence[int]]) -> document.Paces:
+    table = paces(found, groups)
+    return document.Paces(
+        steps=table.names,
+        rows=[
+            document.PaceRow(ranks=ranges(group), count=len(group), **_lists(own))
+            for group, own in zip(groups, table.groups, strict=False)  # no steps, no tables
+        ],
+        **_lists(table.whole),
+    )
+
+
+def _lists(table: pl.DataFrame) -> dict[str, list[Any]]:
+    """Columns as a row's fields, of whatever types those are."""
+    return {name: table[name].to_list() for name in table.columns if name != "column"}
 
 
 def _step_names(parts: Sequence[Part]) -> Iterable[str]:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import polars as pl
 
 from kinetoscope.analysis.compared.comparison import Comparison
-from kinetoscope.report import document
 
 COLUMNS = 120  # of steps; of more, several are one
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """Ranks as people write them: 0-7, 12."""
-    ordered = sorted(set(numbers))
-    edges = [at + 1 for at, (one, other) in enumerate(pairwise(ordered)) if other != one + 1]
-    runs = [ordered[start:end] for start, end in pairwise([0, *edges, len(ordered)]) if end > start]
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+class Paces(NamedTuple):
+    """What the columns are called; one row a column: over all ranks ``took_us`` and ``own_us`` (less what
+    nothing hid of the waiting for others), of each group also ``slowest``, ``slowest_us``, ``blamed_us``."""
+
+    names: list[str]
+    whole: pl.DataFrame
+    groups: list[pl.DataFrame]
 
 
 def set_apart(groups: Sequence[Sequence[int]], worst: Sequence[int], most: int) -> list[Sequence[int]]:
@@ -29,20 +29,16 @@ def set_apart(groups: Sequence[Sequence[int]], worst: Sequence[int], most: int) 
     return [*((rank,) for rank in worst), *left[:most], *([rest] if rest else [])]
 
 
-def paces(found: Comparison, groups: Sequence[Sequence[int]]) -> document.Paces:
-    """A row for each of ``groups``."""
+def paces(found: Comparison, groups: Sequence[Sequence[int]]) -> Paces:
+    """A table for each of ``groups``."""
     steps, names = _steps(found)
-    by_step = steps.group_by("column").agg(pl.col("took_us", "own_us").median())
-    whole = _columns(by_step, len(names))
-    return document.Paces(
-        steps=names,
-        took_us=whole["took_us"].to_list(),
-        own_us=whole["own_us"].to_list(),
-        rows=[_row(steps, group, len(names)) for group in groups] if names else [],
-    )
+    whole = steps.group_by("column").agg(pl.col("took_us", "own_us").median())
+    tables = [_of(steps, group, len(names)) for group in groups]
+    return Paces(names, _columns(whole, len(names)), tables if names else [])
 
 
-def _row(steps: pl.DataFrame, group: Sequence[int], count: int) -> document.PaceRow:
+def _of(steps: pl.DataFrame, group: Sequence[int], count: int) -> pl.DataFrame:
+    """A group's steps: medians, whose own time was the longest, and what it cost the others."""
     own = steps.filter(pl.col("rank").is_in(list(group))).group_by("column")
     table = own.agg(
         pl.col("took_us", "own_us").median(),
@@ -50,11 +46,7 @@ def _row(steps: pl.DataFrame, group: Sequence[int], count: int) -> document.Pace
         pl.col("own_us").max().alias("slowest_us"),
         pl.col("blamed_us").sum(),
     )
-    table = _columns(table, count).with_columns(pl.col("blamed_us").fill_null(0.0))
-    columns = ("took_us", "own_us", "slowest", "slowest_us", "blamed_us")
-    return document.PaceRow(
-        ranks=ranges(group), count=len(group), **{name: table[name].to_list() for name in columns}
-    )
+    return _columns(table, count).with_columns(pl.col("blamed_us").fill_null(0.0))
 
 
 def _columns(table: pl.DataFrame, count: int) -> pl.DataFrame:
