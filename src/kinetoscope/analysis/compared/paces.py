@@ -69,16 +69,17 @@ def _steps(found: Comparison) -> tuple[pl.DataFrame, list[str]]:
     table = pl.concat([pl.DataFrame(schema=schema), *parts])
     every = table["name"].unique(maintain_order=True).to_list()
     width = -(-len(every) // COLUMNS) or 1
-    places = {name: place // width for place, name in enumerate(every)}
+    columns = [place // width for place in range(len(every))]
+    places = pl.DataFrame({"name": every, "column": columns}, {"name": pl.String, "column": pl.Int64})
     waits = found.table.group_by("rank", name="step").agg(waited=pl.col("exposed_waiting_ns").sum())
     costs = found.blamed.drop_nulls("culprit").group_by(
         pl.col("culprit").cast(pl.Int32).alias("rank"), name="where"
     )
     table = (
-        table.join(waits, on=["rank", "name"], how="left")
+        table.join(places, on="name")
+        .join(waits, on=["rank", "name"], how="left")
         .join(costs.agg(blamed=pl.col("waited_ns").sum()), on=["rank", "name"], how="left")
         .with_columns(
-            pl.col("name").replace_strict(places, return_dtype=pl.Int64).alias("column"),
             own=(pl.col("took") - pl.col("waited").fill_null(0)).clip(0),
         )
         .group_by("rank", "column")
