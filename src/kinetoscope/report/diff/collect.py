@@ -39,7 +39,7 @@ def build(
         page: with both timelines.
     """
     judgements = judged(found, gates)
-    lanes = timelines(*found.accounts) if page and found.accounts else None
+    drawn = timelines(*found.accounts) if page and found.accounts else None
     base, new = (_side(run, paths, count) for run, paths, count in zip(found.runs, inputs, runs, strict=True))
     return rows.Difference(
         kinetoscope=__version__,
@@ -62,7 +62,8 @@ def build(
         code=found.code,
         gates=gate_rows(judgements),
         failed=failed(judgements),
-        timelines=None if lanes is None else (_stretches(lanes[0]), _stretches(lanes[1])),
+        timelines=None if drawn is None else (_stretches(drawn.base), _stretches(drawn.new)),
+        alignments=[row(rows.AlignmentRow, one) for one in drawn.alignments] if drawn else [],
     )
 
 

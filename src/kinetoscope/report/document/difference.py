@@ -134,10 +134,22 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True):
     lane: int
 
 
+class AlignmentRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a stretch of the timelines lies in (base, new), µs from the step's begin: all of the step (``by``
+    step), or one call of a compiled graph that both make (``by`` graph, ``name`` its frame and direction).
+    In the order in which either step begins them."""
+
+    by: str
+    name: str
+    start_us: tuple[float, float]
+    duration_us: tuple[float, float]
+    launches: tuple[int, int]
+
+
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """Sums of busy time by ``categories``, ``ops``, ``modules``, ``graphs`` and ``lines`` all differ by as
     much; with that of ``idle`` it is the step's difference. ``timelines`` (of the page alone) are one step of
-    each."""
+    each, and ``alignments`` what of them is the same."""
 
     schema: str = SCHEMA
     kinetoscope: str
@@ -161,3 +173,4 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     gates: list[GateRow] = []
     failed: list[str] = []
     timelines: tuple[list[Stretch], list[Stretch]] | None = None
+    alignments: list[AlignmentRow] = []
