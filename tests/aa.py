@@ -1,6 +1,6 @@
 """How often runs of one program are told apart, and how often an injected slow-down is found. By hand:
 
-    python tests/aa.py measure RUNS.json [SECONDS]     a real loop, a process a run, at the lowest priority
+    python tests/aa.py measure RUNS.json [SECONDS]     a real loop, a process a run, 400 runs at most
     python tests/aa.py judge RUNS.json                 the tables of docs/compare.md, from those runs
 
 A run is a list of steps in ms. What is judged is what `diff` (two runs, or folders of five) and `compare`
@@ -16,7 +16,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from kinetoscope.bench.measure.statistics import Ratio, compare_groups, compare_rounds, median
@@ -26,7 +26,7 @@ COMPARISONS, REPEATS, PAIRS = 200, 5, 8
 STEPS = 60
 SLOWER = (0.0, 0.01, 0.02, 0.05, 0.10)
 Run = list[float]
-Judge = Callable[[list[Run], random.Random, Callable[[Run], Run]], Ratio]
+Judge = Callable[[list[Run], int, Callable[[Run], Run]], Ratio]
 
 
 def loop() -> None:
@@ -47,37 +47,37 @@ def loop() -> None:
 def measure(path: Path, seconds: float) -> None:
     began, runs = time.monotonic(), list[Run]()
     variables = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    while time.monotonic() - began < seconds:
-        words = ["nice", "-n", "19", sys.executable, __file__, "loop"]
+    while len(runs) < 2 * COMPARISONS and time.monotonic() - began < seconds:
+        words = [sys.executable, __file__, "loop"]
         runs.append(json.loads(subprocess.run(words, capture_output=True, check=True, env=variables).stdout))
     path.write_text(json.dumps(runs))
     print(f"{len(runs)} runs of {STEPS} steps")
 
 
-def two_runs(runs: list[Run], draw: random.Random, slow: Callable[[Run], Run]) -> Ratio:
+def two_runs(runs: list[Run], number: int, slow: Callable[[Run], Run]) -> Ratio:
     """`diff` of two recordings: runs that were made one after the other."""
-    at = draw.randrange(len(runs) - 1)
-    base, new = (runs[at], runs[at + 1]) if draw.random() < 0.5 else (runs[at + 1], runs[at])
+    base, new = _neighbours(runs, number, 2)
     return of_one_run_each(base, slow(new))[0]
 
 
-def folders(runs: list[Run], draw: random.Random, slow: Callable[[Run], Run]) -> Ratio:
+def folders(runs: list[Run], number: int, slow: Callable[[Run], Run]) -> Ratio:
     """`diff` of two folders of repeated recordings, made in turn."""
-    chosen = _neighbours(runs, draw, 2 * REPEATS)
+    chosen = _neighbours(runs, number, 2 * REPEATS)
     return compare_groups([median(run) for run in chosen[::2]], [median(slow(run)) for run in chosen[1::2]])
 
 
-def in_turn(runs: list[Run], draw: random.Random, slow: Callable[[Run], Run]) -> Ratio:
+def in_turn(runs: list[Run], number: int, slow: Callable[[Run], Run]) -> Ratio:
     """`compare`: pairs of runs, A B B A."""
-    chosen = _neighbours(runs, draw, 2 * PAIRS)
+    chosen = _neighbours(runs, number, 2 * PAIRS)
     pairs = [chosen[i : i + 2] if i % 4 == 0 else chosen[i : i + 2][::-1] for i in range(0, 2 * PAIRS, 2)]
     return compare_rounds([median(base) for base, _ in pairs], [median(slow(new)) for _, new in pairs])
 
 
-def _neighbours(runs: list[Run], draw: random.Random, count: int) -> list[Run]:
-    at = draw.randrange(len(runs) - count + 1)
+def _neighbours(runs: list[Run], number: int, count: int) -> list[Run]:
+    """Of ``COMPARISONS`` places at even distances; of twice as many runs, pairs share none."""
+    at = number * (len(runs) - count) // (COMPARISONS - 1)
     chosen = runs[at : at + count]
-    return chosen if draw.random() < 0.5 else chosen[::-1]
+    return chosen[::-1] if number % 2 else chosen
 
 
 def everywhere(share: float) -> Callable[[Run], Run]:
@@ -118,17 +118,18 @@ def judge(path: Path) -> None:
 
 
 def _head(share: float) -> str:
-    return f"{share:.0%} slower" if share else "A/A"
+    return f"{share:.0%} slower" if share else "A/A (of either half)"
 
 
 def _cells(runs: list[Run], compare: Judge) -> str:
     shares: list[str] = []
     halves: list[float] = []
     for share in SLOWER:
-        draw = random.Random(0)
-        found: Sequence[Ratio] = [compare(runs, draw, everywhere(share)) for _ in range(COMPARISONS)]
-        flagged = sum(one.low > 1 if share else one.low > 1 or one.high < 1 for one in found)
-        shares.append(f"{flagged / COMPARISONS:.1%}".replace("%", " %"))
+        found = [compare(runs, number, everywhere(share)) for number in range(COMPARISONS)]
+        flagged = [one.low > 1 if share else one.low > 1 or one.high < 1 for one in found]
+        shares.append(f"{sum(flagged) / COMPARISONS:.1%}".replace("%", " %"))
+        if not share:
+            shares[0] += f" ({sum(flagged[: COMPARISONS // 2])}, {sum(flagged[COMPARISONS // 2 :])})"
         halves += [(one.high - one.low) / 2 for one in found] if not share else []
     return " | ".join([f"± {median(halves):.1%}".replace("%", " %"), *shares])
 

@@ -11,7 +11,8 @@ import polars as pl
 
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.origins.belonging import OUTSIDE, UNATTRIBUTED
-from kinetoscope.comparison.account import LAUNCH_BOUND, Account
+from kinetoscope.comparison.account import LAUNCH_BOUND, OUTSIDE_OF_OPS, Account
+from kinetoscope.comparison.comparability import has_stacks
 from kinetoscope.comparison.matching import Block, Pair, match
 
 What = Literal["replaced", "added", "removed", "slower", "faster", "more often", "less often", "more", "less"]
@@ -269,10 +270,12 @@ def _of_idle(steps: Steps, pairs: Sequence[Pair]) -> Iterable[Change]:
     yield _idle(LAUNCH_BOUND, "before the same launches", before, after)
     sums: dict[tuple[str, str], list[float]] = {}
     events: dict[tuple[str, str], list[int | None]] = {}
+    in_functions = all(has_stacks(account.trace) for account in steps.accounts)
     for side, account in enumerate(steps.accounts):
         for cause, who, event, us in account.idle.select("cause", "who", "host_event", "us").iter_rows():
-            sums.setdefault((cause, who), [0.0, 0.0])[side] += us
-            events.setdefault((cause, who), [None, None])[side] = event
+            key = cause, who if in_functions or cause != OUTSIDE_OF_OPS else ""
+            sums.setdefault(key, [0.0, 0.0])[side] += us
+            events.setdefault(key, [None, None])[side] = event
     for (cause, who), (base_us, new_us) in sums.items():
         yield _idle(cause, who, base_us, new_us, events[cause, who])
 

@@ -185,3 +185,22 @@ def test_what_inductor_sets_for_itself_is_no_other_environment() -> None:
     assert surroundings(at(), at(TRITON_CACHE_DIR="/cache")).why == ()
     assert len(surroundings(at(TRITON_CACHE_DIR="/a"), at(TRITON_CACHE_DIR="/b")).why) == 1
     assert len(surroundings(at(), at(OMP_NUM_THREADS="1")).why) == 1
+
+
+def on_host(loader_us: float, *, line: int = 3, stacks: bool = True) -> Run:
+    """A step of 100 µs and the loader's: an op of 40 below the program's ``load``, whose own time differs."""
+    frames = [("python_function", f"train.py({line}): load", 10.0, 40 + loader_us)] if stacks else []
+    events = [host(name, 1000 + start, us, category) for category, name, start, us in frames]
+    return Run((trace(step(1, 1000, 100 + loader_us), host("aten::mm", 1012, 40), *events),))
+
+
+def test_time_outside_of_ops_is_of_the_program_s_functions_whatever_their_line() -> None:
+    found = difference([on_host(20)], [on_host(30, line=9)])
+    (one,) = found.changes
+    assert (one.name, one.what, one.source) == ("outside of ops: load (train.py)", "more", "train.py:9")
+    assert one.delta_us == pytest.approx(10)
+
+
+def test_functions_that_only_one_recording_knows_are_no_difference() -> None:
+    found = compared(on_host(20, stacks=False), on_host(30))
+    assert {name: change.delta_us for name, change in found.items()} == pytest.approx({"outside of ops": 10})
