@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +21,13 @@ IDLE = "idle"  # a clock that is low since nothing is asked of it
 
 # Inductor sets these for itself when it is imported: that only one side has them tells that it compiled.
 INDUCTORS = {"TRITON_CACHE_DIR", "TRITON_PTXAS_PATH", "TORCHINDUCTOR_CACHE_DIR"}
+
+# What the device was allowed, by whoever administers it.
+LIMITS: tuple[tuple[str, str, Callable[[ClockSample], float | None]], ...] = (
+    ("a power cap of", "W", lambda clock: clock.power_limit_w),
+    ("application clocks of", "MHz", lambda clock: clock.application_clock_mhz),
+    ("SM clocks of at most", "MHz", lambda clock: clock.max_sm_clock_mhz),
+)
 
 
 @dataclass(frozen=True)
@@ -136,9 +143,11 @@ def _clocks(base: list[ClockSample], new: list[ClockSample]) -> Iterable[str]:
         before, after = (median([float(rate) for rate in found]) for found in rates)
         if abs(before - after) > CLOCKS * max(before, after):
             yield f"SM clocks of {before:,.0f} and {after:,.0f} MHz"
-    caps = [max((clock.max_sm_clock_mhz or 0 for clock in found), default=0) for found in (base, new)]
-    if all(caps) and caps[0] != caps[1]:
-        yield f"SM clocks of at most {caps[0]:,} and {caps[1]:,} MHz"
+    for words, unit, read in LIMITS:
+        limits = [{limit for clock in found if (limit := read(clock))} for found in (base, new)]
+        if all(limits) and limits[0] != limits[1]:
+            lowest, other = (min(found) for found in limits)
+            yield f"{words} {lowest:,.0f} and {other:,.0f} {unit}"
     reasons = [
         {reason for clock in found for reason in clock.throttle_reasons} - {IDLE} for found in (base, new)
     ]

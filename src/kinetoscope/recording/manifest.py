@@ -64,6 +64,8 @@ class ClockSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     max_sm_clock_mhz: int | None = None
     temperature_c: int | None = None
     power_w: float | None = None
+    power_limit_w: float | None = None
+    application_clock_mhz: int | None = None
     throttle_reasons: tuple[str, ...] = ()
 
 

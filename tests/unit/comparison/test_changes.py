@@ -13,7 +13,7 @@ from kinetoscope.comparison.changes import Change, by, changes, ranked
 from kinetoscope.comparison.comparability import surroundings
 from kinetoscope.comparison.counts import counts
 from kinetoscope.comparison.difference import difference
-from kinetoscope.recording.manifest import Environment, Manifest
+from kinetoscope.recording.manifest import ClockSample, Environment, Manifest, RankRecord
 from traces import call, host, kernel, step, trace
 
 STEP = 100.0
@@ -185,6 +185,31 @@ def test_what_inductor_sets_for_itself_is_no_other_environment() -> None:
     assert surroundings(at(), at(TRITON_CACHE_DIR="/cache")).why == ()
     assert len(surroundings(at(TRITON_CACHE_DIR="/a"), at(TRITON_CACHE_DIR="/b")).why) == 1
     assert len(surroundings(at(), at(OMP_NUM_THREADS="1")).why) == 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        (({"power_limit_w": 700.0}, {"power_limit_w": 350.0}), ("a power cap of 700 and 350 W",)),
+        (({"power_limit_w": 700.0}, {"power_limit_w": 700.0}), ()),
+        (({"power_limit_w": 700.0}, {}), ()),
+        (
+            ({"application_clock_mhz": 1980}, {"application_clock_mhz": 1410}),
+            ("application clocks of 1,980 and 1,410 MHz",),
+        ),
+        (({"max_sm_clock_mhz": 1980}, {"max_sm_clock_mhz": 1980, "sm_clock_mhz": 400}), ()),
+    ],
+)
+def test_what_a_device_was_allowed_stands_first(
+    limits: tuple[dict[str, Any], dict[str, Any]], why: tuple[str, ...]
+) -> None:
+    one = run(("aten::mm", "a", 10, 30))
+    base, new = (
+        replace(one, manifest=Manifest(ranks=(RankRecord(rank=0, clocks=(at,)),)))
+        for at in (ClockSample(device=0, time_ns=1, moment="begin", **limit) for limit in limits)
+    )
+    found = surroundings(base, new)
+    assert (found.comparability, found.why) == ("limited" if why else "good", why)
 
 
 def on_host(loader_us: float, *, line: int = 3, stacks: bool = True) -> Run:
