@@ -2,6 +2,8 @@
 
     python tests/aa.py measure RUNS.json [SECONDS]     a real loop, a process a run, 400 runs at most
     python tests/aa.py judge RUNS.json                 the tables of docs/compare.md, from those runs
+    python tests/aa.py inject RUNS.json [SECONDS]      likewise, with slow-downs that are really in the loop
+    python tests/aa.py found RUNS.json                 how many of those are found
 
 A run is a list of steps in ms. What is judged is what `diff` (two runs, or folders of five) and `compare`
 (pairs in turn) conclude from them; a slow-down is every step of one side times so much.
@@ -23,22 +25,24 @@ from kinetoscope.bench.measure.statistics import Ratio, compare_groups, compare_
 from kinetoscope.comparison.step_time import of_one_run_each
 
 COMPARISONS, REPEATS, PAIRS = 200, 5, 8
-STEPS = 60
+STEPS, TURNS = 60, 20_000
 SLOWER = (0.0, 0.01, 0.02, 0.05, 0.10)
 Run = list[float]
 Judge = Callable[[list[Run], int, Callable[[Run], Run]], Ratio]
 
 
-def loop() -> None:
-    """A step of some milliseconds: matrix products, and Python between them."""
+def loop(turns: int = TURNS, rows: int = 0) -> None:
+    """A step of some milliseconds: matrix products, and Python between them; and one of so many rows."""
     import numpy as np
 
     left = np.full((256, 256), 0.5, dtype=np.float32)
+    more = np.full((rows, 256), 0.5, dtype=np.float32)
     marks = [time.perf_counter()]
     for _ in range(STEPS + 10):
         for _ in range(6):
             left = np.tanh(left @ left * 1e-3)
-        sum(i * i for i in range(20_000))
+        sum(i * i for i in range(turns))
+        more @ left
         marks.append(time.perf_counter())
     steps = [1e3 * (after - before) for before, after in itertools.pairwise(marks)]
     print(json.dumps(steps[10:]))
@@ -46,12 +50,63 @@ def loop() -> None:
 
 def measure(path: Path, seconds: float) -> None:
     began, runs = time.monotonic(), list[Run]()
-    variables = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     while len(runs) < 2 * COMPARISONS and time.monotonic() - began < seconds:
-        words = [sys.executable, __file__, "loop"]
-        runs.append(json.loads(subprocess.run(words, capture_output=True, check=True, env=variables).stdout))
+        runs.append(_run())
     path.write_text(json.dumps(runs))
     print(f"{len(runs)} runs of {STEPS} steps")
+
+
+def inject(path: Path, seconds: float) -> None:
+    """Rounds of the loop as it is, and of each slow-down in Python and in a product; the order turns."""
+    versions = calibrated()
+    began, names, found = time.monotonic(), list(versions), {name: list[Run]() for name in versions}
+    while time.monotonic() - began < seconds:
+        for name in names:
+            found[name].append(_run(*versions[name]))
+        names = names[::-1] if len(found[names[0]]) % 2 else [*names[3:], *names[:3]]
+    path.write_text(json.dumps(found))
+    print(f"{len(found['as it is'])} rounds of {versions}")
+
+
+def calibrated() -> dict[str, tuple[int, int]]:
+    """Turns and rows that take so much of the step, by the quickest of many: the rest is the machine."""
+    step, longer, wider = (
+        min(min(_run(*more)) for _ in range(6)) for more in ((TURNS, 0), (2 * TURNS, 0), (TURNS, 512))
+    )
+    versions = {"as it is": (TURNS, 0)}
+    for share in SLOWER[1:]:
+        turns, rows = share * step / (longer - step) * TURNS, share * step / (wider - step) * 512
+        versions |= {
+            f"host {share:.0%}": (TURNS + round(turns), 0),
+            f"kernel {share:.0%}": (TURNS, round(rows)),
+        }
+    return versions
+
+
+def power(path: Path) -> None:
+    runs: dict[str, list[Run]] = json.loads(path.read_text())
+    base = runs.pop("as it is")
+    for name, new in runs.items():
+        rounds = list(zip(base, new, strict=True))
+        one = [of_one_run_each(*pair)[0] for pair in rounds]
+        several = [
+            _medians(rounds[i : i + REPEATS], compare_groups) for i in range(len(rounds) - REPEATS + 1)
+        ]
+        pairs = [_medians(rounds[i : i + PAIRS], compare_rounds) for i in range(len(rounds) - PAIRS + 1)]
+        together = _medians(rounds, compare_rounds)
+        cells = [f"{sum(x.low > 1 for x in way)} of {len(way)}" for way in (one, several, pairs)]
+        cells.append(f"{together.low - 1:+.1%} to {together.high - 1:+.1%}")
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def _medians(rounds: list[tuple[Run, Run]], compare: Callable[[list[float], list[float]], Ratio]) -> Ratio:
+    return compare([median(base) for base, _ in rounds], [median(new) for _, new in rounds])
+
+
+def _run(*arguments: int) -> Run:
+    variables = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    words = [sys.executable, __file__, "loop", *map(str, arguments)]
+    return json.loads(subprocess.run(words, capture_output=True, check=True, env=variables).stdout)
 
 
 def two_runs(runs: list[Run], number: int, slow: Callable[[Run], Run]) -> Ratio:
@@ -136,7 +191,11 @@ def _cells(runs: list[Run], compare: Judge) -> str:
 
 if __name__ == "__main__":
     if sys.argv[1] == "loop":
-        loop()
+        loop(*map(int, sys.argv[2:]))
+    elif sys.argv[1] == "inject":
+        inject(Path(sys.argv[2]), float(sys.argv[3]) if len(sys.argv) > 3 else 300.0)
+    elif sys.argv[1] == "found":
+        power(Path(sys.argv[2]))
     elif sys.argv[1] == "measure":
         measure(Path(sys.argv[2]), float(sys.argv[3]) if len(sys.argv) > 3 else 150.0)
     else:

@@ -17,6 +17,7 @@ from kinetoscope.comparison.matching import Block, Pair, match
 
 What = Literal["replaced", "added", "removed", "slower", "faster", "more often", "less often", "more", "less"]
 
+OF_TIMES = ("slower", "faster", "more", "less")
 KERNEL, OP, IDLE, SYNC = "kernel", "op", "idle", "sync"
 NOTHING_DIFFERS_US = 1e-9
 OFTEN = 0.02  # launches of one name that differ by more are more or fewer, not slower or faster
@@ -93,10 +94,12 @@ def ranked(found: Sequence[Change], *, told: bool = True) -> list[Change]:
 
     Args:
         told: whether the step's time is known to differ. If not, what is known stands first: the changes
-            that a count or a log tells of.
+            that a count or a log tells of, then those of what ran, and last those of times alone.
     """
     if not told:
-        return sorted(found, key=lambda change: (not change.parts, -abs(change.delta_us)))
+        return sorted(
+            found, key=lambda change: (not change.parts, change.what in OF_TIMES, -abs(change.delta_us))
+        )
     total = sum(change.delta_us for change in found)
     ordered = sorted(found, key=lambda change: -abs(change.delta_us))
     first = next((change for change in ordered if change.delta_us * total > 0), None)
