@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -19,6 +20,13 @@ from traces import call, host, kernel, step, trace
 STEP = 100.0
 
 
+@pytest.fixture(autouse=True)
+def no_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What rules find is no part of an account, and takes them longer than all the rest."""
+    monkeypatch.setattr("kinetoscope.comparison.difference.find", lambda run: [])
+
+
+@cache
 def run(*launches: tuple[str, str, float, float], steps: int = 3, waits: float = 0.0) -> Run:
     """Steps of 100 µs; each launch is (op, kernel, start, duration), launched 5 µs before it starts."""
     events: list[dict[str, Any]] = []
@@ -229,3 +237,11 @@ def test_time_outside_of_ops_is_of_the_program_s_functions_whatever_their_line()
 def test_functions_that_only_one_recording_knows_are_no_difference() -> None:
     found = compared(on_host(20, stacks=False), on_host(30))
     assert {name: change.delta_us for name, change in found.items()} == pytest.approx({"outside of ops": 10})
+
+
+def test_where_the_time_cannot_be_told_what_ran_stands_before_what_took_longer() -> None:
+    slower = Change(kind="op", what="slower", name="aten::mm", delta_us=90)
+    added = Change(kind="op", what="added", name="aten::cat", delta_us=2)
+    counted = Change(kind="sync", what="added", name="1 synchronization", delta_us=1, parts=(added,))
+    assert ranked([slower, added, counted], told=False) == [counted, added, slower]
+    assert ranked([slower, added, counted]) == [slower, added, counted]
