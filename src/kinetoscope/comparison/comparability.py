@@ -84,6 +84,7 @@ def _limits(base: Run, new: Run) -> Iterable[str]:
     yield from _differing(
         _of_environment(base.manifest.environment), _of_environment(new.manifest.environment)
     )
+    yield from _busy(base.manifest.environment, new.manifest.environment)
     variables = [manifest.environment.variables for manifest in (base.manifest, new.manifest)]
     for name in sorted({*variables[0], *variables[1]}):
         values = [found.get(name) for found in variables]
@@ -124,6 +125,14 @@ def _of_environment(environment: Environment) -> dict[str, object]:
         "CPU cores": environment.cpu_count or None,
         "host": environment.host or None,
     }
+
+
+def _busy(base: Environment, new: Environment) -> Iterable[str]:
+    """Where more wanted to run than there are cores, steps are late for what is no part of the program."""
+    for which, environment in (("base", base), ("new one", new)):
+        load, cores = environment.load_average, environment.cpu_count
+        if load is not None and cores and load > cores:
+            yield f"the machine was busy when the {which} was recorded: a load of {load:.1f} on {cores} cores"
 
 
 def _recorded(options: dict[str, object]) -> dict[str, object]:

@@ -178,6 +178,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     host: str = ""
     cpu: str = ""
     cpu_count: int = 0
+    load_average: float | None = None  # of the last minute, of the whole machine
     devices: tuple[DeviceInfo, ...] = ()
     variables: dict[str, str] = {}
 

@@ -196,6 +196,23 @@ def test_what_inductor_sets_for_itself_is_no_other_environment() -> None:
 
 
 @pytest.mark.parametrize(
+    ("load", "why"),
+    [
+        (2.0, ()),
+        (None, ()),
+        (7.84, ("the machine was busy when the new one was recorded: a load of 7.8 on 2 cores",)),
+    ],
+)
+def test_a_machine_that_had_more_to_do_than_cores_is_named(load: float | None, why: tuple[str, ...]) -> None:
+    one = run(("aten::mm", "a", 10, 30))
+    base, new = (
+        replace(one, manifest=Manifest(environment=Environment(cpu_count=2, load_average=at)))
+        for at in (1.0, load)
+    )
+    assert surroundings(base, new).why == why
+
+
+@pytest.mark.parametrize(
     ("limits", "why"),
     [
         (({"power_limit_w": 700.0}, {"power_limit_w": 350.0}), ("a power cap of 700 and 350 W",)),
