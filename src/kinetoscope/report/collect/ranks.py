@@ -14,6 +14,7 @@ from kinetoscope.analysis.compared.parts import Part
 from kinetoscope.analysis.ranks.collectives import BUS, PAIR
 from kinetoscope.analysis.ranks.hangs import Hang
 from kinetoscope.analysis.run import Run
+from kinetoscope.hardware.links import link
 from kinetoscope.report import document
 from kinetoscope.report.collect.rows import row, rows
 
@@ -168,12 +169,21 @@ def _clocks(found: Comparison) -> list[document.ClockRow]:
 def _collectives(found: Comparison) -> list[document.CollectiveRow]:
     """Those that were waited in most first."""
     sort = pl.coalesce("group_name", "group").alias("sort")
+    meeting = pl.coalesce("meeting", -1 - pl.col("id").cast(pl.Int64))
+    is_uneven = (pl.col("bytes").n_unique() > 1).over(meeting) & (pl.col("kind") == "all-to-all")
+    largest = pl.col("bytes").max()
     meetings = (
-        found.table.with_columns(sort)
-        .group_by(
-            "sort", "size", "kind", "bytes", "group", pl.coalesce("meeting", -1 - pl.col("id").cast(pl.Int64))
-        )
+        found.table.join(_links(found.parts), on="rank", how="left")
+        .with_columns(sort, is_uneven.alias("is_uneven"))
+        .with_columns(pl.when("is_uneven").then(None).otherwise("bytes").alias("alike"))
+        .group_by("sort", "size", "kind", "alike", "is_uneven", "group", meeting)
         .agg(
+            largest.alias("bytes"),
+            pl.when(pl.col("is_uneven").first()).then(largest / pl.col("bytes").mean()).alias("uneven"),
+            pl.col("rank").sort_by("bytes").last().alias("heaviest_rank"),
+            pl.when(pl.col("on_host").n_unique() == 1, pl.col("link").n_unique() == 1)
+            .then(pl.col("link").first())
+            .alias("link"),
             pl.col("transfer_ns").min(),
             pl.col("waiting_ns").sum(),
             pl.col("skew_ns").max(),
@@ -182,8 +192,12 @@ def _collectives(found: Comparison) -> list[document.CollectiveRow]:
         )
     )
     table = (
-        meetings.group_by("sort", "size", "kind", "bytes")
+        meetings.group_by("sort", "size", "kind", "alike", "is_uneven")
         .agg(
+            pl.col("bytes").median().cast(pl.Int64),
+            pl.col("uneven").median(),
+            pl.when(pl.col("is_uneven").first()).then(pl.col("heaviest_rank").mode().min()),
+            pl.when(pl.col("link").null_count() == 0).then(pl.col("link").min()).alias("link"),
             pl.col("group").n_unique().alias("groups"),
             pl.len().alias("meetings"),
             pl.col("incomplete").sum(),
@@ -202,8 +216,20 @@ def _collectives(found: Comparison) -> list[document.CollectiveRow]:
     members = pl.col("size").cast(pl.Float64)
     factor = pl.col("kind").replace_strict(BUS, return_dtype=pl.Float64)
     bus = pl.when(factor > 0).then(factor * (members - 1) / members).otherwise(1.0)
-    table = table.with_columns((pl.col("algorithm_gbps") * bus).alias("bus_gbps"))
+    table = table.with_columns((pl.col("algorithm_gbps") * bus).alias("bus_gbps")).with_columns(
+        (pl.col("bus_gbps") * 1e9 / pl.col("link")).alias("share_of_link")
+    )
     return rows(table, document.CollectiveRow, {"group": "sort", "group_size": "size"})
+
+
+def _links(parts: Sequence[Part]) -> pl.DataFrame:
+    """``rank``, ``on_host`` and ``link`` (bytes/s; null where host or device tell none)."""
+    rows = [
+        (one.facts.rank, one.facts.host, link(one.facts.device) if one.facts.host else None) for one in parts
+    ]
+    return pl.DataFrame(
+        rows, schema={"rank": pl.Int32, "on_host": pl.String, "link": pl.Float64}, orient="row"
+    )
 
 
 def _late(found: Comparison) -> list[document.LatenessRow]:

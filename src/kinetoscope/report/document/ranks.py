@@ -9,8 +9,9 @@ import msgspec
 
 class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """``status``: even | straggler | turns | unknown. Of a straggler: its rank, its share of all waiting, and
-    why it was late (null: cannot be told): slow kernel | clocks | more work | compute | host | data loader |
-    synchronization | recompilation | allocator. ``why`` it is unknown, or even though ranks wait."""
+    why it was late (null: cannot be told): slow kernel | clocks | more work | more data | compute | host |
+    data loader | synchronization | recompilation | allocator. ``why`` it is unknown, or even though ranks
+    wait."""
 
     status: str
     rank: int | None = None
@@ -36,7 +37,10 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
 
     ``transfer_us`` is the last arrival's part, at the median; bandwidths are those of nccl-tests, GB/s;
     ``skew`` from the first rank's arrival to the last's. ``last_rank`` came last most often, ``last_times``
-    of ``told`` meetings in which that can be told. ``incomplete`` meetings lack ranks.
+    of ``told`` meetings in which that can be told. ``incomplete`` meetings lack ranks. ``share_of_link``: bus
+    bandwidth over what a device's links move in one direction, where all are of one host and kind. ``uneven``
+    (of all-to-alls; null where all move as much): the most loaded rank's bytes over the mean, at the median,
+    and ``heaviest_rank``, which it is most often; ``bytes`` are that rank's.
     """
 
     group: str
@@ -55,6 +59,9 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     told: int
     algorithm_gbps: float | None
     bus_gbps: float | None
+    share_of_link: float | None = None
+    uneven: float | None = None
+    heaviest_rank: int | None = None
 
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):
