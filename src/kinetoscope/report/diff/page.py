@@ -74,6 +74,8 @@ def render(found: Difference) -> str:
         title=names.plain(words.title(found)),
         headline=numbers.together(words.headline(found)),
         remark=words.REMARKS[found.comparability],
+        reason=words.reason(found),
+        next_step=words.next_step(found),
         verdict=found.step.verdict.replace(" ", "-") if found.step else "",
         counts=list(words.counts(found)),
         tables=[(name, rows[:ROWS]) for name, rows in tables if rows],
