@@ -91,9 +91,9 @@ class _Book:
         self.owners.append(finding)
         low, high = experience.interval(finding.rule)
         most = self.scene.own_step_us
-        return replace(
-            finding, remaining=Remaining(gain, low * gain, min(high * gain, most), gain / most, owner)
-        )
+        # Which of host and device sets the pace is known to some percent: what one hides may show.
+        high_us = high * gain if owner else max(high * gain, finding.saving.most_us)
+        return replace(finding, remaining=Remaining(gain, low * gain, min(high_us, most), gain / most, owner))
 
     def _bounded(self, us: float) -> float:
         return min(us, self.scene.own_step_us)
@@ -115,7 +115,11 @@ def _settled(scene: Scene, findings: list[Finding], roles: Mapping[str, Role]) -
         return finding.saving.us > 0 or not finding.saving.change.is_empty
 
     worth = [finding for finding in findings if claims(finding)]
-    others = [finding for finding in findings if not claims(finding)]
+    others = [
+        replace(finding, remaining=Remaining(0.0, 0.0, min(finding.saving.most_us, scene.own_step_us)))
+        for finding in findings
+        if not claims(finding)
+    ]
     book, ordered = _Book(scene), list[Finding]()
     gains = {id(finding): finding.saving.us for finding in worth}
     freeing = [finding for finding in worth if finding.saving.freed_share > 0]
@@ -190,10 +194,10 @@ def _device_floor_us(run: Run, findings: Iterable[Finding]) -> float:
     itself, and what was measured beside the recording not at all. Waiting for each other is no work."""
     floors = [0.0]
     for scene in scenes(run):
-        claimed = Change()
+        claimed = NOTHING
         for finding in findings:
-            if finding.rank == scene.rank:
-                claimed = claimed | finding.saving.change
+            own, saving = finding.rank == scene.rank, finding.saving
+            claimed |= saving.change if own else saving.elsewhere.get(scene.rank, NOTHING)
         gone = pl.concat(
             [claimed.device, waits(run, scene.trace).select(claimed.device.columns)], how="vertical_relaxed"
         )
