@@ -75,9 +75,15 @@ class _Book:
         self.beside_us = 0.0
         self.saved_us = 0.0
         self.owners: list[Finding] = []
+        self._gains: dict[int, float] = {}  # as the book stands now
 
     def gain(self, finding: Finding) -> float:
         """What the finding saves after those that are in the book."""
+        if id(finding) not in self._gains:
+            self._gains[id(finding)] = self._gain(finding)
+        return self._gains[id(finding)]
+
+    def _gain(self, finding: Finding) -> float:
         saving = finding.saving
         together = saving.change | self.change if self.owners else saving.change
         saved = self.scene.saves(together) if not together.is_empty else 0.0
@@ -89,6 +95,7 @@ class _Book:
         self.beside_us += finding.saving.beside_us
         self.saved_us = self._bounded(self.saved_us + gain)
         self.owners.append(finding)
+        self._gains.clear()
         low, high = experience.interval(finding.rule)
         most = self.scene.own_step_us
         # Which of host and device sets the pace is known to some percent: what one hides may show.
@@ -219,5 +226,7 @@ def _within(findings: Iterable[Finding], most_us: float, step_us: float) -> Iter
 def _shared_ns(one: Change, other: Change) -> float:
     """How much of the time that two changes take away is the same."""
     device = one.device.join(other.device, on="id").select(pl.min_horizontal("saved_ns", "saved_ns_right"))
-    host = intervals.intersect(one.host, other.host, ["lane"])
-    return float(device.to_series().sum()) + intervals.total(host)
+    shared = float(device.to_series().sum())
+    if one.host.is_empty() or other.host.is_empty():
+        return shared
+    return shared + intervals.total(intervals.intersect(one.host, other.host, ["lane"]))

@@ -97,10 +97,10 @@ def device(scene: Scene, events: pl.DataFrame, basis: str, saved: str | pl.Expr 
 def _launches(scene: Scene, shorter: pl.DataFrame) -> Change:
     """Calls that launch nothing but what is gone."""
     device = scene.trace.device_events
-    saved = device.select("id", "launch", "duration_ns").join(shorter, on="id", how="left")
-    gone = (pl.col("saved_ns") >= pl.col("duration_ns")).fill_null(False)
-    of_calls = saved.drop_nulls("launch").group_by("launch").agg(gone.all().alias("gone"))
-    calls = of_calls.filter("gone")["launch"].sort()
+    gone = shorter.filter(shorter["saved_ns"] >= device["duration_ns"].gather(shorter["id"]))["id"].unique()
+    launches = device["launch"].gather(gone).drop_nulls().value_counts(name="gone")
+    launches = launches.join(scene.launched, on="launch")
+    calls = launches.filter(pl.col("gone") == pl.col("launched"))["launch"].sort()
     return without_host(scene.trace.host_events[calls])
 
 
