@@ -26,6 +26,8 @@ from kinetoscope.findings.scene import Scene, scenes
 EXPLAINS = 0.5
 # … and a finding belongs to another where so much of what it saves by itself is gone after that.
 OWNED = 0.5
+# Gains that are alike are not told apart by how sums were rounded.
+ALIKE_US = 0.01
 
 
 def settle(run: Run, found: Iterable[Finding], roles: Mapping[str, Role] | None = None) -> list[Finding]:
@@ -137,8 +139,9 @@ def _settled(scene: Scene, findings: list[Finding], roles: Mapping[str, Role]) -
         worth = [finding for finding in worth if finding is not chosen]
         freeing = [finding for finding in freeing if finding is not chosen]
         if gains[id(chosen)] > chosen.saving.freed_share * scene.own_busy_us:
-            # Device time counts for more once the host keeps up; other gains only get smaller.
-            gains |= {id(finding): book.gain(finding) for finding in freeing}
+            # Device time counts for more once the host keeps up, all of it at most; other gains only get
+            # smaller.
+            gains |= {id(one): max(gains[id(one)], one.saving.most_us) for one in freeing}
     kept = [_graded(scene, finding) for finding in ordered + others]
     # Those that save nothing more come last, the most serious first.
     first = [finding for finding in kept if roles.get(finding.rule) == "root"]
@@ -176,16 +179,17 @@ def _next(
 def _greatest(book: _Book, findings: list[Finding], gains: dict[int, float]) -> Finding:
     """The finding that gains most; ``gains`` hold what each gained when last asked, and are brought up to
     date only while that may change the answer: what others claimed seldom makes a change worth more."""
-    waiting = sorted(findings, key=lambda finding: (-gains[id(finding)], finding.rule, finding.subject))
-    best, most = waiting[0], -1.0
+    waiting = sorted(findings, key=lambda finding: -gains[id(finding)])
+    asked, most = list[Finding](), -1.0
     for finding in waiting:
-        if gains[id(finding)] <= most:
+        if gains[id(finding)] <= most - ALIKE_US:
             break
         if book.owners:
             gains[id(finding)] = book.gain(finding)
-        if gains[id(finding)] > most:
-            best, most = finding, gains[id(finding)]
-    return best
+        asked.append(finding)
+        most = max(most, gains[id(finding)])
+    alike = [finding for finding in asked if gains[id(finding)] >= most - ALIKE_US]
+    return min(alike, key=lambda finding: (finding.rule, finding.subject))
 
 
 def _graded(scene: Scene, finding: Finding) -> Finding:
@@ -225,8 +229,9 @@ def _within(findings: Iterable[Finding], most_us: float, step_us: float) -> Iter
 
 def _shared_ns(one: Change, other: Change) -> float:
     """How much of the time that two changes take away is the same."""
-    device = one.device.join(other.device, on="id").select(pl.min_horizontal("saved_ns", "saved_ns_right"))
-    shared = float(device.to_series().sum())
+    both = pl.min_horizontal("saved_ns", "saved_ns_right").max()
+    device = one.device.join(other.device, on="id").group_by("id", maintain_order=True).agg(both)
+    shared = float(device["saved_ns"].sum())
     if one.host.is_empty() or other.host.is_empty():
         return shared
     return shared + intervals.total(intervals.intersect(one.host, other.host, ["lane"]))

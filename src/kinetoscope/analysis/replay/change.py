@@ -24,8 +24,8 @@ class Change:
     """What goes away of one rank's recorded steps. Several changes are joined by ``|``: nothing goes twice.
 
     Args:
-        device: ``id`` (row of ``device_events``), once each, and ``saved_ns``: the event is shortened by so
-            much; by its whole duration: it is gone, its launch with it.
+        device: ``id`` (row of ``device_events``) and ``saved_ns``: the event is shortened by so much; by its
+            whole duration: it is gone, its launch with it. Of an event named twice the larger saving counts.
         host: stretches of host threads (``lane``, ``start_ns``, ``end_ns``) of which ``share`` goes away.
         waits: rows of ``host_events``: synchronising calls that no longer wait; their own time they cost.
         pause_ns: a device pauses no longer than this between what is ready to run.
@@ -38,13 +38,13 @@ class Change:
 
     def __or__(self, other: Change) -> Change:
         """Both: of an event the larger saving; where stretches overlap the larger share."""
-        device = pl.concat([self.device, other.device])
-        if len(self.device) and len(other.device):
-            device = device.group_by("id", maintain_order=True).agg(pl.col("saved_ns").max())
+        waits = self.waits if other.waits.is_empty() else other.waits
+        if len(self.waits) and len(other.waits):
+            waits = pl.concat([self.waits, other.waits]).unique().sort()
         return Change(
-            device,
+            pl.concat([self.device, other.device]),
             pl.concat([self.host, other.host]),
-            pl.concat([self.waits, other.waits]).unique().sort(),
+            waits,
             min(self.pause_ns, other.pause_ns),
         )
 

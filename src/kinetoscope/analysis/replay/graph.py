@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.replay.delays import delays
 from kinetoscope.analysis.replay.share import blocks, ends_with, inside, sources
 from kinetoscope.analysis.replay.spans import Spans
@@ -91,9 +92,13 @@ class Graph:
         rows = self.work.select("rank", "id", pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))
         found: dict[int, pl.Series] = {}
         for (rank,), own in rows.drop_nulls("id").group_by("rank"):
-            none = pl.repeat(None, int(own["id"].max() or 0) + 1, dtype=pl.UInt32, eager=True)
-            found[int(rank)] = none.scatter(own["id"], own["row"])
+            none = pl.repeat(None, whole(own["id"].max()) + 1, dtype=pl.UInt32, eager=True)
+            found[whole(rank)] = none.scatter(own["id"], own["row"])
         return found
+
+    def lanes_of(self, rank: int, strand: int) -> list[int]:
+        """The lanes of a strand."""
+        return self.lanes.filter(pl.col("rank") == rank, pl.col("strand") == strand)["lane"].to_list()
 
     @cached_property
     def instants(self) -> dict[tuple[int, int], pl.DataFrame]:
@@ -103,11 +108,10 @@ class Graph:
             "rank", strand=self.stretches["strand"].gather(self.work["stretch"]), at="point_ns"
         )
         bounds = [self.stretches.select("rank", "strand", at=bound) for bound in ("start_ns", "end_ns")]
-        every = pl.concat([launches, *bounds]).with_row_index("slot").drop_nulls("at").sort("at")
+        every = pl.concat([launches, *bounds]).with_row_index("slot").drop_nulls().sort("at")
         return {
-            (int(rank), int(strand)): own.select("at", "slot")
+            (whole(rank), whole(strand)): own.select("at", "slot")
             for (rank, strand), own in every.group_by("rank", "strand", maintain_order=True)
-            if strand is not None
         }
 
 

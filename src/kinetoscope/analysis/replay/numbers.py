@@ -81,7 +81,7 @@ def _shortened(base: State, device: Mapping[int, pl.DataFrame]) -> pl.DataFrame:
         known = table.filter(table["id"] < len(base.graph.places[rank]))
         rows = base.graph.places[rank].gather(known["id"])
         replayed = rows.is_not_null()
-        saved = saved.scatter(rows.filter(replayed), known["saved_ns"].filter(replayed))
+        saved = _raised(saved, rows.filter(replayed), known["saved_ns"].filter(replayed))
     left = (1 - saved / pl.col("duration_ns")).clip(0, 1)
     gone = pl.col("left") <= 0
     rest = (pl.col("work_ns") * pl.col("left")).sum() / pl.col("work_ns").sum()  # of one rank, where any is
@@ -93,6 +93,15 @@ def _shortened(base: State, device: Mapping[int, pl.DataFrame]) -> pl.DataFrame:
         pl.col("work_ns") * pl.col("left"),
         pl.when(~gone).then("ready").alias("ready"),
     )
+
+
+def _raised(values: pl.Series, rows: pl.Series, to: pl.Series) -> pl.Series:
+    """At each of these rows the largest of what it had and what is given for it, often once, seldom twice."""
+    while len(rows):
+        less = values.gather(rows) < to
+        rows, to = rows.filter(less), to.filter(less)
+        values = values.scatter(rows, to)
+    return values
 
 
 def _transfers(base: State, work: pl.DataFrame) -> list[float]:
@@ -112,11 +121,10 @@ def _spared(
     graph = base.graph
     launches, stretches = len(graph.work), len(graph.stretches)
     gone = pl.zeros(launches + 2 * stretches, pl.Float64, eager=True)
-    for rank, host in spared.items():
-        own = host.join(graph.lanes.filter(pl.col("rank") == rank), on="lane")
-        for (strand,), pieces in own.group_by("strand"):
-            instants = graph.instants[rank, strand]
-            gone = gone.scatter(instants["slot"], gone_until(pieces, instants["at"]))
+    for (rank, strand), instants in graph.instants.items():
+        if rank in spared:
+            host = spared[rank].filter(pl.col("lane").is_in(graph.lanes_of(rank, strand)))
+            gone = gone.scatter(instants["slot"], gone_until(host, instants["at"]))
     at_launch, at_start, at_end = (
         gone.slice(first, length)
         for first, length in ((0, launches), (launches, stretches), (launches + stretches, stretches))

@@ -19,15 +19,13 @@ def gone_until(host: pl.DataFrame, instants: pl.Series) -> pl.Series:
     if edges.is_empty():
         return pl.zeros(len(instants), pl.Float64, eager=True)
     at, slope = edges["at_ns"], edges["change"].cum_sum()
-    before = (slope.shift(1, fill_value=0.0) * at.diff().fill_null(0)).cum_sum()
-    # The last edge before each instant: marked where the first instant after it is, and carried on.
-    following = instants.search_sorted(at)
-    newest = (following < len(instants)) & following.ne_missing(following.shift(-1))
-    last = pl.repeat(None, len(instants), dtype=pl.UInt32, eager=True)
-    numbers = pl.arange(0, len(at), eager=True, dtype=pl.UInt32)
-    last = last.scatter(following.filter(newest), numbers.filter(newest)).forward_fill()
-    gone = before.gather(last) + slope.gather(last) * (instants - at.gather(last))
-    return gone.fill_null(0)
+    since = (at - at[0]).cast(pl.Float64)  # exact: of a recording, not of an age
+    # Between two edges what is gone is a line: by its slope, and where it meets the first edge.
+    height = (slope.shift(1, fill_value=0.0) * since.diff().fill_null(0)).cum_sum() - slope * since
+    lines = pl.DataFrame({"at": at, "slope": slope, "height": height})
+    found = pl.DataFrame({"at": instants}).join_asof(lines, on="at", check_sortedness=False)
+    gone = pl.col("height") + pl.col("slope") * (pl.col("at") - at[0])
+    return found.select(gone.fill_null(0)).to_series()
 
 
 def _edges(host: pl.DataFrame) -> pl.DataFrame:
