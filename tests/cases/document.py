@@ -41,8 +41,11 @@ save together, never more than the step; `saving_alone_us` stands beside it, and
 above that has most of it. A cause stands before the symptom that it explains half of; advice that has cost
 time somewhere is never first while other advice saves as much. `saving_low_us` and `saving_high_us` are
 that saving times the least and the most that was measured of the rule's predictions
-(`findings/experience.py`). Severity is the share of the step that remains to be saved: 10 % is high, 3 %
-medium, 0.5 % low; what the profiler itself did, and what-ifs, are information.
+(`findings/experience.py`), and up to all device time that the fix frees, which shows where the host turns
+out to be quicker than it seemed. Where a fix may as well save nothing, nothing is promised: the finding says
+that it is not predicted, and `saving_high_us` what it is at most. Severity is the share of the step that
+remains to be saved: 10 % is high, 3 % medium, 0.5 % low; what the profiler itself did, and what-ifs, are
+information.
 
 Where a command of ours can try the advice, the finding prints it. What it measured stands beside the
 prediction from then on, here and in every report; `--proof AFTER` takes a recording of the changed program
