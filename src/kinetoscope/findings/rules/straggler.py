@@ -45,6 +45,7 @@ LOOK = {
     "slow kernel": "takes longer for one kernel: look at its input there",
     "clocks": "takes longer for all kernels: look at its device's clocks and temperature",
     "more work": "launches more kernels: give all ranks as much to do",
+    "more data": "is given more data by all-to-alls: balance what its experts are sent",
     "compute": "computes longer: give all ranks as much to do",
     "host": "launches later than the others: look at its host's code, CPU and other work there",
     "data loader": "waits longer for its data loader: look at its disk, its network and its workers",
