@@ -1,8 +1,8 @@
 """Rows of a pickle: dictionaries that are written alike, one after another, read by columns.
 
 A pickler writes the same opcodes for dictionaries with the same keys. Laid end to end, those of one width
-have every opcode, and every byte of a value, at the same distance: one slice with a stride takes a byte of all
-of them, and hardly anything is done row by row.
+have every opcode, and every byte of a value, at the same distance: one slice with a stride takes a byte of
+all of them, and hardly anything is done row by row.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import polars as pl
 from kinetoscope import numbers
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.fits import fits
+from kinetoscope.analysis.memory.given_back import given_back
 from kinetoscope.analysis.memory.growth import growth
 from kinetoscope.analysis.memory.histories import RankHistory, histories
 from kinetoscope.analysis.memory.owners import ROLES
@@ -19,6 +20,7 @@ from kinetoscope.report.collect.rows import row, rows, rows_by
 from kinetoscope.report.document import (
     AllocatorRow,
     FitsRow,
+    GivenBackRow,
     GrowthRow,
     HeldRow,
     HolderRow,
@@ -114,6 +116,7 @@ def _peak(one: RankHistory, failure: RankHistory | None) -> MemoryPeak:
         ],
         blocks=_blocks(one, began),
         growth=_growth(one),
+        given_back=_given_back(one),
         fits=row(FitsRow, room) if room else None,
         snapshot=str(one.files.path),
         notes=_notes(one),
@@ -133,7 +136,30 @@ def _holders(one: RankHistory) -> list[HolderRow]:
 
 
 def _growth(one: RankHistory) -> list[GrowthRow]:
-    return rows(growth(one.history, one.held.boundaries_ns if one.held else ()), GrowthRow)
+    return rows(growth(one.history, _boundaries(one)), GrowthRow)
+
+
+def _given_back(one: RankHistory) -> list[GivenBackRow]:
+    times = given_back(one.history, _boundaries(one))
+    kinds = dict.fromkeys((time.cause, time.line) for time in times)
+    alike = {kind: [time for time in times if (time.cause, time.line) == kind] for kind in kinds}
+    found = [
+        GivenBackRow(
+            cause=cause,
+            line=line or None,
+            times=len(same),
+            steps=len({time.step for time in same if time.step}),
+            segments=sum(time.segments for time in same),
+            bytes=sum(time.bytes for time in same),
+            again_bytes=sum(time.again_bytes for time in same),
+        )
+        for (cause, line), same in alike.items()
+    ]
+    return sorted(found, key=lambda row: -row.bytes)
+
+
+def _boundaries(one: RankHistory) -> tuple[int, ...]:
+    return one.held.boundaries_ns if one.held else ()
 
 
 def stack_lines(snapshot: Snapshot, number: int) -> list[str]:

@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.report.document import GrowthRow, MemoryPeak, MemoryPeaks
+from kinetoscope.report.document import GivenBackRow, GrowthRow, MemoryPeak, MemoryPeaks
 from kinetoscope.report.pages.json import indented
 from kinetoscope.report.pages.table import Name, aside, columns, heading, rest
 from kinetoscope.report.words import memory_lines, names, palette
@@ -45,6 +45,7 @@ def _peak(peak: MemoryPeak, limit: int) -> Iterable[RenderableType]:
     yield from _parts(peak)
     yield from _holders(peak, limit)
     yield from _growth(peak.growth)
+    yield from _given_back(peak.given_back)
     yield from _fits(peak)
     yield from heading("Snapshot", "as torch's own viewer of memory reads it")
     yield Name(names.plain(peak.snapshot))
@@ -106,6 +107,21 @@ def _growth(rows: list[GrowthRow]) -> Iterable[RenderableType]:
             Text(names.plain(row.line or "")),
             Name(names.plain(row.owner)),
             Text(names.plain(", ".join(row.names)), style="dim"),
+        )
+    yield table
+
+
+def _given_back(rows: list[GivenBackRow]) -> Iterable[RenderableType]:
+    if not rows:
+        return
+    yield from heading("What was given back to the driver", "each time waits for the device")
+    table = columns("right", "right", "left", "left*", leave=(0,))
+    for row in rows:
+        table.add_row(
+            Text(f"{row.times:,} ×"),
+            Text(numbers.size(row.bytes)),
+            Text(names.plain(row.line or "")),
+            Text(memory_lines.given_back(row), style="dim"),
         )
     yield table
 

@@ -54,6 +54,13 @@ def fits(row: document.FitsRow, failed_bytes: int | None = None) -> str:
     )
 
 
+def given_back(row: document.GivenBackRow) -> str:
+    """Why memory was given back, and what was taken again."""
+    cause = "for room that an allocation needed" if row.cause == "room" else "by empty_cache()"
+    steps = f", in {numbers.count(row.steps, 'recorded step')}" if row.steps else ""
+    return f"{cause}{steps}; {numbers.size(row.again_bytes)} taken again"
+
+
 def traced(row: document.MemoryRow) -> str:
     """What a trace's own events say of one device."""
     peak = f"peak {numbers.size(row.peak_allocated_bytes)}"
