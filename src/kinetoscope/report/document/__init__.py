@@ -67,9 +67,9 @@ __all__ = [
     "ChangeRow", "ClockRow", "CollectiveRow", "Compilation", "DeviceRow", "Environment", "EvidenceRow",
     "Explanation", "FindingRow", "FindingsListing", "FitsRow", "GivenBackRow", "Glossary", "GraphCategory",
     "GraphRow", "GrowthRow", "Health", "HealthNote", "HeldRow", "HolderRow", "IdealRow", "IdleRow",
-    "KernelListing", "KernelOp", "KernelRow", "Lateness", "LatenessRow", "LaunchRow", "Link", "ListingRow", "Meeting",
-    "MemoryBlock", "MemoryPart", "MemoryPeak", "MemoryPeaks", "MemoryPoint", "MemoryRow", "MemorySample",
-    "OpRow", "PathRow", "PhaseKernel", "PhaseRow", "Quantiles", "QueuePoint", "RankRow", "RankVerdict",
-    "Ranks", "RanksListing", "Replay", "Report", "SourceRow", "SpreadRow", "StepDifference",
+    "KernelListing", "KernelOp", "KernelRow", "Lateness", "LatenessRow", "LaunchRow", "Link", "ListingRow",
+    "Meeting", "MemoryBlock", "MemoryPart", "MemoryPeak", "MemoryPeaks", "MemoryPoint", "MemoryRow",
+    "MemorySample", "OpRow", "PathRow", "PhaseKernel", "PhaseRow", "Quantiles", "QueuePoint", "RankRow",
+    "RankVerdict", "Ranks", "RanksListing", "Replay", "Report", "SourceRow", "SpreadRow", "StepDifference",
     "StepOutlierRow", "StepRow", "StepSpread", "StepTimesRow", "TimingRow", "WaitingRow", "WhatIf",
 ]  # fmt: skip
