@@ -49,14 +49,14 @@ def read(path: Path) -> Snapshot:
     """
     try:
         if path.suffix == ".gz":
-            return _read(_unpacked(path), path)
+            return _read(unpacked(path), path)
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             return _read(mapped, path)
     except (OSError, EOFError, ValueError) as error:
         raise InputError(f"cannot read the snapshot: {error}", where=str(path)) from error
 
 
-def _unpacked(path: Path) -> bytes:
+def unpacked(path: Path) -> bytes:
     """Raises:
     TooLargeError: it unpacks to more than any snapshot would.
     """

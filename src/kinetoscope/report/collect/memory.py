@@ -32,11 +32,17 @@ from kinetoscope.report.document import (
     MemoryRow,
     MemorySample,
 )
+from kinetoscope.snapshot import timeline as timelines
 from kinetoscope.snapshot.model import Snapshot
+from kinetoscope.snapshot.timeline import Timeline
 
 CURVE = 100  # points over the recording
 POINTS = 300  # of the curve over the history
 BLOCKS = 1000  # allocations that a page draws: the largest
+NO_OWNERS = (
+    "a memory timeline is of one device, which it does not name, and says neither who held its memory nor "
+    "what was reserved: `kinetoscope run --memory` records it"
+)
 FRAMES = 12  # of a stack
 
 
@@ -77,7 +83,10 @@ def peaks(run: Run) -> MemoryPeaks:
     """One row a rank and device of which a snapshot was recorded, and what cannot be read."""
     known = histories(run)
     return MemoryPeaks(
-        peaks=[_peak(one, known.failure(one)) for one in known.found],
+        peaks=[
+            *(_peak(one, known.failure(one)) for one in known.found),
+            *(_of_timeline(timelines.read(path)) for path in run.timelines),
+        ],
         unread=[f"{error.where} was left out: {error.what}" for error in known.unread],
     )
 
@@ -120,6 +129,50 @@ def _peak(one: RankHistory, failure: RankHistory | None) -> MemoryPeak:
         fits=row(FitsRow, room) if room else None,
         snapshot=str(one.files.path),
         notes=_notes(one),
+    )
+
+
+def _of_timeline(timeline: Timeline) -> MemoryPeak:
+    """By the profiler's own categories; it knows neither owners nor what was reserved."""
+    held = timeline.table.with_columns(pl.sum_horizontal(timelines.KINDS).alias("held"))
+    kinds = [kind for kind in timelines.KINDS if (timeline.table[kind] != 0).any()]
+    began, ended = float(held["time_us"][0]), float(held["time_us"][-1])
+    peak = held.row(held["held"].arg_max() or 0, named=True)
+    stretch = pl.int_range(pl.len()) * POINTS // len(held)
+    most = pl.all().get(pl.col("held").arg_max())
+    samples = held.group_by(stretch.alias("stretch"), maintain_order=True).agg(most)
+    return MemoryPeak(
+        rank=0,
+        device=0,
+        moment="timeline",
+        failed_bytes=None,
+        peak_us=peak["time_us"] - began,
+        history_us=ended - began,
+        requested_bytes=peak["held"],
+        reserved_bytes=peak["held"],
+        outside_bytes=None,
+        total_bytes=None,
+        program_peak_bytes=None,
+        parts=[
+            MemoryPart(
+                part=kind,
+                bytes=peak[kind],
+                share_of_reserved=peak[kind] / max(1, peak["held"]),
+                allocations=0,
+            )
+            for kind in kinds
+        ],
+        holders=[],
+        roles=kinds,
+        over_time=[
+            MemorySample(time_us=at - began, reserved_bytes=held, bytes=list(values))
+            for at, held, *values in samples.select("time_us", "held", *kinds).iter_rows()
+        ],
+        blocks=[],
+        growth=[],
+        fits=None,
+        snapshot=timeline.path,
+        notes=[NO_OWNERS],
     )
 
 

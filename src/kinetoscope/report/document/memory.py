@@ -148,7 +148,8 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     device: int
     moment: str
-    """recorded steps, history (no steps are known), out of memory, snapshot (no history was kept)."""
+    """recorded steps, history (no steps are known), out of memory, snapshot (no history was kept), timeline
+    (of the profiler: what was reserved is not known, and ``reserved_bytes`` is what was held)."""
     failed_bytes: int | None
     peak_us: float
     history_us: float

@@ -13,6 +13,7 @@ from kinetoscope.report.pages.json import indented
 from kinetoscope.report.pages.table import Name, aside, columns, heading, rest
 from kinetoscope.report.words import memory_lines, names, palette
 
+SNAPSHOT = ("Snapshot", "as torch's own viewer of memory reads it")
 BAR = 60  # cells of the bar of all parts
 
 
@@ -47,7 +48,8 @@ def _peak(peak: MemoryPeak, limit: int) -> Iterable[RenderableType]:
     yield from _growth(peak.growth)
     yield from _given_back(peak.given_back)
     yield from _fits(peak)
-    yield from heading("Snapshot", "as torch's own viewer of memory reads it")
+    is_snapshot = peak.moment != "timeline"
+    yield from heading(*SNAPSHOT if is_snapshot else ("Memory timeline", "of torch's profiler"))
     yield Name(names.plain(peak.snapshot))
 
 
@@ -60,7 +62,8 @@ def _bar(peak: MemoryPeak) -> Text:
 
 
 def _parts(peak: MemoryPeak) -> Iterable[RenderableType]:
-    yield from heading("What it was", f"sums to the {numbers.size(peak.reserved_bytes)} reserved")
+    kind = "held" if peak.moment == "timeline" else "reserved"
+    yield from heading("What it was", f"sums to the {numbers.size(peak.reserved_bytes)} {kind}")
     table = columns("left", "right", "right", "right", "left*")
     for part in peak.parts:
         table.add_row(

@@ -16,6 +16,7 @@ PARTS = {
     "communication": "of torch.distributed",
     "kept": "outlives the step after its own",
     "before": "from before the history, and nobody says whose",
+    "unknown": "of no category",
     "rounding": "blocks are multiples of 512 bytes",
     "fragmentation": "free, between blocks in use",
     "cached": "free, in segments that hold nothing",
@@ -26,15 +27,18 @@ MOMENTS = {
     "history": "at the peak of the history",
     "out of memory": "when the allocation failed",
     "snapshot": "at the snapshot",
+    "timeline": "at the peak of the memory timeline",
 }
 
 
 def headline(peak: document.MemoryPeak) -> tuple[str, str]:
     """How much a device held, and of what that is."""
-    title = f"GPU {peak.device}: {numbers.size(peak.requested_bytes)} held"
+    is_known = peak.moment != "timeline"
+    device = f"GPU {peak.device}" if is_known else "one device"
+    title = f"{device}: {numbers.size(peak.requested_bytes)} held"
     if peak.rank:
         title = f"rank {peak.rank}, {title}"
-    words = [f"of {numbers.size(peak.reserved_bytes)} reserved"]
+    words = [f"of {numbers.size(peak.reserved_bytes)} reserved"] if is_known else []
     if peak.total_bytes:
         words.append(f"of the device's {numbers.size(peak.total_bytes)}")
     words.append(MOMENTS.get(peak.moment, peak.moment))
