@@ -46,7 +46,7 @@ COUNTED = {
 }
 ALSO_RECORDED = ("keeps", "pairwise", "ragged")
 CASES = (
-    "activation-memory", "float32-logits", "gradients-kept", "memory-fragmentation", "memory-leak",
+    "activation-memory", "allocator-retries", "float32-logits", "gradients-kept", "memory-fragmentation", "memory-leak",
     "one-temporary", "optimizer-memory",
 )  # fmt: skip
 OF_CASES = HERE.parent / "cases"
