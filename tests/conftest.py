@@ -16,6 +16,10 @@ from hypothesis import settings
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 
+# Two workers share two cores: what a test starts takes one. Inductor's check of what vector instructions the
+# compiler knows costs ten seconds a cache, and what its code computes is the same without them.
+for switch in ("OMP_NUM_THREADS=1", "POLARS_MAX_THREADS=1", "TORCHINDUCTOR_VEC_ISA_OK=0"):
+    os.environ.setdefault(*switch.split("="))
 os.environ.setdefault("KINETOSCOPE_CACHE", "0")  # tests read files, not what an earlier run kept of them
 os.environ["XDG_CONFIG_HOME"] = os.path.join(tempfile.gettempdir(), "kinetoscope-tests")  # a key to sign with
 

@@ -10,7 +10,7 @@ def test_a_block_with_steps_of_its_own(programs: Programs):
         """
         import torch, kinetoscope
         with kinetoscope.profile(name="loop", steps=2) as p:
-            for _ in range(90):
+            for _ in range(500):
                 torch.ones(64, 64) @ torch.ones(64, 64)
                 p.step()
         print(p.recording.name.startswith("loop-"))
@@ -62,7 +62,7 @@ def test_inside_a_recorded_program_it_only_marks_steps(programs: Programs):
         """
         import torch, kinetoscope
         with kinetoscope.profile() as p:
-            for _ in range(90):
+            for _ in range(500):
                 torch.ones(64, 64) @ torch.ones(64, 64)
                 p.step()
         """

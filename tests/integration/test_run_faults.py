@@ -47,7 +47,7 @@ def test_where_no_file_may_grow_the_first_steps_are_left(programs: Programs):
     train(4)
     os.closerange(3, 256)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-    train(90)
+    train(500)
     sys.exit(7)
     """
     )

@@ -74,7 +74,7 @@ def test_a_loop_over_a_compiled_function_has_its_calls_for_steps(programs: Progr
                 """
                 import torch
                 f = torch.compile(lambda x: x @ x + 1, backend="eager")
-                for _ in range(90):
+                for _ in range(500):
                     f(torch.ones(8, 8))
                 """
             )
@@ -100,7 +100,7 @@ def test_a_repeated_range_marks_steps_where_nothing_else_does(programs: Programs
             programs.write(
                 """
                 import torch
-                for _ in range(90):
+                for _ in range(500):
                     with torch.profiler.record_function("work"):
                         torch.ones(64, 64) @ torch.ones(64, 64)
                 """
@@ -120,7 +120,7 @@ def test_range_records_its_inside(programs: Programs):
             programs.write(
                 """
                 import torch
-                for _ in range(90):
+                for _ in range(500):
                     torch.ones(3).cos()
                     with torch.profiler.record_function("hot"):
                         torch.ones(3).sin()
@@ -239,7 +239,7 @@ def test_what_compiles_is_what_compiles_without_us(programs: Programs):
         step = torch.compile(optimizer.step, backend="eager")
         in_place = torch.nn.Linear(8, 8)
         in_place.compile(backend="eager")
-        for _ in range(60):
+        for _ in range(500):
             in_place(compiled(torch.ones(2, 8))).sum().backward()
             step()
         groups = ("stats", "frames", "graph_break", "recompiles")

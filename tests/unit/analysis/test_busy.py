@@ -43,7 +43,7 @@ def covered(work: list[tuple[str, int, int, int, int]], device: int, *parts: str
     return {t for part, d, _, ts, dur in work if d == device and part in parts for t in range(ts, ts + dur)}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(recording)
 def test_the_definitions_hold_on_any_recording(
     drawn: tuple[list[tuple[str, int, int, int, int]], int],
@@ -73,8 +73,10 @@ def test_the_definitions_hold_on_any_recording(
         assert row["device_events"] == sum(w[1] == row["device"] for w in work)
         assert row["kernels"] == sum(w[1] == row["device"] and w[0] != "copy" for w in work)
     assert kernels(run, "category")["device_time_ns"].sum() == sum(row["device_time_ns"] for row in rows)
-    for row in steps(run).iter_rows(named=True):
+    for place, row in enumerate(rows := steps(run).to_dicts(), 1):
         inside = set(range(row["start_ns"] // 1000, (row["start_ns"] + row["duration_ns"]) // 1000))
+        if place == len(rows):  # for an end that was not recorded, the window begins earlier
+            inside |= set(range(start, rows[0]["start_ns"] // 1000))
         expected = sum(len(covered(work, d, "compute", "copy", "communication") & inside) for d in (0, 1))
         assert row["busy_ns"] == 1000 * expected
 

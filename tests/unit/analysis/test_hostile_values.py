@@ -25,8 +25,8 @@ DOCUMENTS: list[dict[str, Any]] = [
     for name in ("mm_64_warm_eager", "forum_return_second")
 ]
 ABSURD: list[Any] = [
-    0, -1, 1, 10**15, -(10**15), 10**19, 2**63 - 1, -(2**63), 2**64, 1e308, 3.5, True, None, "", "N/A", "x",
-    "0x1f", "1e400", "-5", "\x00", "[red]", "é" * 500, [], {}, [[[]]], [1, "a", None], {"a": {"b": [1]}},
+    0, -1, 10**15, 2**63 - 1, -(2**63), 2**64, 1e308, 3.5, True, None, "", "x", "0x1f", "1e400", "-5",
+    "\x00", "é" * 500, [], {}, [1, "a", None], {"a": {"b": [1]}},
 ]  # fmt: skip
 
 
@@ -53,8 +53,6 @@ def test_what_the_file_says_of_its_devices_and_ranks(value: Any, tmp_path: Path)
     document = copy.deepcopy(DOCUMENTS[0])
     (entry,) = document["deviceProperties"]
     document["deviceProperties"] = [{**dict.fromkeys(entry, value), "id": 0}]
-    document["distributedInfo"] = value
-    reported(document, tmp_path / "t.json")
     document["distributedInfo"] = {"rank": value, "world_size": value}
     reported(document, tmp_path / "t.json")
 
@@ -66,11 +64,12 @@ def test_every_argument_of_an_event(value: Any, tmp_path: Path) -> None:
     for category in ("kernel", "cpu_op", "cuda_runtime", "user_annotation"):
         event = next(e for e in document["traceEvents"] if e.get("cat") == category)
         event["args"] = dict.fromkeys([*event.get("args", {}), *shaped], value)
+    document["distributedInfo"] = value
     reported(document, tmp_path / "t.json")
 
 
 @settings(
-    max_examples=20,
+    max_examples=10,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -49,7 +49,7 @@ def played(script: Script, quiet: int) -> tuple[Snapshot, Allocator, list[dict[s
 @settings(deadline=None, max_examples=30)
 @given(SCRIPTS, st.integers(0, 20))
 @example([("alloc", 1), ("free", 0)], 1)  # nothing is held any more, but was when the history began
-def test_what_was_held_and_reserved_is_what_the_allocator_counted_after_each_entry(script: Script, quiet: int):
+def test_what_was_held_and_reserved_is_what_the_allocator_counted(script: Script, quiet: int):
     snapshot, allocator, counts = played(script, quiet)
     found = curve(snapshot, 0)
     if counts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, TextIO, cast
@@ -10,10 +9,10 @@ from typing import Protocol, TextIO, cast
 from kinetoscope.analysis.run import Run
 from kinetoscope.comparison.difference import difference
 from kinetoscope.comparison.gates import Gate
-from kinetoscope.errors import UsageError
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.report.diff.collect import build
 from kinetoscope.report.document.difference import Difference
+from kinetoscope.report.pages.formats import chosen
 from kinetoscope.report.pages.json import indented as indented
 from kinetoscope.report.progress import load_shown
 from kinetoscope.report.words import names
@@ -37,14 +36,7 @@ def renderer(path: Path) -> Renderer:
     Raises:
         UsageError: no format has that suffix.
     """
-    module = FORMATS.get(path.suffix.lower())
-    if module is None:
-        raise UsageError(
-            f"cannot tell a format from {path.suffix or 'a name without a suffix'}",
-            where=f"-o {path}",
-            mend=f"end the name in {', '.join(FORMATS)}",
-        )
-    return cast(Renderer, importlib.import_module(module).render)
+    return cast(Renderer, chosen(path, FORMATS).render)
 
 
 def compared(

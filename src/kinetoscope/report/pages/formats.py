@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Protocol, cast
 
 from kinetoscope.errors import UsageError
@@ -25,16 +26,25 @@ class Renderer(Protocol):
 
 
 def renderer(path: Path) -> Renderer:
-    """The renderer for a file of that name.
+    """The renderer of reports for a file of that name.
 
     Raises:
         UsageError: no format has that suffix.
     """
-    module = FORMATS.get(path.suffix.lower())
+    return cast(Renderer, chosen(path, FORMATS).render)
+
+
+def chosen(path: Path, formats: Mapping[str, str]) -> ModuleType:
+    """The module that writes a file of that name.
+
+    Raises:
+        UsageError: no format has that suffix.
+    """
+    module = formats.get(path.suffix.lower())
     if module is None:
         raise UsageError(
-            f"cannot tell a report's format from {path.suffix or 'a name without a suffix'}",
+            f"cannot tell a format from {path.suffix or 'a name without a suffix'}",
             where=f"-o {path}",
-            mend=f"end the name in {', '.join(FORMATS)}",
+            mend=f"end the name in {', '.join(formats)}",
         )
-    return cast(Renderer, importlib.import_module(module).render)
+    return importlib.import_module(module)
