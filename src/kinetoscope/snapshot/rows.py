@@ -149,7 +149,9 @@ class Rows:
     def __init__(self, opening: bytes, reader: RowReader, recalled: Callable[[int], Any]) -> None:
         self.opening, self.reader, self.recalled = opening, reader, recalled
         self.window, self.misfit = LEAST, -1
-        self.listed: array[int] = array("i")  # what stands for the rows' lists, by their numbers in the memo
+        self.listed: array[int] = array(
+            "i"
+        )  # what stands for the rows' lists and pairs, by their numbers in the memo
         self.lists: dict[bytes, int] = {}
         self.codes: dict[str, dict[Any, int]] = defaultdict(dict)
 
@@ -262,14 +264,18 @@ class Rows:
         return numbers[-1]
 
     def _lists(self, one: Alike, numbers: Sequence[int]) -> dict[str, array[int]]:
-        """What stands for lists that are written out, which is kept by their number: a value's comes after
-        those of its dictionary and of the values before it."""
+        """What stands for lists and pairs that are written out, kept by their number: a value's comes
+        after those of its dictionary and of the values before it."""
         found: dict[str, array[int]] = {}
         number = 0
         for key, kind, start, end in one.layout.fields:
             number += kind in ("pair", "text", "list")
-            if kind == "list":
-                known = array("q", map(self._listed, one.values(start - 1, end)))
+            if kind == "list" or (kind == "pair" and key in self.reader.wanted):
+                known = (
+                    array("q", map(self._listed, one.values(start - 1, end)))
+                    if kind == "list"
+                    else self._column(one, key, kind, start, end)
+                )
                 for place, stands in zip(one.places, known, strict=True):
                     self.listed[numbers[place] + number] = stands
                 found[key] = known
@@ -297,7 +303,7 @@ class Rows:
         numbers = one.number(start, end, is_signed=False)
         if key in self.reader.sequences:
             return self._stands(key, numbers)
-        codes |= {n: self.reader.coded(key, self.recalled(n)) for n in {*numbers} - {*codes}}
+        codes |= {number: self._stands_for(key, number) for number in {*numbers} - {*codes}}
         return array("q", map(codes.__getitem__, numbers))
 
     def _stands(self, key: str, numbers: Sequence[int]) -> array[int]:
@@ -306,11 +312,11 @@ class Rows:
             found = array("q", map(self.listed.__getitem__, numbers))
             if min(found) >= 0:
                 return found
-        listed = map(self.recall, numbers)
-        return array("q", [
-            self.reader.coded(key, self.recalled(number)) if stands is None else stands
-            for number, stands in zip(numbers, listed, strict=True)
-        ])  # fmt: skip
+        return array("q", [self._stands_for(key, number) for number in numbers])
+
+    def _stands_for(self, key: str, number: int) -> int:
+        stands = self.recall(number)
+        return self.reader.coded(key, self.recalled(number)) if stands is None else stands
 
 
 def _places(kind: str, start: int, end: int, opcode: int) -> Sequence[int]:

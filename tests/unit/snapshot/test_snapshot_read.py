@@ -177,6 +177,18 @@ def test_what_is_named_again_and_again_is_refused(tmp_path: Path):
             read(path)
 
 
+def test_a_pool_that_entries_share_is_read_wherever_it_is_named(tmp_path: Path):
+    """In the row that writes it, in those that are read with it, and in one that is read singly."""
+    pool = (0, 7)
+    entry = {"action": "alloc", "addr": 1 << 40, "size": 5, "stream": 0, "time_us": 1, "pool_id": pool}
+    trace = [{**entry, "pool_id": (0, 0)} for _ in range(5)] + [{**entry} for _ in range(200)]
+    trace += [{**entry, "note": [1, [2]]}, {**entry}]
+    expected = {"segments": [], "device_traces": [trace]}
+    path = tmp_path / "x.pickle"
+    path.write_bytes(pickle.dumps(expected, protocol=4))
+    same(read(path), expected)
+
+
 @settings(deadline=None, max_examples=20)
 @given(st.data())
 def test_rows_of_any_layout_are_read_as_python_reads_them(data: st.DataObject):
