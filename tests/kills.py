@@ -102,7 +102,7 @@ KILLS = (
     Kill("SIGTERM to `kinetoscope run`", to_command(signal.SIGTERM), (0, 128 + signal.SIGTERM, -15)),
     Kill("SIGTERM to both", to_both(signal.SIGTERM), (0, 128 + signal.SIGTERM, -15)),
     Kill("SIGINT to both", to_both(signal.SIGINT), (0, 1, 130, -2)),
-    Kill("the disk is full", fill_disk, (0,)),
+    Kill("the disk is full", fill_disk, (0, 2)),  # 2: the program was not started
     Kill("the folder is gone", take_away, (0,)),
 )
 

@@ -9,8 +9,9 @@ clock.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from traces import Event, host, kernel, step
@@ -25,7 +26,9 @@ KERNELS = (
 )
 TRANSFER = {"allreduce": 120.0, "_allgather_base": 80.0, "_reduce_scatter_base": 80.0, "broadcast": 30.0,
             "all_to_all": 90.0}  # fmt: skip
+NOTHING: Mapping[int, float] = MappingProxyType({})
 LAUNCH, ARRIVES, LOADER, READS = 6.0, 4.0, 150.0, 20.0
+HOLDS, MICROBATCHES, PASSES = 2500.0, 4, 30.0
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Loss:
 
     Args:
         missing, repeated: ranks whose trace is not there, or there twice.
+        late: ranks whose trace begins after 30 % of its events.
         damaged: ranks whose trace ends after 60 % of its events.
         shifted: ranks that lost their first collective of each group; ``holes``: one in the middle.
     """
@@ -50,6 +54,7 @@ class Loss:
     missing: tuple[int, ...] = ()
     repeated: tuple[int, ...] = ()
     damaged: tuple[int, ...] = ()
+    late: tuple[int, ...] = ()
     shifted: tuple[int, ...] = ()
     holes: tuple[int, ...] = ()
 
@@ -61,6 +66,7 @@ class Job:
     ahead: by host, of ``per_host`` ranks each, how far its clock is ahead, and by how much it drifts.
     data: the collectives at a step's end, one after the other.
     marks: whether steps are marked.
+        way: ``layers``; ``pipeline``, where each rank is a stage (1F1B); or ``experts``, on every rank some.
     """
 
     name: str
@@ -73,6 +79,7 @@ class Job:
     ahead: tuple[tuple[float, float], ...] = ()
     data: tuple[str, ...] = ("allreduce", "allreduce")
     marks: bool = True
+    way: str = "layers"
     seed: int = 0
 
 
@@ -132,13 +139,8 @@ def simulate(job: Job) -> dict[int, list[Event]]:
     for number in range(job.steps):
         marks = [rank.host for rank in ranks]
         for rank in ranks:
-            _load(rank, job.fault, number)
-        for layer in range(3):
-            for rank in ranks:
-                _layer(rank, job.fault, layer, number)
-            if job.tensor > 1:
-                for group in groups(job)[TENSORS]:
-                    _meet(job, ranks, TENSORS, group, "allreduce", 4096)
+            _load(rank, job, number)
+        WAYS[job.way](job, ranks, number)
         for index, kind in enumerate(job.data):
             for rank in ranks:
                 rank.compute("gemm_backward", 300.0)
@@ -155,18 +157,90 @@ def simulate(job: Job) -> dict[int, list[Event]]:
     return {rank.number: rank.events for rank in ranks}
 
 
-def _load(rank: _Rank, fault: Fault, number: int) -> None:
+def _layers(job: Job, ranks: list[_Rank], number: int) -> None:
+    for layer in range(3):
+        for rank in ranks:
+            _layer(rank, job.fault, layer)
+        if job.tensor > 1:
+            for group in groups(job)[TENSORS]:
+                _meet(job, ranks, TENSORS, group, "allreduce", 4096)
+
+
+def _experts(job: Job, ranks: list[_Rank], number: int) -> None:
+    """Tokens go to the ranks of their experts and back; of a fault twice as many to one of them."""
+    everyone = groups(job)[EVERYONE][0]
+    for _ in range(3):
+        loads = {rank.number: 1 + rank.random.uniform(-0.03, 0.03) for rank in ranks}
+        if job.fault.kind == "experts":
+            fewer = (job.ranks - 2) / (job.ranks - 1)
+            loads = {own: load * (2 if own == job.fault.rank else fewer) for own, load in loads.items()}
+        for rank in ranks:
+            _layer(rank, job.fault, 1)
+        _meet(job, ranks, EVERYONE, everyone, "all_to_all", 65536, loads)
+        for rank in ranks:
+            rank.compute("gemm_experts", 800.0 * loads[rank.number])
+        _meet(job, ranks, EVERYONE, everyone, "all_to_all", 65536, loads)
+
+
+def _pipeline(job: Job, ranks: list[_Rank], number: int) -> None:
+    """One forward, one backward: sends are buffered, receives wait for them."""
+    sent: dict[tuple[int, int, int], float] = {}
+    stages = {rank.number: _stage(job, rank, sent) for rank in ranks}
+    while stages:
+        stages = {own: stage for own, stage in stages.items() if next(stage, False)}
+
+
+def _stage(job: Job, rank: _Rank, sent: dict[tuple[int, int, int], float]) -> Iterator[bool]:
+    """Its microbatches, as far as what it needs was sent; True while it waits."""
+    last = job.ranks - 1
+    warm = min(MICROBATCHES, last - rank.number)
+    order = "F" * warm + "FB" * (MICROBATCHES - warm) + "B" * warm
+    done = {"F": 0, "B": 0}
+    for what in order:
+        came, goes = (rank.number - 1, rank.number + 1)[:: 1 if what == "F" else -1]
+        if 0 <= came <= last:
+            while (came, rank.number, done[what]) not in sent:
+                yield True
+            _pass(job, rank, "recv", came, sent[came, rank.number, done[what]])
+        if what == "F":
+            _layer(rank, job.fault, 1)
+        else:
+            rank.compute("gemm_backward", 250.0)
+            rank.compute("gemm_backward", 250.0)
+        if 0 <= goes <= last:
+            sent[rank.number, goes, done[what]] = _pass(job, rank, "send", goes)
+        done[what] += 1
+
+
+def _pass(job: Job, rank: _Rank, kind: str, peer: int, sent: float = 0.0) -> float:
+    """One end of a send and receive; torch names the other end alone. When it began."""
+    start = rank.launch()
+    end = max(start, sent) + PASSES + rank.random.uniform(0, 1)
+    rank.events.append(
+        kernel("ncclDevKernel_SendRecv", start, end - start, rank.correlation, stream=18,
+               **_arguments("stages", groups(job)[EVERYONE][0], kind, 32768, 32768),
+               **{"Dst Rank" if kind == "send" else "Src Rank": peer})
+    )  # fmt: skip
+    rank.device = end
+    return start
+
+
+WAYS = {"layers": _layers, "experts": _experts, "pipeline": _pipeline}
+
+
+def _load(rank: _Rank, job: Job, number: int) -> None:
+    fault = job.fault
     slow = rank.number == fault.rank and fault.kind == "loader"
-    rank.during("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", LOADER * (12 if slow else 1),
-                "user_annotation")  # fmt: skip
+    length = LOADER * (1 if not slow else 12 if job.way == "layers" else 30)
+    rank.during("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", length, "user_annotation")
     if rank.number == fault.rank and fault.kind == "compile" and number == 2:
         rank.during("inductor_compile (dynamo_timed)", 6000.0)
 
 
-def _layer(rank: _Rank, fault: Fault, layer: int, number: int) -> None:
+def _layer(rank: _Rank, fault: Fault, layer: int) -> None:
     own = fault.kind if rank.number == fault.rank else "none"
     if own == "host" and layer == 1:
-        rank.during("aten::tokenize", 2500.0)
+        rank.during("aten::tokenize", HOLDS)
     if own == "sync" and layer == 1:
         rank.sync()
         rank.host += 900.0
@@ -177,7 +251,10 @@ def _layer(rank: _Rank, fault: Fault, layer: int, number: int) -> None:
         rank.compute("gemm_up", 260.0)
 
 
-def _meet(job: Job, ranks: list[_Rank], name: str, group: tuple[int, ...], kind: str, elements: int) -> None:
+def _meet(
+    job: Job, ranks: list[_Rank], name: str, group: tuple[int, ...], kind: str, elements: int,
+    loads: Mapping[int, float] = NOTHING,
+) -> None:  # fmt: skip
     """A collective: it ends for all when the last has come and the data has moved; a broadcast's sender, the
     group's first, does not wait."""
     if len(group) == 1:
@@ -186,17 +263,22 @@ def _meet(job: Job, ranks: list[_Rank], name: str, group: tuple[int, ...], kind:
     came = arrived[group[0]] if kind == "broadcast" else max(arrived.values())
     for number in group:
         rank = ranks[number]
-        end = max(came, arrived[number]) + TRANSFER[kind] + rank.random.uniform(0, 3)
-        arguments = {
-            "Collective name": kind, "In msg nelems": elements, "Out msg nelems": elements, "dtype": "Float",
-            "Group size": len(group), "Process Group Name": f"{name}{group[0]}",
-            "Process Group Ranks": str(list(group)), "Process Group Description": name,
-        }  # fmt: skip
+        load = loads.get(number, 1.0)
+        end = max(came, arrived[number]) + TRANSFER[kind] * load + rank.random.uniform(0, 3)
+        arguments = _arguments(name, group, kind, elements, int(elements * load))
         rank.events.append(
             kernel(f"ncclDevKernel_{kind}", arrived[number], end - arrived[number], rank.correlation,
                    stream=17, **arguments)
         )  # fmt: skip
         rank.device = end
+
+
+def _arguments(name: str, group: tuple[int, ...], kind: str, came: int, left: int) -> dict[str, Any]:
+    return {
+        "Collective name": kind, "In msg nelems": came, "Out msg nelems": left, "dtype": "Float",
+        "Group size": len(group), "Process Group Name": f"{name}{group[0]}",
+        "Process Group Ranks": str(list(group)), "Process Group Description": name,
+    }  # fmt: skip
 
 
 def recorded(job: Job) -> list[tuple[int, dict[str, Any]]]:
@@ -221,6 +303,8 @@ def _left(events: list[Event], number: int, loss: Loss) -> Iterable[Event]:
     """What a damaged recording holds of the events."""
     if number in loss.damaged:
         events = events[: int(0.6 * len(events))]
+    if number in loss.late:
+        events = events[int(0.3 * len(events)) :]
     collectives = [one for one in events if "Group size" in one["args"]]
     lost: list[Event] = []
     if number in loss.shifted:
@@ -233,8 +317,11 @@ def _left(events: list[Event], number: int, loss: Loss) -> Iterable[Event]:
 
 CAUSES = {
     "kernel": "slow kernel", "clocks": "clocks", "work": "more work", "host": "host", "loader": "data loader",
-    "sync": "synchronization", "compile": "recompilation",
+    "sync": "synchronization", "compile": "recompilation", "experts": "more data",
 }  # fmt: skip
+
+
+EVERYWHERE = ("kernel", "clocks", "work", "host", "loader", "sync", "compile")
 
 
 def jobs() -> list[Job]:
@@ -255,11 +342,14 @@ def jobs() -> list[Job]:
         ),
     ]  # fmt: skip
     whole = [
-        make(kind, seed + 3 * index) for seed, kind in enumerate(CAUSES) for index, make in enumerate(kinds)
+        make(kind, seed + 3 * index)
+        for seed, kind in enumerate(EVERYWHERE)
+        for index, make in enumerate(kinds)
     ]
     return [
         *whole,
         *_broken(kinds),
+        *_other_ways(hosts),
         *(replace(make("none", 40 + i), fault=Fault()) for i, make in enumerate(kinds)),
     ]
 
@@ -283,3 +373,28 @@ def _broken(kinds: list[Callable[[str, int], Job]]) -> list[Job]:
                 )
             ]
     return found
+
+
+def _other_ways(hosts: tuple[tuple[float, float], ...]) -> list[Job]:
+    """Pipelines, experts and broadcasts, and recordings that do not begin together."""
+    pipeline = Job("pipeline", data=("allreduce",), ahead=hosts, way="pipeline")
+    alone = Job("pipeline, sends and receives alone", data=(), way="pipeline")
+    experts = Job("experts", ahead=hosts, way="experts")
+    sent = Job("broadcasts", data=("broadcast", "broadcast"))
+    faults = [
+        *((pipeline, kind, 0 if kind == "loader" else at % 3) for at, kind in enumerate(EVERYWHERE)),
+        *((alone, kind, at % 3) for at, kind in enumerate(("kernel", "work", "compile"))),
+        *((experts, kind, at % 4) for at, kind in enumerate(("experts", "kernel", "host", "sync", "clocks"))),
+        *((replace(experts, seed=9), "experts", rank) for rank in (1, 3)),
+        *((sent, kind, 0) for kind in ("kernel", "host", "loader")),
+        *((job, "none", None) for job in (pipeline, alone, experts, sent)),
+    ]
+    begun = Loss(late=(1, 2))
+    apart = replace(Job("data parallel, begun apart"), loss=begun)
+    return [
+        *(replace(job, fault=Fault(rank, kind), seed=job.seed + at)
+          for at, (job, kind, rank) in enumerate(faults)),
+        *(replace(apart, fault=Fault(rank, kind), seed=rank, ahead=ahead)
+          for rank, kind in ((1, "kernel"), (0, "host"), (3, "loader")) for ahead in ((), hosts)),
+        replace(pipeline, name="pipeline, begun apart", loss=begun, fault=Fault(1, "kernel")),
+    ]  # fmt: skip

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from kinetoscope.hardware import DTYPES, DeviceSpec, find
+from kinetoscope.hardware.links import link
 from kinetoscope.hardware.table import DEVICES
 
 GB = 10**9
@@ -154,3 +155,23 @@ def test_the_dense_rates_of_the_device_that_the_recordings_were_made_on() -> Non
     assert h200.peak("fp4") is None
     # 132 SMs × 128 FP32 lanes × 2 × 1.98 GHz.
     assert h200.peaks["fp32"] == pytest.approx(132 * 128 * 2 * 1.98e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "gigabytes"),
+    [
+        ("NVIDIA H200", 450),
+        ("NVIDIA H100 80GB HBM3", 450),
+        ("NVIDIA A100-SXM4-80GB", 300),
+        ("Tesla V100-SXM2-16GB", 150),
+        ("NVIDIA B200", 900),
+        ("NVIDIA L40S", 31.5),
+        ("NVIDIA H200 NVL", None),  # with a bridge or without
+        ("NVIDIA A100-PCIE-40GB", None),
+        ("NVIDIA H100 PCIe", None),
+        ("NVIDIA H200 MIG 1g.18gb", None),
+    ],
+)
+def test_what_links_move_in_one_direction(name: str, gigabytes: float | None) -> None:
+    """NVLink's bandwidth as datasheets have it is that of both."""
+    assert link(name) == (None if gigabytes is None else gigabytes * 1e9)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
-from kinetoscope.analysis.compared.parts import Part, renumbered
+from kinetoscope.analysis.compared.parts import Part, placed, renumbered
 from kinetoscope.analysis.numbering import latest_window
 from kinetoscope.errors import InputError
 from kinetoscope.fleet.engine import Engine
@@ -40,7 +37,7 @@ def gather(
         if kept is None:
             wanted.append(trace)
         else:
-            parts.append(_placed(kept, trace))
+            parts.append(placed(kept, trace.host))
     done = len(found.traces) - len(wanted)
     for trace, answer in engine(wanted) if wanted else ():
         done += 1
@@ -48,7 +45,7 @@ def gather(
             failures.append(answer)
         else:
             store.keep(trace, answer)
-            parts.append(_placed(decode(answer, trace.url), trace))
+            parts.append(placed(decode(answer, trace.url), trace.host))
         if progress is not None:
             progress(done, len(found.traces))
     if not parts and (failures or not found.dumps):
@@ -57,13 +54,6 @@ def gather(
         )
     chosen, left_out = one_a_rank(parts)
     return chosen, [*left_out, *sorted(f"{error.where} was left out: {error.what}" for error in failures)]
-
-
-def _placed(part: Part, trace: TraceFile) -> Part:
-    """With the host that a recording names."""
-    if part.facts.host or not trace.host:
-        return part
-    return replace(part, facts=msgspec.structs.replace(part.facts, host=trace.host))
 
 
 def _bytes(url: str) -> bytes:

@@ -18,7 +18,7 @@ from kinetoscope.errors import InputError
 from kinetoscope.fleet.inputs import PART, TraceFile
 from kinetoscope.recording.manifest import write_whole
 
-FORMAT = 2
+FORMAT = 3
 _UNUSED_S = 30 * 86400  # after which a part in the user's cache goes
 _TABLES = {"collectives": PARTED, "kernels": KERNEL_TIMES, "steps": STEPS}
 

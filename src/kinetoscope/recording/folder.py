@@ -164,13 +164,22 @@ def begin(folder: Path, command: tuple[str, ...], options: object) -> None:
     """Write the manifest that says that a run has begun, with these options of capture.
 
     Raises:
-        OSError: nothing can be written here.
+        UsageError: nothing can be written there.
     """
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
     given = msgspec.to_builtins(options)
-    manifests.write(
-        folder, Manifest(kinetoscope=__version__, created=created, command=command, options=given)
-    )
+    try:
+        manifests.write(
+            folder, Manifest(kinetoscope=__version__, created=created, command=command, options=given)
+        )
+    except OSError as error:
+        with suppress(OSError):
+            folder.rmdir()
+        raise UsageError(
+            f"cannot begin the recording: {error.strerror or error}",
+            where=str(folder),
+            mend="make room, or name a folder on another disk with --out",
+        ) from error
     try:
         (folder / RESERVE).write_bytes(os.urandom(RESERVED_BYTES))  # random: no file system packs it
     except OSError:

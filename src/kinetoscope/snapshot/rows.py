@@ -227,9 +227,9 @@ class Rows:
         numbered = 1
         while (found := FIELD.match(row, at)) is not None:
             at, kind = found.end(), str(found.lastgroup)
-            key = self.recalled(int.from_bytes(found["key"][1:], "little"))
+            key = self._name(int.from_bytes(found["key"][1:], "little"))
             start, end = found.start(kind) - first, found.end(kind) - first
-            if not isinstance(key, str) or (kind == "text" and key in self.reader.wanted):
+            if key is None or (kind == "text" and key in self.reader.wanted):
                 return None
             numbered += kind in ("pair", "text", "list")
             places = _places(kind, start, end, row[first + start])
@@ -239,6 +239,14 @@ class Rows:
             return None
         fixed = tuple((place, byte) for place, byte in enumerate(part) if place not in values)
         return Layout(tuple(fields), fixed, numbered)
+
+    def _name(self, number: int) -> str | None:
+        """A key by its number; None: it is none, or is written out in a row before, which is not read yet."""
+        try:
+            key = self.recalled(number)
+        except KeyError:
+            return None
+        return key if isinstance(key, str) else None
 
     def _take(self, tables: Sequence[Alike], rows: int, memoized: int) -> int:
         """Hand the rows on; returns how many numbers of the memo are given by then."""

@@ -5,35 +5,54 @@ cases.rank_verdicts`.
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
+import msgspec
 import polars as pl
 import pytest
 
 import rank_sets
 from kinetoscope.analysis.compared.comparison import Comparison, compare
-from kinetoscope.analysis.compared.parts import APPROACH, Part, part
+from kinetoscope.analysis.compared.parts import APPROACH, Part, part, placed
 from kinetoscope.analysis.replay.change import NOTHING, without_host
 from kinetoscope.analysis.replay.replay import replays
 from kinetoscope.analysis.run import Run
+from kinetoscope.report.collect.ranks import compared
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
-from rank_sets import Fault, Job, Loss
+from rank_sets import Fault, Job
 
 JOBS = rank_sets.jobs()
-# Every fault once, in each kind of job; every loss once.
-CHOSEN = [*(JOBS[4 * fault + job] for fault, job in enumerate((0, 1, 2, 3, 0, 1, 3))), *JOBS[28:33], JOBS[47]]
+# Every fault once, in each kind of job; every loss once; every way of meeting.
+CHOSEN = [
+    *(JOBS[4 * fault + job] for fault, job in enumerate((0, 1, 2, 3, 0, 1, 3))),
+    *JOBS[28:33],
+    *(
+        next(job for job in JOBS if (job.name, job.fault.kind) == wanted)
+        for wanted in (
+            ("pipeline", "clocks"),
+            ("pipeline, sends and receives alone", "work"),
+            ("experts", "experts"),
+            ("broadcasts", "host"),
+            ("data parallel, begun apart", "loader"),
+        )
+    ),
+]
 
 
-def parts_of(job: Job, folder: Path) -> list[Part]:
+@cache
+def parts_of(job: Job) -> list[Part]:
     """One a rank: of a rank that is there twice the first."""
     found: dict[int, Part] = {}
-    for rank, trace in rank_sets.recorded(job):
-        path = folder / f"rank{rank}.json"
-        path.write_text(json.dumps(trace))
-        if rank not in found:
-            found[rank] = part(read(path))
+    with tempfile.TemporaryDirectory() as folder:
+        for rank, trace in rank_sets.recorded(job):
+            path = Path(folder) / f"rank{rank}.json"
+            path.write_bytes(msgspec.json.encode(trace))
+            if rank not in found:
+                found[rank] = part(read(path))
     return list(found.values())
 
 
@@ -50,8 +69,8 @@ def sums(compared: Comparison) -> None:
 
 
 @pytest.mark.parametrize("job", CHOSEN, ids=lambda job: f"{job.fault.kind}, {job.name}")
-def test_the_culprit_and_its_cause(job: Job, tmp_path: Path) -> None:
-    compared = compare(parts_of(job, tmp_path))
+def test_the_culprit_and_its_cause(job: Job) -> None:
+    compared = compare(parts_of(job))
     verdict = compared.verdict
     sums(compared)
     assert list(compared.missing) == list(job.loss.missing)
@@ -67,10 +86,57 @@ def test_the_culprit_and_its_cause(job: Job, tmp_path: Path) -> None:
             assert clock.ahead_ns == pytest.approx(offset * 1000, abs=5_000)
 
 
-def test_where_nothing_is_wrong_nobody_is_blamed(tmp_path: Path) -> None:
+def test_ranks_of_a_host_have_one_clock() -> None:
+    """Three hosts of two ranks, which drift apart: by 7 µs over all, where ends lie 3 µs apart."""
+    job = Job("hosts", 6, ahead=((0.0, 0.0), (5_000.0, 3e-4), (-12_000.0, -2e-4)))
+    found = [placed(one, f"host{one.facts.rank // 2}") for one in parts_of(job)]
+    clocks = compare(found).paired.clocks
+    for rank, clock in clocks.items():
+        assert clock == clocks[rank // 2 * 2]
+        assert clock.drift == pytest.approx(job.ahead[rank // 2][1], rel=0.3)
+    # Of rank 3 all but one collective is lost; rank 5's host is called as another is, and is none.
+    found[3] = replace(found[3], collectives=found[3].collectives.tail(1))
+    found[5] = replace(found[5], facts=msgspec.structs.replace(found[5].facts, host="host0"))
+    paired = compare(found).paired
+    assert paired.clocks[2] == paired.clocks[3]
+    assert paired.residuals[2] == paired.residuals[3]
+    assert paired.clocks[0] == paired.clocks[1]
+    assert paired.clocks[5].ahead_ns == pytest.approx(-12_000_000, abs=15_000)
+
+
+def test_what_a_send_is_paired_with() -> None:
+    """Torch names the other end alone. As many go each way as there are microbatches."""
+    job = next(job for job in CHOSEN if job.name == "pipeline, sends and receives alone")
+    table = compare(parts_of(job)).table
+    met = table.group_by("meeting").agg("rank", "law", pl.col("transfer_ns").n_unique().alias("transfers"))
+    assert {tuple(sorted(ranks)) for ranks in met["rank"]} == {(0, 1), (1, 2), (2, 3)}
+    assert len(met) == 3 * 2 * rank_sets.MICROBATCHES * job.steps
+    assert set(met["transfers"]) == {1}
+
+
+def test_what_experts_are_sent_and_how_near_links_come_to_their_peak() -> None:
+    """One rank is sent twice the data, three others two thirds: on the larger side 2 and 1, the mean 5/4.
+    Links are known of one host's devices."""
+    job = next(job for job in CHOSEN if job.fault.kind == "experts")
+    placed_on = [
+        replace(one, facts=msgspec.structs.replace(one.facts, host=f"host{at // 4}", device="NVIDIA H200"))
+        for at, one in enumerate(parts_of(job))
+    ]
+    rows = compared(compare(placed_on), every=False).collectives
+    sent = next(row for row in rows if row.kind == "all-to-all")
+    assert (sent.heaviest_rank, sent.meetings) == (job.fault.rank, 2 * 3 * job.steps)
+    assert sent.uneven == pytest.approx(2 / (5 / 4), rel=0.03)
+    reduced = next(row for row in rows if row.kind == "all-reduce")
+    assert reduced.uneven is None
+    assert reduced.bus_gbps is not None
+    assert reduced.share_of_link == pytest.approx(reduced.bus_gbps / 450)
+    assert all(row.share_of_link is None for row in compared(compare(parts_of(job)), every=False).collectives)
+
+
+def test_where_nothing_is_wrong_nobody_is_blamed() -> None:
     whole = Job("nothing", 3)
-    assert compare(parts_of(whole, tmp_path)).verdict.status == "even"
-    lacking = compare(parts_of(replace(whole, loss=Loss(missing=(1,))), tmp_path)).verdict
+    assert compare(parts_of(whole)).verdict.status == "even"
+    lacking = compare([one for one in parts_of(whole) if one.facts.rank != 1]).verdict
     assert (lacking.status, lacking.rank) == ("unknown", None)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from datetime import datetime
 from pathlib import Path
 
@@ -174,3 +175,17 @@ def no_space(path: Path, content: bytes) -> int:
     with path.open("wb") as file:
         file.write(content[:1])
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+def test_a_recording_that_cannot_be_begun_is_refused_and_leaves_no_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "recording"
+    folder.mkdir()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(UsageError, match="cannot begin the recording") as refused:
+            folders.begin(folder, ("python", "x.py"), {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "--out" in str(refused.value)
+    assert not folder.exists()

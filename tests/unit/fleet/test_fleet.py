@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from kinetoscope.fleet.worker import mapped
 from kinetoscope.report.collect.ranks import ranges
 from kinetoscope.report.document import RanksListing
 from kinetoscope.trace.read import read
+from page_data import page_data
 from rank_sets import Fault, Job, Loss, recorded
 
 SMALL = Job("small", 3, steps=3, fault=Fault(1, "host"))
@@ -220,14 +222,17 @@ def test_the_command(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [row.rank for row in listing.ranks.ranks] == [0, 1, 2]
 
 
-def test_many_are_compared_unasked_but_a_page_is_of_a_few(
+def test_many_are_compared_unasked_on_a_page_too(
     traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kinetoscope.fleet.inputs.FEW", 2)
     monkeypatch.setattr(engine, "ENGINES", {"local": here})
     assert main(["report", str(traces), "-o", str(tmp_path / "a.json")]) == 0
     assert msgspec.json.decode((tmp_path / "a.json").read_bytes())["schema"] == "kinetoscope.ranks/1"
-    assert main(["report", str(traces), "--engine", "local", "-o", str(tmp_path / "a.html")]) == 2
+    assert main(["report", str(traces), "-o", str(tmp_path / "a.html")]) == 0
+    ranks = page_data((tmp_path / "a.html").read_text()).report["ranks"]
+    assert ranks == msgspec.json.decode((tmp_path / "a.json").read_bytes())["ranks"]
+    assert main(["report", str(traces), "-o", str(tmp_path / "a.sarif")]) == 2
 
 
 @pytest.mark.parametrize("suffix", [".md", ".txt"])
@@ -262,9 +267,29 @@ def test_dumps_alone_say_who_is_missing(tmp_path: Path, capsys: pytest.CaptureFi
     assert "rank 1 has not issued it" in said
 
 
-def test_ray_maps_as_this_process_does(traces: Path, tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    parts, _ = gather(find([traces]), Store(tmp_path / "a"), engine.on_ray)
+def test_ray_maps_as_this_process_does_though_a_worker_is_killed(
+    traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers; the one that is given rank 1 first is killed under it."""
+    ray = pytest.importorskip("ray")
+    pids, answered = tmp_path / "pids", engine._answered
+    pids.mkdir()
+
+    def killed_once(trace: TraceFile) -> bytes | InputError:  # inside, so that it goes to workers by value
+        is_first = not any(pids.glob("*-1"))
+        (pids / f"{os.getpid()}-{trace.rank}").touch()
+        if trace.rank == 1 and is_first:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answered(trace)
+
+    monkeypatch.setattr(engine, "_answered", killed_once)
+    ray.init(num_cpus=2, log_to_driver=False, include_dashboard=False)
+    try:
+        parts, left_out = gather(find([traces]), Store(tmp_path / "a"), engine.on_ray)
+    finally:
+        ray.shutdown()
+    assert left_out == []
+    assert len(list(pids.glob("*-1"))) == 2
     for one, other in zip(parts, gather(find([traces]), Store(tmp_path / "b"), here)[0], strict=True):
         same(one, other)
 

@@ -65,6 +65,9 @@ def test_a_recording_s_peak_is_split_and_every_byte_has_an_owner(
         assert sum(row["bytes"] for row in peak["holders"]) == peak["requested_bytes"]
         assert all(len(sample["bytes"]) == len(peak["roles"]) for sample in peak["over_time"])
         assert peak["outside_bytes"] == (1 << 30) - reserved
+        assert peak["stacks"][0] == []
+        assert {block["stack"] for block in peak["blocks"]} == set(range(len(peak["stacks"]))) | {0}
+        assert peak["traced_us"] is None
         assert "2 allocations had room only once" in peak["notes"][0]
     assert "has held more, 537 MB" in steps["notes"][1]
     assert len(failure["notes"]) == 1

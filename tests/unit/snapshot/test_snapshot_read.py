@@ -189,6 +189,15 @@ def test_a_pool_that_entries_share_is_read_wherever_it_is_named(tmp_path: Path):
     same(read(path), expected)
 
 
+def test_a_key_that_is_first_written_among_rows_is_known_in_those_after(tmp_path: Path):
+    entry = {"action": "alloc", "addr": 1 << 40, "size": 5, "stream": 0, "time_us": 1}
+    trace = [*({**entry} for _ in range(9)), *({**entry, "pool_id": (0, n % 3)} for n in range(9))]
+    expected = {"segments": [], "device_traces": [trace]}
+    path = tmp_path / "x.pickle"
+    path.write_bytes(pickle.dumps(expected, protocol=4))
+    same(read(path), expected)
+
+
 @settings(deadline=None, max_examples=20)
 @given(st.data())
 def test_rows_of_any_layout_are_read_as_python_reads_them(data: st.DataObject):

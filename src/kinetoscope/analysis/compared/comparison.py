@@ -9,12 +9,12 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.compared.chance import CHANCE, cold_steps, lengths, stands_out
-from kinetoscope.analysis.compared.parts import PARTED, STRETCHES, Part, part
+from kinetoscope.analysis.compared.parts import PARTED, STRETCHES, Part, part, placed
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.blame import START, blamed
-from kinetoscope.analysis.ranks.collectives import members
+from kinetoscope.analysis.ranks.collectives import PAIR, hosts_of, members
 from kinetoscope.analysis.ranks.ideal import Ideal, ideal
-from kinetoscope.analysis.ranks.kernels import EVEN_COMPUTE, kernel_cause
+from kinetoscope.analysis.ranks.kernels import EVEN_COMPUTE, data_ratio, kernel_cause
 from kinetoscope.analysis.ranks.pairing import Paired, paired
 from kinetoscope.analysis.ranks.waits import waits
 from kinetoscope.analysis.run import Run
@@ -75,7 +75,8 @@ class Comparison:
 @remembered
 def comparison(run: Run) -> Comparison:
     """The ranks of a run that is in memory."""
-    return compare([part(trace) for trace in run.traces])
+    hosts = hosts_of(run)
+    return compare([placed(part(trace), hosts[trace.rank]) for trace in run.traces])
 
 
 def culprit(run: Run) -> tuple[int | None, float]:
@@ -103,7 +104,7 @@ def compare(parts: Sequence[Part]) -> Comparison:
     table = pl.concat([pl.DataFrame(schema=PARTED), *(part.collectives for part in parts)])
     grouped = {rank for group in table["group"].unique() for rank in members(group)}
     missing = sorted({*range(world), *grouped} - here)
-    met = paired(table, world or None)
+    met = paired(table, world or None, {part.facts.rank: part.facts.host for part in parts})
     table = _exposed(waits(met.table, met.residuals))
     for cause, columns in CAUSES.items():
         table = table.with_columns(pl.sum_horizontal(columns).alias(cause))
@@ -142,7 +143,11 @@ def _explained(found: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
         how="vertical",
     ) if parts else pl.DataFrame()  # fmt: skip
     asked = found.filter(pl.col("cause") == COMPUTE).select("culprit", "where").unique()
-    said = {(rank, step): kernel_cause(kernels, rank, step) for rank, step in asked.iter_rows()}
+    given = pl.concat([pl.DataFrame(schema=PARTED), *(part.collectives for part in parts)])
+    said = {
+        (rank, step): kernel_cause(kernels, rank, step, data_ratio(given, rank, step))
+        for rank, step in asked.iter_rows()
+    }
     causes, details = [], []
     for rank, step, cause in found.select("culprit", "where", "cause").iter_rows():
         cause, detail = said[rank, step] if cause == COMPUTE else (cause, "")
@@ -162,10 +167,20 @@ def _standing_out(
     if verdict.rank is None:
         return verdict
     chance = 0.0 if verdict.cause in UNLIKE else CHANCE
+    # Into a rank's first collective its way is not known: of the steps that hold one nothing can be told.
+    started = found.filter(pl.col("cause") == START)["meeting"].implode()
+    untold = pl.col("own_ns").is_null().any().over("meeting") | pl.col("meeting").is_in(started)
+    own = table.with_columns(untold.alias("untold")).filter(
+        pl.col("rank") == verdict.rank, pl.col("meeting").is_not_null()
+    )
+    judged = steps.filter(~pl.col("name").is_in(own.filter("untold")["step"].implode()))
+    steps = judged if len(judged) else steps
     if stands_out(found.filter(pl.col("last") == verdict.rank), steps, chance, bool(cold)):
         return verdict
     why = "no rank stands out from how much steps differ by chance"
-    return Verdict("unknown" if lacking else "even", why=why)
+    # Part of what a stage loses is hidden in the pipeline's bubbles.
+    is_hidden = bool((table["law"] == PAIR).any())
+    return Verdict("unknown" if lacking or is_hidden else "even", why=why)
 
 
 def _verdict(table: pl.DataFrame, found: pl.DataFrame, time_ns: int, lacking: bool) -> Verdict:
@@ -177,14 +192,17 @@ def _verdict(table: pl.DataFrame, found: pl.DataFrame, time_ns: int, lacking: bo
     )
     if known.is_empty():
         return Verdict("unknown", why="no collective of two ranks could be paired")
-    waited = int(known["waiting_ns"].sum())
+    is_pipeline = bool((known["law"] == PAIR).any())
     partial = table.filter(pl.col("complete").is_not_null() & ~pl.col("complete"))["meeting"].unique()
     lacking = lacking or len(partial) > 0
     costs = found.filter(pl.col("culprit").is_not_null()).with_columns(
         _attributable(pl.col("meeting").is_in(partial.implode()))
     )
+    # A pipeline's stages wait for each other, whoever is late or not.
+    waited = int((costs["cost"] if is_pipeline else known["waiting_ns"]).sum())
     if waited < NEGLIGIBLE * time_ns and (costs.is_empty() or not lacking):
-        why = "ranks are missing or cut short, and those here hardly wait for each other" if lacking else ""
+        why = "no longer than stages of a pipeline do" if is_pipeline else ""
+        why = "ranks are missing or cut short, and those here hardly wait for each other" if lacking else why
         return Verdict("unknown" if lacking else "even", why=why)
     each = (
         costs.group_by("culprit").agg(pl.col("cost").sum()).sort("cost", "culprit", descending=[True, False])

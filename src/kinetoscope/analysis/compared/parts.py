@@ -5,7 +5,6 @@ A thousand ranks are compared without their traces: each is read by itself, and 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -17,12 +16,12 @@ from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.analysis.idle.causes import CAUSES
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.names import short_names
-from kinetoscope.analysis.kernels.work import work
+from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.ranks.collectives import COLLECTIVES, collectives, world_size
+from kinetoscope.analysis.ranks.collectives import COLLECTIVES, collectives, host_of, world_size
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
-from kinetoscope.analysis.time.busy import busy_of
+from kinetoscope.analysis.time.busy import busy_intervals
 from kinetoscope.analysis.time.periods import periods
 from kinetoscope.analysis.time.window import window
 from kinetoscope.trace.model import Trace
@@ -64,8 +63,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     busy_ns: int = 0
     compute_ns: int = 0
     copy_ns: int = 0
-    communication_ns: int = 0
-    exposed_communication_ns: int = 0
     idle_ns: dict[str, int] = {}
 
 
@@ -90,7 +87,7 @@ class Part:
 def part(trace: Trace) -> Part:
     """The part of one trace."""
     run, within = Run((trace,)), window(trace)
-    busy = busy_of(trace).sum()
+    own = work(trace)
     lost = gaps(run).with_columns(length=pl.col("end_ns") - pl.col("start_ns"))
     facts = Facts(
         rank=trace.rank,
@@ -104,16 +101,9 @@ def part(trace: Trace) -> Part:
         device=trace.devices[0].name if trace.devices else "",
         start_ns=within.start_ns,
         window_ns=within.length_ns,
-        **{
-            f"{name}_ns": int(busy[f"{column}_ns"].item() or 0)
-            for name, column in (
-                ("busy", "busy_in_window"),
-                ("compute", "compute"),
-                ("copy", "copy"),
-                ("communication", "communication"),
-                ("exposed_communication", "exposed_communication"),
-            )
-        },
+        busy_ns=intervals.total(intervals.clip(busy_intervals(trace), within.start_ns, within.end_ns)),
+        compute_ns=intervals.total(intervals.union(own.filter(pl.col("part") == "compute"), DEVICE)),
+        copy_ns=intervals.total(intervals.union(own.filter(pl.col("part") == "copy"), DEVICE)),
         idle_ns={
             str(cause): int(length)
             for cause, length in lost.group_by("cause").agg(pl.col("length").sum()).iter_rows()
@@ -130,12 +120,11 @@ def renumbered(part: Part, rank: int) -> Part:
     return replace(part, facts=facts, collectives=table)
 
 
-def host_of(path: str) -> str:
-    """The host as torch's tensorboard_trace_handler names its files, HOST_PID.TIME.pt.trace.json; else
-    empty.
-    """
-    name = re.fullmatch(r"(.+)_\d+\.\d+\.pt\.trace\.json(\.gz)?", path.replace("\\", "/").rpartition("/")[2])
-    return name[1] if name else ""
+def placed(part: Part, host: str) -> Part:
+    """The same part, of a host that its recording names, where the trace itself does not."""
+    if part.facts.host or not host:
+        return part
+    return replace(part, facts=msgspec.structs.replace(part.facts, host=host))
 
 
 def _approached(trace: Trace, lost: pl.DataFrame) -> pl.DataFrame:
@@ -147,27 +136,13 @@ def _approached(trace: Trace, lost: pl.DataFrame) -> pl.DataFrame:
         pl.col("free_ns").is_null().alias("first"),
         pl.min_horizontal(pl.col("free_ns").fill_null(pl.col("start_ns")), "start_ns").alias("free_ns"),
     )
-    other = intervals.union(work(trace).filter(pl.col("part") != "communication"), ["device"])
-    pieces = {
-        cause: lost.filter(pl.col("cause") == cause) for cause in lost["cause"].cast(pl.String).unique()
-    }
-    covers = {"busy": other, **{cause: intervals.union(own, ["device"]) for cause, own in pieces.items()}}
-    between = {name: _covered(cover, table, "free_ns", "start_ns") for name, cover in covers.items()}
+    between, beside = _covered(trace, lost, table)
     own = table["start_ns"] - table["free_ns"]
-    unknown = own - sum(between.values(), pl.zeros(len(table), pl.Int64, eager=True))
-    zero = pl.zeros(len(table), pl.Int64, eager=True)
-    between["start-or-end"] = between.get("start-or-end", zero) + unknown
-    stretch = (pl.col("end_ns") - pl.col("start_ns")) / STRETCHES
-    bounds = [
-        table.select("device", at=(pl.col("start_ns") + stretch * k).cast(pl.Int64))
-        for k in range(STRETCHES + 1)
-    ]
-    until = [intervals.covered_until(other, bound, ["device"]) for bound in bounds]
-    beside = [(after - before).alias(str(k)) for k, (before, after) in enumerate(pairwise(until))]
+    between["start-or-end"] += own - sum(between.values(), pl.zeros(len(table), pl.Int64, eager=True))
     return table.with_columns(
         own.set(table["first"], None).alias("own_ns"),
         _host(trace, table).alias("host_ns"),
-        *(between.get(name, zero).alias(name) for name in APPROACH),
+        *(length.alias(name) for name, length in between.items()),
         pl.DataFrame(beside).select(pl.concat_list(pl.all())).to_series().alias("beside_ns"),
     ).select(pl.col(name).cast(dtype) for name, dtype in PARTED.items())
 
@@ -180,11 +155,33 @@ def _host(trace: Trace, table: pl.DataFrame) -> pl.Series:
     return table.select((pl.col("launched_ns") - waited).diff().over("device")).to_series()
 
 
-def _covered(cover: pl.DataFrame, table: pl.DataFrame, low: str, high: str) -> pl.Series:
-    before, after = (
-        intervals.covered_until(cover, table.select("device", at=bound), ["device"]) for bound in (low, high)
+def _covered(
+    trace: Trace, lost: pl.DataFrame, table: pl.DataFrame
+) -> tuple[dict[str, pl.Series], list[pl.Series]]:
+    """How much of each way the device computed or copied, and was idle for each cause; and how much of each
+    of the ``STRETCHES`` of a collective it computed or copied. All in one search: calls cost, rows do not."""
+    key = ["cover", "device"]
+    covers = [
+        one.select(cover.cast(pl.String).alias("cover"), "device", *intervals.BOUNDS)
+        for one, cover in (
+            (work(trace).filter(pl.col("part") != "communication"), pl.lit("busy")),
+            (lost, pl.col("cause")),
+        )
+    ]
+    stretch = (pl.col("end_ns") - pl.col("start_ns")) / STRETCHES
+    bounds = [(pl.col("start_ns") + stretch * k).cast(pl.Int64) for k in range(STRETCHES + 1)]
+    edges = [
+        *((name, pl.col(bound)) for name in APPROACH for bound in ("free_ns", "start_ns")),
+        *(("busy", bound) for bound in bounds),
+    ]
+    instants = [table.select(pl.lit(cover).alias("cover"), "device", at=at) for cover, at in edges]
+    until = intervals.covered_until(intervals.union(pl.concat(covers), key), pl.concat(instants), key)
+    cut = [until.slice(len(table) * k, len(table)) for k in range(len(edges))]
+    ways, inside = cut[: 2 * len(APPROACH)], cut[2 * len(APPROACH) :]
+    return (
+        {name: ways[2 * k + 1] - ways[2 * k] for k, name in enumerate(APPROACH)},
+        [(after - before).alias(str(k)) for k, (before, after) in enumerate(pairwise(inside))],
     )
-    return after - before
 
 
 def _kernels(trace: Trace) -> pl.DataFrame:

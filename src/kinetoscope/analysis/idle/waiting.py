@@ -12,7 +12,7 @@ import polars as pl
 
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.ranks.collectives import COLLECTIVES, collectives, world_size
+from kinetoscope.analysis.ranks.collectives import COLLECTIVES, collectives, hosts_of, world_size
 from kinetoscope.analysis.ranks.pairing import Paired, paired
 from kinetoscope.analysis.ranks.waits import waits
 from kinetoscope.analysis.run import Run
@@ -67,7 +67,7 @@ def met(run: Run) -> Paired:
     """The collectives of all ranks, paired, and the clocks that tell it."""
     table = pl.concat([pl.DataFrame(schema=COLLECTIVES), *(collectives(trace) for trace in run.traces)])
     sizes = [world_size(trace) for trace in run.traces]
-    return paired(table, max((size for size in sizes if size), default=None))
+    return paired(table, max((size for size in sizes if size), default=None), hosts_of(run))
 
 
 def _exposed(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:

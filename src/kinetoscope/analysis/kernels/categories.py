@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import caller, nearest
@@ -37,19 +39,32 @@ def categories(trace: Trace) -> pl.Series:
     )
     keys = launched.columns
     distinct = launched.unique(maintain_order=True)
-    decided = distinct.with_columns(
-        classify(
-            distinct["kind"].cast(pl.String),
-            distinct["name"].cast(pl.String),
-            distinct["is_collective"],
-            distinct["op_name"].cast(pl.String),
-            distinct["call"].cast(pl.String),
-            {pattern: distinct[f"under_{i}"] for i, pattern in enumerate(contexts)},
-        )
-        .cast(CATEGORY)
-        .alias("category")
-    )
+    texts = distinct.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+    if len(_KNOWN) > MOST_KNOWN:
+        _KNOWN.clear()
+    new = texts.filter([combination not in _KNOWN for combination in texts.iter_rows()])
+    if len(new):
+        _learn(new, contexts)
+    known = [_KNOWN[combination] for combination in texts.iter_rows()]
+    decided = distinct.with_columns(pl.Series("category", known, pl.String).cast(CATEGORY))
     return launched.join(decided, on=keys, how="left", nulls_equal=True, maintain_order="left")["category"]
+
+
+# Of what was classified before: ranks of a run, and the windows of a rank, have the same kernels.
+_KNOWN: dict[tuple[object, ...], str] = {}
+MOST_KNOWN = 50_000
+
+
+def _learn(new: pl.DataFrame, contexts: Sequence[str]) -> None:
+    decided = classify(
+        new["kind"],
+        new["name"],
+        new["is_collective"],
+        new["op_name"],
+        new["call"],
+        {pattern: new[f"under_{i}"] for i, pattern in enumerate(contexts)},
+    )
+    _KNOWN.update(zip(new.iter_rows(), decided, strict=True))
 
 
 def classify(

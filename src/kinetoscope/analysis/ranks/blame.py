@@ -8,6 +8,10 @@ to blame.
 A device that is idle longer than its peers' need not mean that its host was slower: a host that is late once
 is so at every launch after, until both wait for their devices. What a way took longer for the host's sake is
 therefore no more than its host took longer; what is left had been lost before.
+
+Of a pipeline's sends and receives the two ends do not do the same, and the longer way is nobody's fault.
+There a stage's ways are too long by the share by which its whole step is longer than its peers' (the lower
+median); all other waiting is the pipeline's bubbles.
 """
 
 from __future__ import annotations
@@ -52,7 +56,8 @@ class _Meeting(NamedTuple):
     ranks: frozenset[int]
     previous: int | None
     is_first: bool
-    joins: bool  # nobody leaves before all have come; a broadcast's sender does
+    joins: bool  # nobody leaves before all have come; who broadcasts or sends does
+    is_pair: bool
     last: int
     late_ns: float
     waited_ns: int
@@ -112,6 +117,8 @@ def _culprit(late: _Meeting, found: Mapping[int, _Meeting]) -> tuple[int | None,
         is_explained = sum(excesses.values()) >= MOST * late.late_ns
         if one is None or (one is not late and _is_level(one, late, is_explained)):
             break
+        if one.is_first and is_explained:
+            break
         if one.is_first:
             return None, one.step, START, 0.0
         if one.cause is not None and one.excess_ns > NEGLIGIBLE_NS:
@@ -131,6 +138,8 @@ def _culprit(late: _Meeting, found: Mapping[int, _Meeting]) -> tuple[int | None,
 
 def _is_level(one: _Meeting, late: _Meeting, is_explained: bool) -> bool:
     """Nothing from before this meeting makes a later one late: not on the devices, and on no host."""
+    if late.is_pair and (is_explained or one.step != late.step):
+        return True
     is_behind = one.last == late.last and min(one.behind_ns, late.behind_ns) > NEGLIGIBLE_NS
     return one.joins and one.ranks >= late.ranks and (is_explained or not is_behind)
 
@@ -145,25 +154,34 @@ def _arrivals(
         pl.when(before.is_in(cold)).then(before).otherwise("step").alias("step"),
         pl.col("own_ns").is_null().any().over("meeting").alias("first"),
         (pl.col("launched_ns") - pl.col("clock_ns")).alias("behind"),
-        pl.when(pl.col("law") == TOGETHER)
-        .then(-pl.col("duration_ns"))
-        .otherwise(pl.col("start_ns") - pl.col("clock_ns"))
-        .alias("arrival"),
+        _arrival().alias("arrival"),
     )
-    met = table.filter(pl.col("meeting").is_not_null() & (pl.col("law") != PAIR))
+    ways = (*parts, "own_ns", "host_ns")
+    met = _beside_stages(table, ways).filter(pl.col("meeting").is_not_null())
+    is_pair = pl.col("law") == PAIR
     apart = [
-        (pl.col(name) - _median_of_others(name)).alias(name)
-        for name in (*parts, "own_ns", "host_ns", "behind", "arrival")
+        *(
+            pl.when(is_pair)
+            .then(pl.col(name) * pl.col(f"{name} too long"))
+            .otherwise(pl.col(name) - _median_of_others(name))
+            .alias(name)
+            for name in ways
+        ),
+        *((pl.col(name) - _median_of_others(name)).alias(name) for name in ("behind", "arrival")),
     ]
     slower = pl.col("host_ns").clip(0)
     bounded = [pl.min_horizontal(name, slower).alias(name) for name in parts if name not in device]
     most = pl.sum_horizontal(slower, *(pl.col(name).clip(0) for name in device))
     new = pl.when(slower.is_null()).then("own_ns").otherwise(pl.min_horizontal("own_ns", most))
-    late = met.with_columns(
-        pl.col("waiting_ns").fill_null(0).sum().over("meeting").alias("waited_ns"),
-        (pl.col("start_ns") - pl.col("clock_ns")).max().over("meeting").alias("at_ns"),
-        *apart,
-    ).with_columns(new.alias("own_ns"), *bounded)
+    late = (
+        met.with_columns(
+            pl.col("waiting_ns").fill_null(0).sum().over("meeting").alias("waited_ns"),
+            (pl.col("start_ns") - pl.col("clock_ns")).max().over("meeting").alias("at_ns"),
+            *apart,
+        )
+        .with_columns(new.alias("own_ns"), *bounded)
+        .with_columns(pl.when(is_pair).then(pl.sum_horizontal(parts)).otherwise("own_ns").alias("own_ns"))
+    )
     ranks = late.group_by("meeting").agg(pl.col("rank").alias("ranks"))
     is_last = pl.col("arrival") == pl.col("arrival").max().over("meeting")
     late = late.filter(is_last).unique("meeting", keep="first", maintain_order=True).join(ranks, on="meeting")
@@ -171,12 +189,38 @@ def _arrivals(
     cause = most.list.arg_max().replace_strict(dict(enumerate(parts)), return_dtype=pl.String)
     rows = late.select(
         "meeting", "step", "at_ns", "ranks", "previous", "first",
-        pl.col("law") != SENDER, "rank", "arrival", "waited_ns",
+        (~pl.col("law").is_in([SENDER, PAIR])).alias("joins"), is_pair, "rank", "arrival", "waited_ns",
         pl.col("own_ns").fill_null(0), pl.col("behind").fill_null(0),
         pl.when(most.list.max() > 0).then(cause),
     )  # fmt: skip
     for meeting, step, at, members, *others in rows.sort("at_ns").iter_rows():
         yield _Meeting(meeting, step, at, frozenset(members), *others)
+
+
+def _arrival() -> pl.Expr:
+    """Who was in a collective shortest came last, whatever clocks say. So of sends and receives, unless both
+    ends were in it as long: then what was sent had been buffered."""
+    arrival, shortest = pl.col("start_ns") - pl.col("clock_ns"), -pl.col("duration_ns")
+    apart = (shortest.max() - shortest.min()).over("meeting")
+    is_known = pl.col("clock_ns").is_not_null().all().over("meeting")
+    is_buffered = (pl.col("law") == PAIR) & is_known & (apart < NEGLIGIBLE_NS)
+    by_length = pl.col("law").is_in([TOGETHER, PAIR]) & ~is_buffered
+    return pl.when(by_length).then(shortest).otherwise(arrival)
+
+
+def _beside_stages(table: pl.DataFrame, ways: Sequence[str]) -> pl.DataFrame:
+    """With by which share of each of the ``ways`` a rank's step is longer than those of the ranks that it
+    sends to and receives from (``… too long``; null where there are none)."""
+    steps = table.group_by("rank", "step").agg(pl.col(name).clip(0).sum() for name in ways)
+    peers = table.filter(pl.col("law") == PAIR).select("group", "rank", "step").unique()
+    longer = peers.join(steps, on=["rank", "step"]).with_columns(
+        (1 - pl.col(name).quantile(0.5, "lower").over("group", "step") / pl.col(name))
+        .clip(0)
+        .fill_nan(0)
+        .alias(f"{name} too long")
+        for name in ways
+    )
+    return table.join(longer.drop(ways), on=["group", "rank", "step"], how="left", maintain_order="left")
 
 
 def _median_of_others(name: str) -> pl.Expr:

@@ -1,14 +1,14 @@
 """The clocks of ranks, by collectives that end together: how far each is ahead, and by how much it drifts.
 
 Two steps: ``clocks`` puts the sequences of two ranks beside each other, which pairs most of their
-collectives; ``refined`` takes the pairs that were found with those clocks, each rank against all. Ranks of
-one host have a clock each, too: a device's time is turned into the host's by each process for itself, and on
-two devices of one host they were 10 µs apart.
+collectives; ``refined`` takes the pairs that were found with those clocks, each host against all. Ranks of
+one host share its clock, where it is known which those are. A device's time is turned into the host's by each
+process for itself, and on two devices of one host they were 10 µs apart: the residual holds that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
@@ -42,8 +42,8 @@ class Clock(NamedTuple):
         return self.ahead_ns + (at_ns - self.at_ns) * self.drift
 
 
-def clocks(table: pl.DataFrame) -> dict[int, Clock]:
-    """Each rank's clock against the first rank's; those that no group leads to are left out.
+def clocks(table: pl.DataFrame, hosts: Mapping[int, str]) -> dict[int, Clock]:
+    """Each rank's clock against the first rank's; those that no group and no host leads to are left out.
 
     Args:
         table: ``collectives`` of all ranks; broadcasts and the like, whose ends tell nothing, are not used.
@@ -64,7 +64,19 @@ def clocks(table: pl.DataFrame) -> dict[int, Clock]:
                     ahead = clock.ahead_ns + found[reference].ahead(clock.at_ns - clock.ahead_ns)
                     found[rank] = Clock(ahead, clock.drift + found[reference].drift, clock.at_ns)
                     grown = True
+        if not grown:
+            beside = _beside(everyone, found, hosts)
+            found |= beside
+            grown = bool(beside)
     return found
+
+
+def _beside(
+    everyone: Iterable[int], found: Mapping[int, Clock], hosts: Mapping[int, str]
+) -> dict[int, Clock]:
+    """The clocks of ranks that have none by that of another rank of their host."""
+    known = {hosts[rank]: clock for rank, clock in found.items() if hosts.get(rank)}
+    return {rank: known[hosts[rank]] for rank in everyone if rank not in found and hosts.get(rank) in known}
 
 
 def _sequences(table: pl.DataFrame) -> list[dict[int, Ends]]:
@@ -73,7 +85,8 @@ def _sequences(table: pl.DataFrame) -> list[dict[int, Ends]]:
     if usable.is_empty():  # then those that end nearly together
         usable = table.filter(~pl.col("before"))
     found: dict[str, dict[int, Ends]] = {}
-    listed = usable.sort("start_ns").group_by("group", "rank").agg("step", "like", "end_ns")
+    like = pl.col("like") + pl.col("sequence")
+    listed = usable.sort("start_ns").group_by("group", "rank").agg("step", like, "end_ns")
     for group, rank, steps, like, ends in listed.sort("group", "rank").iter_rows():
         found.setdefault(group, {})[rank] = list(zip(steps, like, ends, strict=True))
     return sorted(found.values(), key=len, reverse=True)
@@ -87,9 +100,11 @@ def against(reference: Ends, other: Ends) -> Clock | None:
     differ least.
     """
     shared = {step for step, _, _ in reference} & {step for step, _, _ in other}
-    if shared:
-        reference = [one for one in reference if one[0] in shared]
-        other = [one for one in other if one[0] in shared]
+    alike = {like for _, like, _ in reference} & {like for _, like, _ in other}
+    reference, other = (
+        [one for one in ends if one[1] in alike and (not shared or one[0] in shared)]
+        for ends in (reference, other)
+    )
     ways: list[tuple[int, Clock]] = []
     for shift in sorted(range(-SHIFTS, SHIFTS + 1), key=abs):
         pairs = _pairs(reference, other, shift)
@@ -133,22 +148,33 @@ def _lines(pairs: Sequence[Pair]) -> list[Clock]:
     return [constant, Clock(level, drift, constant.at_ns)]
 
 
-def refined(pairs: Mapping[int, Sequence[Pair]]) -> dict[int, tuple[Clock, float | None]]:
+def refined(
+    pairs: Mapping[int, Sequence[Pair]], hosts: Mapping[int, str]
+) -> dict[int, tuple[Clock, float | None]]:
     """The clock of each rank, and its residual: how far off it nine of ten of its pairs lie, in ns; None
     where they are too few to tell.
 
-    Clocks that differ by no more than that are one.
+    Ranks of a host have one clock, unless one's collectives end elsewhere: hosts of one name may be several.
+    Clocks that differ by no more than the residual are one.
 
     Args:
         pairs: by rank: when a collective ended, and how far that was after where the other ranks say.
     """
     fits = {rank: _fitted(sorted(own)) for rank, own in pairs.items()}
+    told = {rank: len(own) for rank, own in pairs.items()}
+    for host in {hosts.get(rank, "") for rank in pairs} - {""}:
+        shared = [rank for rank in pairs if hosts.get(rank) == host]
+        pooled = sorted(one for rank in shared for one in pairs[rank])
+        fit = _fitted(pooled)
+        agreeing = [rank for rank in shared if _spread(pairs[rank], fit[0]) <= SCATTER_NS]
+        fits |= dict.fromkeys(agreeing, fit)
+        told |= dict.fromkeys(agreeing, len(pooled))
     coarsest = max((spread for _, spread in fits.values()), default=0.0)
     found: dict[int, tuple[Clock, float | None]] = {}
     for rank, (line, spread) in fits.items():
         ends = min(pairs[rank])[0], max(pairs[rank])[0]
         same = all(abs(line.ahead(at)) <= coarsest for at in ends)
-        found[rank] = Clock() if same else line, spread if len(pairs[rank]) > 2 else None
+        found[rank] = Clock() if same else line, spread if told[rank] > 2 else None
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import msgspec
@@ -9,6 +10,7 @@ import polars as pl
 
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.run import Run
 from kinetoscope.trace.model import Trace
 
 # By which law ranks wait in a collective.
@@ -44,6 +46,7 @@ KINDS = (
 LAWS = {kind.name: kind.law for kind in KINDS}
 BUS = {kind.name: kind.bus for kind in KINDS}
 
+OWN = "<own>"  # in what a send or receive is like, for its rank: torch names the other end alone
 MOST_RANKS = 1 << 20  # a header may say anything
 LONGEST = 48  # characters of a group's ranks
 
@@ -63,6 +66,7 @@ COLLECTIVES = {
     "law": pl.String,
     "bytes": pl.Int64,
     "like": pl.String,
+    "sequence": pl.String,
     "group": pl.String,
     "group_name": pl.String,
     "size": pl.Int64,
@@ -80,10 +84,12 @@ def collectives(trace: Trace) -> pl.DataFrame:
     Returns:
         ``rank``, ``device``, ``id`` (row of ``device_events``), ``start_ns``, ``end_ns``, ``duration_ns``,
         ``kind`` and ``law`` (see ``KINDS``), ``bytes`` (of the larger side: what nccl-tests count; null where
-        unknown), ``like`` (one text for what must be alike on all ranks), ``group`` (one text a process
-        group; of an unrecorded one the stream), ``group_name``, ``size`` (how many ranks it has; null where
-        unknown), ``step`` (name of the step it was launched in; empty without), ``recorded`` (its arguments
-        are), ``before`` (launched before the recording) and ``launched_ns`` (null where that is not known).
+        unknown), ``like`` (one text for what must be alike on all ranks; ``OWN`` stands for the rank itself),
+        ``sequence`` (torch's number of it in its group, which its latest versions record; else empty),
+        ``group`` (one text a process group; of an unrecorded one the stream), ``group_name``, ``size`` (how
+        many ranks it has; null where unknown), ``step`` (name of the step it was launched in; empty without),
+        ``recorded`` (its arguments are), ``before`` (launched before the recording) and ``launched_ns`` (null
+        where that is not known).
     """
     table = work(trace).filter(pl.col("part") == "communication").sort("device", "start_ns")
     table = _described(table)
@@ -109,7 +115,8 @@ def collectives(trace: Trace) -> pl.DataFrame:
 
 
 def _described(table: pl.DataFrame) -> pl.DataFrame:
-    """With ``arguments``, ``kind``, ``law``, ``bytes``, ``like``, ``recorded`` and ``group_name``."""
+    """With ``arguments``, ``kind``, ``law``, ``bytes``, ``like``, ``sequence``, ``recorded`` and
+    ``group_name``."""
     arguments = pl.col("collective").cast(pl.String)
 
     def said(key: str) -> pl.Expr:
@@ -121,11 +128,16 @@ def _described(table: pl.DataFrame) -> pl.DataFrame:
     counts = [said(f"{side} msg nelems").cast(pl.Int64, strict=False) for side in ("In", "Out")]
     # An all-to-all's shares differ from rank to rank.
     shape = pl.when(kind != "all-to-all").then(pl.max_horizontal(counts)).cast(pl.String).fill_null("")
-    peers = [said(f"{side} Rank").fill_null("") for side in ("Src", "Dst")]
+    law = kind.replace_strict(LAWS)
+    own = pl.when(law == PAIR).then(pl.lit(OWN)).otherwise(pl.lit(""))
+    peers = [said(f"{side} Rank").fill_null(own) for side in ("Src", "Dst")]
+    # Of sends and receives each rank counts its own.
+    sequence = pl.when(law != PAIR).then(said("Seq")).fill_null("")
     return table.with_columns(
         arguments.alias("arguments"),
         kind.alias("kind"),
-        kind.replace_strict(LAWS).alias("law"),
+        law.alias("law"),
+        sequence.alias("sequence"),
         (pl.max_horizontal(counts) * element).alias("bytes"),
         pl.concat_str(kind, shape, said("dtype").fill_null(""), *peers, separator=" ").alias("like"),
         arguments.is_not_null().alias("recorded"),
@@ -153,6 +165,20 @@ def members(group: str) -> list[int]:
         return msgspec.json.decode(group[group.index("[") :].encode(), type=list[int])
     except (msgspec.MsgspecError, ValueError):
         return []
+
+
+def host_of(path: str) -> str:
+    """The host as torch's tensorboard_trace_handler names its files, HOST_PID.TIME.pt.trace.json; else
+    empty.
+    """
+    name = re.fullmatch(r"(.+)_\d+\.\d+\.pt\.trace\.json(\.gz)?", path.replace("\\", "/").rpartition("/")[2])
+    return name[1] if name else ""
+
+
+def hosts_of(run: Run) -> dict[int, str]:
+    """Where each rank ran, as its trace's name or the recording says; empty where neither does."""
+    recorded = {one.rank: one.host for one in run.manifest.ranks} if run.manifest else {}
+    return {trace.rank: host_of(trace.source.path) or recorded.get(trace.rank, "") for trace in run.traces}
 
 
 def world_size(trace: Trace) -> int | None:

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import polars as pl
 
+from kinetoscope.analysis.ranks.collectives import PAIR
+
 
 @dataclass(frozen=True)
 class Ideal:
@@ -59,12 +61,13 @@ def ideal(table: pl.DataFrame, device: Sequence[str], worst: Sequence[int] = ())
         clocks: dict[int, float] = {}
         ends: list[float] = []
         for line in lines:
-            came = max(
+            came = [
                 clocks.get(rank, 0.0) + (usual if is_usual(rank) and rank in clocks else way)
                 for rank, way, usual in zip(line.ranks, line.ways_ns, line.usual_ns, strict=True)
-            )
-            ends.append(came + line.transfer_ns)
-            clocks |= dict.fromkeys(line.ranks, ends[-1])
+            ]
+            ends.append(max(came) + line.transfer_ns)
+            for rank, own, is_free in zip(line.ranks, came, line.free, strict=True):
+                clocks[rank] = own + line.transfer_ns if is_free else ends[-1]
         return round(max(ends) - ends[0])
 
     return Ideal(
@@ -81,12 +84,14 @@ class _Meeting(NamedTuple):
     ways_ns: list[float]
     usual_ns: list[float]
     transfer_ns: float
+    free: list[bool]  # who waits for nobody: what it sends is buffered
 
 
 def _meetings(table: pl.DataFrame, device: Sequence[str]) -> list[_Meeting]:
     """In the order of time. A way is from the end of the rank's collective before to this one's start, less
     than nothing where that one goes on; the first begins with the first collective of all."""
-    met = table.filter(pl.col("meeting").is_not_null() & pl.col("transfer_ns").is_not_null())
+    known = ("meeting", "transfer_ns", "clock_ns")
+    met = table.filter(pl.all_horizontal(pl.col(name).is_not_null() for name in known))
     met = met.sort("rank", "start_ns").with_columns(
         (pl.col("start_ns") - pl.col("end_ns").shift(1)).over("rank").alias("way_ns"),
         (pl.col("start_ns") - pl.col("clock_ns")).alias("came_ns"),
@@ -106,5 +111,6 @@ def _meetings(table: pl.DataFrame, device: Sequence[str]) -> list[_Meeting]:
         pl.col("way_ns").cast(pl.Float64),
         pl.col("usual_ns").cast(pl.Float64),
         pl.col("transfer_ns").min().cast(pl.Float64),
+        (pl.col("law") == PAIR) & (pl.col("waiting_ns") == 0),
     )
     return [_Meeting(*line) for line in lines.sort("left_ns").drop("meeting").iter_rows()]

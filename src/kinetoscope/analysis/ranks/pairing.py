@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import polars as pl
 
 from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.ranks.clocks import Clock, clocks, refined
-from kinetoscope.analysis.ranks.collectives import ARRIVAL, TOGETHER
+from kinetoscope.analysis.ranks.collectives import ARRIVAL, OWN, PAIR, TOGETHER
 
 # The ranks of one collective end together (within 7 µs on eight ranks of one host); further apart than this,
 # or than half the time to a rank's next one, they are not the same.
 ENDS_TOGETHER_NS = 1_000_000
+UNKNOWN: Mapping[int, str] = MappingProxyType({})
 LEAST_NS = 10_000  # below which ends of the same collective may lie apart however near the next one is
 
 
@@ -32,29 +34,39 @@ class Paired:
     residuals: Mapping[int, float | None]
 
 
-def paired(table: pl.DataFrame, world: int | None) -> Paired:
+def paired(table: pl.DataFrame, world: int | None, hosts: Mapping[int, str] = UNKNOWN) -> Paired:
     """Pair the collectives of all ranks.
 
     Args:
         table: ``collectives`` of all ranks.
         world: how many ranks the run had, where that is known; else those that are here are all.
+        hosts: where each rank ran; empty where that is not known.
     """
+    if table["rank"].n_unique() < 2:
+        return _alone(table)
     # From the first of all on, so that means of times are exact to the nanosecond.
     began = table["start_ns"].min() or 0
     times = pl.col("start_ns", "end_ns")
-    table = table.with_row_index("row").with_columns(times - began)
-    found = clocks(table)
+    like = pl.col("like").str.replace(OWN, pl.col("rank").cast(pl.String), literal=True)
+    table = table.with_row_index("row").with_columns(times - began, like)
+    found = clocks(table, hosts)
     table = _met(table, found)
     pairs: dict[int, list[tuple[int, int]]] = {}
     met = table.filter(pl.col("meeting").is_not_null() & (pl.col("law") == TOGETHER))
     common = (pl.col("end_ns") - pl.col("clock_ns")).median().over("meeting")
     for rank, at, ahead in met.select("rank", "end_ns", ahead=pl.col("end_ns") - common).iter_rows():
         pairs.setdefault(rank, []).append((at, round(ahead)))
-    fits = refined(pairs)
+    fits = refined(pairs, hosts)
     found |= {rank: clock for rank, (clock, _) in fits.items()}
     table = _met(table.drop("clock_ns", "meeting"), found)
     here = table["rank"].n_unique()
-    expected = pl.when("recorded").then("size").otherwise(pl.lit(world or here))
+    expected = (
+        pl.when(pl.col("law") == PAIR)
+        .then(pl.lit(2, pl.Int64))
+        .when("recorded")
+        .then("size")
+        .otherwise(pl.lit(world or here))
+    )
     present = pl.col("rank").n_unique().over("meeting")
     known = pl.col("meeting").is_not_null()
     return Paired(
@@ -66,6 +78,22 @@ def paired(table: pl.DataFrame, world: int | None) -> Paired:
         .drop("row"),
         found,
         {rank: fits[rank][1] if rank in fits else None for rank in found},
+    )
+
+
+def _alone(table: pl.DataFrame) -> Paired:
+    """Nothing meets; the only clock is the reference."""
+    found = {rank: Clock() for rank in table["rank"].unique()}
+    unknown = pl.lit(None, pl.UInt32)
+    return Paired(
+        table.with_columns(
+            pl.lit(0, pl.Int64).alias("clock_ns"),
+            unknown.alias("meeting"),
+            unknown.alias("present"),
+            pl.lit(None, pl.Boolean).alias("complete"),
+        ),
+        found,
+        dict.fromkeys(found),
     )
 
 
@@ -93,7 +121,7 @@ def _met(table: pl.DataFrame, found: Mapping[int, Clock]) -> pl.DataFrame:
 
 def _by_end(table: pl.DataFrame) -> pl.DataFrame:
     """``row`` and ``meeting``: what is alike in a group and ends together, once a rank, on two or more."""
-    alike = ["group", "like"]
+    alike = ["group", "like", "sequence"]
     end = (pl.col("end_ns") - pl.col("clock_ns")).alias("end")
     table = table.select("row", "rank", *alike, "law", end).sort(*alike, "rank", "end")
     # Not one expression: a window inside a window yields 0 on Polars 2.1.
@@ -116,7 +144,7 @@ def _by_order(table: pl.DataFrame, everything: pl.DataFrame, by_end: pl.DataFram
     table = table.join_asof(
         anchors.sort("start_ns"), on="start_ns", by=["rank", "group"], check_sortedness=False
     )
-    place = ["group", "like", "step", "anchor"]
+    place = ["group", "like", "sequence", "step", "anchor"]
     table = table.with_columns(
         pl.col("row").cum_count().over("rank", *place).alias("nth"),
         pl.len().over("rank", *place).alias("count"),

@@ -6,18 +6,20 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from kinetoscope.analysis.ranks.collectives import SENDER, TOGETHER
+from kinetoscope.analysis.ranks.collectives import PAIR, SENDER, TOGETHER
 
 # What a rank came later than the next one before it may be said to be last: its clock tells no more.
 LEAST_NS = 1_000
+APART_NS = 10_000  # by which ends that belong together lie apart (7 µs on eight ranks of one host)
 
 
 def waits(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> pl.DataFrame:
     """Adds to a paired table (see ``pairing``) what ranks waited.
 
     By law (see ``collectives``). Together: all end at one instant, so what a rank's collective took longer
-    than the shortest is waiting, whatever its clock says. Arrival and pair: until the last rank had come.
-    Sender: until the sender had, who is the one that leaves first; it waits for nobody.
+    than the shortest is waiting, whatever its clock says. A pair's ends too, unless the sender leaves early,
+    and then its end is the shorter. Arrival: until the last rank had come. Sender: until the sender had; it
+    waits for nobody, and is of those that leave first the one that came last.
 
     Of a meeting that lacks ranks nobody can say who came last: one of those may have. What its collectives
     take longer than the shortest of their kind in their group is waiting all the same.
@@ -33,11 +35,16 @@ def waits(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> pl.Data
     left = pl.col("end_ns") - pl.col("clock_ns")
     table = table.with_columns(
         # By which of the two a rank's coming is told: the clock's readings, or how long it was there.
-        pl.when(law == TOGETHER).then(-pl.col("duration_ns")).otherwise(arrival).alias("arrival"),
+        pl.when(law.is_in([TOGETHER, PAIR])).then(-pl.col("duration_ns")).otherwise(arrival).alias("arrival"),
         pl.col("rank").replace_strict(
             {rank: found or 0.0 for rank, found in residuals.items()}, default=0.0, return_dtype=pl.Float64
         ).max().over("meeting").alias("residual"),
-        pl.col("rank").sort_by(left, "rank").first().over("meeting").alias("sender"),
+    )  # fmt: skip
+    first = left <= left.min().over("meeting") + pl.max_horizontal(pl.lit(APART_NS), "residual")
+    came = pl.when(first).then(arrival)
+    table = table.with_columns(
+        pl.col("rank").sort_by(came, "rank", descending=[True, False], nulls_last=True)
+        .first().over("meeting").alias("sender"),
     )  # fmt: skip
     came = (
         pl.when(law == SENDER)
@@ -51,8 +58,12 @@ def waits(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> pl.Data
     alone = meeting.is_null() & pl.col("recorded") & (pl.len().over("rank", "like", "group") > 1)
     table = table.with_columns(
         pl.when(whole)
-        .then(pl.when(law == TOGETHER).then(shortest.over("meeting")).otherwise(pl.col("duration_ns") -
-        waited)) .when(some)
+        .then(
+            pl.when(law.is_in([TOGETHER, PAIR]))
+            .then(shortest.over("meeting"))
+            .otherwise(pl.col("duration_ns") - waited)
+        )
+        .when(some)
         .then(pl.col("duration_ns").filter(some).min().over("group", "like"))
         .when(alone)
         .then(shortest.over("rank", "group", "like"))

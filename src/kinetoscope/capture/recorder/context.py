@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,12 +12,14 @@ from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.memory import MemoryHistory
 from kinetoscope.capture.recorder.profiler import Device, ProfilerSession
 from kinetoscope.capture.recorder.provisional import Provisional
+from kinetoscope.capture.recorder.turns import turn
 from kinetoscope.capture.steps.detector import StepDetector
 from kinetoscope.capture.steps.ledgers import Prefetch, WaitLedgers
 from kinetoscope.capture.steps.start import Start
 from kinetoscope.capture.steps.steady import near
 from kinetoscope.capture.steps.stopwatch import Lap, Stopwatch
 from kinetoscope.capture.steps.timing import TIMED, Timing, by_host
+from kinetoscope.recording.folder import RANKS
 from kinetoscope.recording.manifest import StepTimings
 
 
@@ -130,7 +133,8 @@ class Context:
         if full:
             self.memory.write()
         try:
-            session.export(self.trace if full else self.light_trace)
+            with turn(self.trace.parent.parent / RANKS) if self.lockstep else nullcontext():
+                session.export(self.trace if full else self.light_trace)
         except OSError as error:
             what = "the recorded steps" if full else "the pass of the device alone"
             self.measured.failed(f"{what} could not be written: {error.strerror or error}")

@@ -11,6 +11,7 @@ from kinetoscope.analysis.memory.fits import fits
 from kinetoscope.analysis.memory.given_back import given_back
 from kinetoscope.analysis.memory.growth import growth
 from kinetoscope.analysis.memory.histories import RankHistory, histories
+from kinetoscope.analysis.memory.ops import BASE
 from kinetoscope.analysis.memory.owners import ROLES
 from kinetoscope.analysis.memory.peak import holders, over_time, owner, split
 from kinetoscope.analysis.origins.held import held_at_peak
@@ -38,7 +39,7 @@ from kinetoscope.snapshot.timeline import Timeline
 
 CURVE = 100  # points over the recording
 POINTS = 300  # of the curve over the history
-BLOCKS = 1000  # allocations that a page draws: the largest
+BLOCKS, AT_PEAK = 1000, 600  # allocations that a page draws: the largest, and of the peak so many first
 NO_OWNERS = (
     "a memory timeline is of one device, which it does not name, and says neither who held its memory nor "
     "what was reserved: `kinetoscope run --memory` records it"
@@ -82,9 +83,10 @@ def allocator(run: Run) -> list[AllocatorRow]:
 def peaks(run: Run) -> MemoryPeaks:
     """One row a rank and device of which a snapshot was recorded, and what cannot be read."""
     known = histories(run)
+    bases = {trace.rank: trace.metadata.get(BASE) for trace in run.traces}
     return MemoryPeaks(
         peaks=[
-            *(_peak(one, known.failure(one)) for one in known.found),
+            *(_peak(one, known.failure(one), bases.get(one.rank)) for one in known.found),
             *(_of_timeline(timelines.read(path)) for path in run.timelines),
         ],
         unread=[f"{error.where} was left out: {error.what}" for error in known.unread],
@@ -96,13 +98,14 @@ def listing(run: Run) -> MemoryPeaks:
     return msgspec.structs.replace(peaks(run), memory=memory(run))
 
 
-def _peak(one: RankHistory, failure: RankHistory | None) -> MemoryPeak:
+def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> MemoryPeak:
     history, counters = one.history, one.history.counters
     table = history.curve.table
     began, ended = int(table["time_us"][0]), int(table["time_us"][-1])
     samples = over_time(history, POINTS)
     roles = [role for role in ROLES if role in samples.columns]
     room = fits(history, failure.history if failure else None)
+    blocks, stacks = _blocks(one, began)
     outside = counters and counters.total_bytes - counters.free_bytes - counters.reserved_bytes
     return MemoryPeak(
         rank=one.rank,
@@ -123,7 +126,9 @@ def _peak(one: RankHistory, failure: RankHistory | None) -> MemoryPeak:
             MemorySample(time_us=float(at - began), reserved_bytes=reserved, bytes=list(values))
             for at, reserved, *values in samples.select("time_us", "reserved", *roles).iter_rows()
         ],
-        blocks=_blocks(one, began),
+        blocks=blocks,
+        stacks=stacks,
+        traced_us=began - base_ns / 1000 if isinstance(base_ns, int) else None,
         growth=_growth(one),
         given_back=_given_back(one),
         fits=row(FitsRow, room) if room else None,
@@ -169,6 +174,8 @@ def _of_timeline(timeline: Timeline) -> MemoryPeak:
             for at, held, *values in samples.select("time_us", "held", *kinds).iter_rows()
         ],
         blocks=[],
+        stacks=[],
+        traced_us=None,
         growth=[],
         fits=None,
         snapshot=timeline.path,
@@ -220,13 +227,22 @@ def stack_lines(snapshot: Snapshot, number: int) -> list[str]:
     return [f"{frame.file}:{frame.line} {frame.name}" for frame in snapshot.stacks[number][:FRAMES]]
 
 
-def _blocks(one: RankHistory, began: int) -> list[MemoryBlock]:
-    largest = one.history.known.sort("bytes", descending=True, maintain_order=True).head(BLOCKS)
+def _blocks(one: RankHistory, began: int) -> tuple[list[MemoryBlock], list[list[str]]]:
+    """The allocations to draw, and the stacks that they name."""
+    largest = one.history.known.sort("bytes", descending=True, maintain_order=True)
+    at_peak = pl.col("allocation").is_in(one.history.at_peak["allocation"].implode())
+    first = largest.filter(at_peak).head(AT_PEAK)["allocation"]
+    largest = largest.sort(~pl.col("allocation").is_in(first.implode()), maintain_order=True).head(BLOCKS)
     shown = largest.select(
-        "address", "bytes", "role", owner().alias("owner"), pl.col("line").replace({"": None}),
+        "address", "bytes", "role", "name", "op", "stack", owner().alias("owner"),
+        pl.col("line").replace({"": None}),
+        pl.coalesce("ran_module", pl.col("module").replace({"": None})).alias("module"),
         *((pl.col(name) - began).cast(pl.Float64) for name in ("start_us", "end_us")),
     ).sort("start_us", "address", nulls_last=False)  # fmt: skip
-    return [MemoryBlock(**block) for block in shown.iter_rows(named=True)]
+    places = {number: place for place, number in enumerate(dict.fromkeys([0, *shown["stack"]]))}
+    shown = shown.with_columns(pl.col("stack").replace_strict(places, return_dtype=pl.Int64))
+    blocks = [MemoryBlock(**block) for block in shown.iter_rows(named=True)]
+    return blocks, [stack_lines(one.history.snapshot, number) for number in places]
 
 
 def _notes(one: RankHistory) -> list[str]:

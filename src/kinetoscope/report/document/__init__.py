@@ -39,6 +39,8 @@ from kinetoscope.report.document.ranks import (
     Lateness,
     LatenessRow,
     Meeting,
+    PaceRow,
+    Paces,
     RankRow,
     Ranks,
     RanksListing,
@@ -69,7 +71,8 @@ __all__ = [
     "GraphRow", "GrowthRow", "Health", "HealthNote", "HeldRow", "HolderRow", "IdealRow", "IdleRow",
     "KernelListing", "KernelOp", "KernelRow", "Lateness", "LatenessRow", "LaunchRow", "Link", "ListingRow",
     "Meeting", "MemoryBlock", "MemoryPart", "MemoryPeak", "MemoryPeaks", "MemoryPoint", "MemoryRow",
-    "MemorySample", "OpRow", "PathRow", "PhaseKernel", "PhaseRow", "Quantiles", "QueuePoint", "RankRow",
+    "MemorySample", "OpRow", "PaceRow", "Paces", "PathRow", "PhaseKernel", "PhaseRow", "Quantiles",
+    "QueuePoint", "RankRow",
     "RankVerdict", "Ranks", "RanksListing", "Replay", "Report", "SourceRow", "SpreadRow", "StepDifference",
     "StepOutlierRow", "StepRow", "StepSpread", "StepTimesRow", "TimingRow", "WaitingRow", "WhatIf",
 ]  # fmt: skip

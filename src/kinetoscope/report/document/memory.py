@@ -92,7 +92,10 @@ class MemorySample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """One allocation: where it lay, from when to when. Null: from before the history, or beyond it."""
+    """One allocation: where it lay, from when to when. Null: from before the history, or beyond it.
+
+    ``name`` is the program's own for it, ``stack`` a row of the peak's ``stacks``.
+    """
 
     start_us: float | None
     end_us: float | None
@@ -101,6 +104,10 @@ class MemoryBlock(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     owner: str
     line: str | None
+    name: str | None
+    module: str | None
+    op: str | None
+    stack: int
 
 
 class GrowthRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +174,11 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     roles: list[str]
     over_time: list[MemorySample]
     blocks: list[MemoryBlock]
+    """The largest of the peak, and of those before and after it."""
+    stacks: list[list[str]]
+    """``file:line function``, the innermost first; the first is empty."""
+    traced_us: float | None
+    """What the trace's clock reads when the history begins; null where neither is known."""
     growth: list[GrowthRow]
     given_back: list[GivenBackRow] = []
     """The most bytes first."""

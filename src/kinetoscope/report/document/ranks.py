@@ -9,8 +9,9 @@ import msgspec
 
 class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """``status``: even | straggler | turns | unknown. Of a straggler: its rank, its share of all waiting, and
-    why it was late (null: cannot be told): slow kernel | clocks | more work | compute | host | data loader |
-    synchronization | recompilation | allocator. ``why`` it is unknown, or even though ranks wait."""
+    why it was late (null: cannot be told): slow kernel | clocks | more work | more data | compute | host |
+    data loader | synchronization | recompilation | allocator. ``why`` it is unknown, or even though ranks
+    wait."""
 
     status: str
     rank: int | None = None
@@ -36,7 +37,10 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
 
     ``transfer_us`` is the last arrival's part, at the median; bandwidths are those of nccl-tests, GB/s;
     ``skew`` from the first rank's arrival to the last's. ``last_rank`` came last most often, ``last_times``
-    of ``told`` meetings in which that can be told. ``incomplete`` meetings lack ranks.
+    of ``told`` meetings in which that can be told. ``incomplete`` meetings lack ranks. ``share_of_link``: bus
+    bandwidth over what a device's links move in one direction, where all are of one host and kind. ``uneven``
+    (of all-to-alls; null where all move as much): the most loaded rank's bytes over the mean, at the median,
+    and ``heaviest_rank``, which it is most often; ``bytes`` are that rank's.
     """
 
     group: str
@@ -55,6 +59,9 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     told: int
     algorithm_gbps: float | None
     bus_gbps: float | None
+    share_of_link: float | None = None
+    uneven: float | None = None
+    heaviest_rank: int | None = None
 
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,8 +134,8 @@ class IdealRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Meeting(msgspec.Struct, frozen=True, kw_only=True):
-    """The collective that was waited in most: when each rank came and left, on one clock, from the first
-    on.
+    """A collective: when each rank came and left, on one clock, from the first on, and of that what it waited
+    for the others.
     """
 
     kind: str
@@ -138,6 +145,7 @@ class Meeting(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[int]
     arrived_us: list[float]
     left_us: list[float]
+    waiting_us: list[float] = []
 
 
 class Lateness(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +154,32 @@ class Lateness(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[int]
     steps: list[str]
     blamed_us: list[list[float]]
+
+
+class PaceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank, or ranks alike, in each step: medians; null where none of them recorded it.
+
+    ``own_us`` is the step less the waiting for other ranks that nothing hid. ``slowest`` is whose own time
+    was longest, ``blamed_us`` what all others waited for these ranks.
+    """
+
+    ranks: str
+    count: int
+    took_us: list[float | None]
+    own_us: list[float | None]
+    slowest: list[int | None]
+    slowest_us: list[float | None]
+    blamed_us: list[float]
+
+
+class Paces(msgspec.Struct, frozen=True, kw_only=True):
+    """How long every step took, at the median over ranks, and then rank by rank, or by groups of ranks alike,
+    those apart that were waited for most. Of many steps several are one column: their means."""
+
+    steps: list[str]
+    took_us: list[float | None]
+    own_us: list[float | None]
+    rows: list[PaceRow]
 
 
 class Ranks(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,7 +202,11 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
     alike: list[AlikeRow]
     ideal: IdealRow | None
     longest: Meeting | None
+    """The collective that was waited in most."""
     lateness: Lateness
+    paces: Paces
+    meetings: list[Meeting] = []
+    """Of each sort of collectives the one that was waited in most; the first is ``longest``."""
     ranks: list[RankRow] = []
     """All of them, by rank: where they are few, or were asked for."""
     dumps: list[str] = []

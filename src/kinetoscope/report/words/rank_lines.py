@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kinetoscope import numbers
-from kinetoscope.report.document import Ranks
+from kinetoscope.report.document import CollectiveRow, Ranks, RanksListing
 from kinetoscope.report.words import names
 
 ROWS = 8
@@ -19,6 +19,13 @@ class Grid(NamedTuple):
     basis: str
     heads: Sequence[str]
     rows: list[Sequence[str]]
+
+
+def title(listing: RanksListing) -> list[str]:
+    """What was read, in parts."""
+    devices = ", ".join(f"{count} × {name}" for name, count in listing.devices.items())
+    much = numbers.count(listing.events, "event"), numbers.size(listing.bytes)
+    return [part for part in (f"ranks {listing.ranks.here}", devices, *much) if part]
 
 
 def verdict(ranks: Ranks) -> str:
@@ -44,6 +51,7 @@ WHY = {
     "slow kernel": "one of its kernels is slower",
     "clocks": "all its kernels are slower, as on a device that is throttled",
     "more work": "it launches more kernels",
+    "more data": "all-to-alls give it more data, as to a rank whose experts are in demand",
     "compute": "it computes longer",
     "host": "its host is later with its launches",
     "data loader": "it waits for its data loader",
@@ -117,10 +125,10 @@ def grids(ranks: Ranks, most: int = ROWS) -> Iterable[Grid]:
             ("group", "kind", "size", "times", "transfer", "waiting", "skew", "last", "GB/s", "bus"),
             [
                 (_group(row.group, row.group_size, row.groups), row.kind,
-                 "–" if row.bytes is None else numbers.size(row.bytes), numbers.count(row.meetings),
+                 _size(row), numbers.count(row.meetings),
                  _time(row.transfer_us), numbers.time(row.waiting_us), _time(row.skew_median_us),
                  "–" if row.last_rank is None else f"{row.last_rank} ({row.last_times} of {row.told})",
-                 _rate(row.algorithm_gbps), _rate(row.bus_gbps))
+                 _rate(row.algorithm_gbps), _bus(row))
                 for row in ranks.collectives[:most]
             ],
         )  # fmt: skip
@@ -168,6 +176,17 @@ def _group(name: str, size: int | None, groups: int) -> str:
 
 def _time(us: float | None) -> str:
     return "–" if us is None else numbers.time(us)
+
+
+def _size(row: CollectiveRow) -> str:
+    """Bytes; of uneven ones the most loaded rank's, and how many times the mean that is."""
+    text = "–" if row.bytes is None else numbers.size(row.bytes)
+    return text if row.uneven is None else f"{text}, {row.uneven:.1f} × the mean (rank {row.heaviest_rank})"
+
+
+def _bus(row: CollectiveRow) -> str:
+    share = "" if row.share_of_link is None else f" ({numbers.percent(row.share_of_link)} of the link)"
+    return f"{_rate(row.bus_gbps)}{share}"
 
 
 def _rate(gbps: float | None) -> str:

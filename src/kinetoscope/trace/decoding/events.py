@@ -65,6 +65,8 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     split_out: Any = msgspec.field(default=None, name="Out split size")
     collective_sequence: Any = msgspec.field(default=None, name="Seq")
     collective_rank: Any = msgspec.field(default=None, name="Rank")
+    source_rank: Any = msgspec.field(default=None, name="Src Rank")
+    destination_rank: Any = msgspec.field(default=None, name="Dst Rank")
 
 
 # What is read of a collective, by its name in the file: these alone are null where they are absent.
