@@ -8,6 +8,7 @@ import polars as pl
 from kinetoscope import numbers
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.fits import fits
+from kinetoscope.analysis.memory.given_back import given_back
 from kinetoscope.analysis.memory.growth import growth
 from kinetoscope.analysis.memory.histories import RankHistory, histories
 from kinetoscope.analysis.memory.ops import BASE
@@ -20,6 +21,7 @@ from kinetoscope.report.collect.rows import row, rows, rows_by
 from kinetoscope.report.document import (
     AllocatorRow,
     FitsRow,
+    GivenBackRow,
     GrowthRow,
     HeldRow,
     HolderRow,
@@ -31,11 +33,17 @@ from kinetoscope.report.document import (
     MemoryRow,
     MemorySample,
 )
+from kinetoscope.snapshot import timeline as timelines
 from kinetoscope.snapshot.model import Snapshot
+from kinetoscope.snapshot.timeline import Timeline
 
 CURVE = 100  # points over the recording
 POINTS = 300  # of the curve over the history
 BLOCKS, AT_PEAK = 1000, 600  # allocations that a page draws: the largest, and of the peak so many first
+NO_OWNERS = (
+    "a memory timeline is of one device, which it does not name, and says neither who held its memory nor "
+    "what was reserved: `kinetoscope run --memory` records it"
+)
 FRAMES = 12  # of a stack
 
 
@@ -77,7 +85,10 @@ def peaks(run: Run) -> MemoryPeaks:
     known = histories(run)
     bases = {trace.rank: trace.metadata.get(BASE) for trace in run.traces}
     return MemoryPeaks(
-        peaks=[_peak(one, known.failure(one), bases.get(one.rank)) for one in known.found],
+        peaks=[
+            *(_peak(one, known.failure(one), bases.get(one.rank)) for one in known.found),
+            *(_of_timeline(timelines.read(path)) for path in run.timelines),
+        ],
         unread=[f"{error.where} was left out: {error.what}" for error in known.unread],
     )
 
@@ -119,9 +130,56 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> Mem
         stacks=stacks,
         traced_us=began - base_ns / 1000 if isinstance(base_ns, int) else None,
         growth=_growth(one),
+        given_back=_given_back(one),
         fits=row(FitsRow, room) if room else None,
         snapshot=str(one.files.path),
         notes=_notes(one),
+    )
+
+
+def _of_timeline(timeline: Timeline) -> MemoryPeak:
+    """By the profiler's own categories; it knows neither owners nor what was reserved."""
+    held = timeline.table.with_columns(pl.sum_horizontal(timelines.KINDS).alias("held"))
+    kinds = [kind for kind in timelines.KINDS if (timeline.table[kind] != 0).any()]
+    began, ended = float(held["time_us"][0]), float(held["time_us"][-1])
+    peak = held.row(held["held"].arg_max() or 0, named=True)
+    stretch = pl.int_range(pl.len()) * POINTS // len(held)
+    most = pl.all().get(pl.col("held").arg_max())
+    samples = held.group_by(stretch.alias("stretch"), maintain_order=True).agg(most)
+    return MemoryPeak(
+        rank=0,
+        device=0,
+        moment="timeline",
+        failed_bytes=None,
+        peak_us=peak["time_us"] - began,
+        history_us=ended - began,
+        requested_bytes=peak["held"],
+        reserved_bytes=peak["held"],
+        outside_bytes=None,
+        total_bytes=None,
+        program_peak_bytes=None,
+        parts=[
+            MemoryPart(
+                part=kind,
+                bytes=peak[kind],
+                share_of_reserved=peak[kind] / max(1, peak["held"]),
+                allocations=0,
+            )
+            for kind in kinds
+        ],
+        holders=[],
+        roles=kinds,
+        over_time=[
+            MemorySample(time_us=at - began, reserved_bytes=held, bytes=list(values))
+            for at, held, *values in samples.select("time_us", "held", *kinds).iter_rows()
+        ],
+        blocks=[],
+        stacks=[],
+        traced_us=None,
+        growth=[],
+        fits=None,
+        snapshot=timeline.path,
+        notes=[NO_OWNERS],
     )
 
 
@@ -138,7 +196,30 @@ def _holders(one: RankHistory) -> list[HolderRow]:
 
 
 def _growth(one: RankHistory) -> list[GrowthRow]:
-    return rows(growth(one.history, one.held.boundaries_ns if one.held else ()), GrowthRow)
+    return rows(growth(one.history, _boundaries(one)), GrowthRow)
+
+
+def _given_back(one: RankHistory) -> list[GivenBackRow]:
+    times = given_back(one.history, _boundaries(one))
+    kinds = dict.fromkeys((time.cause, time.line) for time in times)
+    alike = {kind: [time for time in times if (time.cause, time.line) == kind] for kind in kinds}
+    found = [
+        GivenBackRow(
+            cause=cause,
+            line=line or None,
+            times=len(same),
+            steps=len({time.step for time in same if time.step}),
+            segments=sum(time.segments for time in same),
+            bytes=sum(time.bytes for time in same),
+            again_bytes=sum(time.again_bytes for time in same),
+        )
+        for (cause, line), same in alike.items()
+    ]
+    return sorted(found, key=lambda row: -row.bytes)
+
+
+def _boundaries(one: RankHistory) -> tuple[int, ...]:
+    return one.held.boundaries_ns if one.held else ()
 
 
 def stack_lines(snapshot: Snapshot, number: int) -> list[str]:

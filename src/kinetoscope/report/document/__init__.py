@@ -19,6 +19,7 @@ from kinetoscope.report.document.launches import LaunchRow, QueuePoint
 from kinetoscope.report.document.memory import (
     AllocatorRow,
     FitsRow,
+    GivenBackRow,
     GrowthRow,
     HeldRow,
     HolderRow,
@@ -66,11 +67,12 @@ from kinetoscope.report.document.steps import (
 __all__ = [
     "After", "AlikeRow", "AllocatorRow", "AsItRuns", "CategoryRow", "CauseRow", "Chain", "ChainListing",
     "ChangeRow", "ClockRow", "CollectiveRow", "Compilation", "DeviceRow", "Environment", "EvidenceRow",
-    "Explanation", "FindingRow", "FindingsListing", "FitsRow", "Glossary", "GraphCategory", "GraphRow",
-    "GrowthRow", "Health", "HealthNote", "HeldRow", "HolderRow", "IdealRow", "IdleRow", "KernelListing",
-    "KernelOp", "KernelRow", "Lateness", "LatenessRow", "LaunchRow", "Link", "ListingRow", "Meeting",
-    "MemoryBlock", "MemoryPart", "MemoryPeak", "MemoryPeaks", "MemoryPoint", "MemoryRow", "MemorySample",
-    "OpRow", "PaceRow", "Paces", "PathRow", "PhaseKernel", "PhaseRow", "Quantiles", "QueuePoint", "RankRow",
+    "Explanation", "FindingRow", "FindingsListing", "FitsRow", "GivenBackRow", "Glossary", "GraphCategory",
+    "GraphRow", "GrowthRow", "Health", "HealthNote", "HeldRow", "HolderRow", "IdealRow", "IdleRow",
+    "KernelListing", "KernelOp", "KernelRow", "Lateness", "LatenessRow", "LaunchRow", "Link", "ListingRow",
+    "Meeting", "MemoryBlock", "MemoryPart", "MemoryPeak", "MemoryPeaks", "MemoryPoint", "MemoryRow",
+    "MemorySample", "OpRow", "PaceRow", "Paces", "PathRow", "PhaseKernel", "PhaseRow", "Quantiles",
+    "QueuePoint", "RankRow",
     "RankVerdict", "Ranks", "RanksListing", "Replay", "Report", "SourceRow", "SpreadRow", "StepDifference",
     "StepOutlierRow", "StepRow", "StepSpread", "StepTimesRow", "TimingRow", "WaitingRow", "WhatIf",
 ]  # fmt: skip

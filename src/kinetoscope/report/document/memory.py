@@ -123,6 +123,21 @@ class GrowthRow(msgspec.Struct, frozen=True, kw_only=True):
     """allocations: one more is kept in each step; bytes: one is replaced by a larger one."""
 
 
+class GivenBackRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Cached memory that was given back to the driver, as often as one line did so."""
+
+    cause: str
+    """room: an allocation found none before; empty_cache: nothing needed it."""
+    line: str | None
+    times: int
+    steps: int
+    """Recorded ones in which it was."""
+    segments: int
+    bytes: int
+    again_bytes: int
+    """That were taken of the driver afterwards, before the next time."""
+
+
 class FitsRow(msgspec.Struct, frozen=True, kw_only=True):
     """How many times the recorded batch fits the device."""
 
@@ -140,7 +155,8 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     device: int
     moment: str
-    """recorded steps, history (no steps are known), out of memory, snapshot (no history was kept)."""
+    """recorded steps, history (no steps are known), out of memory, snapshot (no history was kept), timeline
+    (of the profiler: what was reserved is not known, and ``reserved_bytes`` is what was held)."""
     failed_bytes: int | None
     peak_us: float
     history_us: float
@@ -164,6 +180,8 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     traced_us: float | None
     """What the trace's clock reads when the history begins; null where neither is known."""
     growth: list[GrowthRow]
+    given_back: list[GivenBackRow] = []
+    """The most bytes first."""
     fits: FitsRow | None
     snapshot: str
     """The file, which torch's own viewer reads."""
