@@ -1,7 +1,9 @@
 """How often runs of one program are told apart, and how often an injected slow-down is found. By hand:
 
-    python tests/aa.py measure RUNS.json [SECONDS]     a real loop, a process a run, at the lowest priority
+    python tests/aa.py measure RUNS.json [SECONDS]     a real loop, a process a run, 400 runs at most
     python tests/aa.py judge RUNS.json                 the tables of docs/compare.md, from those runs
+    python tests/aa.py inject RUNS.json [SECONDS]      likewise, with slow-downs that are really in the loop
+    python tests/aa.py found RUNS.json                 how many of those are found
 
 A run is a list of steps in ms. What is judged is what `diff` (two runs, or folders of five) and `compare`
 (pairs in turn) conclude from them; a slow-down is every step of one side times so much.
@@ -16,29 +18,31 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from kinetoscope.bench.measure.statistics import Ratio, compare_groups, compare_rounds, median
 from kinetoscope.comparison.step_time import of_one_run_each
 
 COMPARISONS, REPEATS, PAIRS = 200, 5, 8
-STEPS = 60
+STEPS, TURNS = 60, 20_000
 SLOWER = (0.0, 0.01, 0.02, 0.05, 0.10)
 Run = list[float]
-Judge = Callable[[list[Run], random.Random, Callable[[Run], Run]], Ratio]
+Judge = Callable[[list[Run], int, Callable[[Run], Run]], Ratio]
 
 
-def loop() -> None:
-    """A step of some milliseconds: matrix products, and Python between them."""
+def loop(turns: int = TURNS, rows: int = 0) -> None:
+    """A step of some milliseconds: matrix products, and Python between them; and one of so many rows."""
     import numpy as np
 
     left = np.full((256, 256), 0.5, dtype=np.float32)
+    more = np.full((rows, 256), 0.5, dtype=np.float32)
     marks = [time.perf_counter()]
     for _ in range(STEPS + 10):
         for _ in range(6):
             left = np.tanh(left @ left * 1e-3)
-        sum(i * i for i in range(20_000))
+        sum(i * i for i in range(turns))
+        more @ left
         marks.append(time.perf_counter())
     steps = [1e3 * (after - before) for before, after in itertools.pairwise(marks)]
     print(json.dumps(steps[10:]))
@@ -46,38 +50,89 @@ def loop() -> None:
 
 def measure(path: Path, seconds: float) -> None:
     began, runs = time.monotonic(), list[Run]()
-    variables = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    while time.monotonic() - began < seconds:
-        words = ["nice", "-n", "19", sys.executable, __file__, "loop"]
-        runs.append(json.loads(subprocess.run(words, capture_output=True, check=True, env=variables).stdout))
+    while len(runs) < 2 * COMPARISONS and time.monotonic() - began < seconds:
+        runs.append(_run())
     path.write_text(json.dumps(runs))
     print(f"{len(runs)} runs of {STEPS} steps")
 
 
-def two_runs(runs: list[Run], draw: random.Random, slow: Callable[[Run], Run]) -> Ratio:
+def inject(path: Path, seconds: float) -> None:
+    """Rounds of the loop as it is, and of each slow-down in Python and in a product; the order turns."""
+    versions = calibrated()
+    began, names, found = time.monotonic(), list(versions), {name: list[Run]() for name in versions}
+    while time.monotonic() - began < seconds:
+        for name in names:
+            found[name].append(_run(*versions[name]))
+        names = names[::-1] if len(found[names[0]]) % 2 else [*names[3:], *names[:3]]
+    path.write_text(json.dumps(found))
+    print(f"{len(found['as it is'])} rounds of {versions}")
+
+
+def calibrated() -> dict[str, tuple[int, int]]:
+    """Turns and rows that take so much of the step, by the quickest of many: the rest is the machine."""
+    step, longer, wider = (
+        min(min(_run(*more)) for _ in range(6)) for more in ((TURNS, 0), (2 * TURNS, 0), (TURNS, 512))
+    )
+    versions = {"as it is": (TURNS, 0)}
+    for share in SLOWER[1:]:
+        turns, rows = share * step / (longer - step) * TURNS, share * step / (wider - step) * 512
+        versions |= {
+            f"host {share:.0%}": (TURNS + round(turns), 0),
+            f"kernel {share:.0%}": (TURNS, round(rows)),
+        }
+    return versions
+
+
+def power(path: Path) -> None:
+    runs: dict[str, list[Run]] = json.loads(path.read_text())
+    base = runs.pop("as it is")
+    for name, new in runs.items():
+        rounds = list(zip(base, new, strict=True))
+        one = [of_one_run_each(*pair)[0] for pair in rounds]
+        several = [
+            _medians(rounds[i : i + REPEATS], compare_groups) for i in range(len(rounds) - REPEATS + 1)
+        ]
+        pairs = [_medians(rounds[i : i + PAIRS], compare_rounds) for i in range(len(rounds) - PAIRS + 1)]
+        together = _medians(rounds, compare_rounds)
+        cells = [f"{sum(x.low > 1 for x in way)} of {len(way)}" for way in (one, several, pairs)]
+        cells.append(f"{together.low - 1:+.1%} to {together.high - 1:+.1%}")
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def _medians(rounds: list[tuple[Run, Run]], compare: Callable[[list[float], list[float]], Ratio]) -> Ratio:
+    return compare([median(base) for base, _ in rounds], [median(new) for _, new in rounds])
+
+
+def _run(*arguments: int) -> Run:
+    variables = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    words = [sys.executable, __file__, "loop", *map(str, arguments)]
+    return json.loads(subprocess.run(words, capture_output=True, check=True, env=variables).stdout)
+
+
+def two_runs(runs: list[Run], number: int, slow: Callable[[Run], Run]) -> Ratio:
     """`diff` of two recordings: runs that were made one after the other."""
-    at = draw.randrange(len(runs) - 1)
-    base, new = (runs[at], runs[at + 1]) if draw.random() < 0.5 else (runs[at + 1], runs[at])
+    base, new = _neighbours(runs, number, 2)
     return of_one_run_each(base, slow(new))[0]
 
 
-def folders(runs: list[Run], draw: random.Random, slow: Callable[[Run], Run]) -> Ratio:
+def folders(runs: list[Run], number: int, slow: Callable[[Run], Run]) -> Ratio:
     """`diff` of two folders of repeated recordings, made in turn."""
-    chosen = _neighbours(runs, draw, 2 * REPEATS)
+    chosen = _neighbours(runs, number, 2 * REPEATS)
     return compare_groups([median(run) for run in chosen[::2]], [median(slow(run)) for run in chosen[1::2]])
 
 
-def in_turn(runs: list[Run], draw: random.Random, slow: Callable[[Run], Run]) -> Ratio:
+def in_turn(runs: list[Run], number: int, slow: Callable[[Run], Run]) -> Ratio:
     """`compare`: pairs of runs, A B B A."""
-    chosen = _neighbours(runs, draw, 2 * PAIRS)
+    chosen = _neighbours(runs, number, 2 * PAIRS)
     pairs = [chosen[i : i + 2] if i % 4 == 0 else chosen[i : i + 2][::-1] for i in range(0, 2 * PAIRS, 2)]
     return compare_rounds([median(base) for base, _ in pairs], [median(slow(new)) for _, new in pairs])
 
 
-def _neighbours(runs: list[Run], draw: random.Random, count: int) -> list[Run]:
-    at = draw.randrange(len(runs) - count + 1)
+def _neighbours(runs: list[Run], number: int, count: int) -> list[Run]:
+    """Of ``COMPARISONS`` places at even distances; of twice as many runs, pairs share none."""
+    at = number * (len(runs) - count) // (COMPARISONS - 1)
     chosen = runs[at : at + count]
-    return chosen if draw.random() < 0.5 else chosen[::-1]
+    return chosen[::-1] if number % 2 else chosen
 
 
 def everywhere(share: float) -> Callable[[Run], Run]:
@@ -118,24 +173,29 @@ def judge(path: Path) -> None:
 
 
 def _head(share: float) -> str:
-    return f"{share:.0%} slower" if share else "A/A"
+    return f"{share:.0%} slower" if share else "A/A (of either half)"
 
 
 def _cells(runs: list[Run], compare: Judge) -> str:
     shares: list[str] = []
     halves: list[float] = []
     for share in SLOWER:
-        draw = random.Random(0)
-        found: Sequence[Ratio] = [compare(runs, draw, everywhere(share)) for _ in range(COMPARISONS)]
-        flagged = sum(one.low > 1 if share else one.low > 1 or one.high < 1 for one in found)
-        shares.append(f"{flagged / COMPARISONS:.1%}".replace("%", " %"))
+        found = [compare(runs, number, everywhere(share)) for number in range(COMPARISONS)]
+        flagged = [one.low > 1 if share else one.low > 1 or one.high < 1 for one in found]
+        shares.append(f"{sum(flagged) / COMPARISONS:.1%}".replace("%", " %"))
+        if not share:
+            shares[0] += f" ({sum(flagged[: COMPARISONS // 2])}, {sum(flagged[COMPARISONS // 2 :])})"
         halves += [(one.high - one.low) / 2 for one in found] if not share else []
     return " | ".join([f"± {median(halves):.1%}".replace("%", " %"), *shares])
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "loop":
-        loop()
+        loop(*map(int, sys.argv[2:]))
+    elif sys.argv[1] == "inject":
+        inject(Path(sys.argv[2]), float(sys.argv[3]) if len(sys.argv) > 3 else 300.0)
+    elif sys.argv[1] == "found":
+        power(Path(sys.argv[2]))
     elif sys.argv[1] == "measure":
         measure(Path(sys.argv[2]), float(sys.argv[3]) if len(sys.argv) > 3 else 150.0)
     else:

@@ -46,9 +46,11 @@ class Segment:
 
 class Allocator:
     """One device's; time goes on by 10 µs with each call. ``peaks`` are the ``counts`` when most was held,
-    ``counted`` those after each entry of the history."""
+    ``counted`` those after each entry of the history. The device has ``room`` bytes; ``retries`` of
+    allocations had some only once what is cached was given back."""
 
-    def __init__(self, device: int = 0) -> None:
+    def __init__(self, device: int = 0, room: int = 1 << 60) -> None:
+        self.room, self.retries = room, 0
         self.device, self.now, self.next = device, WHEN_US, 0x7F00_0000_0000 + (device << 40)
         self.segments: list[Segment] = []
         self.entries: list[dict[str, object]] = []
@@ -81,6 +83,9 @@ class Allocator:
             taken = (
                 2 * MIB if small else 20 * MIB if rounded < 10 * MIB else -(-rounded // (2 * MIB)) * 2 * MIB
             )
+            if self.counts()["reserved"] + taken > self.room:
+                self.retries += 1
+                self._give_back(at)
             block = Block(self.next, taken)
             segment = Segment(self.next, taken, small, stream, pool, at, [block])
             self.next += taken + 64 * MIB
@@ -113,11 +118,20 @@ class Allocator:
                 merged.append(one)
         segment.blocks = merged
 
-    def empty_cache(self) -> None:
+    def empty_cache(self, at: Frames | None = None) -> None:
+        """With the stack of the call where the history has those of releases."""
+        self._give_back(at)
+
+    def _give_back(self, at: Frames | None) -> None:
         for segment in [s for s in self.segments if all(block.free for block in s.blocks)]:
             self.segments.remove(segment)
             self._entry(
-                "segment_free", segment.address, segment.size, segment.stream, segment.pool, segment.frames
+                "segment_free",
+                segment.address,
+                segment.size,
+                segment.stream,
+                segment.pool,
+                at or segment.frames,
             )
 
     def fail(self, size: int, at: Frames | None = None) -> None:

@@ -12,6 +12,7 @@ About three minutes. The second, anywhere, reads them; the third puts what tests
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -46,8 +47,8 @@ COUNTED = {
 }
 ALSO_RECORDED = ("keeps", "pairwise", "ragged")
 CASES = (
-    "activation-memory", "float32-logits", "gradients-kept", "memory-fragmentation", "memory-leak",
-    "one-temporary", "optimizer-memory",
+    "activation-memory", "allocator-retries", "float32-logits", "gradients-kept", "memory-fragmentation",
+    "memory-leak", "one-temporary", "optimizer-memory",
 )  # fmt: skip
 OF_CASES = HERE.parent / "cases"
 KEPT = HERE.parent / "fixtures" / "h200_memory"
@@ -181,15 +182,18 @@ def price() -> dict[str, list[float]]:
 
 
 def main() -> None:
-    what, out = sys.argv[1], Path(sys.argv[2])
-    if what == "judge":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=("record", "judge", "keep"))
+    parser.add_argument("out", type=Path)
+    arguments = parser.parse_args()
+    if arguments.what == "judge":
         import judge_memory
 
-        judge_memory.judge(out)
-    elif what == "keep":
-        keep(out)
+        judge_memory.judge(arguments.out)
+    elif arguments.what == "keep":
+        keep(arguments.out)
     else:
-        prove(out)
+        prove(arguments.out)
 
 
 def prove(out: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from cases.document import PAGE, page
+from cases.document import LEAST, MOST, NOT_PREDICTED, PAGE, page
 from cases.recorded import (
     HERE,
     cases,
@@ -43,8 +43,13 @@ def test_predicted_savings_are_what_the_fixes_saved() -> None:
     ]
     assert len(ratios) >= 30
     assert 0.5 <= statistics.median(ratios) <= 2
-    # Most single ones as well: the misses are named in docs/findings.md.
-    assert sum(0.5 <= ratio <= 2 for ratio in ratios) >= 0.8 * len(ratios)
+    assert sum(LEAST <= ratio <= MOST for ratio in ratios) >= 0.8 * len(ratios)
+    assert all(1 / 3 <= ratio <= 3 for ratio in ratios)
+
+
+@pytest.mark.parametrize("case", NOT_PREDICTED)
+def test_what_is_not_predicted_promises_nothing(case: str) -> None:
+    assert {finding.saving.us for finding in found(case, "before")} == {0}
 
 
 def test_predicted_bytes_are_what_the_fixes_freed() -> None:

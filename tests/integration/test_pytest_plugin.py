@@ -42,9 +42,10 @@ def test_limits_are_held(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     pytester.makepyfile(TESTS)
-    # Once, whether it is installed or stands in the path.
-    own = ("-p", "no:kinetoscope", "-p", "kinetoscope.integrations.pytest_plugin")
-    words = (*own, "--strict-markers", "-n", workers)
+    # It alone, whether it is installed or stands in the path: others take longer to import than it to test.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    spread = () if workers == "0" else ("-p", "xdist", "-n", workers)
+    words = ("-p", "kinetoscope.integrations.pytest_plugin", "--strict-markers", *spread)
     done = pytester.runpytest_subprocess(*words, timeout=110)
     done.assert_outcomes(passed=1, failed=2)
     done.stdout.fnmatch_lines_random(

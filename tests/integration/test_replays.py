@@ -87,5 +87,7 @@ def test_asked_twice_is_saved_once() -> None:
     ops = what_if.scaled(run, what_if.Scale("op", "aten::mm", 0.5))
     both = what_if.together([half, ops])[0]
     assert found.after(both) <= found.after(half.changes[0])
-    products = half.changes[0].device.sort("id")
-    assert both.device.join(products, on="id", how="semi").sort("id").equals(products)
+    products = half.changes[0]
+    assert found.after(products | products) == found.after(products)
+    smaller = what_if.scaled(run, what_if.Scale("category", "matmul", 0.9)).changes[0]
+    assert found.after(products | smaller) == found.after(smaller | products) == found.after(products)

@@ -1,5 +1,7 @@
 // The report's document, as src/kinetoscope/report/document declares it: what the page reads of it.
 import type { Compilation } from "./compilation.ts";
+import type { MemoryPeak } from "./memory/document.ts";
+import type { Ranks } from "./ranks/document.ts";
 
 export interface EvidenceRow {
   text: string;
@@ -280,6 +282,8 @@ export interface Report {
   launching: LaunchRow[];
   memory: MemoryRow[];
   allocator: AllocatorRow[];
+  memory_peaks: MemoryPeak[];
+  ranks: Ranks | null;
   graphs: GraphRow[];
   compilation: Compilation | null;
   unread: string[];
@@ -310,6 +314,12 @@ export interface Sentences {
   phases: string[][];
   pace: [string, string][];
   commands: { line: string; shows: string }[];
+  peaks: [string, string][];
+  fits: (string | null)[];
+  memory_parts: Record<string, string>;
+  memory_colours: Record<string, string>;
+  ranks: string[];
+  lateness: Record<string, string>;
   uses: Record<string, string>;
   use_colours: Record<string, string>;
   category_colours: Record<string, string>;

@@ -16,6 +16,7 @@ import { kernels } from "./views/kernels.ts";
 import { memory } from "./views/memory.ts";
 import { about, ops, steps } from "./views/more.ts";
 import { overview } from "./views/overview.ts";
+import { ranks } from "./views/ranks.ts";
 
 interface Place {
   label: string;
@@ -32,8 +33,9 @@ async function start(): Promise<void> {
   const app = new App(report, sentences, store);
   const timeline = store && new TimelineView(app, store);
   const compilation = report.compilation?.frames.length || report.graphs.length;
+  const whole = report.sources.length > 0 || !report.ranks; // else it compares ranks, and has nothing more
   const places: Record<string, Place> = {
-    overview: { label: "Overview", draw: () => overview(app), isThere: true },
+    overview: { label: "Overview", draw: () => overview(app), isThere: whole },
     timeline: {
       label: "Timeline",
       draw: () => timeline?.element ?? h("p", {}, "There are no events in this page."),
@@ -46,7 +48,7 @@ async function start(): Promise<void> {
       isThere: report.kernels.length > 0,
     },
     flame: { label: "Flame", draw: (route) => flame(app, route), isThere: (store?.work.length ?? 0) > 0 },
-    code: { label: "Code", draw: (route) => codePage(app, route), isThere: true },
+    code: { label: "Code", draw: (route) => codePage(app, route), isThere: whole },
     compile: { label: "Compile", draw: (route) => compile(app, route), isThere: Boolean(compilation) },
     ops: { label: "Ops", draw: () => ops(app), isThere: report.ops.length > 0 },
     steps: {
@@ -56,10 +58,11 @@ async function start(): Promise<void> {
     },
     memory: {
       label: "Memory",
-      draw: () => memory(app),
-      isThere: report.memory.length > 0 || report.allocator.length > 0,
+      draw: (route) => memory(app, route),
+      isThere: report.memory.length + report.allocator.length + report.memory_peaks.length > 0,
     },
-    about: { label: "About", draw: () => about(app), isThere: true },
+    ranks: { label: "Ranks", draw: (route) => ranks(app, route), isThere: Boolean(report.ranks) },
+    about: { label: "About", draw: () => about(app), isThere: whole },
   };
   const search = searching(app);
   const main = h("main", { id: "main", tabindex: "-1" });
@@ -86,7 +89,7 @@ async function start(): Promise<void> {
 
   const show = (): void => {
     const route = parse(location.hash);
-    const name = route.path[0]! in places ? route.path[0]! : "overview";
+    const name = places[route.path[0]!]?.isThere ? route.path[0]! : whole ? "overview" : "ranks";
     for (const tab of tabs) tab.toggleAttribute("aria-current", tab.dataset.place === name);
     main.className = name;
     fill(main, places[name]!.draw(route));

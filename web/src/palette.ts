@@ -17,6 +17,7 @@ export class Palette {
   category = (name: string): string => this.shown.category_colours[name] ?? OTHER;
   use = (name: string): string =>
     name === "idle" ? "var(--track)" : (this.shown.use_colours[name] ?? OTHER);
+  memory = (part: string): string => this.shown.memory_colours[part] ?? OTHER;
   cause = (name: string): string => this.shown.cause_colours[name] ?? OTHER;
   host = (kind: string): string => HOST[kind] ?? "#c3c9d2";
 }

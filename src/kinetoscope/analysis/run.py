@@ -65,7 +65,8 @@ class Run:
 
     ``light`` holds the traces of the light pass, which records the device and little else, of the ranks that
     have one. ``unread`` names what stands in a folder of traces and is none, with the reason. ``memory`` has
-    the snapshots of the allocator, at the end of the recorded steps and where an allocation failed.
+    the snapshots of the allocator, at the end of the recorded steps and where an allocation failed;
+    ``timelines`` the memory timelines that the profiler exported.
     """
 
     traces: tuple[Trace, ...]
@@ -75,6 +76,7 @@ class Run:
     unread: tuple[str, ...] = ()
     light: tuple[Trace, ...] = ()
     memory: tuple[MemoryFiles, ...] = ()
+    timelines: tuple[Path, ...] = ()
 
 
 def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
@@ -110,6 +112,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
     light: list[Trace] = []
     unread: list[str] = []
     memory: list[MemoryFiles] = []
+    timelines: list[Path] = []
     failures: list[InputError] = []
     recordings: dict[Path, Manifest] = {}
     for item in chain.from_iterable(map(_recordings_in, map(Path, inputs))):
@@ -138,14 +141,17 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
             logs.append(item)
         elif _is_snapshot(item):
             memory.append(MemoryFiles(len(memory), item))
+        elif _is_timeline(item):
+            timelines.append(item)
         else:
             traces.append(read(item))
     compilation = sources.load(*logs) if logs else None
     if not traces and not recorded:
-        if failures and not (compilation or memory or _was_killed(recordings.values())):
+        if failures and not (compilation or memory or timelines or _was_killed(recordings.values())):
             raise failures[0]
+        of_memory = [*(one.path for one in memory), *timelines]
         is_lost = bool(failures) or _was_killed(recordings.values())
-        recorded.append(_no_events(inputs, compilation, recordings, memory, is_lost=is_lost))
+        recorded.append(_no_events(inputs, compilation, recordings, of_memory, is_lost=is_lost))
     traces, earlier = _latest(traces)
     return Run(
         tuple(sorted(distinct([*recorded, *traces], recorded), key=lambda trace: trace.rank)),
@@ -155,6 +161,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
         (*unread, *map(_left_out, failures), *earlier),
         tuple(light),
         tuple(memory),
+        tuple(timelines),
     )
 
 
@@ -178,6 +185,12 @@ def _is_snapshot(item: Path) -> bool:
     from kinetoscope.snapshot.read import is_snapshot
 
     return is_snapshot(item)
+
+
+def _is_timeline(item: Path) -> bool:
+    from kinetoscope.snapshot.timeline import is_timeline
+
+    return is_timeline(item)
 
 
 def _memory_files(folder: Path, rank: RankRecord) -> list[MemoryFiles]:
@@ -263,7 +276,7 @@ def _no_events(
     inputs: Sequence[str | Path],
     compilation: Compilation | None,
     recordings: Mapping[Path, Manifest],
-    memory: Sequence[MemoryFiles],
+    memory: Sequence[Path],
     *,
     is_lost: bool,
 ) -> Trace:
@@ -282,7 +295,7 @@ def _no_events(
         first = compilation.sources[0]
         source = Source(first.path, first.bytes, 0, first.rank)
     elif memory and not recordings:
-        source = Source(str(memory[0].path), memory[0].path.stat().st_size, 0, 0)
+        source = Source(str(memory[0]), memory[0].stat().st_size, 0, 0)
     elif recordings:
         folder, manifest = next(iter(recordings.items()))
         ended = (

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="EXPR",
-        help="only on this, as `kinetoscope diff` takes it (otherwise: any growth of exact counts, "
+        help="only on this, as `kinetoscope diff --help` names it (otherwise: any growth of exact counts, "
         "'peak_memory > 2%%', 'step_time > 5%%')",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")

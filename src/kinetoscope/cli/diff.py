@@ -10,6 +10,12 @@ examples:
   kinetoscope diff BASE NEW                                  two recordings, traces or compile logs
   kinetoscope diff BEFORE/ AFTER/ -o difference.html         folders of repeated recordings: intervals of runs
   kinetoscope diff BASE NEW --fail-on 'launches > 0' --fail-on 'step_time > 3%'
+
+what --fail-on takes:
+  of the usual step   launches eager_kernels graph_calls syncs copies pageable_copies copied_bytes ops
+  in all              graph_breaks recompilations compile_failures graphs generated_kernels guards peak_memory
+                      cache_hits cache_misses compile_s (they may differ from run to run)
+  the step's time     step_time (fails only if the whole interval lies above)
 """
 
 
@@ -25,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="EXPR",
         help="end with 1 if it grew by more: 'launches > 0', 'graph_breaks > 0', 'peak_memory > 5%%', "
-        "'step_time > 3%%' (fails only if the whole interval lies above)",
+        "'step_time > 3%%' (names below)",
     )
     parser.add_argument(
         "-o",

@@ -9,9 +9,11 @@ from pathlib import Path
 EPILOG = """\
 formats:
   perfetto     for https://ui.perfetto.dev; PATH is a file: .pftrace is Perfetto's own format, anything else
-               Chrome JSON, with .gz compressed
+               Chrome JSON, with .gz compressed, and with counters of device memory
   speedscope   JSON for https://www.speedscope.app; PATH is a file, with .gz compressed
   parquet      one file a table (see `kinetoscope query --tables`); PATH is a folder
+
+A recording's memory/rank0.pickle (`run --memory`) is what https://pytorch.org/memory_viz reads, as it is.
 """
 
 

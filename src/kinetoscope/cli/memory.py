@@ -12,7 +12,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "inputs",
         nargs="+",
         metavar="INPUT",
-        help="a recording (`run --memory`), a snapshot of torch's allocator (.pickle), or a trace",
+        help="a recording (`run --memory`), a snapshot of torch's allocator (.pickle), a memory "
+        "timeline (.json), or a trace",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document, with every row")
     parser.add_argument("--limit", type=int, default=ROWS, help=f"rows to print (default {ROWS}; 0: all)")

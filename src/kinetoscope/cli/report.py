@@ -85,8 +85,6 @@ def _many(arguments: argparse.Namespace) -> int | None:
 
     output: Path | None = arguments.output
     if arguments.engine == "auto" and arguments.parts is None:
-        if output is not None and output.suffix.lower() == ".html":  # a page is of traces in memory
-            return None
         if not any(map(fleet_inputs.may_be_many, arguments.inputs)):
             return None
         found = fleet_inputs.find(arguments.inputs)

@@ -22,11 +22,11 @@ from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.analysis.time.window import window
 from kinetoscope.bench.measure.statistics import median
+from kinetoscope.comparison.on_host import WHOLE, functions, host_ops
 from kinetoscope.trace.model import Trace
 
 LAUNCH_BOUND = "launch-bound"
 OUTSIDE_OF_OPS, NOTHING_RAN = "outside of ops", "nothing ran"
-WHOLE = 0  # the step that all work is of where none were recorded
 
 PIECES = {
     "id": pl.UInt32, "step": pl.UInt32, "at_ns": pl.Int64, "name": pl.String, "op": pl.UInt32,
@@ -96,7 +96,8 @@ def _account(run: Run, trace: Trace, *, recorded: bool = False) -> Account:
     steps = leading_of(trace)["step"] if len(trace.steps) else pl.Series([WHOLE], dtype=pl.UInt32)
     device = _device(trace, steps)
     on_host = device is None and not trace.devices
-    pieces = _host_pieces(trace, steps) if on_host else _pieces(run, trace, steps, device)
+    pieces = host_ops(trace, steps) if on_host else _pieces(run, trace, steps, device)
+    pieces = pieces.select(pl.col(name).cast(dtype) for name, dtype in PIECES.items())
     placed = _placed(pieces)
     places = _places(placed, len(steps))
     recorded_busy_us = float(places["us"].sum())
@@ -109,8 +110,7 @@ def _account(run: Run, trace: Trace, *, recorded: bool = False) -> Account:
     places = places.with_columns(pl.col("us") * factor)
     idle_us = max(0.0, length_us - float(places["us"].sum()))
     if device is None:
-        cause = OUTSIDE_OF_OPS if on_host else NOTHING_RAN
-        idle = pl.DataFrame({"cause": [cause], "who": [""], "host_event": [None], "us": [idle_us]}, IDLE)
+        idle = _by_function(trace, steps, idle_us) if on_host else _unasked(NOTHING_RAN, idle_us)
         before = pl.DataFrame(schema={"place": pl.UInt32, "idle_us": pl.Float64})
     else:
         idle, before = _idle(run, trace, device, placed, _by_cause(own), idle_us)
@@ -162,44 +162,20 @@ def _pieces(run: Run, trace: Trace, steps: pl.Series, device: int | None) -> pl.
         ),
         op=pl.coalesce("op", "launch"),
     )  # fmt: skip
-    return table.sort("step", "at_ns", "start_ns", "id").select(
-        pl.col(name).cast(dtype) for name, dtype in PIECES.items()
-    )
+    return table.sort("step", "at_ns", "start_ns", "id")
 
 
-def _host_pieces(trace: Trace, steps: pl.Series) -> pl.DataFrame:
-    """The ops of the steps' own threads, each with the time that is in no op below it."""
-    host = trace.host_events
-    ops = host.filter(pl.col("category").cast(pl.String) == "cpu_op")
-    marks = trace.steps.filter(pl.col("id").is_in(steps.implode())).select(
-        pl.col("id").alias("step"),
-        pl.col("start_ns").alias("from_ns"),
-        until=pl.col("start_ns") + pl.col("duration_ns"),
-        lane=host["lane"].gather(trace.steps["host_event"]).gather(steps),
-    ) if len(trace.steps) else None  # fmt: skip
-    if marks is None:
-        ops = ops.filter(pl.col("lane") == ops["lane"].mode().min()).with_columns(
-            step=pl.lit(WHOLE, pl.UInt32)
-        )
-    else:
-        ops = (
-            ops.sort("start_ns")
-            .join_asof(
-                marks.sort("from_ns"),
-                left_on="start_ns",
-                right_on="from_ns",
-                by="lane",
-                check_sortedness=False,
-            )
-            .filter(pl.col("start_ns") < pl.col("until"))
-        )
-    name = pl.col("name").cast(pl.String)
-    return ops.sort("step", "start_ns", "id").select(
-        "id", "step", pl.col("start_ns").alias("at_ns"), name.alias("name"), pl.col("id").alias("op"),
-        name.alias("op_name"), pl.lit("host").alias("category"), pl.lit("no module").alias("module"),
-        pl.lit("eager").alias("graph"), pl.col("input_dims").cast(pl.String).fill_null("").alias("shape"),
-        pl.col("self_ns").alias("own_ns"), "duration_ns",
-    ).select(pl.col(name).cast(dtype) for name, dtype in PIECES.items())  # fmt: skip
+def _unasked(cause: str, idle_us: float) -> pl.DataFrame:
+    return pl.DataFrame({"cause": [cause], "who": [""], "host_event": [None], "us": [idle_us]}, IDLE)
+
+
+def _by_function(trace: Trace, steps: pl.Series, idle_us: float) -> pl.DataFrame:
+    """What is left of a host's step by the program's functions, where Python stacks tell them."""
+    found = functions(trace, steps)
+    if found.is_empty():
+        return _unasked(OUTSIDE_OF_OPS, idle_us)
+    found = found.with_columns(cause=pl.lit(OUTSIDE_OF_OPS), us=pl.col("ns") / pl.col("ns").sum() * idle_us)
+    return found.select(pl.col(name).cast(dtype) for name, dtype in IDLE.items())
 
 
 def _placed(pieces: pl.DataFrame) -> pl.DataFrame:

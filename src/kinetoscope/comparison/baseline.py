@@ -12,12 +12,12 @@ import polars as pl
 
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.run import Run
-from kinetoscope.bench.measure.statistics import SECTIONS, Ratio, compare_apart, median, widened
+from kinetoscope.bench.measure.statistics import SECTIONS, Ratio, median
 from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.counts import COUNTED, counts
 from kinetoscope.comparison.gates import STEP_TIME, Gate, Judgement, judge, parse
 from kinetoscope.comparison.places import source
-from kinetoscope.comparison.step_time import BETWEEN_RUNS, samples_us
+from kinetoscope.comparison.step_time import of_one_run_each, samples_us
 from kinetoscope.errors import InputError
 from kinetoscope.recording.manifest import UNREADABLE
 
@@ -140,20 +140,19 @@ def _comparable(baseline: Baseline, now: Baseline) -> bool:
 def _step(baseline: Baseline, now: Baseline) -> tuple[float, Ratio] | None:
     if not baseline.steps_us or not now.steps_us:
         return None
-    ratio = widened(compare_apart(baseline.steps_us, now.steps_us), BETWEEN_RUNS)
-    return median(baseline.steps_us), ratio
+    return median(baseline.steps_us), of_one_run_each(baseline.steps_us, now.steps_us)[0]
 
 
 def _named(judgement: Judgement, baseline: Baseline, now: Baseline, run: Run) -> Judgement:
-    """With the kernel that is launched more often by most, its op and line."""
+    """With the kernel that is launched more often by most, its op and line; of several, the step's first."""
     own = account(run)
     more = {name: count - baseline.kernels.get(name, 0.0) for name, count in now.kernels.items()}
-    name = max(more, key=lambda name: more[name], default=None)
-    if own is None or name is None or more[name] <= 0:
+    most = max(more.values(), default=0.0)
+    if own is None or most <= 0:
         return judgement
     for full, op_name, op in own.launches.select("name", "op_name", "op").iter_rows():
-        if short_name(full) == name:
-            times = f"{baseline.kernels.get(name, 0.0):g} → {now.kernels[name]:g} a step"
-            words = f"{name}, {times}, called by {op_name}"
+        if more.get(name := short_name(full)) == most:
+            words = f"{name}, {baseline.kernels.get(name, 0.0):g} → {now.kernels[name]:g} a step"
+            words += f", called by {op_name}" if op_name != full else ""
             return replace(judgement, culprit=words, source=source(own, full, op))
     return judgement

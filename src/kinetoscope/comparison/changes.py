@@ -11,11 +11,13 @@ import polars as pl
 
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.origins.belonging import OUTSIDE, UNATTRIBUTED
-from kinetoscope.comparison.account import LAUNCH_BOUND, Account
+from kinetoscope.comparison.account import LAUNCH_BOUND, OUTSIDE_OF_OPS, Account
+from kinetoscope.comparison.comparability import has_stacks
 from kinetoscope.comparison.matching import Block, Pair, match
 
 What = Literal["replaced", "added", "removed", "slower", "faster", "more often", "less often", "more", "less"]
 
+OF_TIMES = ("slower", "faster", "more", "less")
 KERNEL, OP, IDLE, SYNC = "kernel", "op", "idle", "sync"
 NOTHING_DIFFERS_US = 1e-9
 OFTEN = 0.02  # launches of one name that differ by more are more or fewer, not slower or faster
@@ -92,10 +94,12 @@ def ranked(found: Sequence[Change], *, told: bool = True) -> list[Change]:
 
     Args:
         told: whether the step's time is known to differ. If not, what is known stands first: the changes
-            that a count or a log tells of.
+            that a count or a log tells of, then those of what ran, and last those of times alone.
     """
     if not told:
-        return sorted(found, key=lambda change: (not change.parts, -abs(change.delta_us)))
+        return sorted(
+            found, key=lambda change: (not change.parts, change.what in OF_TIMES, -abs(change.delta_us))
+        )
     total = sum(change.delta_us for change in found)
     ordered = sorted(found, key=lambda change: -abs(change.delta_us))
     first = next((change for change in ordered if change.delta_us * total > 0), None)
@@ -269,10 +273,12 @@ def _of_idle(steps: Steps, pairs: Sequence[Pair]) -> Iterable[Change]:
     yield _idle(LAUNCH_BOUND, "before the same launches", before, after)
     sums: dict[tuple[str, str], list[float]] = {}
     events: dict[tuple[str, str], list[int | None]] = {}
+    in_functions = all(has_stacks(account.trace) for account in steps.accounts)
     for side, account in enumerate(steps.accounts):
         for cause, who, event, us in account.idle.select("cause", "who", "host_event", "us").iter_rows():
-            sums.setdefault((cause, who), [0.0, 0.0])[side] += us
-            events.setdefault((cause, who), [None, None])[side] = event
+            key = cause, who if in_functions or cause != OUTSIDE_OF_OPS else ""
+            sums.setdefault(key, [0.0, 0.0])[side] += us
+            events.setdefault(key, [None, None])[side] = event
     for (cause, who), (base_us, new_us) in sums.items():
         yield _idle(cause, who, base_us, new_us, events[cause, who])
 

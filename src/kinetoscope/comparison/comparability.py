@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +21,13 @@ IDLE = "idle"  # a clock that is low since nothing is asked of it
 
 # Inductor sets these for itself when it is imported: that only one side has them tells that it compiled.
 INDUCTORS = {"TRITON_CACHE_DIR", "TRITON_PTXAS_PATH", "TORCHINDUCTOR_CACHE_DIR"}
+
+# What the device was allowed, by whoever administers it.
+LIMITS: tuple[tuple[str, str, Callable[[ClockSample], float | None]], ...] = (
+    ("a power cap of", "W", lambda clock: clock.power_limit_w),
+    ("application clocks of", "MHz", lambda clock: clock.application_clock_mhz),
+    ("SM clocks of at most", "MHz", lambda clock: clock.max_sm_clock_mhz),
+)
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,7 @@ def _limits(base: Run, new: Run) -> Iterable[str]:
     yield from _differing(
         _of_environment(base.manifest.environment), _of_environment(new.manifest.environment)
     )
+    yield from _busy(base.manifest.environment, new.manifest.environment)
     variables = [manifest.environment.variables for manifest in (base.manifest, new.manifest)]
     for name in sorted({*variables[0], *variables[1]}):
         values = [found.get(name) for found in variables]
@@ -119,6 +127,14 @@ def _of_environment(environment: Environment) -> dict[str, object]:
     }
 
 
+def _busy(base: Environment, new: Environment) -> Iterable[str]:
+    """Where more wanted to run than there are cores, steps are late for what is no part of the program."""
+    for which, environment in (("base", base), ("new one", new)):
+        load, cores = environment.load_average, environment.cpu_count
+        if load is not None and cores and load > cores:
+            yield f"the machine was busy when the {which} was recorded: a load of {load:.1f} on {cores} cores"
+
+
 def _recorded(options: dict[str, object]) -> dict[str, object]:
     """What slows a recording down."""
     words = ("shapes", "memory", "flops", "whole")
@@ -136,9 +152,11 @@ def _clocks(base: list[ClockSample], new: list[ClockSample]) -> Iterable[str]:
         before, after = (median([float(rate) for rate in found]) for found in rates)
         if abs(before - after) > CLOCKS * max(before, after):
             yield f"SM clocks of {before:,.0f} and {after:,.0f} MHz"
-    caps = [max((clock.max_sm_clock_mhz or 0 for clock in found), default=0) for found in (base, new)]
-    if all(caps) and caps[0] != caps[1]:
-        yield f"SM clocks of at most {caps[0]:,} and {caps[1]:,} MHz"
+    for words, unit, read in LIMITS:
+        limits = [{limit for clock in found if (limit := read(clock))} for found in (base, new)]
+        if all(limits) and limits[0] != limits[1]:
+            lowest, other = (min(found) for found in limits)
+            yield f"{words} {lowest:,.0f} and {other:,.0f} {unit}"
     reasons = [
         {reason for clock in found for reason in clock.throttle_reasons} - {IDLE} for found in (base, new)
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.comparison.account import Account
-from kinetoscope.comparison.changes import Change
+from kinetoscope.comparison.changes import OP, Change
 from kinetoscope.comparison.compiler import Fact
 from kinetoscope.comparison.counts import waits
 from kinetoscope.comparison.difference import Difference
@@ -67,6 +67,7 @@ _WANTED: dict[str, Callable[[Change], bool]] = {
     "copied_bytes": lambda change: _has_copies(change),
     "eager_kernels": lambda change: not change.graphs,
     "generated_kernels": lambda change: bool(change.graphs),
+    "ops": lambda change: change.kind == OP,
 }
 
 
@@ -75,11 +76,12 @@ def _has_copies(change: Change) -> bool:
 
 
 def _of_launches(found: Difference, wanted: Callable[[Change], bool]) -> Culprit | None:
-    """The change with most launches more."""
+    """The change with most launches more; of as many, what is called first: it may have called the others."""
     assert found.accounts is not None
     leaves = [part for change in found.changes for part in (change.parts or (change,))]
     more = [one for one in leaves if one.launches[1] > one.launches[0] and wanted(one)]
-    most = max(more, key=lambda one: one.launches[1] - one.launches[0], default=None)
+    more.sort(key=lambda one: one.events[1] or 0)
+    most = max(more, key=lambda one: round(one.launches[1] - one.launches[0], 2), default=None)
     return None if most is None else _of_change(most, found.accounts)
 
 
@@ -87,8 +89,8 @@ def _of_change(change: Change, accounts: tuple[Account, Account]) -> Culprit:
     words = change.name
     if change.launches[1] != change.launches[0]:
         words += f", {change.launches[0]:g} → {change.launches[1]:g} a step"
-    if change.ops:
-        words += f", called by {', '.join(change.ops[:3])}"
+    if callers := [op for op in change.ops if op != change.name]:
+        words += f", called by {', '.join(callers[:3])}"
     return Culprit(words, source_of_change(change, *accounts))
 
 

@@ -12,7 +12,7 @@ from kinetoscope.comparison.counts import COUNTED, Counts
 from kinetoscope.errors import UsageError, meant
 
 STEP_TIME = "step_time"
-_GATE = re.compile(r"\s*([a-z_]+)\s*(>=|>)\s*([0-9.]+)\s*(%|[a-zµ]*B?)\s*")
+_GATE = re.compile(r"\s*([a-z]+(?:[_ -][a-z]+)*)\s*(>=|>)\s*([0-9.]+)\s*(%|[a-zµ]*B?)\s*")
 _UNITS = {"": 1.0, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 _TIMES, _SIZES = {"us", "µs", "ms", "s"}, {"B", "kB", "MB", "GB"}
 
@@ -61,7 +61,7 @@ def parse(text: str) -> Gate:
             where="--fail-on",
             mend="NAME > NUMBER, as in 'launches > 0' or 'step_time > 3%'",
         )
-    name, unit = match[1], match[4]
+    name, unit = re.sub("[ -]", "_", match[1]), match[4]
     if name not in names:
         raise UsageError(f"nothing is called {name!r}", where=f"--fail-on {text!r}", mend=meant(name, names))
     measured = _TIMES if name == STEP_TIME else _SIZES if COUNTED[name].unit == "B" else set[str]()
@@ -111,7 +111,7 @@ def step_words(base_us: float, ratio: Ratio) -> str:
     """By how much the step changed, with the interval."""
     change = numbers.percent(abs(ratio.ratio - 1))
     sign = "+" if ratio.ratio >= 1 else "−"
-    low, high = (f"{100 * (bound - 1):+.1f}" for bound in (ratio.low, ratio.high))
+    low, high = (f"{100 * (bound - 1):+.1f}".replace("-", "−") for bound in (ratio.low, ratio.high))
     new_us = base_us * ratio.ratio
     return f"step: {numbers.time(base_us)} → {numbers.time(new_us)}, {sign}{change} (95 %: {low} to {high} %)"
 

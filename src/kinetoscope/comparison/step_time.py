@@ -52,9 +52,10 @@ def step_time(base: Sequence[Account], new: Sequence[Account]) -> StepTime:
     before, after = ([account.step_us for account in accounts] for accounts in (base, new))
     ratio, allowance, basis = _ratio(base, new)
     base_us, new_us = sum(before) / len(before), sum(after) / len(after)
-    # The interval is of the ratio; it stands around the difference that is shown.
-    shift = new_us / base_us / ratio.ratio if base_us and ratio.ratio else 1.0
-    low, high = (base_us * (bound * shift - 1) for bound in (ratio.low, ratio.high))
+    if base_us and ratio.ratio:  # the interval stands around the difference that is shown
+        shift = new_us / base_us / ratio.ratio
+        ratio = Ratio(new_us / base_us, ratio.low * shift, ratio.high * shift)
+    low, high = (base_us * (bound - 1) for bound in (ratio.low, ratio.high))
     return StepTime(base_us, new_us, low, high, stands(ratio, ALIKE + allowance), ratio, basis)
 
 

@@ -26,6 +26,8 @@ from kinetoscope.findings.scene import Scene, scenes
 EXPLAINS = 0.5
 # … and a finding belongs to another where so much of what it saves by itself is gone after that.
 OWNED = 0.5
+# Gains that are alike are not told apart by how sums were rounded.
+ALIKE_US = 0.01
 
 
 def settle(run: Run, found: Iterable[Finding], roles: Mapping[str, Role] | None = None) -> list[Finding]:
@@ -75,9 +77,15 @@ class _Book:
         self.beside_us = 0.0
         self.saved_us = 0.0
         self.owners: list[Finding] = []
+        self._gains: dict[int, float] = {}  # as the book stands now
 
     def gain(self, finding: Finding) -> float:
         """What the finding saves after those that are in the book."""
+        if id(finding) not in self._gains:
+            self._gains[id(finding)] = self._gain(finding)
+        return self._gains[id(finding)]
+
+    def _gain(self, finding: Finding) -> float:
         saving = finding.saving
         together = saving.change | self.change if self.owners else saving.change
         saved = self.scene.saves(together) if not together.is_empty else 0.0
@@ -89,11 +97,12 @@ class _Book:
         self.beside_us += finding.saving.beside_us
         self.saved_us = self._bounded(self.saved_us + gain)
         self.owners.append(finding)
+        self._gains.clear()
         low, high = experience.interval(finding.rule)
         most = self.scene.own_step_us
-        return replace(
-            finding, remaining=Remaining(gain, low * gain, min(high * gain, most), gain / most, owner)
-        )
+        # Which of host and device sets the pace is known to some percent: what one hides may show.
+        high_us = high * gain if owner else max(high * gain, finding.saving.most_us)
+        return replace(finding, remaining=Remaining(gain, low * gain, min(high_us, most), gain / most, owner))
 
     def _bounded(self, us: float) -> float:
         return min(us, self.scene.own_step_us)
@@ -115,7 +124,11 @@ def _settled(scene: Scene, findings: list[Finding], roles: Mapping[str, Role]) -
         return finding.saving.us > 0 or not finding.saving.change.is_empty
 
     worth = [finding for finding in findings if claims(finding)]
-    others = [finding for finding in findings if not claims(finding)]
+    others = [
+        replace(finding, remaining=Remaining(0.0, 0.0, min(finding.saving.most_us, scene.own_step_us)))
+        for finding in findings
+        if not claims(finding)
+    ]
     book, ordered = _Book(scene), list[Finding]()
     gains = {id(finding): finding.saving.us for finding in worth}
     freeing = [finding for finding in worth if finding.saving.freed_share > 0]
@@ -126,8 +139,9 @@ def _settled(scene: Scene, findings: list[Finding], roles: Mapping[str, Role]) -
         worth = [finding for finding in worth if finding is not chosen]
         freeing = [finding for finding in freeing if finding is not chosen]
         if gains[id(chosen)] > chosen.saving.freed_share * scene.own_busy_us:
-            # Device time counts for more once the host keeps up; other gains only get smaller.
-            gains |= {id(finding): book.gain(finding) for finding in freeing}
+            # Device time counts for more once the host keeps up, all of it at most; other gains only get
+            # smaller.
+            gains |= {id(one): max(gains[id(one)], one.saving.most_us) for one in freeing}
     kept = [_graded(scene, finding) for finding in ordered + others]
     # Those that save nothing more come last, the most serious first.
     first = [finding for finding in kept if roles.get(finding.rule) == "root"]
@@ -165,16 +179,17 @@ def _next(
 def _greatest(book: _Book, findings: list[Finding], gains: dict[int, float]) -> Finding:
     """The finding that gains most; ``gains`` hold what each gained when last asked, and are brought up to
     date only while that may change the answer: what others claimed seldom makes a change worth more."""
-    waiting = sorted(findings, key=lambda finding: (-gains[id(finding)], finding.rule, finding.subject))
-    best, most = waiting[0], -1.0
+    waiting = sorted(findings, key=lambda finding: -gains[id(finding)])
+    asked, most = list[Finding](), -1.0
     for finding in waiting:
-        if gains[id(finding)] <= most:
+        if gains[id(finding)] <= most - ALIKE_US:
             break
         if book.owners:
             gains[id(finding)] = book.gain(finding)
-        if gains[id(finding)] > most:
-            best, most = finding, gains[id(finding)]
-    return best
+        asked.append(finding)
+        most = max(most, gains[id(finding)])
+    alike = [finding for finding in asked if gains[id(finding)] >= most - ALIKE_US]
+    return min(alike, key=lambda finding: (finding.rule, finding.subject))
 
 
 def _graded(scene: Scene, finding: Finding) -> Finding:
@@ -190,10 +205,10 @@ def _device_floor_us(run: Run, findings: Iterable[Finding]) -> float:
     itself, and what was measured beside the recording not at all. Waiting for each other is no work."""
     floors = [0.0]
     for scene in scenes(run):
-        claimed = Change()
+        claimed = NOTHING
         for finding in findings:
-            if finding.rank == scene.rank:
-                claimed = claimed | finding.saving.change
+            own, saving = finding.rank == scene.rank, finding.saving
+            claimed |= saving.change if own else saving.elsewhere.get(scene.rank, NOTHING)
         gone = pl.concat(
             [claimed.device, waits(run, scene.trace).select(claimed.device.columns)], how="vertical_relaxed"
         )
@@ -214,6 +229,9 @@ def _within(findings: Iterable[Finding], most_us: float, step_us: float) -> Iter
 
 def _shared_ns(one: Change, other: Change) -> float:
     """How much of the time that two changes take away is the same."""
-    device = one.device.join(other.device, on="id").select(pl.min_horizontal("saved_ns", "saved_ns_right"))
-    host = intervals.intersect(one.host, other.host, ["lane"])
-    return float(device.to_series().sum()) + intervals.total(host)
+    both = pl.min_horizontal("saved_ns", "saved_ns_right").max()
+    device = one.device.join(other.device, on="id").group_by("id", maintain_order=True).agg(both)
+    shared = float(device["saved_ns"].sum())
+    if one.host.is_empty() or other.host.is_empty():
+        return shared
+    return shared + intervals.total(intervals.intersect(one.host, other.host, ["lane"]))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from kinetoscope.analysis.replay.change import NOTHING, Change
@@ -36,8 +36,11 @@ class Saving:
             is changed; 0 where none is claimed, as for what the profiler itself did.
         basis: how that was worked out, in words.
         change: what the fix changes in the recorded steps; ``us`` is what their replay gains by it.
+        elsewhere: by rank, what it changes of other ranks' steps meanwhile.
         beside_us: of ``us``, what no replay of the recorded steps can show: paid once, or measured without
             the profiler.
+        most_us: what it may come to where that is more than ``us``: device time off the critical path, or all
+            that a fix may save whose gain is not known before.
         on_critical_path: the step gets shorter by it. False: device time is freed, but the step waits for the
             host (or another rank) and would not end sooner.
         share: of the step's time; what severity is taken from.
@@ -50,7 +53,9 @@ class Saving:
     share: float
     freed_share: float = 0.0
     change: Change = NOTHING
+    elsewhere: Mapping[int, Change] = field(default_factory=dict[int, Change])
     beside_us: float = 0.0
+    most_us: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,12 @@ def nothing(basis: str) -> Saving:
     return Saving(0.0, basis, False, 0.0)
 
 
+def not_predicted(most: Saving, why: str) -> Saving:
+    """What may save as much as ``most``, or nothing: no number is better than a wrong one."""
+    basis = f"not predicted: {why}; at most {numbers.time(most.us)}"
+    return Saving(0.0, basis, False, 0.0, most_us=most.us)
+
+
 OF_THE_PROFILER = nothing("the profiler's own cost; a run without it does not pay this")
 
 
@@ -84,16 +90,17 @@ def device(scene: Scene, events: pl.DataFrame, basis: str, saved: str | pl.Expr 
         part = f"{numbers.time(freed)} of device time per {scene.unit}, {numbers.time(us)}"
     basis = f"{basis}; {part} of it on the critical path"
     freed_share = freed / max(scene.busy_us, 1e-9)
-    return Saving(us, basis, us >= 0.25 * freed, us / scene.own_step_us, freed_share, change)
+    most = max(us, freed_share * scene.own_busy_us)
+    return Saving(us, basis, us >= 0.25 * freed, us / scene.own_step_us, freed_share, change, most_us=most)
 
 
 def _launches(scene: Scene, shorter: pl.DataFrame) -> Change:
     """Calls that launch nothing but what is gone."""
     device = scene.trace.device_events
-    saved = device.select("id", "launch", "duration_ns").join(shorter, on="id", how="left")
-    gone = (pl.col("saved_ns") >= pl.col("duration_ns")).fill_null(False)
-    of_calls = saved.drop_nulls("launch").group_by("launch").agg(gone.all().alias("gone"))
-    calls = of_calls.filter("gone")["launch"].sort()
+    gone = shorter.filter(shorter["saved_ns"] >= device["duration_ns"].gather(shorter["id"]))["id"].unique()
+    launches = device["launch"].gather(gone).drop_nulls().value_counts(name="gone")
+    launches = launches.join(scene.launched, on="launch")
+    calls = launches.filter(pl.col("gone") == pl.col("launched"))["launch"].sort()
     return without_host(scene.trace.host_events[calls])
 
 
@@ -125,7 +132,8 @@ def both(scene: Scene, freed: Saving, waited: Saving) -> Saving:
     change = freed.change | waited.change
     us = max(freed.us, waited.us, scene.saves(change))
     basis = f"{freed.basis}; and {waited.basis} ({numbers.time(waited.us)})"
-    return Saving(us, basis, True, us / scene.own_step_us, freed.freed_share, change)
+    share = us / scene.own_step_us
+    return Saving(us, basis, True, share, freed.freed_share, change, most_us=max(us, freed.most_us))
 
 
 def heaviest(

@@ -151,6 +151,11 @@ class Scene:
             table = table.filter(pl.col("step").is_not_null() & ~left_over)
         return table.with_columns(self.trace.host_events["name"].gather(table["op"]).alias("op_name"))
 
+    @cached_property
+    def launched(self) -> pl.DataFrame:
+        """By ``launch`` (row of ``host_events``) how many device events it ``launched``."""
+        return self.trace.device_events["launch"].drop_nulls().value_counts(name="launched")
+
     @property
     def known(self) -> pl.DataFrame:
         """The work whose family is known: on the rest no advice is given."""

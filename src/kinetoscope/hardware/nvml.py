@@ -33,13 +33,16 @@ class NvmlError(Exception):
 
 
 class Reading(NamedTuple):
-    """The card at one moment; null where it does not say."""
+    """The card at one moment; null where it does not say. ``power_limit_w`` is what is enforced, by whoever
+    set it; ``application_clock_mhz`` of the multiprocessors, which newer cards do not tell."""
 
     sm_clock_mhz: int | None
     max_sm_clock_mhz: int | None
     memory_clock_mhz: int | None
     temperature_c: int | None
     power_w: float | None
+    power_limit_w: float | None
+    application_clock_mhz: int | None
     throttle_reasons: tuple[str, ...]
 
 
@@ -83,7 +86,7 @@ class Card:
 
     def read(self) -> Reading:
         """One reading; takes about a millisecond."""
-        power = self._number("nvmlDeviceGetPowerUsage")
+        power, limit = map(self._number, ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetEnforcedPowerLimit"))
         reasons = ctypes.c_ulonglong()
         self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", self._handle, ctypes.byref(reasons))
         return Reading(
@@ -92,6 +95,8 @@ class Card:
             memory_clock_mhz=self._number("nvmlDeviceGetClockInfo", _MEMORY),
             temperature_c=self._number("nvmlDeviceGetTemperature", _TEMPERATURE_GPU),
             power_w=None if power is None else power / 1000,
+            power_limit_w=None if limit is None else limit / 1000,
+            application_clock_mhz=self._number("nvmlDeviceGetApplicationsClock", _SM),
             throttle_reasons=tuple(name for bit, name in THROTTLE_REASONS.items() if reasons.value & bit),
         )
 

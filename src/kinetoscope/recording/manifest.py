@@ -64,6 +64,8 @@ class ClockSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     max_sm_clock_mhz: int | None = None
     temperature_c: int | None = None
     power_w: float | None = None
+    power_limit_w: float | None = None
+    application_clock_mhz: int | None = None
     throttle_reasons: tuple[str, ...] = ()
 
 
@@ -176,6 +178,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     host: str = ""
     cpu: str = ""
     cpu_count: int = 0
+    load_average: float | None = None  # of the last minute, of the whole machine
     devices: tuple[DeviceInfo, ...] = ()
     variables: dict[str, str] = {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import mmap
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,15 +13,24 @@ import polars as pl
 
 from kinetoscope.errors import InputError, TooLargeError
 from kinetoscope.snapshot.model import ACTIONS, BLOCKS, ENTRIES, SEGMENTS, STATES, Frame, Snapshot, Stack
-from kinetoscope.snapshot.unpickle import Columns, Known, Machine, Reader, integers, load
+from kinetoscope.snapshot.unpickle import Reader, load
 
 ACTION_NUMBERS = {name: number for number, name in enumerate(ACTIONS)}
 # As the documentation has it, and as torch writes it.
 STATE_NUMBERS = {name: number for number, name in enumerate(STATES)} | {"active_awaiting_free": 1}
-COLUMNS = tuple(ENTRIES)[1:]
+COLUMNS = {name: dtype for name, dtype in ENTRIES.items() if name != "device"}
+KEYS = {
+    "action": "action",
+    "addr": "address",
+    "device_free": "address",
+    "size": "bytes",
+    "stream": "stream",
+    "time_us": "time_us",
+    "frames": "stack",
+    "pool_id": "pool",
+}
 MOST_UNPACKED = 500  # times; stacks repeat, and histories pack 60 times
 MALFORMED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError)
-KNOWN_MOST = 100_000  # sizes as they are written, most of which come again
 
 
 def is_snapshot(path: Path) -> bool:
@@ -40,14 +49,14 @@ def read(path: Path) -> Snapshot:
     """
     try:
         if path.suffix == ".gz":
-            return _read(_unpacked(path), path)
+            return _read(unpacked(path), path)
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             return _read(mapped, path)
     except (OSError, EOFError, ValueError) as error:
         raise InputError(f"cannot read the snapshot: {error}", where=str(path)) from error
 
 
-def _unpacked(path: Path) -> bytes:
+def unpacked(path: Path) -> bytes:
     """Raises:
     TooLargeError: it unpacks to more than any snapshot would.
     """
@@ -78,85 +87,93 @@ class _SnapshotReader(Reader):
     """Frames are kept once, stacks by number, entries of the history in columns."""
 
     sequences = frozenset({"frames"})
-    wanted = frozenset({"action", "addr", "size", "stream", "time_us"})
+    wanted = frozenset(KEYS)
 
     def __init__(self) -> None:
-        self.frames: dict[tuple[object, ...], Frame] = {}
+        self.frames: dict[Frame, Frame] = {}
         self.stacks: dict[Stack, int] = {(): 0}
         self.pools = _Pools({(0, 0): 0, None: 0})
-        self.action, self.stack, self.pool = array("b"), array("i"), array("i")
-        self.address, self.bytes, self.stream, self.time_us = (array("q") for _ in range(4))
+        self.tables: list[pl.DataFrame] = [pl.DataFrame(schema=COLUMNS)]
+        self.singly: list[tuple[int, ...]] = []  # entries that came after those
 
     def complete(self, found: dict[Any, Any]) -> object:
         if "filename" in found and "line" in found:
-            key = (found.get("name"), found["filename"], found["line"])
-            if key not in self.frames:
-                self.frames[key] = Frame(str(key[0]), str(key[1]), int(key[2]))
-            return self.frames[key]
+            frame = Frame(found.get("name", ""), found["filename"], found["line"])
+            if (type(frame.name), type(frame.file), type(frame.line)) != (str, str, int):
+                raise TypeError
+            return self.frames.setdefault(frame, frame)
         if "action" in found:
             self._entry(found)
             return None
         return found
 
-    def listed(self, items: Sequence[object]) -> int:
-        stack = tuple(items)
+    def _stack(self, value: object) -> int:
+        """The number of a list of frames, or of what stands for one already."""
+        if isinstance(value, int):
+            return value
+        stack = tuple(cast(Sequence[object], value or ()))
         if any(type(one) is not Frame for one in stack):
             raise TypeError
         return self.stacks.setdefault(cast(Stack, stack), len(self.stacks))
 
-    def _stack(self, value: object) -> int:
-        return value if isinstance(value, int) else self.listed(cast(Sequence[object], value or ()))
-
     def _entry(self, found: dict[str, Any]) -> None:
-        self.action.append(ACTION_NUMBERS.get(found["action"], -1))
-        self.address.append(found.get("addr", found.get("device_free", 0)))
-        self.bytes.append(found.get("size", 0))
-        self.stream.append(found.get("stream", 0))
-        self.time_us.append(found.get("time_us", 0))
-        self.stack.append(self._stack(found.get("frames")))
-        self.pool.append(self.pools[found.get("pool_id")])
+        row = {
+            KEYS[key]: value if type(value) is int else self.coded(key, value)
+            for key, value in found.items()
+            if key in KEYS
+        }
+        self.singly.append(tuple(row.get(name, 0) for name in COLUMNS))
 
-    def rows(self, keys: tuple[str, ...], machine: Machine) -> Callable[[Columns], None] | None:
-        if not self.wanted <= set(keys):
-            return None
-        value = machine.value
-        actions = Known(lambda raw: ACTION_NUMBERS.get(value(raw), -1))
-        sizes, streams = Known(value, KNOWN_MOST), Known(value)
+    def is_row(self, keys: Sequence[str]) -> bool:
+        return {"action", "size", "time_us"} <= set(keys)
 
-        def take(columns: Columns) -> None:
-            row = dict(zip(keys, columns, strict=True))
-            nothing = [None] * len(columns[0])
-            self.action.extend(map(actions.__getitem__, row["action"]))
-            self.address.extend(integers(row["addr"]))
-            self.bytes.extend(map(sizes.__getitem__, row["size"]))
-            self.stream.extend(map(streams.__getitem__, row["stream"]))
-            self.time_us.extend(integers(row["time_us"]))
-            stacks = row.get("frames", nothing)
-            self.stack.extend(stacks if set(map(type, stacks)) == {int} else map(self._stack, stacks))
-            self.pool.extend(map(self.pools.__getitem__, row.get("pool_id", nothing)))
+    def coded(self, key: str, value: Any) -> int:
+        if key == "action":
+            return ACTION_NUMBERS.get(value, -1)
+        return self.pools[value] if key == "pool_id" else self._stack(value)
 
-        return take
+    def take(self, columns: Mapping[str, array[int]], places: Sequence[int]) -> None:
+        self._flush()
+        nothing = pl.repeat(0, len(places), dtype=pl.Int64, eager=True)
+        found = dict.fromkeys(COLUMNS, nothing)
+        for key, column in columns.items():
+            name = KEYS[key]  # an entry has one key of a name
+            found[name] = pl.Series(column) if found[name] is nothing else found[name] + pl.Series(column)
+        order = pl.Series(places).arg_sort()
+        table = pl.DataFrame({name: found[name].cast(dtype) for name, dtype in COLUMNS.items()})
+        self.tables.append(table[order])
+
+    def _flush(self) -> None:
+        if self.singly:
+            self.tables.append(pl.DataFrame(self.singly, schema=COLUMNS, orient="row"))
+            self.singly = []
 
     def snapshot(self, found: dict[str, Any], path: Path, size: int) -> Snapshot:
-        segments, blocks = self._segments(found["segments"])
-        devices = array("i")
-        for device, trace in enumerate(found.get("device_traces", ())):
-            devices.extend(array("i", [device]) * len(trace))
-        columns = {name: pl.Series(getattr(self, name), dtype=ENTRIES[name]) for name in COLUMNS}
-        table = pl.DataFrame({"device": pl.Series(devices, dtype=pl.Int32), **columns})
+        segments, blocks = self._segments(found["segments"], size)
+        self._flush()
+        table = pl.concat(self.tables, rechunk=False)
+        sizes = [len(trace) for trace in found.get("device_traces", ())]
+        if sum(sizes) != len(table):  # one history is written, and named again
+            raise TypeError
+        devices = [
+            pl.repeat(device, size, dtype=pl.Int32, eager=True) for device, size in enumerate(sizes) if size
+        ]
+        table.insert_column(0, pl.concat([pl.Series(dtype=pl.Int32), *devices]).alias("device"))
+        unknown = int((table["action"] < 0).sum())
         return Snapshot(
             str(path),
             size,
             segments,
             blocks,
-            table.filter(pl.col("action") >= 0),
+            table.filter(pl.col("action") >= 0) if unknown else table,
             tuple(self.stacks),
             tuple(pool for pool in self.pools if pool),
             dict(found.get("allocator_settings", {})),
-            self.action.count(-1),
+            unknown,
         )
 
-    def _segments(self, found: Iterable[dict[str, Any]]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _segments(self, found: Iterable[dict[str, Any]], most: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Of at most so many blocks: a file of fewer bytes names some again and again."""
         segments: list[tuple[object, ...]] = []
         blocks: list[tuple[object, ...]] = []
         for number, segment in enumerate(found):
@@ -172,6 +189,8 @@ class _SnapshotReader(Reader):
                 stack = self._stack(block.get("frames"))
                 blocks.append((device, number, at, block["size"], asked, state, stack))
                 at += block["size"]
+            if len(blocks) > most:
+                raise TypeError
         return (
             pl.DataFrame(segments, schema=SEGMENTS, orient="row"),
             pl.DataFrame(blocks, schema=BLOCKS, orient="row"),

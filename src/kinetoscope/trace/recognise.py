@@ -20,7 +20,7 @@ COMPRESSED = {
 _EXPORT = "record one with torch.profiler and export_chrome_trace, or `kinetoscope run script.py`"
 _SNAPSHOT = (
     "a torch CUDA memory snapshot, not a trace",
-    "open it at https://pytorch.org/memory_viz; for time, " + _EXPORT,
+    "name it .pickle: `kinetoscope memory snapshot.pickle`; for time, " + _EXPORT,
 )
 _NSYS = (
     "a report of Nsight Systems",
@@ -78,6 +78,10 @@ def refuse_content(path: Path, start: bytes) -> None:
         _refuse(path, "a Python pickle", _EXPORT)
     if _COMPILE_LOG.match(start):
         _refuse(path, "a compile log (TORCH_TRACE), not a trace", f"kinetoscope graphs {path}")
+    if b"GPU Memory Timeline HTML" in start[:400]:
+        _refuse(
+            path, "a picture of a memory timeline", "export the timeline as .json.gz, which has its numbers"
+        )
     if start.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
         _refuse(path, "a web page", "was the download link that of the file itself?")
     if not _JSON_START.match(start) and b"\0" in start and b'"ph"' not in start:

@@ -9,6 +9,7 @@ import traces
 from kinetoscope.analysis.memory.histories import histories
 from kinetoscope.analysis.memory.peak import holders
 from kinetoscope.analysis.run import MemoryFiles, Run
+from kinetoscope.report.collect.memory import peaks
 from kinetoscope.trace.read import read
 from snapshots import MAIN, WHEN_US, Allocator, dump, frames
 
@@ -48,5 +49,9 @@ def test_an_allocation_is_that_op_s_that_ran_when_it_was_made(tmp_path: Path):
     (one,) = histories(run).found
     known = one.history.known.sort("start")
     assert known["op"].to_list() == ["aten::linear", "MmBackward0"]
+    (peak,) = peaks(run).peaks
+    assert peak.traced_us is not None
+    for block, (start, end) in zip(peak.blocks, ((1010, 1025), (1045, 1065)), strict=True):
+        assert start <= peak.traced_us + (block.start_us or 0) <= end  # the timeline shows it in its op
     (row,) = holders(one.history).iter_rows(named=True)
     assert (row["owner"], row["op"]) == ("autograd, MmBackward0", "MmBackward0")

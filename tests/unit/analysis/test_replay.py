@@ -13,11 +13,11 @@ from kinetoscope.analysis.replay.change import (
     in_a_row,
     merge_launches,
     no_wait,
-    removed,
     shorten,
     without_host,
 )
 from kinetoscope.analysis.replay.replay import Replay, replay, replays
+from kinetoscope.analysis.replay.spared import gone_until
 from kinetoscope.analysis.replay.threads import strands
 from kinetoscope.analysis.run import Run as Recording
 from kinetoscope.trace.model import Trace
@@ -201,13 +201,14 @@ def test_overlapping_stretches_go_once_with_the_larger_share() -> None:
     stretches = pl.DataFrame(
         {"start_ns": [0, 5, 5, 40], "end_ns": [20, 10, 30, 50], "share": [0.5, 1.0, 0.25, 1.0]}
     )
-    assert removed(stretches).rows() == [
-        (0, 5, 0.5),
-        (5, 10, 1.0),
-        (10, 20, 0.5),
-        (20, 30, 0.25),
-        (40, 50, 1.0),
+    shares = [
+        max((share for start, end, share in stretches.iter_rows() if start <= at < end), default=0.0)
+        for at in range(60)
     ]
+    instants = pl.Series([-3, 0, 1, 1, 7, 10, 20, 29, 41, 50, 59])
+    expected = [sum(shares[: max(0, at)]) for at in instants]
+    assert gone_until(stretches, instants).to_list() == pytest.approx(expected)
+    assert gone_until(stretches.clear(), instants).to_list() == [0.0] * len(instants)
 
 
 def test_threads_that_hand_over_are_one_strand_and_those_that_overlap_are_not() -> None:

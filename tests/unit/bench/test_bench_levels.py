@@ -14,6 +14,7 @@ from kinetoscope.bench.measure.statistics import (
     compare_apart,
     compare_groups,
     stands,
+    wandering,
     welch_margin,
     widened,
 )
@@ -80,3 +81,14 @@ def test_independent_errors_add_as_squares() -> None:
     found = widened(Ratio(1.0, math.exp(-0.03), math.exp(0.03)), 0.04)
     assert found.low == pytest.approx(math.exp(-0.05))
     assert found.high == pytest.approx(math.exp(0.05))
+
+
+def test_runs_differ_by_more_than_their_own_sections_where_noise_walks() -> None:
+    """Of random walks, each the continuation of the one before, no more are told apart than stated."""
+    draw, apart, count = random.Random(3), 0, 300
+    for _ in range(count):
+        level, runs = 0.0, list[list[float]]()
+        for _ in range(2):
+            runs.append([math.exp(level := level + draw.gauss(0, 0.002)) for _ in range(24)])
+        apart += abs(math.log(statistics.median(runs[1]) / statistics.median(runs[0]))) > wandering(*runs)
+    assert apart <= 0.05 * count  # 13 % by how far one section of either differs

@@ -178,6 +178,29 @@ def test_settings_of_several_batches_are_compared_by_the_sample() -> None:
     assert "as many samples a second as eager batch=32" in found.recommendation
 
 
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        ("OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", (16, 32)),
+        ("RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory", (16, 32)),
+        ("ValueError: 32 is no batch", None),
+    ],
+)
+def test_a_batch_that_runs_out_of_memory_is_a_result(error: str, found: tuple[int, int] | None) -> None:
+    rows = [
+        results.Row(setting=s, label=s.label, **({"error": error} if s.samples == 32 else {"step_s": 1.0}))
+        for s in settings.grid(["default"], batches=["8", "16", "32"])
+    ]
+    fits = results.fits(rows)
+    assert (fits and (fits.largest, fits.too_large)) == found
+    # What fits eager, and not compiled, is too large as well.
+    compiled = Setting(batch="16", mode="max-autotune")
+    rows.append(results.Row(setting=compiled, label=compiled.label, error=error))
+    assert found is None or results.fits(rows) == results.Fits(largest=8, too_large=16)
+    named = results.Row(setting=Setting(batch="small"), label="small", step_s=1.0)
+    assert results.fits([*rows, named]) is None
+
+
 def test_the_winner_is_also_compared_with_what_the_program_has() -> None:
     times = {"eager": 0.100, "as written": 0.090, "default": 0.080}
     launch = made_up(times)

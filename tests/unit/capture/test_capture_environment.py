@@ -50,7 +50,7 @@ def test_rank_and_world(variables: dict[str, str], expected: tuple[int, int] | N
 
 
 class Driver:
-    """libnvidia-ml of a card that knows no highest clock, and of a driver without a function for power."""
+    """libnvidia-ml of a card that knows no highest clock, and of a driver that does not tell the power."""
 
     def nvmlInit_v2(self) -> int:
         return 0
@@ -64,6 +64,14 @@ class Driver:
 
     def nvmlDeviceGetMaxClockInfo(self, handle: object, kind: int, value: Any) -> int:
         return 3  # not supported
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: object, value: Any) -> int:
+        value._obj.value = 350_000
+        return 0
+
+    def nvmlDeviceGetApplicationsClock(self, handle: object, kind: int, value: Any) -> int:
+        value._obj.value = {1: 1410}[kind]
+        return 0
 
     def nvmlDeviceGetTemperature(self, handle: object, sensor: int = 0, value: Any = None) -> int:
         value._obj.value = 41
@@ -85,4 +93,5 @@ def test_a_clock_sample_says_none_for_what_the_device_does_not():
     assert (sample.device, sample.moment) == (3, "before recording")
     assert (sample.sm_clock_mhz, sample.memory_clock_mhz, sample.max_sm_clock_mhz) == (1980, 3201, None)
     assert (sample.power_w, sample.temperature_c) == (None, 41)
+    assert (sample.power_limit_w, sample.application_clock_mhz) == (350, 1410)
     assert sample.throttle_reasons == ("power cap", "thermal (hardware)")

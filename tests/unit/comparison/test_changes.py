@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -13,12 +14,19 @@ from kinetoscope.comparison.changes import Change, by, changes, ranked
 from kinetoscope.comparison.comparability import surroundings
 from kinetoscope.comparison.counts import counts
 from kinetoscope.comparison.difference import difference
-from kinetoscope.recording.manifest import Environment, Manifest
+from kinetoscope.recording.manifest import ClockSample, Environment, Manifest, RankRecord
 from traces import call, host, kernel, step, trace
 
 STEP = 100.0
 
 
+@pytest.fixture(autouse=True)
+def no_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What rules find is no part of an account, and takes them longer than all the rest."""
+    monkeypatch.setattr("kinetoscope.comparison.difference.find", lambda run: [])
+
+
+@cache
 def run(*launches: tuple[str, str, float, float], steps: int = 3, waits: float = 0.0) -> Run:
     """Steps of 100 µs; each launch is (op, kernel, start, duration), launched 5 µs before it starts."""
     events: list[dict[str, Any]] = []
@@ -185,3 +193,72 @@ def test_what_inductor_sets_for_itself_is_no_other_environment() -> None:
     assert surroundings(at(), at(TRITON_CACHE_DIR="/cache")).why == ()
     assert len(surroundings(at(TRITON_CACHE_DIR="/a"), at(TRITON_CACHE_DIR="/b")).why) == 1
     assert len(surroundings(at(), at(OMP_NUM_THREADS="1")).why) == 1
+
+
+@pytest.mark.parametrize(
+    ("load", "why"),
+    [
+        (2.0, ()),
+        (None, ()),
+        (7.84, ("the machine was busy when the new one was recorded: a load of 7.8 on 2 cores",)),
+    ],
+)
+def test_a_machine_that_had_more_to_do_than_cores_is_named(load: float | None, why: tuple[str, ...]) -> None:
+    one = run(("aten::mm", "a", 10, 30))
+    base, new = (
+        replace(one, manifest=Manifest(environment=Environment(cpu_count=2, load_average=at)))
+        for at in (1.0, load)
+    )
+    assert surroundings(base, new).why == why
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        (({"power_limit_w": 700.0}, {"power_limit_w": 350.0}), ("a power cap of 700 and 350 W",)),
+        (({"power_limit_w": 700.0}, {"power_limit_w": 700.0}), ()),
+        (({"power_limit_w": 700.0}, {}), ()),
+        (
+            ({"application_clock_mhz": 1980}, {"application_clock_mhz": 1410}),
+            ("application clocks of 1,980 and 1,410 MHz",),
+        ),
+        (({"max_sm_clock_mhz": 1980}, {"max_sm_clock_mhz": 1980, "sm_clock_mhz": 400}), ()),
+    ],
+)
+def test_what_a_device_was_allowed_stands_first(
+    limits: tuple[dict[str, Any], dict[str, Any]], why: tuple[str, ...]
+) -> None:
+    one = run(("aten::mm", "a", 10, 30))
+    base, new = (
+        replace(one, manifest=Manifest(ranks=(RankRecord(rank=0, clocks=(at,)),)))
+        for at in (ClockSample(device=0, time_ns=1, moment="begin", **limit) for limit in limits)
+    )
+    found = surroundings(base, new)
+    assert (found.comparability, found.why) == ("limited" if why else "good", why)
+
+
+def on_host(loader_us: float, *, line: int = 3, stacks: bool = True) -> Run:
+    """A step of 100 µs and the loader's: an op of 40 below the program's ``load``, whose own time differs."""
+    frames = [("python_function", f"train.py({line}): load", 10.0, 40 + loader_us)] if stacks else []
+    events = [host(name, 1000 + start, us, category) for category, name, start, us in frames]
+    return Run((trace(step(1, 1000, 100 + loader_us), host("aten::mm", 1012, 40), *events),))
+
+
+def test_time_outside_of_ops_is_of_the_program_s_functions_whatever_their_line() -> None:
+    found = difference([on_host(20)], [on_host(30, line=9)])
+    (one,) = found.changes
+    assert (one.name, one.what, one.source) == ("outside of ops: load (train.py)", "more", "train.py:9")
+    assert one.delta_us == pytest.approx(10)
+
+
+def test_functions_that_only_one_recording_knows_are_no_difference() -> None:
+    found = compared(on_host(20, stacks=False), on_host(30))
+    assert {name: change.delta_us for name, change in found.items()} == pytest.approx({"outside of ops": 10})
+
+
+def test_where_the_time_cannot_be_told_what_ran_stands_before_what_took_longer() -> None:
+    slower = Change(kind="op", what="slower", name="aten::mm", delta_us=90)
+    added = Change(kind="op", what="added", name="aten::cat", delta_us=2)
+    counted = Change(kind="sync", what="added", name="1 synchronization", delta_us=1, parts=(added,))
+    assert ranked([slower, added, counted], told=False) == [counted, added, slower]
+    assert ranked([slower, added, counted]) == [slower, added, counted]

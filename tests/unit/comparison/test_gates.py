@@ -7,8 +7,9 @@ import math
 import pytest
 
 from kinetoscope.bench.measure.statistics import Ratio
+from kinetoscope.cli.diff import EPILOG
 from kinetoscope.comparison.counts import COUNTED
-from kinetoscope.comparison.gates import judge, nothing_counted, parse
+from kinetoscope.comparison.gates import STEP_TIME, judge, nothing_counted, parse
 from kinetoscope.comparison.limits import amount
 from kinetoscope.errors import UsageError
 
@@ -84,3 +85,13 @@ def test_amounts_are_bytes_or_microseconds(given: object, expected: float) -> No
 def test_what_is_no_amount_is_refused(given: object) -> None:
     with pytest.raises(UsageError):
         amount("max_anything", given)
+
+
+def test_the_help_names_everything_that_may_be_gated() -> None:
+    names = EPILOG[EPILOG.index("what --fail-on takes") :].split()
+    assert all(name in names for name in (STEP_TIME, *COUNTED))
+
+
+@pytest.mark.parametrize("text", ["graph breaks > 0", "graph-breaks > 0", "graph_breaks > 0"])
+def test_a_name_may_be_written_as_words(text: str) -> None:
+    assert parse(text).name == "graph_breaks"

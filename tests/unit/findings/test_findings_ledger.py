@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -113,6 +114,38 @@ def test_ranks_that_show_the_same_are_one_and_no_step_is_saved_twice() -> None:
     assert sum(one.remaining.us for one in found) == pytest.approx(first.own_step_us - first.busy_us, rel=0.1)
 
 
+def test_work_that_is_shared_out_is_done_by_fewer_devices_at_once() -> None:
+    run = Run((late(0), late(1, kernel_us=20)))
+    quick, busy = scenes(run)
+    idle = savings.idle(quick, quick.gaps, "")
+    (alone,) = settle(run, [finding("straggler", idle)])
+    assert alone.remaining.us == pytest.approx(0, abs=1)  # the other's device has no time to spare
+    lighter = shorten(busy.work["id"], busy.work["duration_ns"] * 0.3)
+    (shared,) = settle(run, [finding("straggler", replace(idle, elsewhere={1: lighter}))])
+    assert shared.remaining.us == pytest.approx(0.3 * busy.busy_us, rel=0.02)
+
+
+def test_device_time_that_the_host_hides_is_the_most_that_may_be_saved() -> None:
+    run = Run((late(),))
+    (scene,) = scenes(run)
+    half = savings.device(scene, scene.work, "", saved=pl.col("duration_ns") / 2)
+    (hidden,) = settle(run, [finding("hidden", half)])
+    assert hidden.remaining.us < 0.1 * scene.busy_us
+    assert hidden.remaining.high_us == pytest.approx(scene.busy_us / 2)
+
+
+def test_what_is_not_predicted_says_what_it_is_at_most_and_promises_nothing() -> None:
+    run = Run((late(),))
+    (scene,) = scenes(run)
+    idle = savings.idle(scene, scene.gaps, "")
+    unsure = replace(finding("unsure", savings.not_predicted(idle, "who knows")), at_least="low")
+    first, second = settle(run, [unsure, finding("sure", idle)])
+    assert (first.rule, first.remaining.us) == ("sure", pytest.approx(idle.us))
+    assert (second.remaining.us, second.remaining.low_us, second.severity) == (0, 0, "low")
+    assert second.remaining.high_us == pytest.approx(idle.us)
+    assert second.saving.basis.startswith("not predicted: who knows; at most ")
+
+
 CHANGES = st.lists(
     st.tuples(st.integers(0, KERNELS - 1), st.integers(1, KERNELS), st.floats(0.1, 1.0), st.booleans()),
     min_size=1,
@@ -121,7 +154,7 @@ CHANGES = st.lists(
 
 
 @given(CHANGES, st.floats(5, 40))
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 def test_findings_add_up_to_what_all_save_together(
     changes: list[tuple[int, int, float, bool]], kernel_us: float
 ) -> None:

@@ -84,12 +84,13 @@ class Loop:
         self.allocator.now += 10
         self.boundaries.append(self.allocator.now * 1000)
 
-    def findings(self, folder: Path, **tensors: object) -> dict[str, Finding]:
+    def findings(self, folder: Path, *, silent: bool = False, **tensors: object) -> dict[str, Finding]:
+        """By rule; those that free nothing are left out unless ``silent``."""
         path = dump(folder / "x.pickle", self.allocator)
         held = folder / "x.json"
         held.write_bytes(msgspec.json.encode(Held(boundaries_ns=tuple(self.boundaries), **tensors)))  # type: ignore[arg-type]
         run = Run((traces.trace(traces.step(1, 0, 100)),), memory=(MemoryFiles(0, path, held),))
-        return {one.rule: one for one in find(run) if one.saving_bytes}
+        return {one.rule: one for one in find(run) if one.saving_bytes or silent}
 
     @property
     def peak(self) -> int:
@@ -149,6 +150,20 @@ def test_gradients_that_are_zeroed_are_held_beside_the_activations(tmp_path: Pat
     found = loop.findings(tmp_path, tensors=tensors)["gradients-kept"]
     assert found.saving_bytes == loop.peak - Loop().peak
     assert "gradients-kept" not in Loop().findings(tmp_path)
+
+
+def test_steps_that_have_room_only_once_the_cache_is_given_back_are_named(tmp_path: Path):
+    def loop(room: int) -> dict[str, Finding]:
+        steps = Loop(allocator=Allocator(room=room))
+        for size in (100, 200, 300):
+            steps.allocator.free(steps.allocator.alloc(size * MIB, frames("/home/u/train.py:60:loss", *MAIN)))
+            steps._boundary()
+        return steps.findings(tmp_path, silent=True)
+
+    found = loop(800 * MIB)["allocator-retries"]
+    assert "1 recorded step " in found.title
+    assert (found.source, found.severity) == ("train.py:60", "medium")
+    assert "allocator-retries" not in loop(1 << 40)
 
 
 def test_holes_are_named_where_they_are_much_of_what_is_reserved(tmp_path: Path):

@@ -27,6 +27,7 @@ from kinetoscope.fleet.worker import mapped
 from kinetoscope.report.collect.ranks import ranges
 from kinetoscope.report.document import RanksListing
 from kinetoscope.trace.read import read
+from page_data import page_data
 from rank_sets import Fault, Job, Loss, recorded
 
 SMALL = Job("small", 3, steps=3, fault=Fault(1, "host"))
@@ -221,14 +222,17 @@ def test_the_command(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [row.rank for row in listing.ranks.ranks] == [0, 1, 2]
 
 
-def test_many_are_compared_unasked_but_a_page_is_of_a_few(
+def test_many_are_compared_unasked_on_a_page_too(
     traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kinetoscope.fleet.inputs.FEW", 2)
     monkeypatch.setattr(engine, "ENGINES", {"local": here})
     assert main(["report", str(traces), "-o", str(tmp_path / "a.json")]) == 0
     assert msgspec.json.decode((tmp_path / "a.json").read_bytes())["schema"] == "kinetoscope.ranks/1"
-    assert main(["report", str(traces), "--engine", "local", "-o", str(tmp_path / "a.html")]) == 2
+    assert main(["report", str(traces), "-o", str(tmp_path / "a.html")]) == 0
+    ranks = page_data((tmp_path / "a.html").read_text()).report["ranks"]
+    assert ranks == msgspec.json.decode((tmp_path / "a.json").read_bytes())["ranks"]
+    assert main(["report", str(traces), "-o", str(tmp_path / "a.sarif")]) == 2
 
 
 @pytest.mark.parametrize("suffix", [".md", ".txt"])

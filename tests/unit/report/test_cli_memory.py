@@ -13,7 +13,7 @@ from kinetoscope.cli import main
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.recording.memory import DeviceMemory, Held, HeldTensor
-from snapshots import Training, dump
+from snapshots import MAIN, MIB, Allocator, Training, dump, frames
 
 
 def recording(folder: Path) -> Path:
@@ -65,6 +65,9 @@ def test_a_recording_s_peak_is_split_and_every_byte_has_an_owner(
         assert sum(row["bytes"] for row in peak["holders"]) == peak["requested_bytes"]
         assert all(len(sample["bytes"]) == len(peak["roles"]) for sample in peak["over_time"])
         assert peak["outside_bytes"] == (1 << 30) - reserved
+        assert peak["stacks"][0] == []
+        assert {block["stack"] for block in peak["blocks"]} == set(range(len(peak["stacks"]))) | {0}
+        assert peak["traced_us"] is None
         assert "2 allocations had room only once" in peak["notes"][0]
     assert "has held more, 537 MB" in steps["notes"][1]
     assert len(failure["notes"]) == 1
@@ -94,6 +97,24 @@ def test_a_snapshot_that_is_damaged_is_said_so_and_the_rest_is_shown(
     listing = json.loads(capsys.readouterr().out)
     assert len(listing["peaks"]) == 1
     assert "more than plain data" in listing["unread"][0]
+
+
+def test_what_was_given_back_to_the_driver_is_shown_by_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    allocator = Allocator(room=40 * MIB)
+    for size in (20, 30, 40):
+        allocator.free(allocator.alloc(size * MIB, frames("/home/u/train.py:60:loss", *MAIN)))
+    path = dump(tmp_path / "x.pickle", allocator)
+    assert main(["memory", str(path), "--json"]) == 0
+    (peak,) = json.loads(capsys.readouterr().out)["peaks"]
+    assert peak["given_back"] == [
+        {"cause": "room", "line": "train.py:60", "times": 2, "steps": 0, "segments": 2, "bytes": 50 * MIB,
+         "again_bytes": 70 * MIB}
+    ]  # fmt: skip
+    assert main(["memory", str(path)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "2 × 52.4 MB train.py:60 for room that an allocation needed; 73.4 MB taken again" in shown
 
 
 def test_what_holds_no_memory_is_an_input_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

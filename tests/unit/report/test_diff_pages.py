@@ -17,7 +17,7 @@ from kinetoscope.comparison.gates import parse
 from kinetoscope.report.diff import github, markdown, page
 from kinetoscope.report.diff.collect import build
 from kinetoscope.report.diff.terminal import LINES, print_difference
-from kinetoscope.report.document.difference import Difference
+from kinetoscope.report.document.difference import Difference, Stretch
 from kinetoscope.report.pages import sarif
 from report_sample import report
 
@@ -89,6 +89,17 @@ def test_the_page_needs_nothing_and_runs_nothing() -> None:
     drawn = found().timelines
     assert drawn is not None
     assert text.count("<rect ") == sum(map(len, drawn))
+
+
+def test_a_switch_aligns_by_graph_where_both_have_graphs() -> None:
+    piece = Stretch(
+        name="k", category="copy", start_us=0.0, duration_us=5.0, lane=0, call="0/0", aligned_us=3.0
+    )
+    other = msgspec.structs.replace(piece, call=None, aligned_us=9.0)
+    text = page.render(msgspec.structs.replace(found(), timelines=([piece, other], [piece])))
+    assert text.count('type="radio"') == 2
+    assert text.count("<rect ") == 2 * (3 + 2)  # and a line below each call
+    assert 'type="radio"' not in page.render(found())
 
 
 def test_a_workflow_gets_one_command_a_line() -> None:

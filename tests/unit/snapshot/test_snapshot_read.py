@@ -44,6 +44,7 @@ def same(found: Snapshot, expected: dict) -> None:  # type: ignore[type-arg]
     def stack(one: dict) -> tuple:  # type: ignore[type-arg]
         return tuple((f["name"], f["filename"], f["line"]) for f in one.get("frames", ()))
 
+    numbers = {one: number for number, one in enumerate(found.stacks)}
     entries = [(device, e) for device, trace in enumerate(expected["device_traces"]) for e in trace]
     assert found.entries.rows() == [
         (
@@ -53,15 +54,14 @@ def same(found: Snapshot, expected: dict) -> None:  # type: ignore[type-arg]
             e["size"],
             e["stream"],
             e["time_us"],
-            found.stacks.index(stack(e)),
+            numbers[stack(e)],
             found.pools.index(e.get("pool_id", (0, 0))),
         )
         for device, e in entries
     ]
     blocks = [(number, b) for number, s in enumerate(expected["segments"]) for b in s["blocks"]]
     assert found.blocks.select("segment", "address", "bytes", "state", "stack").rows() == [
-        (number, b["address"], b["size"], STATES.index(b["state"]), found.stacks.index(stack(b)))
-        for number, b in blocks
+        (number, b["address"], b["size"], STATES.index(b["state"]), numbers[stack(b)]) for number, b in blocks
     ]
     assert found.segments["bytes"].to_list() == [s["total_size"] for s in expected["segments"]]
 
@@ -136,6 +136,89 @@ def test_a_damaged_file_is_an_input_error_or_some_snapshot(data: st.DataObject):
         path.write_bytes(bytes(damaged))
         with contextlib.suppress(InputError):
             assert len(read(path).stacks) >= 1
+
+
+BEGIN = b"\x80\x04"
+EMPTY_TRACES = b"X\x0d\x00\x00\x00device_traces]su."
+LAUGHS = b"K\x01\x85" + b"".join(b"q%c(h%ch%ct" % (n, n, n) for n in range(60))  # each twice the one before
+BOMBS = {
+    "a text of 4 GB": BEGIN + b"X\xff\xff\xff\xffabc.",
+    "a frame without end": BEGIN + b"\x95" + b"\xff" * 8 + WHOLE[11:600],
+    "a number that is cut off": BEGIN + b"\x8a\xff\x01.",
+    "deep lists": BEGIN + b"]" * 200_000 + b"a" * 199_999 + b".",
+    "deep tuples": BEGIN + b")" + b"\x85" * 200_000 + b".",
+    "a key that takes forever to hash": BEGIN + b"}" + LAUGHS + b"K\x01s.",
+    "a file name that does": BEGIN + b"}(\x8c\x08filename" + LAUGHS + b"\x8c\x04lineK\x01u.",
+    "the memo's last number": BEGIN + b"Nr\xff\xff\xff\xffj\xfe\xff\xff\xff.",
+    "a list in itself": BEGIN + b"]\x94h\x00a.",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_few_bytes_that_claim_to_be_much_are_refused(tmp_path: Path, name: str):
+    path = tmp_path / "x.pickle"
+    path.write_bytes(BOMBS[name])
+    with pytest.raises(InputError, match=r"damaged|no snapshot"):
+        read(path)
+
+
+def test_what_is_named_again_and_again_is_refused(tmp_path: Path):
+    """4,000 times 4,000 blocks, and 4,000 times one history, in a few kilobytes."""
+    whole = snapshot(busy(4, 20))
+    path = tmp_path / "x.pickle"
+    segment = whole["segments"][0]  # type: ignore[index]
+    blocks = segment["blocks"][:1] * 4000
+    for part in (
+        {"segments": [segment | {"blocks": blocks}] * 4000},
+        {"device_traces": whole["device_traces"] * 4000},
+    ):  # type: ignore[operator]
+        path.write_bytes(pickle.dumps(whole | part, protocol=4))
+        with pytest.raises(InputError, match="no snapshot"):
+            read(path)
+
+
+def test_a_pool_that_entries_share_is_read_wherever_it_is_named(tmp_path: Path):
+    """In the row that writes it, in those that are read with it, and in one that is read singly."""
+    pool = (0, 7)
+    entry = {"action": "alloc", "addr": 1 << 40, "size": 5, "stream": 0, "time_us": 1, "pool_id": pool}
+    trace = [{**entry, "pool_id": (0, 0)} for _ in range(5)] + [{**entry} for _ in range(200)]
+    trace += [{**entry, "note": [1, [2]]}, {**entry}]
+    expected = {"segments": [], "device_traces": [trace]}
+    path = tmp_path / "x.pickle"
+    path.write_bytes(pickle.dumps(expected, protocol=4))
+    same(read(path), expected)
+
+
+def test_a_key_that_is_first_written_among_rows_is_known_in_those_after(tmp_path: Path):
+    entry = {"action": "alloc", "addr": 1 << 40, "size": 5, "stream": 0, "time_us": 1}
+    trace = [*({**entry} for _ in range(9)), *({**entry, "pool_id": (0, n % 3)} for n in range(9))]
+    expected = {"segments": [], "device_traces": [trace]}
+    path = tmp_path / "x.pickle"
+    path.write_bytes(pickle.dumps(expected, protocol=4))
+    same(read(path), expected)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.data())
+def test_rows_of_any_layout_are_read_as_python_reads_them(data: st.DataObject):
+    """Numbers of all widths, stacks and pools that are there or not, in any order."""
+    import tempfile
+
+    numbers = st.integers(-(2**63), 2**63 - 1) | st.integers(-300, 300)
+    stacks = st.sampled_from([frames(*(f"m.py:{n}:f" for n in range(size))) for size in (0, 1, 2, 30)])
+    entry = st.fixed_dictionaries(
+        {"action": st.sampled_from(ACTIONS), "addr": numbers, "size": numbers, "stream": numbers,
+         "time_us": numbers},
+        optional={"frames": stacks.map(list) | stacks, "pool_id": st.tuples(st.integers(0, 3), st.just(1))},
+    )  # fmt: skip
+    trace = data.draw(st.lists(entry, max_size=40))
+    expected = {"segments": [], "device_traces": [trace * data.draw(st.integers(1, 20))]}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.pickle"
+        path.write_bytes(
+            pickle.dumps(expected | {"device_traces": [[{**e} for e in expected["device_traces"][0]]]})
+        )
+        same(read(path), expected)
 
 
 def test_what_is_no_snapshot_is_said_so(tmp_path: Path):

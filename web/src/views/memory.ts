@@ -2,17 +2,37 @@
 import type { App } from "../app.ts";
 import type { MemoryRow } from "../document.ts";
 import { frameDoor } from "../doors.ts";
-import { h, type Child } from "../dom.ts";
+import { h, titled, type Child } from "../dom.ts";
+import { area } from "../memory/area.ts";
+import { blocks } from "../memory/blocks.ts";
+import type { HolderRow, MemoryPeak } from "../memory/document.ts";
+import { lineOf, stackOf } from "../memory/owner.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { curve } from "../plot.ts";
+import { bar, curve } from "../plot.ts";
+import { format, replace, type Route } from "../route.ts";
 import { share, table } from "../table.ts";
 
-export function memory(app: App): Child {
-  const { memory, allocator } = app.report;
+export function memory(app: App, { parameters }: Route): Child {
+  const { memory, allocator, memory_peaks: peaks } = app.report;
+  const at = Math.min(Number(parameters.get("peak") ?? 0) || 0, peaks.length - 1);
   return [
-    h("h1", {}, "Memory"),
+    h("h1", {}, peaks.length ? app.sentences.peaks[at]!.join(" ") : "Memory"),
+    peaks.length > 1 &&
+      h(
+        "nav",
+        { class: "chips", "aria-label": "devices and moments" },
+        app.sentences.peaks.map(([title], place) =>
+          h(
+            "a",
+            { href: format(["memory"], { peak: place }), "aria-current": place === at && "true" },
+            title,
+          ),
+        ),
+      ),
+    peaks.length > 0 && history(app, at, Number(parameters.get("block") ?? NaN)),
     !memory.length &&
+      !peaks.length &&
       h(
         "p",
         { class: "lead" },
@@ -25,7 +45,11 @@ export function memory(app: App): Child {
         h(
           "header",
           {},
-          h("h2", {}, `Rank ${row.rank} GPU ${row.device}`),
+          h(
+            "h2",
+            {},
+            `${peaks.length ? "By the trace's events: rank" : "Rank"} ${row.rank} GPU ${row.device}`,
+          ),
           h(
             "p",
             {},
@@ -82,6 +106,176 @@ export function memory(app: App): Child {
         ),
       ),
   ];
+}
+
+/** One device at its peak, by the allocator's history. */
+function history(app: App, at: number, block: number): Child {
+  const peak = app.report.memory_peaks[at]!;
+  const drawn = blocks(app, peak, (place) => replace(format(["memory"], { peak: at, block: place })));
+  if (peak.blocks[block]) requestAnimationFrame(() => drawn.select(block));
+  return [
+    peak.notes.length > 0 &&
+      h(
+        "ul",
+        { class: "notes" },
+        peak.notes.map((note) => h("li", {}, note)),
+      ),
+    peak.over_time.length > 1 && titled("Over time", "what tensors held, by role", area(app, peak)),
+    peak.blocks.length > 1 &&
+      peak.history_us > 0 &&
+      titled(
+        "Allocations",
+        `the ${numbers.count(peak.blocks.length)} largest, each as high as it is large; the line is the most that was held`,
+        drawn.element,
+      ),
+    parts(app, peak),
+    holders(app, peak),
+    growth(app, peak),
+    app.sentences.fits[at] && titled("What fits", "", h("p", {}, app.sentences.fits[at])),
+    h("p", { class: "soft" }, "Torch's own viewer of memory reads ", h("code", {}, peak.snapshot), "."),
+  ];
+}
+
+function parts(app: App, peak: MemoryPeak): Child {
+  return titled(
+    "What it was",
+    `at the peak; sums to the ${numbers.size(peak.reserved_bytes)} reserved`,
+    bar(
+      "the reserved memory by what it was",
+      peak.parts.map((row) => ({
+        label: `${row.part}: ${numbers.size(row.bytes)}`,
+        share: row.share_of_reserved,
+        colour: app.palette.memory(row.part),
+      })),
+    ),
+    table(
+      peak.parts,
+      [
+        {
+          label: "part",
+          value: (row) => row.part,
+          cell: (row) => [
+            h("span", { class: "dot", style: { background: app.palette.memory(row.part) } }),
+            row.part,
+            app.sentences.memory_parts[row.part] && h("small", {}, app.sentences.memory_parts[row.part]!),
+          ],
+        },
+        { label: "bytes", value: (row) => row.bytes, cell: (row) => numbers.size(row.bytes) },
+        {
+          label: "of the reserved",
+          value: (row) => row.share_of_reserved,
+          cell: (row) => share(row.share_of_reserved, app.palette.memory(row.part)),
+        },
+        {
+          label: "allocations",
+          value: (row) => row.allocations,
+          cell: (row) => (row.allocations ? numbers.count(row.allocations) : "–"),
+        },
+      ],
+      { id: "memory-parts", label: "what the memory was" },
+    ),
+    peak.outside_bytes !== null &&
+      h(
+        "p",
+        { class: "soft" },
+        `Beside it ${numbers.size(peak.outside_bytes)} of the device are held outside of the allocator, at the snapshot: by other processes, the driver, and libraries of their own.`,
+      ),
+  );
+}
+
+function holders(app: App, peak: MemoryPeak): Child {
+  const whole = peak.requested_bytes || 1,
+    most = Math.max(...peak.holders.map((row) => row.bytes)) / whole;
+  return titled(
+    "Who had it",
+    `at the peak; sums to the ${numbers.size(peak.requested_bytes)} held`,
+    table(
+      peak.holders,
+      [
+        {
+          label: "whose",
+          value: (row) => row.owner,
+          cell: (row) => holder(app, row),
+        },
+        {
+          label: "role",
+          value: (row) => row.role,
+          cell: (row) => [
+            h("span", { class: "dot", style: { background: app.palette.memory(row.role) } }),
+            row.role,
+          ],
+        },
+        {
+          label: "line",
+          value: (row) => row.line,
+          cell: (row) => (row.line === null ? "–" : lineOf(app, row.line, row.stack)),
+        },
+        { label: "op", value: (row) => row.op, cell: (row) => h("span", { class: "mono" }, row.op ?? "–") },
+        { label: "bytes", value: (row) => row.bytes, cell: (row) => numbers.size(row.bytes) },
+        {
+          label: "of what was held",
+          value: (row) => row.bytes,
+          cell: (row) => share(row.bytes / whole, app.palette.memory(row.role), most),
+        },
+        {
+          label: "allocations",
+          value: (row) => row.allocations,
+          cell: (row) => numbers.count(row.allocations),
+        },
+        {
+          label: "largest",
+          value: (row) => row.largest_bytes,
+          cell: (row) => numbers.size(row.largest_bytes),
+        },
+      ],
+      {
+        id: "memory-holders",
+        label: "who had the memory",
+        most: 30,
+        filter: (row) => `${row.owner} ${row.role} ${row.line ?? ""} ${row.op ?? ""}`,
+      },
+    ),
+  );
+}
+
+/** The stack that asked for the largest is folded behind the name. */
+function holder(app: App, row: HolderRow): Child {
+  const name = shorten(row.owner, 80);
+  return row.stack.length ? h("details", {}, h("summary", {}, name), stackOf(app, row.stack)) : name;
+}
+
+function growth(app: App, peak: MemoryPeak): Child {
+  return (
+    peak.growth.length > 0 &&
+    titled(
+      "What grows with every step",
+      "",
+      table(
+        peak.growth,
+        [
+          {
+            label: "line",
+            value: (row) => row.line ?? row.owner,
+            cell: (row) => (row.line === null ? row.owner : lineOf(app, row.line, [])),
+          },
+          { label: "role", value: (row) => row.role, cell: (row) => row.role },
+          {
+            label: "held by",
+            value: (row) => row.names.join(", ") || null,
+            cell: (row) => row.names.join(", "),
+          },
+          { label: "what grows", value: (row) => row.grows, cell: (row) => row.grows },
+          {
+            label: "a step",
+            value: (row) => row.bytes_per_step,
+            cell: (row) => numbers.size(row.bytes_per_step),
+          },
+          { label: "by now", value: (row) => row.bytes, cell: (row) => numbers.size(row.bytes) },
+        ],
+        { id: "memory-growth", label: "what grows with every step" },
+      ),
+    )
+  );
 }
 
 /** What lived at the peak, by what had allocated it. */

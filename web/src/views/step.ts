@@ -113,9 +113,9 @@ export function stepBars(app: App): Child {
 /** Each step as recorded. Of a last one whose end was not, as much of what came before the first stands in. */
 function recordedSteps(app: App): [string, Part[], string, string | null][] {
   const store = app.store!,
-    origin = store.timeline.origin_ns / 1000,
-    first = (app.report.steps[0]!.start_us - origin) * 1000;
-  return app.report.steps.slice(0, STEPS).map((step) => {
+    origin = store.timeline.origin_ns / 1000;
+  return app.report.steps.slice(0, STEPS).map((step, _, [leading]) => {
+    const first = (leading!.start_us - origin) * 1000;
     const from = (step.start_us - origin) * 1000,
       whole = step.duration_us * 1000 || 1;
     const own = parts(app, step.rank, from, from + whole, whole);

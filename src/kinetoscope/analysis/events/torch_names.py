@@ -88,7 +88,7 @@ MODULE = "nn.Module: "  # how a recorded call of a module begins
 # Frames that are not the user's: of C, of Python's own library, of torch, of what is installed. Torch cuts
 # the folders of sys.path off, site-packages among them: what is well known is known by its name.
 LIBRARY_FRAME = (
-    r"^<|^nn\.Module: |(^|/)(torch|torchvision|torchaudio|transformers|triton)/|(site|dist)-packages/"
-    r"|^/usr/lib|/lib/python3[^/]*/"
+    r"^<|^nn\.Module: |(^|/)(torch|torchvision|torchaudio|transformers|triton|kinetoscope/capture)/"
+    r"|(site|dist)-packages/|^/usr/lib|/lib/python3[^/]*/"
     rf"|^({'|'.join(sorted(sys.stdlib_module_names))})(/\S+)?\.py\("
 )

@@ -24,8 +24,8 @@ class Change:
     """What goes away of one rank's recorded steps. Several changes are joined by ``|``: nothing goes twice.
 
     Args:
-        device: ``id`` (row of ``device_events``), once each, and ``saved_ns``: the event is shortened by so
-            much; by its whole duration: it is gone, its launch with it.
+        device: ``id`` (row of ``device_events``) and ``saved_ns``: the event is shortened by so much; by its
+            whole duration: it is gone, its launch with it. Of an event named twice the larger saving counts.
         host: stretches of host threads (``lane``, ``start_ns``, ``end_ns``) of which ``share`` goes away.
         waits: rows of ``host_events``: synchronising calls that no longer wait; their own time they cost.
         pause_ns: a device pauses no longer than this between what is ready to run.
@@ -37,12 +37,14 @@ class Change:
     pause_ns: float = inf
 
     def __or__(self, other: Change) -> Change:
-        """Both: of an event the larger saving; where stretches overlap the larger share (see ``removed``)."""
-        device = pl.concat([self.device, other.device]).group_by("id", maintain_order=True)
+        """Both: of an event the larger saving; where stretches overlap the larger share."""
+        waits = self.waits if other.waits.is_empty() else other.waits
+        if len(self.waits) and len(other.waits):
+            waits = pl.concat([self.waits, other.waits]).unique().sort()
         return Change(
-            device.agg(pl.col("saved_ns").max()),
+            pl.concat([self.device, other.device]),
             pl.concat([self.host, other.host]),
-            pl.concat([self.waits, other.waits]).unique().sort(),
+            waits,
             min(self.pause_ns, other.pause_ns),
         )
 
@@ -119,21 +121,3 @@ def merge_launches(trace: Trace, groups: pl.DataFrame) -> Change:
     events = events.with_columns(saved_ns=spared.clip(lower_bound=0).cast(pl.Float64), first=first)
     others = events.filter(~pl.col("first")).select(pl.coalesce("op", "launch")).to_series().drop_nulls()
     return shorten(events["id"], events["saved_ns"]) | without_host(trace.host_events[others.unique().sort()])
-
-
-def removed(host: pl.DataFrame) -> pl.DataFrame:
-    """Stretches of one thread (``start_ns``, ``end_ns``, ``share``) cut so that they are disjoint.
-
-    Returns:
-        The same columns, sorted; where several overlapped, with the largest share of them.
-    """
-    edges = pl.concat([host["start_ns"], host["end_ns"]]).unique().sort()
-    pieces = pl.DataFrame({"start_ns": edges, "end_ns": edges.shift(-1)}).drop_nulls()
-    # Few distinct shares come together: one pass each, the largest last, so that it stands.
-    share = pl.Series("share", [0.0] * len(pieces), pl.Float64)
-    for value in host["share"].unique().sort():
-        these = host.filter(pl.col("share") == value)
-        begun = these["start_ns"].sort().search_sorted(pieces["start_ns"], side="right")
-        ended = these["end_ns"].sort().search_sorted(pieces["start_ns"], side="right")
-        share = pl.select(pl.when(begun > ended).then(value).otherwise(share).alias("share")).to_series()
-    return pieces.with_columns(share).filter((pl.col("share") > 0) & (pl.col("end_ns") > pl.col("start_ns")))

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import polars as pl
 
+from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.replay.delays import delays
 from kinetoscope.analysis.replay.share import blocks, ends_with, inside, sources
 from kinetoscope.analysis.replay.spans import Spans
@@ -83,6 +85,34 @@ class Graph:
     streams: int
     program: tuple[Instruction, ...]
     lost_ns: int
+
+    @cached_property
+    def places(self) -> dict[int, pl.Series]:
+        """By rank: for each of its ``device_events`` the row in ``work``; null where it is not replayed."""
+        rows = self.work.select("rank", "id", pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))
+        found: dict[int, pl.Series] = {}
+        for (rank,), own in rows.drop_nulls("id").group_by("rank"):
+            none = pl.repeat(None, whole(own["id"].max()) + 1, dtype=pl.UInt32, eager=True)
+            found[whole(rank)] = none.scatter(own["id"], own["row"])
+        return found
+
+    def lanes_of(self, rank: int, strand: int) -> list[int]:
+        """The lanes of a strand."""
+        return self.lanes.filter(pl.col("rank") == rank, pl.col("strand") == strand)["lane"].to_list()
+
+    @cached_property
+    def instants(self) -> dict[tuple[int, int], pl.DataFrame]:
+        """By rank and strand the instants that matter, in order: ``at`` (ns) and ``slot``, counted over first
+        all launches (rows of ``work``), then all stretches' starts, then their ends."""
+        launches = self.work.select(
+            "rank", strand=self.stretches["strand"].gather(self.work["stretch"]), at="point_ns"
+        )
+        bounds = [self.stretches.select("rank", "strand", at=bound) for bound in ("start_ns", "end_ns")]
+        every = pl.concat([launches, *bounds]).with_row_index("slot").drop_nulls().sort("at")
+        return {
+            (whole(rank), whole(strand)): own.select("at", "slot")
+            for (rank, strand), own in every.group_by("rank", "strand", maintain_order=True)
+        }
 
 
 class Part(NamedTuple):

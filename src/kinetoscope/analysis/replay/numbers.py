@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
 import polars as pl
 
-from kinetoscope.analysis.replay.change import Change, removed
+from kinetoscope.analysis.replay.change import Change
 from kinetoscope.analysis.replay.engine import NEVER, Numbers
 from kinetoscope.analysis.replay.graph import Graph, Meeting
+from kinetoscope.analysis.replay.spared import gone_until
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,14 +19,12 @@ class State:
     """A graph with host time scaled by ``pace``, as recorded or changed.
 
     ``work`` is one row a device event in the graph's order: ``work_ns``, ``pause_ns`` before it, and when it
-    is ``ready``, counted from the start of its stretch (null where no launch holds it up). ``points`` are
-    where it was launched (``rank``, ``stretch``, ``strand``, ``at``).
+    is ``ready``, counted from the start of its stretch (null where no launch holds it up).
     """
 
     graph: Graph
     pace: float
     work: pl.DataFrame
-    points: pl.DataFrame
     numbers: Numbers
 
 
@@ -37,7 +36,7 @@ def recorded(graph: Graph, pace: float = 1.0) -> State:
     work = graph.work.select(
         "rank",
         "id",
-        "block",
+        pl.col("block").set_sorted(),
         "duration_ns",
         "pause_ns",
         crowded_ns=pl.when(crowded).then(pl.col("lost_ns").clip(lower_bound=0)).otherwise(0),
@@ -48,18 +47,17 @@ def recorded(graph: Graph, pace: float = 1.0) -> State:
     lengths = graph.stretches.select((pl.col("end_ns") - pl.col("start_ns")) * pace).to_series()
     transfers = [one.transfer_ns for one in graph.program if isinstance(one, Meeting)]
     numbers = Numbers(*_of_blocks(work), lengths.cast(pl.Float64).to_list(), transfers)
-    strand = graph.stretches["strand"].gather(graph.work["stretch"]).alias("strand")
-    return State(graph, pace, work, graph.work.select("rank", "stretch", strand, at="point_ns"), numbers)
+    return State(graph, pace, work, numbers)
 
 
 def changed(base: State, changes: Mapping[int, Change]) -> State:
     """With these changes, by rank."""
     work, numbers = base.work, base.numbers
-    device = [_of_rank(change.device, rank) for rank, change in changes.items() if len(change.device)]
+    device = {rank: change.device for rank, change in changes.items() if len(change.device)}
     if device:
-        work = _shortened(work, pl.concat(device))
+        work = _shortened(base, device)
         numbers = replace(numbers, transfer=_transfers(base, work))
-    spared = [(rank, change.host) for rank, change in changes.items() if len(change.host)]
+    spared = {rank: change.host for rank, change in changes.items() if len(change.host)}
     if spared:
         work, host = _spared(base, work, spared)
         numbers = replace(numbers, host=host)
@@ -75,26 +73,35 @@ def changed(base: State, changes: Mapping[int, Change]) -> State:
     return replace(base, work=work, numbers=replace(numbers, free=frozenset(free)))
 
 
-def _of_rank(table: pl.DataFrame, rank: int) -> pl.DataFrame:
-    return table.with_columns(rank=pl.lit(rank, pl.Int32))
-
-
-def _shortened(work: pl.DataFrame, saved: pl.DataFrame) -> pl.DataFrame:
+def _shortened(base: State, device: Mapping[int, pl.DataFrame]) -> pl.DataFrame:
     """What an event saves of its own duration, its stream saves of what it added to it. What is gone needs no
     launch, and no pause before it."""
-    left = (1 - pl.col("saved_ns").fill_null(0) / pl.col("duration_ns")).clip(0, 1)
+    saved = pl.zeros(len(base.work), pl.Float64, eager=True)
+    for rank, table in device.items():
+        known = table.filter(table["id"] < len(base.graph.places[rank]))
+        rows = base.graph.places[rank].gather(known["id"])
+        replayed = rows.is_not_null()
+        saved = _raised(saved, rows.filter(replayed), known["saved_ns"].filter(replayed))
+    left = (1 - saved / pl.col("duration_ns")).clip(0, 1)
     gone = pl.col("left") <= 0
     rest = (pl.col("work_ns") * pl.col("left")).sum() / pl.col("work_ns").sum()  # of one rank, where any is
-    return (
-        work.join(saved, on=["rank", "id"], how="left", maintain_order="left")
-        .with_columns(left.alias("left"))
-        .with_columns(pl.col("pause_ns") - pl.col("crowded_ns") * (1 - rest.fill_nan(1)))
-        .with_columns(
-            pl.col("work_ns") * pl.col("left"),
-            pl.when(~gone).then("ready").alias("ready"),
-            pl.when(gone).then(0).otherwise("pause_ns").alias("pause_ns"),
-        )
+    return base.work.with_columns(left.alias("left")).with_columns(
+        pl.when(gone)
+        .then(0)
+        .otherwise(pl.col("pause_ns") - pl.col("crowded_ns") * (1 - rest.fill_nan(1)))
+        .alias("pause_ns"),
+        pl.col("work_ns") * pl.col("left"),
+        pl.when(~gone).then("ready").alias("ready"),
     )
+
+
+def _raised(values: pl.Series, rows: pl.Series, to: pl.Series) -> pl.Series:
+    """At each of these rows the largest of what it had and what is given for it, often once, seldom twice."""
+    while len(rows):
+        less = values.gather(rows) < to
+        rows, to = rows.filter(less), to.filter(less)
+        values = values.scatter(rows, to)
+    return values
 
 
 def _transfers(base: State, work: pl.DataFrame) -> list[float]:
@@ -108,41 +115,23 @@ def _transfers(base: State, work: pl.DataFrame) -> list[float]:
 
 
 def _spared(
-    base: State, work: pl.DataFrame, spared: Sequence[tuple[int, pl.DataFrame]]
+    base: State, work: pl.DataFrame, spared: Mapping[int, pl.DataFrame]
 ) -> tuple[pl.DataFrame, list[float]]:
     """Launches and stretches of host time, sooner and shorter by what went away before them."""
     graph = base.graph
-    points, stretches = base.points, graph.stretches
-    at_launch = pl.zeros(len(points), pl.Float64, eager=True)
-    at_start, at_end = (pl.zeros(len(stretches), pl.Float64, eager=True) for _ in range(2))
-    for rank, host in spared:
-        own = host.join(graph.lanes.filter(pl.col("rank") == rank), on="lane")
-        for (number,), pieces in own.group_by("strand"):
-            these = removed(pieces.select("start_ns", "end_ns", "share"))
-            of_points = (points["rank"] == rank) & (points["strand"] == number).fill_null(False)
-            of_stretches = (stretches["rank"] == rank) & (stretches["strand"] == number)
-            at_launch = _where(of_points, _until(these, points["at"]), at_launch)
-            at_start = _where(of_stretches, _until(these, stretches["start_ns"]), at_start)
-            at_end = _where(of_stretches, _until(these, stretches["end_ns"]), at_end)
-    less = (at_launch - at_start.gather(points["stretch"])) * base.pace
+    launches, stretches = len(graph.work), len(graph.stretches)
+    gone = pl.zeros(launches + 2 * stretches, pl.Float64, eager=True)
+    for (rank, strand), instants in graph.instants.items():
+        if rank in spared:
+            host = spared[rank].filter(pl.col("lane").is_in(graph.lanes_of(rank, strand)))
+            gone = gone.scatter(instants["slot"], gone_until(host, instants["at"]))
+    at_launch, at_start, at_end = (
+        gone.slice(first, length)
+        for first, length in ((0, launches), (launches, stretches), (launches + stretches, stretches))
+    )
+    less = (at_launch - at_start.gather(graph.work["stretch"])) * base.pace
     host = pl.Series(base.numbers.host) - (at_end - at_start) * base.pace
     return work.with_columns((pl.col("ready") - less).alias("ready")), host.to_list()
-
-
-def _where(rows: pl.Series, these: pl.Series, others: pl.Series) -> pl.Series:
-    return pl.select(pl.when(rows).then(these).otherwise(others)).to_series()
-
-
-def _until(pieces: pl.DataFrame, at: pl.Series) -> pl.Series:
-    """How much had gone away before each instant, ns."""
-    length = (pieces["end_ns"] - pieces["start_ns"]) * pieces["share"]
-    before = pl.concat([pl.Series([0.0]), length.cum_sum()])
-    place = pieces["start_ns"].search_sorted(at, side="right").cast(pl.Int64)
-    begun = pl.select(pl.when(place > 0).then(place - 1)).to_series()
-    inside = (at - pieces["start_ns"].gather(begun)).clip(
-        upper_bound=(pieces["end_ns"] - pieces["start_ns"]).gather(begun)
-    ) * pieces["share"].gather(begun)
-    return before.gather(begun.fill_null(0)) + inside.fill_null(0)
 
 
 def _of_blocks(work: pl.DataFrame) -> tuple[list[float], list[float]]:

@@ -287,8 +287,11 @@ def compare_apart(base: Sequence[float], other: Sequence[float], *, seed: int = 
 
 def wandering(base: Sequence[float], other: Sequence[float]) -> float:
     """How far apart two runs may be for no other reason than that each wanders: half of the interval (of the
-    logarithm) of the difference of one section of either. A run differs from the next by as much at least as
-    its own sections do; 0 of fewer than two samples a section."""
+    logarithm) of their difference; 0 of fewer than two samples a section.
+
+    A run differs from the next by more than its own sections do: of noise that walks, the means of two runs
+    of length T, the one right after the other, differ by a variance of 2T/3, one section of either by T/3.
+    """
     if min(len(base), len(other)) < 2 * SECTIONS:
         return 0.0
     squares = 0.0
@@ -296,7 +299,7 @@ def wandering(base: Sequence[float], other: Sequence[float]) -> float:
         logs = _section_logs(_thin(values))
         mean = sum(logs) / SECTIONS
         squares += sum((x - mean) ** 2 for x in logs) / (SECTIONS - 1)
-    return student_t(1 - (1 - CONFIDENCE) / 2, 2 * (SECTIONS - 1)) * math.sqrt(squares)
+    return student_t(1 - (1 - CONFIDENCE) / 2, 2 * (SECTIONS - 1)) * math.sqrt(2 * squares)
 
 
 def compare_groups(base: Sequence[float], other: Sequence[float]) -> Ratio:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -13,6 +14,8 @@ from kinetoscope.bench.tune.trial import TrialResult
 SCHEMA = "kinetoscope.tune/1"
 # Outputs that differ by no more than this agree (mixed precision's last bits differ by far less).
 TOLERANCE = 0.05
+# torch.OutOfMemoryError; of the host's memory torch raises RuntimeError, and Python MemoryError.
+OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|MemoryError|out of memory|can't allocate memory")
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,6 +54,19 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     notes: tuple[str, ...] = ()
     error: str | None = None
 
+    @property
+    def ran_out(self) -> bool:
+        """Whether it failed for want of memory: the device's, or the host's."""
+        return self.error is not None and OUT_OF_MEMORY.search(self.error) is not None
+
+
+class Fits(msgspec.Struct, frozen=True, kw_only=True):
+    """Batch sizes by whether all of their settings had memory enough; null: there is none."""
+
+    largest: int | None
+    too_large: int | None
+    """The smallest."""
+
 
 class Tuning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     schema: str = SCHEMA
@@ -62,6 +78,8 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tokens_per_sample: int | None = None
     """As the caller says."""
     rows: tuple[Row, ...] = ()
+    fits: Fits | None = None
+    """Where a batch ran out of memory."""
     recommendation: str = ""
     lines: tuple[str, ...] = ()
     """To write into the program."""
@@ -116,9 +134,23 @@ def conclude(
         step_name=first.step_name,
         rounds=max(len(r) for r in reports.values()),
         rows=tuple(rows),
+        fits=fits(rows),
         recommendation=recommendation,
         lines=lines,
         reports={label: tuple(r) for label, r in reports.items()},
+    )
+
+
+def fits(rows: Sequence[Row]) -> Fits | None:
+    """Which batches fit, where one did not and all are numbers."""
+    batches = {row.setting.samples for row in rows}
+    too_large = {row.setting.samples for row in rows if row.ran_out}
+    if not too_large or None in batches:
+        return None
+    failed = {row.setting.samples for row in rows if row.error is not None}
+    return Fits(
+        largest=max((batch for batch in batches - failed if batch), default=None),
+        too_large=min(batch for batch in too_large if batch),
     )
 
 

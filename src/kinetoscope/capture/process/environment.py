@@ -48,6 +48,7 @@ def describe(driver: str | None = None) -> Environment:
         host=platform.node(),
         cpu=cpu_name(),
         cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
+        load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         devices=devices(driver),
         variables=variables(),
     )

@@ -12,7 +12,8 @@ How it decides
     Such calls in at least two steps, in half of the steps or more (a recording without steps: ten after the
     first launch). What the driver does inside a call of the runtime is that call. The saving is the time that
     the device idles during the calls and as long again behind them. A recording without steps may hold the
-    program's start, which allocates too: then it is at most medium.
+    program's start, which allocates too: then it is at most medium. Where the allocator's history was
+    recorded (`run --memory`), it tells what the program gave back itself, and where.
 
 What to do
     Remove ``empty_cache()``; ``PYTORCH_ALLOC_CONF=expandable_segments:True`` against fragmentation; pad to a
@@ -32,6 +33,7 @@ from kinetoscope import numbers
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import ALLOCATION
+from kinetoscope.analysis.memory.given_back import GivenBack, given_back
 from kinetoscope.analysis.replay.change import Change, no_wait, without_host, without_idle
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import evidence, savings
@@ -50,10 +52,12 @@ def find(scene: Scene) -> Iterable[Finding]:
     behind = calls.with_columns(pl.col("duration_ns") * 2 + BEHIND_NS)
     idle = scene.idle_during(behind)
     us = scene.us(intervals.total(idle))
+    emptied = [time for time in _given_back(scene) if time.cause == "empty_cache"]
+    line = next((time.line for time in emptied if time.line), None)
     longest = calls.sort("duration_ns", descending=True).head(8)
     yield Finding(
         title=f"{scene.per_step(len(calls)):.0f} driver allocations and frees a {scene.unit} leave the "
-        f"device idle for {numbers.time(us)}",
+        f"device idle for {numbers.time(us)}" + (", with empty_cache() in the loop" if emptied else ""),
         saving=savings.of(
             scene, _without(scene, calls, idle), "the calls, and the device's idle time during them"
         ),
@@ -62,8 +66,18 @@ def find(scene: Scene) -> Iterable[Finding]:
         advice="Let the caching allocator keep its memory: no empty_cache() in the loop, few distinct "
         "shapes.",
         snippet="PYTORCH_ALLOC_CONF=expandable_segments:True",
-        source=evidence.source(scene, calls["parent"]),
+        source=line or evidence.source(scene, calls["parent"]),
     )
+
+
+def _given_back(scene: Scene) -> list[GivenBack]:
+    """What the steps gave back to the driver, by the allocator's history."""
+    times = [
+        time
+        for one in scene.memory
+        for time in given_back(one.history, one.held.boundaries_ns if one.held else ())
+    ]
+    return [time for time in times if time.step and time.again_bytes]
 
 
 def _without(scene: Scene, calls: pl.DataFrame, idle: pl.DataFrame) -> Change:

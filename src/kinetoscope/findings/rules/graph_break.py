@@ -10,9 +10,10 @@ Why it is slow
 
 How it decides
     The breaks of the compile log, one finding for each place. The saving is the host time of the resumed
-    pieces' entries in the recording (their regions' own time, before and after what they launch); without a
-    recording none is claimed. The evidence counts the launches that the break adds; they are not in the
-    saving.
+    pieces' entries in the recording (their regions' own time, before and after what they launch), and of the
+    broken function's own where other compiled code calls it: whole, it is part of its caller, which is then
+    entered once. Without a recording none is claimed. The evidence counts the launches that the break adds;
+    they are not in the saving.
 
 What to do
     What the log's hint says: move the call out of the compiled function, wrap it in a custom op, use
@@ -30,7 +31,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis.compiled.join import join
-from kinetoscope.analysis.compiled.regions import entry_costs
+from kinetoscope.analysis.compiled.regions import entry_costs, region_around
+from kinetoscope.compilation.breaks import RESUMED
 from kinetoscope.compilation.model import Compilation, GraphBreak
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.in_force import blocked
@@ -47,6 +49,7 @@ def find(scene: Scene) -> Iterable[Finding]:
         if row.skipped_frame and row.function in gave_up:
             continue  # no break, but the end of it: `frame-not-compiled`
         resumed = _resumed(scene, joined.compilation, row)
+        needless = pl.concat([resumed, _calling(scene, joined.compilation, resumed)])
         place = evidence.at_line(row.file, row.line)
         entries = [f"{len(resumed)} entries of what follows"] if len(resumed) else []
         shown = "; ".join([row.explanation or row.reason, *entries, *_launches(row)])
@@ -54,7 +57,7 @@ def find(scene: Scene) -> Iterable[Finding]:
             subject=f"{place} {number}",
             title=f"Graph break in {row.function or 'a compiled function'}: {row.reason.rstrip('.')}"
             + (f" ({row.count} times)" if row.count > 1 else ""),
-            saving=_saving(scene, resumed),
+            saving=_saving(scene, needless),
             at_least="low",
             evidence=[evidence.of(scene, shown, resumed)],
             advice=" ".join(["Take the call out of the compiled function.", *row.hints[:1]]),
@@ -77,19 +80,28 @@ def _launches(row: GraphBreak) -> Iterable[str]:
 
 def _resumed(scene: Scene, compilation: Compilation, row: GraphBreak) -> pl.DataFrame:
     """The recorded entries of what follows the break, with ``cost_ns``."""
-    marks = [
-        frame.compile_id
-        for frame in compilation.frames
-        if frame.function
-        and frame.function.startswith("torch_dynamo_resume_in_")
-        and frame.function.endswith(f"_at_{row.line}")
-    ]
+    rests = ((frame.compile_id, RESUMED.match(frame.function or "")) for frame in compilation.frames)
+    marks = [compile_id for compile_id, rest in rests if rest and int(rest["line"]) == row.line]
     return scene.inside(entry_costs(scene.trace)).filter(pl.col("compile_id").is_in(marks))
 
 
-def _saving(scene: Scene, resumed: pl.DataFrame) -> Saving:
-    if resumed.is_empty():
+def _calling(scene: Scene, compilation: Compilation, resumed: pl.DataFrame) -> pl.DataFrame:
+    """The broken function's own entries, those that what follows was entered from, where other compiled code
+    called them: it would hold the function if that were whole. All but the first of each call of that code,
+    which is then entered for them."""
+    around = region_around(scene.trace).gather(scene.trace.host_events["parent"])
+    rests = [frame.compile_id for frame in compilation.frames if RESUMED.match(frame.function or "")]
+    own = entry_costs(scene.trace).with_columns(caller=around.gather(entry_costs(scene.trace)["id"]))
+    own = own.filter(
+        pl.col("id").is_in(around.gather(resumed["id"]).implode()),
+        pl.col("caller").is_not_null() & ~pl.col("compile_id").is_in(rests),
+    )
+    return own.filter(pl.int_range(pl.len()).over("caller") > 0).drop("caller")
+
+
+def _saving(scene: Scene, entries: pl.DataFrame) -> Saving:
+    if entries.is_empty():
         return savings.nothing("not known: the recording shows no entry of what follows the break")
     share = (pl.col("cost_ns") / pl.col("duration_ns")).clip(0, 1)
-    entering = resumed.with_columns(share=share)
-    return savings.host(scene, entering, "host time of entering what follows the break")
+    entering = entries.with_columns(share=share)
+    return savings.host(scene, entering, "host time of entering the pieces")

@@ -8,7 +8,8 @@ Why it is slow
 
 How it decides
     Its share of device time is at least 50 %. What a speed-up by k would buy is share × (1 − 1/k) of busy
-    time; the saving shown is for k = 2, and only the part on the critical path.
+    time, on the critical path; the title says it for k = 2. Nothing is promised: by how much the kernel can
+    get faster its name does not tell (``low-flops`` and ``low-bandwidth`` say it where its limits are known).
 
 What to do
     Look at it with ``kinetoscope bench``: its bandwidth, its FLOP/s, other configurations. Or give it less to
@@ -49,13 +50,14 @@ def find(scene: Scene) -> Iterable[Finding]:
         return
     name = str(by_name["name"][0])
     hot = scene.known.filter(pl.col("name") == name)
-    saving = savings.device(scene, hot, "what-if: this kernel twice as fast", saved=pl.col("duration_ns") / 2)
-    if saving.share < LOW:
+    half = savings.device(scene, hot, "this kernel twice as fast", saved=pl.col("duration_ns") / 2)
+    if half.share < LOW:
         return
     yield Finding(
         title=f"{short_name(name)} is {share:.0%} of device time ({scene.per_step(len(hot)):.0f} launches a "
-        f"{scene.unit}): twice as fast, the {scene.unit} would be {saving.share:.0%} shorter",
-        saving=saving,
+        f"{scene.unit}): twice as fast, the {scene.unit} would be {half.share:.0%} shorter",
+        saving=savings.nothing("a what-if: by how much the kernel can get faster is not known"),
+        at_least="info",
         at_most="info",
         evidence=[evidence.of(scene, f"{len(hot)} launches", hot.sort("duration_ns", descending=True))],
         advice="Start here: see what limits it, before anything else.",

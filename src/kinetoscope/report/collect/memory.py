@@ -8,8 +8,10 @@ import polars as pl
 from kinetoscope import numbers
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.fits import fits
+from kinetoscope.analysis.memory.given_back import given_back
 from kinetoscope.analysis.memory.growth import growth
 from kinetoscope.analysis.memory.histories import RankHistory, histories
+from kinetoscope.analysis.memory.ops import BASE
 from kinetoscope.analysis.memory.owners import ROLES
 from kinetoscope.analysis.memory.peak import holders, over_time, owner, split
 from kinetoscope.analysis.origins.held import held_at_peak
@@ -19,6 +21,7 @@ from kinetoscope.report.collect.rows import row, rows, rows_by
 from kinetoscope.report.document import (
     AllocatorRow,
     FitsRow,
+    GivenBackRow,
     GrowthRow,
     HeldRow,
     HolderRow,
@@ -30,11 +33,17 @@ from kinetoscope.report.document import (
     MemoryRow,
     MemorySample,
 )
+from kinetoscope.snapshot import timeline as timelines
 from kinetoscope.snapshot.model import Snapshot
+from kinetoscope.snapshot.timeline import Timeline
 
 CURVE = 100  # points over the recording
 POINTS = 300  # of the curve over the history
-BLOCKS = 1000  # allocations that a page draws: the largest
+BLOCKS, AT_PEAK = 1000, 600  # allocations that a page draws: the largest, and of the peak so many first
+NO_OWNERS = (
+    "a memory timeline is of one device, which it does not name, and says neither who held its memory nor "
+    "what was reserved: `kinetoscope run --memory` records it"
+)
 FRAMES = 12  # of a stack
 
 
@@ -74,8 +83,12 @@ def allocator(run: Run) -> list[AllocatorRow]:
 def peaks(run: Run) -> MemoryPeaks:
     """One row a rank and device of which a snapshot was recorded, and what cannot be read."""
     known = histories(run)
+    bases = {trace.rank: trace.metadata.get(BASE) for trace in run.traces}
     return MemoryPeaks(
-        peaks=[_peak(one, known.failure(one)) for one in known.found],
+        peaks=[
+            *(_peak(one, known.failure(one), bases.get(one.rank)) for one in known.found),
+            *(_of_timeline(timelines.read(path)) for path in run.timelines),
+        ],
         unread=[f"{error.where} was left out: {error.what}" for error in known.unread],
     )
 
@@ -85,13 +98,14 @@ def listing(run: Run) -> MemoryPeaks:
     return msgspec.structs.replace(peaks(run), memory=memory(run))
 
 
-def _peak(one: RankHistory, failure: RankHistory | None) -> MemoryPeak:
+def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> MemoryPeak:
     history, counters = one.history, one.history.counters
     table = history.curve.table
     began, ended = int(table["time_us"][0]), int(table["time_us"][-1])
     samples = over_time(history, POINTS)
     roles = [role for role in ROLES if role in samples.columns]
     room = fits(history, failure.history if failure else None)
+    blocks, stacks = _blocks(one, began)
     outside = counters and counters.total_bytes - counters.free_bytes - counters.reserved_bytes
     return MemoryPeak(
         rank=one.rank,
@@ -112,11 +126,60 @@ def _peak(one: RankHistory, failure: RankHistory | None) -> MemoryPeak:
             MemorySample(time_us=float(at - began), reserved_bytes=reserved, bytes=list(values))
             for at, reserved, *values in samples.select("time_us", "reserved", *roles).iter_rows()
         ],
-        blocks=_blocks(one, began),
+        blocks=blocks,
+        stacks=stacks,
+        traced_us=began - base_ns / 1000 if isinstance(base_ns, int) else None,
         growth=_growth(one),
+        given_back=_given_back(one),
         fits=row(FitsRow, room) if room else None,
         snapshot=str(one.files.path),
         notes=_notes(one),
+    )
+
+
+def _of_timeline(timeline: Timeline) -> MemoryPeak:
+    """By the profiler's own categories; it knows neither owners nor what was reserved."""
+    held = timeline.table.with_columns(pl.sum_horizontal(timelines.KINDS).alias("held"))
+    kinds = [kind for kind in timelines.KINDS if (timeline.table[kind] != 0).any()]
+    began, ended = float(held["time_us"][0]), float(held["time_us"][-1])
+    peak = held.row(held["held"].arg_max() or 0, named=True)
+    stretch = pl.int_range(pl.len()) * POINTS // len(held)
+    most = pl.all().get(pl.col("held").arg_max())
+    samples = held.group_by(stretch.alias("stretch"), maintain_order=True).agg(most)
+    return MemoryPeak(
+        rank=0,
+        device=0,
+        moment="timeline",
+        failed_bytes=None,
+        peak_us=peak["time_us"] - began,
+        history_us=ended - began,
+        requested_bytes=peak["held"],
+        reserved_bytes=peak["held"],
+        outside_bytes=None,
+        total_bytes=None,
+        program_peak_bytes=None,
+        parts=[
+            MemoryPart(
+                part=kind,
+                bytes=peak[kind],
+                share_of_reserved=peak[kind] / max(1, peak["held"]),
+                allocations=0,
+            )
+            for kind in kinds
+        ],
+        holders=[],
+        roles=kinds,
+        over_time=[
+            MemorySample(time_us=at - began, reserved_bytes=held, bytes=list(values))
+            for at, held, *values in samples.select("time_us", "held", *kinds).iter_rows()
+        ],
+        blocks=[],
+        stacks=[],
+        traced_us=None,
+        growth=[],
+        fits=None,
+        snapshot=timeline.path,
+        notes=[NO_OWNERS],
     )
 
 
@@ -133,7 +196,30 @@ def _holders(one: RankHistory) -> list[HolderRow]:
 
 
 def _growth(one: RankHistory) -> list[GrowthRow]:
-    return rows(growth(one.history, one.held.boundaries_ns if one.held else ()), GrowthRow)
+    return rows(growth(one.history, _boundaries(one)), GrowthRow)
+
+
+def _given_back(one: RankHistory) -> list[GivenBackRow]:
+    times = given_back(one.history, _boundaries(one))
+    kinds = dict.fromkeys((time.cause, time.line) for time in times)
+    alike = {kind: [time for time in times if (time.cause, time.line) == kind] for kind in kinds}
+    found = [
+        GivenBackRow(
+            cause=cause,
+            line=line or None,
+            times=len(same),
+            steps=len({time.step for time in same if time.step}),
+            segments=sum(time.segments for time in same),
+            bytes=sum(time.bytes for time in same),
+            again_bytes=sum(time.again_bytes for time in same),
+        )
+        for (cause, line), same in alike.items()
+    ]
+    return sorted(found, key=lambda row: -row.bytes)
+
+
+def _boundaries(one: RankHistory) -> tuple[int, ...]:
+    return one.held.boundaries_ns if one.held else ()
 
 
 def stack_lines(snapshot: Snapshot, number: int) -> list[str]:
@@ -141,13 +227,22 @@ def stack_lines(snapshot: Snapshot, number: int) -> list[str]:
     return [f"{frame.file}:{frame.line} {frame.name}" for frame in snapshot.stacks[number][:FRAMES]]
 
 
-def _blocks(one: RankHistory, began: int) -> list[MemoryBlock]:
-    largest = one.history.known.sort("bytes", descending=True, maintain_order=True).head(BLOCKS)
+def _blocks(one: RankHistory, began: int) -> tuple[list[MemoryBlock], list[list[str]]]:
+    """The allocations to draw, and the stacks that they name."""
+    largest = one.history.known.sort("bytes", descending=True, maintain_order=True)
+    at_peak = pl.col("allocation").is_in(one.history.at_peak["allocation"].implode())
+    first = largest.filter(at_peak).head(AT_PEAK)["allocation"]
+    largest = largest.sort(~pl.col("allocation").is_in(first.implode()), maintain_order=True).head(BLOCKS)
     shown = largest.select(
-        "address", "bytes", "role", owner().alias("owner"), pl.col("line").replace({"": None}),
+        "address", "bytes", "role", "name", "op", "stack", owner().alias("owner"),
+        pl.col("line").replace({"": None}),
+        pl.coalesce("ran_module", pl.col("module").replace({"": None})).alias("module"),
         *((pl.col(name) - began).cast(pl.Float64) for name in ("start_us", "end_us")),
     ).sort("start_us", "address", nulls_last=False)  # fmt: skip
-    return [MemoryBlock(**block) for block in shown.iter_rows(named=True)]
+    places = {number: place for place, number in enumerate(dict.fromkeys([0, *shown["stack"]]))}
+    shown = shown.with_columns(pl.col("stack").replace_strict(places, return_dtype=pl.Int64))
+    blocks = [MemoryBlock(**block) for block in shown.iter_rows(named=True)]
+    return blocks, [stack_lines(one.history.snapshot, number) for number in places]
 
 
 def _notes(one: RankHistory) -> list[str]:

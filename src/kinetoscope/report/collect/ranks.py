@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import polars as pl
 
 from kinetoscope import __version__
 from kinetoscope.analysis.compared.comparison import Comparison, comparison
+from kinetoscope.analysis.compared.paces import paces, set_apart
 from kinetoscope.analysis.compared.parts import Part
 from kinetoscope.analysis.ranks.collectives import BUS, PAIR
 from kinetoscope.analysis.ranks.hangs import Hang
@@ -21,7 +23,7 @@ from kinetoscope.report import document
 from kinetoscope.report.collect.rows import row, rows
 
 FEW = 16  # ranks of which each has a row unasked
-WORST, COLLECTIVES, ALIKE = 8, 24, 12
+WORST, COLLECTIVES, MEETINGS, ALIKE = 8, 24, 8, 12
 ALIKE_WITHIN = 0.05  # of the compute time
 
 
@@ -68,7 +70,9 @@ def compared(
     each = _each(found)
     listed = _rank_rows(found, each)
     worst = sorted(listed, key=lambda one: (-one.blamed_us, one.rank))
-    told = set(found.paired.clocks)
+    most = [one.rank for one in worst[:WORST] if one.blamed_us > 0]
+    alike = _groups(each)
+    told, met = set(found.paired.clocks), _meetings(found)
     meets = set(found.table["rank"].unique())
     return document.Ranks(
         here=ranges(each["rank"]),
@@ -83,10 +87,17 @@ def compared(
         late=_late(found),
         worst=[one for one in worst[:WORST] if one.blamed_us > 0],
         spread=_spread(each),
-        alike=_alike(each),
+        alike=rows(
+            alike.head(ALIKE), document.AlikeRow, ranks=[ranges(one) for one in alike["rank"][:ALIKE]]
+        ),
         ideal=_ideal(found),
-        longest=_longest(found),
-        lateness=_lateness(found, [one.rank for one in worst[:WORST] if one.blamed_us > 0]),
+        longest=met[0] if met else None,
+        lateness=_lateness(found, most),
+        paces=_paces(
+            found,
+            [(one,) for one in each["rank"]] if every else set_apart(alike["rank"].to_list(), most, ALIKE),
+        ),
+        meetings=met,
         ranks=listed if every else [],
         dumps=[_sentence(hang) for hang in hangs],
         unread=list(unread),
@@ -279,8 +290,8 @@ def _spread(each: pl.DataFrame) -> list[document.SpreadRow]:
     return made
 
 
-def _alike(each: pl.DataFrame) -> list[document.AlikeRow]:
-    """Ranks by their compute time, cut wherever it jumps; the largest groups first."""
+def _groups(each: pl.DataFrame) -> pl.DataFrame:
+    """Ranks by their compute time, cut wherever it jumps; the largest groups first. ``rank`` lists them."""
     table = each.with_columns((pl.col("compute_ns") / pl.col("window_ns").clip(1)).alias("compute")).sort(
         "compute"
     )
@@ -298,8 +309,7 @@ def _alike(each: pl.DataFrame) -> list[document.AlikeRow]:
         pl.col("blamed_ns").sum(),
         *shares,
     )
-    groups = groups.sort("count", "compute", descending=[True, False]).head(ALIKE)
-    return rows(groups, document.AlikeRow, ranks=[ranges(members) for members in groups["rank"]])
+    return groups.sort("count", "compute", descending=[True, False])
 
 
 def _ideal(found: Comparison) -> document.IdealRow | None:
@@ -309,18 +319,29 @@ def _ideal(found: Comparison) -> document.IdealRow | None:
     return row(document.IdealRow, found.ideal, without=without)
 
 
-def _longest(found: Comparison) -> document.Meeting | None:
-    """The meeting with most waiting of those that somebody came late to."""
-    if found.blamed.is_empty():
-        return None
-    meeting = found.blamed.sort("waited_ns", descending=True)["meeting"][0]
-    own = found.table.filter(pl.col("meeting") == meeting).sort("rank")
+def _meetings(found: Comparison) -> list[document.Meeting]:
+    """Of each sort of collectives that somebody came late to, the meeting with most waiting."""
+    waited = found.blamed.group_by("meeting").agg(pl.col("waited_ns").sum())
+    sort = [pl.coalesce("group_name", "group").alias("sort"), "size", "kind", "bytes"]
+    most = (
+        found.table.select("meeting", *sort)
+        .unique("meeting", keep="first", maintain_order=True)
+        .join(waited, on="meeting")
+        .sort("waited_ns", "meeting", descending=[True, False])
+        .unique(["sort", "size", "kind", "bytes"], keep="first", maintain_order=True)
+        .head(MEETINGS)["meeting"]
+    )
+    return [_meeting(found.table.filter(pl.col("meeting") == one).sort("rank")) for one in most]
+
+
+def _meeting(own: pl.DataFrame) -> document.Meeting:
     arrived, left = own["start_ns"] - own["clock_ns"], own["end_ns"] - own["clock_ns"]
     first = arrived.min()
     kind, group, step, size = own.select("kind", "group", "step", "bytes").row(0)
     return document.Meeting(
         kind=kind, group=group, step=step, bytes=size, ranks=own["rank"].to_list(),
         arrived_us=((arrived - first) / 1000).to_list(), left_us=((left - first) / 1000).to_list(),
+        waiting_us=(own["waiting_ns"] / 1000).to_list(),
     )  # fmt: skip
 
 
@@ -333,6 +354,23 @@ def _lateness(found: Comparison, worst: Sequence[int]) -> document.Lateness:
         steps=steps,
         blamed_us=[[by.get((rank, step), 0.0) for step in steps] for rank in worst],
     )
+
+
+def _paces(found: Comparison, groups: Sequence[Sequence[int]]) -> document.Paces:
+    table = paces(found, groups)
+    return document.Paces(
+        steps=table.names,
+        rows=[
+            document.PaceRow(ranks=ranges(group), count=len(group), **_lists(own))
+            for group, own in zip(groups, table.groups, strict=False)  # no steps, no tables
+        ],
+        **_lists(table.whole),
+    )
+
+
+def _lists(table: pl.DataFrame) -> dict[str, list[Any]]:
+    """Columns as a row's fields, of whatever types those are."""
+    return {name: table[name].to_list() for name in table.columns if name != "column"}
 
 
 def _step_names(parts: Sequence[Part]) -> Iterable[str]:

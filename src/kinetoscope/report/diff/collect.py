@@ -15,7 +15,7 @@ from kinetoscope.comparison.culprits import judged
 from kinetoscope.comparison.difference import Difference, Sums
 from kinetoscope.comparison.gates import Gate, Judgement, failed
 from kinetoscope.comparison.step_time import StepTime
-from kinetoscope.comparison.timelines import timelines
+from kinetoscope.comparison.timelines import Piece, timelines
 from kinetoscope.findings.model import Finding
 from kinetoscope.report import document
 from kinetoscope.report.collect.rows import row
@@ -139,8 +139,5 @@ def _finding(finding: Finding) -> rows.FindingChange:
     return row(rows.FindingChange, finding, saving_us=finding.remaining.us)
 
 
-def _stretches(table: Sequence[tuple[str, str, float, float, int]]) -> list[rows.Stretch]:
-    return [
-        rows.Stretch(name=name, category=category, start_us=start, duration_us=duration, lane=lane)
-        for name, category, start, duration, lane in table
-    ]
+def _stretches(pieces: Sequence[Piece]) -> list[rows.Stretch]:
+    return [row(rows.Stretch, piece) for piece in pieces]

@@ -26,7 +26,8 @@ def _lines(found: Difference) -> Iterable[str]:
     yield ""
     yield f"{escape(words.title(found))}"
     if found.step:
-        yield f"<sub>{escape(found.step.basis)}; {escape(words.REMARKS[found.comparability])}</sub>"
+        notes = [found.step.basis, words.REMARKS[found.comparability], words.next_step(found)]
+        yield f"<sub>{escape('; '.join(filter(None, notes)))}</sub>"
     if found.why:
         yield from ("", *(f"- ⚠️ {escape(why)}" for why in found.why))
     if found.gates:
@@ -58,7 +59,7 @@ def _gates(found: Difference) -> Iterable[str]:
 def _changes(found: Difference) -> Iterable[str]:
     if not found.changes:
         return
-    yield from ("", "| because of | step | |", "|---|---:|---|")
+    yield from ("", f"| {words.reason(found)[0].lower()} | step | |", "|---|---:|---|")
     for change in found.changes[:CHANGES]:
         yield f"| {code(change.name)} | {words.signed(change.delta_us)} | {_detail(change)} |"
     left = found.changes[CHANGES:]

@@ -16,7 +16,7 @@ from kinetoscope.report.diff import words
 from kinetoscope.report.document.difference import ChangePart, Difference, Stretch, SumChange
 from kinetoscope.report.words import names, palette
 
-WIDTH, ROW, GAP = 1000.0, 18, 3  # of a timeline, in its own units
+WIDTH, ROW, GAP, THIN = 1000.0, 18, 3, 4  # of a timeline, in its own units
 ROWS = 60  # of a table
 SHOWN, SMALL = 8, 0.002  # changes that are shown at once: so many, and all above this part of the step
 
@@ -28,6 +28,7 @@ class Box:
     x: float
     y: int
     width: float
+    height: int
     colour: str
     words: str
 
@@ -39,6 +40,15 @@ class Drawn:
     title: str
     height: int
     boxes: list[Box]
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Both timelines, so that what is alike begins at one place: the steps, or calls of compiled graphs."""
+
+    by: str
+    about: str
+    drawn: list[Drawn]
 
 
 def render(found: Difference) -> str:
@@ -64,12 +74,13 @@ def render(found: Difference) -> str:
         title=names.plain(words.title(found)),
         headline=numbers.together(words.headline(found)),
         remark=words.REMARKS[found.comparability],
+        reason=words.reason(found),
+        next_step=words.next_step(found),
         verdict=found.step.verdict.replace(" ", "-") if found.step else "",
         counts=list(words.counts(found)),
         tables=[(name, rows[:ROWS]) for name, rows in tables if rows],
-        timelines=_drawn(found),
+        alignments=_alignments(found),
         width=WIDTH,
-        height=ROW,
         plain=names.plain,
         printable=names.printable,
         signed=words.signed,
@@ -98,28 +109,72 @@ def _legend(found: Difference) -> list[tuple[str, str]]:
     return [(category, palette.category(category)) for category, _ in sums.most_common()]
 
 
-def _drawn(found: Difference) -> list[Drawn]:
+def _alignments(found: Difference) -> list[Alignment]:
     if found.timelines is None or not any(found.timelines):
         return []
-    end = max(piece.start_us + piece.duration_us for side in found.timelines for piece in side)
+    about = "from the step's begin, on one scale"
+    made = [
+        Alignment("step", about, _drawn(found.timelines, [[p.start_us for p in t] for t in found.timelines]))
+    ]
+    starts = [[p.aligned_us for p in side if p.aligned_us is not None] for side in found.timelines]
+    if all(starts):
+        about = (
+            "each call of a compiled graph that both make (a line below) begins at one place, and its end too"
+        )
+        made.append(Alignment("compiled graph", about, _drawn(found.timelines, starts)))
+    return made
+
+
+def _drawn(sides: Sequence[Sequence[Stretch]], starts: Sequence[Sequence[float]]) -> list[Drawn]:
+    end = max(
+        start + piece.duration_us
+        for side, own in zip(sides, starts, strict=True)
+        for piece, start in zip(side, own, strict=True)
+    )
     scale = WIDTH / max(end, 1e-9)
-    return [_timeline(name, side, scale) for name, side in zip(("base", "new"), found.timelines, strict=True)]
+    return [
+        _timeline(name, side, own, scale)
+        for name, side, own in zip(("base", "new"), sides, starts, strict=True)
+    ]
 
 
-def _timeline(name: str, pieces: Sequence[Stretch], scale: float) -> Drawn:
+def _timeline(name: str, pieces: Sequence[Stretch], starts: Sequence[float], scale: float) -> Drawn:
     lanes = max((piece.lane for piece in pieces), default=-1) + 1
     end = max((piece.start_us + piece.duration_us for piece in pieces), default=0.0)
+    below = lanes * (ROW + GAP)
     boxes = [
         Box(
-            round(piece.start_us * scale, 2),
+            round(start * scale, 2),
             piece.lane * (ROW + GAP),
             max(0.3, round(piece.duration_us * scale, 2)),
+            ROW,
             palette.category(piece.category),
             _said(piece),
         )
-        for piece in pieces
+        for piece, start in zip(pieces, starts, strict=True)
     ]
-    return Drawn(f"{name}: one recorded step, {numbers.time(end)}", lanes * (ROW + GAP), boxes)
+    calls = [
+        Box(
+            round(low * scale, 2),
+            below,
+            max(0.3, round((high - low) * scale, 2)),
+            THIN,
+            palette.OTHER,
+            f"graph {call}",
+        )
+        for call, (low, high) in _calls(pieces, starts).items()
+    ]
+    return Drawn(f"{name}: {numbers.time(end)}", below + (THIN if calls else 0), boxes + calls)
+
+
+def _calls(pieces: Sequence[Stretch], starts: Sequence[float]) -> dict[str, tuple[float, float]]:
+    """From when to when each call of a compiled graph has work on the device."""
+    found: dict[str, tuple[float, float]] = {}
+    for piece, start in zip(pieces, starts, strict=True):
+        if piece.call is not None:
+            low, high = found.get(piece.call, (start, start))
+            found[piece.call] = low, max(high, start + piece.duration_us)
+    return found
 
 
 def _said(piece: Stretch) -> str:

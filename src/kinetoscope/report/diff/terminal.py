@@ -81,13 +81,12 @@ def _lead(found: Difference, most: int) -> Iterable[RenderableType]:
     yield Prose(words.headline(found), style=f"bold {style}".strip())
     if found.step:
         yield Text(found.step.basis, style="dim", no_wrap=True, overflow="ellipsis")
+    if advice := words.next_step(found):
+        yield Text(advice, style="dim", no_wrap=True, overflow="ellipsis")
 
 
 def _changes(found: Difference, most: int) -> Iterable[RenderableType]:
-    if found.step is None:
-        yield from heading("In compiling")
-    else:
-        yield from heading("Because of", f"sums to the {found.step.unit}'s difference")
+    yield from heading(*words.reason(found))
     table = columns("right", "left*")
     for change in found.changes[:most]:
         _change_rows(table, change)

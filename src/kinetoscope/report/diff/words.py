@@ -61,6 +61,23 @@ def interval(step: StepChange) -> str:
     return f"(95 %: {bounds[0]} to {bounds[1]} %)"
 
 
+def reason(found: Difference) -> tuple[str, str]:
+    """The heading of what changed, and what is to be known of it."""
+    if found.step is None:
+        return "In compiling", ""
+    if found.step.verdict in ("faster", "slower"):
+        return "Because of", f"sums to the {found.step.unit}'s difference"
+    return "What differs", "what was done otherwise first; times alone may be noise"
+
+
+def next_step(found: Difference) -> str | None:
+    """What would tell, where the times do not."""
+    if found.step is None or found.step.verdict != "cannot tell":
+        return None
+    several = "more runs of each" if found.base.runs + found.new.runs > 2 else "five runs of each, in folders"
+    return f"To tell: {several} (in turn), or kinetoscope compare"
+
+
 def did(change: ChangePart) -> str:
     """What became of it, in a few words: how often, how long each."""
     before, after = change.launches

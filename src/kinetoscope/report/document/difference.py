@@ -125,13 +125,19 @@ class GateRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stretch(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of device work in a step's timeline, µs from the step's begin."""
+    """A piece of device work in a step's timeline, µs from the step's begin.
+
+    ``call`` is the compiled graph's that launched it; ``aligned_us`` is where it begins once both steps wait
+    for each other wherever a call that both make begins or ends. Null: they share none.
+    """
 
     name: str
     category: str
     start_us: float
     duration_us: float
     lane: int
+    call: str | None = None
+    aligned_us: float | None = None
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,8 @@ class EvidenceRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     """``saving_us`` is what remains once the findings above are followed: these add up to what all save
-    together. ``saving_low_us`` to ``saving_high_us`` is by what was measured of the rule's advice elsewhere;
+    together. ``saving_low_us`` to ``saving_high_us`` is by what was measured of the rule's advice elsewhere,
+    and up to all device time that it frees, or that it may be where ``saving_us`` is not predicted;
     ``saving_alone_us`` is without the others, and ``also`` the rule above that has most of it.
     ``of_the_profiler``: it is the recording that costs this, not the program.
 

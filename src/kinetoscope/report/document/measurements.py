@@ -16,12 +16,13 @@ from kinetoscope.bench.kernels.ncu import NcuRow
 from kinetoscope.bench.kernels.replay import ModuleResult
 from kinetoscope.bench.kernels.timing import KernelResult
 from kinetoscope.bench.measure.results import Comparison, Gain
+from kinetoscope.bench.tune.results import Fits, Tuning
 from kinetoscope.bench.tune.results import Row as SettingRow
-from kinetoscope.bench.tune.results import Tuning
 from kinetoscope.bench.versions.results import VersionRow, VersionsCompared
 
 __all__ = [
     "Comparison",
+    "Fits",
     "Gain",
     "ModuleResult",
     "SettingRow",

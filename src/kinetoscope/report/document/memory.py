@@ -92,7 +92,10 @@ class MemorySample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """One allocation: where it lay, from when to when. Null: from before the history, or beyond it."""
+    """One allocation: where it lay, from when to when. Null: from before the history, or beyond it.
+
+    ``name`` is the program's own for it, ``stack`` a row of the peak's ``stacks``.
+    """
 
     start_us: float | None
     end_us: float | None
@@ -101,6 +104,10 @@ class MemoryBlock(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     owner: str
     line: str | None
+    name: str | None
+    module: str | None
+    op: str | None
+    stack: int
 
 
 class GrowthRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +121,21 @@ class GrowthRow(msgspec.Struct, frozen=True, kw_only=True):
     names: list[str]
     grows: str
     """allocations: one more is kept in each step; bytes: one is replaced by a larger one."""
+
+
+class GivenBackRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Cached memory that was given back to the driver, as often as one line did so."""
+
+    cause: str
+    """room: an allocation found none before; empty_cache: nothing needed it."""
+    line: str | None
+    times: int
+    steps: int
+    """Recorded ones in which it was."""
+    segments: int
+    bytes: int
+    again_bytes: int
+    """That were taken of the driver afterwards, before the next time."""
 
 
 class FitsRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +155,8 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     device: int
     moment: str
-    """recorded steps, history (no steps are known), out of memory, snapshot (no history was kept)."""
+    """recorded steps, history (no steps are known), out of memory, snapshot (no history was kept), timeline
+    (of the profiler: what was reserved is not known, and ``reserved_bytes`` is what was held)."""
     failed_bytes: int | None
     peak_us: float
     history_us: float
@@ -151,7 +174,14 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     roles: list[str]
     over_time: list[MemorySample]
     blocks: list[MemoryBlock]
+    """The largest of the peak, and of those before and after it."""
+    stacks: list[list[str]]
+    """``file:line function``, the innermost first; the first is empty."""
+    traced_us: float | None
+    """What the trace's clock reads when the history begins; null where neither is known."""
     growth: list[GrowthRow]
+    given_back: list[GivenBackRow] = []
+    """The most bytes first."""
     fits: FitsRow | None
     snapshot: str
     """The file, which torch's own viewer reads."""

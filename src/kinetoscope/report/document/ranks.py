@@ -134,8 +134,8 @@ class IdealRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Meeting(msgspec.Struct, frozen=True, kw_only=True):
-    """The collective that was waited in most: when each rank came and left, on one clock, from the first
-    on.
+    """A collective: when each rank came and left, on one clock, from the first on, and of that what it waited
+    for the others.
     """
 
     kind: str
@@ -145,6 +145,7 @@ class Meeting(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[int]
     arrived_us: list[float]
     left_us: list[float]
+    waiting_us: list[float] = []
 
 
 class Lateness(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +154,32 @@ class Lateness(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[int]
     steps: list[str]
     blamed_us: list[list[float]]
+
+
+class PaceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank, or ranks alike, in each step: medians; null where none of them recorded it.
+
+    ``own_us`` is the step less the waiting for other ranks that nothing hid. ``slowest`` is whose own time
+    was longest, ``blamed_us`` what all others waited for these ranks.
+    """
+
+    ranks: str
+    count: int
+    took_us: list[float | None]
+    own_us: list[float | None]
+    slowest: list[int | None]
+    slowest_us: list[float | None]
+    blamed_us: list[float]
+
+
+class Paces(msgspec.Struct, frozen=True, kw_only=True):
+    """How long every step took, at the median over ranks, and then rank by rank, or by groups of ranks alike,
+    those apart that were waited for most. Of many steps several are one column: their means."""
+
+    steps: list[str]
+    took_us: list[float | None]
+    own_us: list[float | None]
+    rows: list[PaceRow]
 
 
 class Ranks(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +202,11 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
     alike: list[AlikeRow]
     ideal: IdealRow | None
     longest: Meeting | None
+    """The collective that was waited in most."""
     lateness: Lateness
+    paces: Paces
+    meetings: list[Meeting] = []
+    """Of each sort of collectives the one that was waited in most; the first is ``longest``."""
     ranks: list[RankRow] = []
     """All of them, by rank: where they are few, or were asked for."""
     dumps: list[str] = []

@@ -34,6 +34,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     cpu_count: int = 0
     devices: tuple[DeviceInfo, ...] = ()
     variables: dict[str, str] = {}
+    load_average: float | None = None
 
 
 class HealthNote(msgspec.Struct, frozen=True, kw_only=True):

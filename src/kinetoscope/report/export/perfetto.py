@@ -7,6 +7,7 @@ import polars as pl
 
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.run import Run
+from kinetoscope.report.export.memory_counters import counts
 from kinetoscope.report.export.nesting import ANNOTATION, DEVICE, HOST, nested
 from kinetoscope.trace.model import Trace
 
@@ -28,6 +29,7 @@ def render(run: Run) -> bytes:
     for trace in run.traces:
         lines += _trace_lines(trace, base, pids, arrows, several=len(run.traces) > 1)
         arrows += len(trace.device_events)
+        lines += _memory(run, trace, base, pids)
     devices = msgspec.json.encode([{"id": d.index, "name": d.name} for d in run.traces[0].devices]).decode()
     head = f'{{"displayTimeUnit":"ns","deviceProperties":{devices},"traceEvents":[\n'
     return (head + ",\n".join(lines) + "\n]}\n").encode()
@@ -131,6 +133,20 @@ def _annotations(trace: Trace) -> pl.DataFrame:
         pl.col("category").cast(pl.String).alias("cat"),
         pl.struct(pl.col("category").cast(pl.String).alias("kind"), "device", "stream").alias("args"),
     )
+
+
+def _memory(run: Run, trace: Trace, base: int, pids: dict[tuple[int, str], int]) -> list[str]:
+    """Counters of device memory, one a device, in a process of their own."""
+    rows: list[dict[str, object]] = []
+    for one in counts(run, trace):
+        name = f"GPU {one.device} memory"
+        pid = pids.setdefault((trace.rank, name), len(pids) + 1)
+        at = (one.start_ns - base) / 1000
+        rows.append({"name": "bytes", "ph": "C", "pid": pid, "tid": 0, "ts": at, "args": one.bytes})
+    for (rank, name), pid in pids.items():
+        if rank == trace.rank and name.endswith(" memory"):
+            rows.append(_metadata("process_name", {"pid": pid, "tid": 0}, name=name))
+    return [msgspec.json.encode(row).decode() for row in rows]
 
 
 def _flows(trace: Trace, placed: pl.DataFrame, first: int) -> list[str]:

@@ -19,9 +19,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from kinetoscope import numbers
-from kinetoscope.report.document import Report
+from kinetoscope.report import document
+from kinetoscope.report.document import RanksListing, Report
 from kinetoscope.report.pages.sentences import Sentences, sentences
-from kinetoscope.report.words import headline, names
+from kinetoscope.report.words import names, rank_lines
 
 
 class _Shown(NamedTuple):
@@ -37,12 +38,34 @@ def render(report: Report, inputs: Sequence[str], *, served: bool = False) -> st
     Args:
         served: ``kinetoscope view`` serves it: the page may ask that server, and no other, for the trace.
     """
+    return _page(report, sentences(report, inputs), served=served)
+
+
+def render_ranks(listing: RanksListing) -> str:
+    """The comparison of many ranks, of which nothing else was kept."""
+    ranks = listing.ranks
+    environment = document.Environment(device_names=list(listing.devices))
+    report = Report(
+        kinetoscope=listing.kinetoscope, environment=environment, sources=[], devices=[], categories=[],
+        kernels=[], steps=[], ops=[], findings=[], health=document.Health(verdict="good", notes=[]), idle=[],
+        ranks=ranks, unread=ranks.unread,
+    )  # fmt: skip
+    words = msgspec.structs.replace(
+        sentences(report, [""]),
+        title=rank_lines.title(listing),
+        headline=numbers.together(rank_lines.verdict(ranks)),
+        commands=[],
+    )
+    return _page(report, words)
+
+
+def _page(report: Report, words: Sentences, *, served: bool = False) -> str:
     script, style = _text("page.js"), _text("page.css")
     return _template().render(
-        title=names.plain(headline.title(report)[0]),
-        headline=numbers.together(headline.headline(report)),
-        verdict=headline.verdict(report),
-        data=Markup(base64.b64encode(packed(report, inputs)).decode()),
+        title=names.plain(words.title[0]),
+        headline=words.headline,
+        verdict=words.verdict,
+        data=Markup(base64.b64encode(packed(report, words)).decode()),
         style=Markup(style),
         style_hash=_integrity(style),
         connect="'self'" if served else "",
@@ -51,7 +74,7 @@ def render(report: Report, inputs: Sequence[str], *, served: bool = False) -> st
     )
 
 
-def packed(report: Report, inputs: Sequence[str]) -> bytes:
+def packed(report: Report, words: Sentences) -> bytes:
     """Gzip of the length of a JSON text (four bytes, the lowest first), the text, the timeline's columns."""
     data, page = [], report.page
     if page and page.timeline:
@@ -60,15 +83,15 @@ def packed(report: Report, inputs: Sequence[str]) -> bytes:
         bare = [msgspec.structs.replace(column, data=b"") for column in columns]
         timeline = msgspec.structs.replace(page.timeline, columns=bare)
         report = msgspec.structs.replace(report, page=msgspec.structs.replace(page, timeline=timeline))
-    text = _json(_Shown(report, sentences(report, inputs)))
+    text = _json(_Shown(report, words))
     return gzip.compress(len(text).to_bytes(4, "little") + text + b"".join(data), 6, mtime=0)
 
 
-def _json(document: object) -> bytes:
+def _json(shown: _Shown) -> bytes:
     try:
-        return msgspec.json.encode(document)
+        return msgspec.json.encode(shown)
     except UnicodeEncodeError:  # a path may hold bytes that are no text
-        return json.dumps(msgspec.to_builtins(document)).encode()
+        return json.dumps(msgspec.to_builtins(shown)).encode()
 
 
 @cache

@@ -8,7 +8,15 @@ import msgspec
 
 from kinetoscope import numbers
 from kinetoscope.report.document import IdleRow, Report
-from kinetoscope.report.words import bars, headline, pace_lines, palette, phase_lines
+from kinetoscope.report.words import (
+    bars,
+    headline,
+    memory_lines,
+    pace_lines,
+    palette,
+    phase_lines,
+    rank_lines,
+)
 from kinetoscope.report.words.next_commands import next_commands
 
 
@@ -18,7 +26,8 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class Sentences(msgspec.Struct, frozen=True, kw_only=True):
-    """``savings`` and ``measured`` are of the findings, ``graph_labels`` of the graphs, in their order."""
+    """``savings`` and ``measured`` are of the findings, ``graph_labels`` of the graphs, ``peaks`` (title, of
+    what that is) and ``fits`` of the memory's peaks, in their order. ``lateness`` are its causes."""
 
     title: list[str]
     verdict: str
@@ -37,6 +46,12 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     phases: list[list[str]]
     pace: list[tuple[str, str]]
     commands: list[Command]
+    peaks: list[tuple[str, str]]
+    fits: list[str | None]
+    memory_parts: dict[str, str]
+    memory_colours: dict[str, str]
+    ranks: list[str]
+    lateness: dict[str, str]
     uses: dict[str, str]
     use_colours: dict[str, str]
     category_colours: dict[str, str]
@@ -62,6 +77,15 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
         phases=[list(row) for row in phase_lines.lines(report)],
         pace=[(what, numbers.together(text)) for what, text in pace_lines.lines(report)],
         commands=[Command(command.line, command.shows) for command in next_commands(report, inputs)],
+        peaks=[memory_lines.headline(peak) for peak in report.memory_peaks],
+        fits=[
+            numbers.together(memory_lines.fits(peak.fits, peak.failed_bytes)) if peak.fits else None
+            for peak in report.memory_peaks
+        ],
+        memory_parts=memory_lines.PARTS,
+        memory_colours=palette.MEMORY,
+        ranks=[numbers.together(line) for line in rank_lines.lines(report.ranks)] if report.ranks else [],
+        lateness=rank_lines.WHY,
         uses=bars.USES,
         use_colours=palette.USES,
         category_colours=palette.CATEGORIES,

@@ -8,11 +8,12 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.report.document import GrowthRow, MemoryPeak, MemoryPeaks
+from kinetoscope.report.document import GivenBackRow, GrowthRow, MemoryPeak, MemoryPeaks
 from kinetoscope.report.pages.json import indented
 from kinetoscope.report.pages.table import Name, aside, columns, heading, rest
 from kinetoscope.report.words import memory_lines, names, palette
 
+SNAPSHOT = ("Snapshot", "as torch's own viewer of memory reads it")
 BAR = 60  # cells of the bar of all parts
 
 
@@ -45,8 +46,10 @@ def _peak(peak: MemoryPeak, limit: int) -> Iterable[RenderableType]:
     yield from _parts(peak)
     yield from _holders(peak, limit)
     yield from _growth(peak.growth)
+    yield from _given_back(peak.given_back)
     yield from _fits(peak)
-    yield from heading("Snapshot", "as torch's own viewer of memory reads it")
+    is_snapshot = peak.moment != "timeline"
+    yield from heading(*SNAPSHOT if is_snapshot else ("Memory timeline", "of torch's profiler"))
     yield Name(names.plain(peak.snapshot))
 
 
@@ -59,7 +62,8 @@ def _bar(peak: MemoryPeak) -> Text:
 
 
 def _parts(peak: MemoryPeak) -> Iterable[RenderableType]:
-    yield from heading("What it was", f"sums to the {numbers.size(peak.reserved_bytes)} reserved")
+    kind = "held" if peak.moment == "timeline" else "reserved"
+    yield from heading("What it was", f"sums to the {numbers.size(peak.reserved_bytes)} {kind}")
     table = columns("left", "right", "right", "right", "left*")
     for part in peak.parts:
         table.add_row(
@@ -110,7 +114,23 @@ def _growth(rows: list[GrowthRow]) -> Iterable[RenderableType]:
     yield table
 
 
+def _given_back(rows: list[GivenBackRow]) -> Iterable[RenderableType]:
+    if not rows:
+        return
+    yield from heading("What was given back to the driver", "each time waits for the device")
+    table = columns("right", "right", "left", "left*", leave=(0,))
+    for row in rows:
+        table.add_row(
+            Text(f"{row.times:,} ×"),
+            Text(numbers.size(row.bytes)),
+            Text(names.plain(row.line or "")),
+            Text(memory_lines.given_back(row), style="dim"),
+        )
+    yield table
+
+
 def _fits(peak: MemoryPeak) -> Iterable[RenderableType]:
     if peak.fits is not None:
         yield from heading("What fits")
         yield Text(memory_lines.fits(peak.fits, peak.failed_bytes))
+        yield aside("`kinetoscope tune --batch N,M -- script.py … {batch}` tries it")

@@ -1,4 +1,4 @@
-"""Many ranks compared: what ``kinetoscope report`` prints of them, on the terminal, as Markdown, as JSON."""
+"""Many ranks compared: what ``kinetoscope report`` prints of them, and writes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from kinetoscope import numbers
 from kinetoscope.errors import UsageError
 from kinetoscope.report.document import RanksListing
+from kinetoscope.report.pages import html
 from kinetoscope.report.pages.console import WIDTH
 from kinetoscope.report.pages.json import indented
 from kinetoscope.report.pages.markdown import escape, grid_lines
@@ -20,20 +20,9 @@ from kinetoscope.report.verbs.listing import titled
 from kinetoscope.report.words import names, rank_lines
 
 
-def title(listing: RanksListing) -> str:
-    devices = ", ".join(f"{count} × {name}" for name, count in listing.devices.items())
-    parts = [
-        f"ranks {listing.ranks.here}",
-        devices,
-        numbers.count(listing.events, "event"),
-        numbers.size(listing.bytes),
-    ]
-    return " · ".join(part for part in parts if part)
-
-
 def print_ranks(listing: RanksListing, console: Console) -> None:
     """The verdict, and tables whose length does not grow with the ranks."""
-    console.print(Text(names.plain(title(listing)), style="dim"))
+    console.print(Text(names.plain(" · ".join(rank_lines.title(listing))), style="dim"))
     for part in parts(listing):
         console.print(part)
     for problem in listing.ranks.unread:
@@ -57,10 +46,13 @@ def rendered(listing: RanksListing, output: Path) -> str:
         UsageError: it is not written in that format.
     """
     match output.suffix.lower():
+        case ".html":
+            return html.render_ranks(listing)
         case ".json":
             return f"{indented(listing)}\n"
         case ".md":
-            lines = [f"# {escape(title(listing))}", "", *_paragraphs(listing)]
+            title = " · ".join(rank_lines.title(listing))
+            lines = [f"# {escape(title)}", "", *_paragraphs(listing)]
             return "\n".join(lines) + "\n"
         case ".txt":
             page = io.StringIO()
@@ -70,7 +62,7 @@ def rendered(listing: RanksListing, output: Path) -> str:
             raise UsageError(
                 f"many ranks cannot be written as {suffix or 'a file without a suffix'}",
                 where=f"-o {output}",
-                mend="end the name in .json, .md or .txt, or name the traces of a few ranks",
+                mend="end the name in .html, .json, .md or .txt, or name the traces of a few ranks",
             )
 
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.report.document.measurements import SettingRow, Tuning
+from kinetoscope.report.document.measurements import Fits, SettingRow, Tuning
 from kinetoscope.report.verbs.listing import grid
 from kinetoscope.report.words import names, palette
 
@@ -35,10 +35,17 @@ def print_tuning(shown: Tuning, console: Console) -> None:
     for row in shown.rows:
         if row.error is not None:
             console.print(Text(f"{names.plain(row.label)}: {names.plain(row.error)[:300]}", style="red"))
+    if shown.fits is not None:
+        console.print(Text(_fits(shown.fits)))
     console.print()
     console.print(Text(names.plain(shown.recommendation), style="bold"))
     for line in shown.lines:
         console.print(Text("    " + names.plain(line)), soft_wrap=True)
+
+
+def _fits(shown: Fits) -> str:
+    largest = "no batch that was tried fits" if shown.largest is None else f"batch {shown.largest:,} fits"
+    return f"{largest}; {shown.too_large:,} runs out of memory"
 
 
 def _fitting(cells: list[dict[str, Text]], columns: list[str], width: int) -> list[str]:
@@ -63,7 +70,7 @@ def _base(shown: Tuning) -> str:
 def _cells(row: SettingRow, tokens: int | None) -> dict[str, Text]:
     """The cells of one setting, by their column."""
     written = "as written" if row.as_written and not row.setting.as_written else ""
-    verdict = "fails" if row.error is not None else row.verdict or ""
+    verdict = "out of memory" if row.ran_out else "fails" if row.error is not None else row.verdict or ""
     rate = row.samples_per_s or 0.0
     return {
         "setting": Text(names.plain(row.setting.name)),

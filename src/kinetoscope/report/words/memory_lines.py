@@ -16,6 +16,7 @@ PARTS = {
     "communication": "of torch.distributed",
     "kept": "outlives the step after its own",
     "before": "from before the history, and nobody says whose",
+    "unknown": "of no category",
     "rounding": "blocks are multiples of 512 bytes",
     "fragmentation": "free, between blocks in use",
     "cached": "free, in segments that hold nothing",
@@ -26,15 +27,18 @@ MOMENTS = {
     "history": "at the peak of the history",
     "out of memory": "when the allocation failed",
     "snapshot": "at the snapshot",
+    "timeline": "at the peak of the memory timeline",
 }
 
 
 def headline(peak: document.MemoryPeak) -> tuple[str, str]:
     """How much a device held, and of what that is."""
-    title = f"GPU {peak.device}: {numbers.size(peak.requested_bytes)} held"
+    is_known = peak.moment != "timeline"
+    device = f"GPU {peak.device}" if is_known else "one device"
+    title = f"{device}: {numbers.size(peak.requested_bytes)} held"
     if peak.rank:
         title = f"rank {peak.rank}, {title}"
-    words = [f"of {numbers.size(peak.reserved_bytes)} reserved"]
+    words = [f"of {numbers.size(peak.reserved_bytes)} reserved"] if is_known else []
     if peak.total_bytes:
         words.append(f"of the device's {numbers.size(peak.total_bytes)}")
     words.append(MOMENTS.get(peak.moment, peak.moment))
@@ -52,6 +56,13 @@ def fits(row: document.FitsRow, failed_bytes: int | None = None) -> str:
         f"{times} times the {batch}: {numbers.size(row.scaling_bytes)} of the peak grow with it, "
         f"{numbers.size(row.fixed_bytes)} do not, and there is room for {numbers.size(row.room_bytes)}"
     )
+
+
+def given_back(row: document.GivenBackRow) -> str:
+    """Why memory was given back, and what was taken again."""
+    cause = "for room that an allocation needed" if row.cause == "room" else "by empty_cache()"
+    steps = f", in {numbers.count(row.steps, 'recorded step')}" if row.steps else ""
+    return f"{cause}{steps}; {numbers.size(row.again_bytes)} taken again"
 
 
 def traced(row: document.MemoryRow) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kinetoscope import numbers
-from kinetoscope.report.document import CollectiveRow, Ranks
+from kinetoscope.report.document import CollectiveRow, Ranks, RanksListing
 from kinetoscope.report.words import names
 
 ROWS = 8
@@ -19,6 +19,13 @@ class Grid(NamedTuple):
     basis: str
     heads: Sequence[str]
     rows: list[Sequence[str]]
+
+
+def title(listing: RanksListing) -> list[str]:
+    """What was read, in parts."""
+    devices = ", ".join(f"{count} × {name}" for name, count in listing.devices.items())
+    much = numbers.count(listing.events, "event"), numbers.size(listing.bytes)
+    return [part for part in (f"ranks {listing.ranks.here}", devices, *much) if part]
 
 
 def verdict(ranks: Ranks) -> str:

@@ -1,0 +1,165 @@
+"""Memory at its peak, and ranks compared: what is drawn is what the document says, and names stay names."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from itertools import cycle
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+import traces
+from browsing import Open, go
+from kinetoscope import numbers
+from kinetoscope.analysis.compared.comparison import compare
+from kinetoscope.analysis.compared.parts import part
+from kinetoscope.analysis.run import MemoryFiles, Run
+from kinetoscope.report.collect import ranks as comparing
+from kinetoscope.report.collect.memory import peaks
+from kinetoscope.report.document import MemoryBlock, MemoryPeak, RanksListing
+from kinetoscope.report.pages import html
+from kinetoscope.trace.read import read
+from rank_sets import Fault, Job, recorded
+from report_sample import HOSTILE, report
+
+HELD = Path(__file__).parents[1] / "fixtures" / "h200_memory" / "generate"
+AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+Row = TypeVar("Row", bound=msgspec.Struct)
+
+
+def estranged(row: Row) -> Row:
+    """The same with a stranger's name for every text."""
+    names = cycle(HOSTILE)
+
+    def walked(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: walked(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [walked(one) for one in value]
+        return next(names) if isinstance(value, str) else value
+
+    return msgspec.convert(walked(msgspec.to_builtins(row, str_keys=True)), type(row), strict=False)
+
+
+@pytest.fixture(scope="module")
+def peak(tmp_path_factory: pytest.TempPathFactory) -> MemoryPeak:
+    held = tmp_path_factory.mktemp("held") / "held.json"
+    held.write_bytes(gzip.decompress(Path(f"{HELD}.json.gz").read_bytes()))
+    memory = (MemoryFiles(0, Path(f"{HELD}.pickle.gz"), held),)
+    return peaks(Run((traces.trace(traces.step(1, 0, 100)),), memory=memory)).peaks[0]
+
+
+@pytest.fixture(scope="module")
+def listing(tmp_path_factory: pytest.TempPathFactory) -> RanksListing:
+    folder, parts = tmp_path_factory.mktemp("ranks"), []
+    for rank, document in recorded(Job("late", ranks=3, steps=3, fault=Fault(2, "kernel"))):
+        path = folder / f"rank{rank}.json"
+        path.write_text(json.dumps(document))
+        parts.append(part(read(path)))
+    return comparing.listing(compare(parts), every=True, hangs=(), unread=())
+
+
+def plain(text: str) -> str:
+    return text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+HINTS = """left => {
+    const canvas = document.querySelector(".blocks canvas"), hint = document.querySelector(".blocks .hint");
+    const box = canvas.getBoundingClientRect(), found = new Set();
+    for (let top = 1; top < box.height - 18; top += 2) {
+        const place = {clientX: box.left + left, clientY: box.top + top, bubbles: true};
+        canvas.dispatchEvent(new PointerEvent("pointermove", place));
+        if (!hint.hidden) found.add(hint.textContent);
+    }
+    return [...found];
+}"""
+
+
+def written(block: MemoryBlock) -> str:
+    line = f" · {block.line}" if block.line else ""
+    return f"{numbers.size(block.bytes)} · {block.role} · {block.name or block.owner}{line}"
+
+
+def large(peak: MemoryPeak, blocks: list[MemoryBlock]) -> set[str]:
+    """Those that are at least three pixels high."""
+    return {written(one) for one in blocks if one.bytes > peak.requested_bytes / 100}
+
+
+def still(peak: MemoryPeak, width: float) -> tuple[int, list[MemoryBlock]]:
+    """Of places where for three pixels nothing comes or goes, that with most large blocks; and its blocks."""
+    found: tuple[int, list[MemoryBlock]] = (0, [])
+    for left in range(1, int(width) - 1):
+        low, high = ((left + apart) * peak.history_us / width for apart in (-1, 2))
+        lives = [(one.start_us or 0, one.end_us or peak.history_us + 1) for one in peak.blocks]
+        if any(low <= moment <= high for life in lives for moment in life):
+            continue
+        there = [one for one, (start, end) in zip(peak.blocks, lives, strict=True) if start < low < end]
+        found = max(found, (left, there), key=lambda one: len(large(peak, one[1])))
+    return found
+
+
+def test_allocations_are_where_and_when_they_lay(opened: Open, peak: MemoryPeak) -> None:
+    page = opened(html.render(report(memory_peaks=[peak]), ["x"]))
+    go(page, "memory")
+    left, there = still(peak, page.locator(".blocks canvas").bounding_box()["width"])
+    assert len(large(peak, there)) > 2
+    for by in ("in the order they came", "by address"):
+        page.click(f"text={by}")
+        found = {plain(text) for text in page.evaluate(HINTS, left)}
+        assert large(peak, there) <= found <= set(map(written, there))
+
+
+def test_an_allocation_leads_to_its_line_and_survives_a_reload(opened: Open, peak: MemoryPeak) -> None:
+    page = opened(html.render(report(memory_peaks=[peak]), ["x"]))
+    at, block = next((at, one) for at, one in enumerate(peak.blocks) if one.stack and one.line)
+    go(page, f"memory&peak=0&block={at - 1}")
+    page.focus(".blocks canvas")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("location.hash") == f"#memory&peak=0&block={at}"
+    shown = plain(page.inner_text(".owner"))
+    assert f"{numbers.size(block.bytes)} ({block.bytes:,} bytes)" in shown
+    assert block.role in shown
+    assert page.locator(".owner .chain li").count() == len(peak.stacks[block.stack])
+    page.click(f".owner dd a:text-is('{block.line}')")
+    assert page.evaluate("location.hash").startswith("#code&file=")
+    assert page.evaluate("location.hash").endswith(f"&line={(block.line or '').rpartition(':')[2]}")
+
+
+def test_a_thousand_ranks_have_a_page_of_their_own(opened: Open, listing: RanksListing) -> None:
+    page = opened(html.render_ranks(listing))
+    assert page.locator(".top nav a").all_inner_texts() == ["Ranks"]
+    assert page.inner_text("h1").startswith("Rank 2 is waited for")
+    page.focus(".painted canvas")
+    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    table = listing.ranks.paces
+    own, usual = table.rows[2].own_us[1], table.own_us[1]
+    assert own is not None
+    assert usual is not None
+    assert plain(page.inner_text("p.owner")) == (
+        f"rank 2, {table.steps[1]}: {numbers.time(own)}, of all ranks {numbers.time(usual)} "
+        f"(+{numbers.percent(own / usual - 1)})"
+    )
+    page.click("text=lateness")
+    assert numbers.time(table.rows[2].blamed_us[1]) in plain(page.inner_text("p.owner"))
+    assert page.locator("#collectives tbody tr").count() == len(listing.ranks.collectives)
+    if AXE.is_file():
+        page.evaluate(AXE.read_text())
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        assert [v["id"] for v in found["violations"] if v["impact"] in ("serious", "critical")] == []
+
+
+def test_names_of_strangers_are_text_there_too(opened: Open, peak: MemoryPeak, listing: RanksListing) -> None:
+    document = report(memory_peaks=[estranged(peak)], ranks=estranged(listing.ranks))
+    page = opened(html.render(document, ["x"]))
+    for width in (390, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        for place in ("memory&block=3", "ranks"):
+            go(page, place)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert "<script>window.hacked = 1</script>" in page.inner_text("main")
+    assert page.evaluate("window.hacked") is None
+    assert page.evaluate("document.scripts.length") == 1

@@ -1,0 +1,112 @@
+// What was held over time, by role, on top of each other; what was reserved as a line above.
+import type { App } from "../app.ts";
+import type { MemoryPeak } from "./document.ts";
+import { h, svg } from "../dom.ts";
+import * as numbers from "../numbers.ts";
+
+const WIDE = 1000,
+  TALL = 100;
+
+/** A round number of bytes, of which two to five fit below `most`. */
+export function tick(most: number): number {
+  const power = 10 ** Math.floor(Math.log10(Math.max(most, 1) / 2));
+  return [5, 2, 1].map((one) => one * power).find((one) => most / one >= 2) ?? power;
+}
+
+export function area(app: App, peak: MemoryPeak): HTMLElement {
+  const samples = peak.over_time;
+  const most = Math.max(...samples.map((one) => one.reserved_bytes), peak.reserved_bytes, 1);
+  const whole = peak.history_us || 1;
+  const x = (us: number) => ((WIDE * us) / whole).toFixed(1);
+  const y = (bytes: number) => (TALL - (TALL * bytes) / most).toFixed(2);
+  const until = (at: number) => samples[at + 1]?.time_us ?? whole;
+  const along = (of: (at: number) => number): string[] =>
+    samples.flatMap((one, at) => [`${x(one.time_us)},${y(of(at))}`, `${x(until(at))},${y(of(at))}`]);
+  const below = samples.map(() => 0);
+  const bands = peak.roles.map((role, place) => {
+    const bottom = along((at) => below[at]!);
+    samples.forEach((one, at) => (below[at]! += one.bytes[place]!));
+    return svg("polygon", {
+      points: [...along((at) => below[at]!), ...bottom.reverse()].join(" "),
+      fill: app.palette.memory(role),
+    });
+  });
+  const line = (of: (at: number) => number, name: string) =>
+    svg("polyline", { class: name, points: along(of).join(" "), "vector-effect": "non-scaling-stroke" });
+  const step = tick(most);
+  const marks = Array.from({ length: Math.floor(most / step) }, (_, at) => (at + 1) * step);
+  const at = Math.min((100 * peak.peak_us) / whole, 100);
+  const hint = h("div", { class: "hint", hidden: true });
+  const drawn = h(
+    "div",
+    {
+      class: "area",
+      onPointermove: (event: PointerEvent) => tell(event),
+      onPointerleave: () => (hint.hidden = true),
+    },
+    svg(
+      "svg",
+      {
+        viewBox: `0 0 ${WIDE} ${TALL}`,
+        preserveAspectRatio: "none",
+        role: "img",
+        "aria-label": `memory over time by role, at most ${numbers.size(peak.requested_bytes)} held`,
+      },
+      bands,
+      marks.map((bytes) =>
+        svg("line", {
+          class: "grid",
+          x1: 0,
+          x2: WIDE,
+          y1: y(bytes),
+          y2: y(bytes),
+          "vector-effect": "non-scaling-stroke",
+        }),
+      ),
+      line((at) => samples[at]!.reserved_bytes, "reserved"),
+    ),
+    marks.map((bytes) => h("span", { class: "mark", style: { top: `${y(bytes)}%` } }, numbers.size(bytes))),
+    h(
+      "span",
+      { class: `peak ${at > 50 ? "left" : ""}`, style: { left: `${at}%` } },
+      h("b", {}, `peak ${numbers.size(peak.requested_bytes)}`),
+    ),
+    hint,
+  );
+  const tell = (event: PointerEvent): void => {
+    const box = drawn.getBoundingClientRect();
+    const time = ((event.clientX - box.left) / box.width) * whole;
+    const found = samples.findLastIndex((one) => one.time_us <= time);
+    const sample = samples[Math.max(found, 0)]!;
+    const parts = peak.roles
+      .map((role, place) => [role, sample.bytes[place]!] as const)
+      .filter(([, bytes]) => bytes > 0)
+      .map(([role, bytes]) => `${role} ${numbers.size(bytes)}`);
+    hint.hidden = false;
+    hint.textContent = `${numbers.time(sample.time_us)}: ${parts.join(", ")}; reserved ${numbers.size(sample.reserved_bytes)}`;
+    const isRight = event.clientX - box.left > box.width / 2;
+    hint.classList.toggle("left", isRight);
+    hint.style.left = `${event.clientX - box.left + (isRight ? -14 : 14)}px`;
+    hint.style.top = `${Math.min(event.clientY - box.top, box.height * 0.6)}px`;
+  };
+  return h(
+    "figure",
+    {},
+    drawn,
+    h(
+      "div",
+      { class: "ticks", "aria-hidden": "true" },
+      [0, 0.25, 0.5, 0.75, 1].map((part) => h("span", {}, part ? numbers.time(part * whole) : "0")),
+    ),
+    h(
+      "ul",
+      { class: "legend" },
+      peak.roles
+        .filter((_, place) => samples.some((one) => one.bytes[place]! > 0))
+        .map((role) =>
+          h("li", {}, h("span", { class: "dot", style: { background: app.palette.memory(role) } }), role),
+        ),
+      h("li", {}, h("span", { class: "dash" }), "reserved"),
+    ),
+  );
+}

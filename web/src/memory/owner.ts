@@ -1,0 +1,72 @@
+// Whose an allocation is: its line, its module, the stack that asked for it.
+import type { App } from "../app.ts";
+import type { MemoryBlock, MemoryPeak } from "./document.ts";
+import { h, type Child } from "../dom.ts";
+import * as numbers from "../numbers.ts";
+import { life } from "./layout.ts";
+
+export function describe(app: App, peak: MemoryPeak, block: MemoryBlock): Child {
+  const until = peak.history_us || 1;
+  const [start, end] = life(block, until);
+  const stack = peak.stacks[block.stack] ?? [];
+  const shown =
+    peak.traced_us === null
+      ? null
+      : app.traceTimeHref(peak.traced_us + start, peak.traced_us + Math.min(end, start + 1000));
+  const lived = [
+    block.start_us === null ? "from before the history" : `from ${numbers.time(start)}`,
+    block.end_us === null ? "to its end" : `to ${numbers.time(end)}`,
+    block.start_us !== null && block.end_us !== null ? `(${numbers.time(end - start)})` : "",
+  ].join(" ");
+  const rows: [string, Child][] = [
+    ["size", `${numbers.size(block.bytes)} (${numbers.count(block.bytes)} bytes)`],
+    ["lived", [lived, shown && [" · ", h("a", { class: "door", href: shown }, "in the timeline")]]],
+    ["role", block.role],
+    ["whose", block.name ?? block.owner],
+    ["module", block.module],
+    ["op", block.op && h("span", { class: "mono" }, block.op)],
+    ["line", block.line && lineOf(app, block.line, stack)],
+    ["address", h("span", { class: "mono" }, `0x${block.address.toString(16)}`)],
+  ];
+  return [
+    h(
+      "dl",
+      { class: "facts wide" },
+      rows.filter(([, value]) => value).map(([label, value]) => [h("dt", {}, label), h("dd", {}, value)]),
+    ),
+    stack.length > 0 && stackOf(app, stack),
+  ];
+}
+
+const FRAME = /^(.*):(\d+)(?: (.*))?$/;
+
+/** `model.py:12`, as a door to the whole path that the stack has. */
+export function lineOf(app: App, line: string, stack: readonly string[]): Child {
+  const whole = stack
+    .map((one) => FRAME.exec(one))
+    .find((one) => one && `${one[1]}:${one[2]}`.endsWith(line));
+  const [, file, number] = whole ?? FRAME.exec(line) ?? [];
+  return file === undefined
+    ? line
+    : h("a", { class: "door mono", href: app.lineHref(file, Number(number)) }, line);
+}
+
+export function stackOf(app: App, stack: readonly string[]): HTMLElement {
+  return h(
+    "ol",
+    { class: "chain" },
+    stack.map((one) => {
+      const [, file, line, name] = FRAME.exec(one) ?? [];
+      return h(
+        "li",
+        {},
+        file === undefined
+          ? one
+          : [
+              h("a", { class: "door mono", href: app.lineHref(file, Number(line)) }, `${file}:${line}`),
+              ` ${name ?? ""}`,
+            ],
+      );
+    }),
+  );
+}

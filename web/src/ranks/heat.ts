@@ -1,0 +1,173 @@
+// The heat map: a row a rank, or a row for ranks alike; a column a step.
+import type { App } from "../app.ts";
+import { at, painted, say } from "../canvas.ts";
+import type { PaceRow, Ranks } from "./document.ts";
+import { fill, h, type Child } from "../dom.ts";
+import { shorten } from "../names.ts";
+import * as numbers from "../numbers.ts";
+import { inks } from "../timeline/inks.ts";
+import { ABOUT, MEASURES, excess, fullest, value, type Measure } from "./paces.ts";
+
+const HIGHEST = 24,
+  MOST = 640, // pixels of all rows
+  FOOT = 20,
+  SIDE = 72, // of the labels
+  LETTERS = 12; // pixels that a label needs
+
+export function heat(app: App, ranks: Ranks): HTMLElement {
+  const { paces } = ranks;
+  const { rows, steps } = paces;
+  const tall = Math.min(HIGHEST, MOST / rows.length);
+  let measure: Measure = "own",
+    chosen: [number, number] | null = null,
+    full = fullest(paces, measure);
+
+  const x = (column: number, width: number): number => SIDE + ((width - SIDE) * column) / steps.length;
+  const cell = (left: number, top: number): [number, number] | null => {
+    const width = view.width(),
+      column = Math.floor(((left - SIDE) / (width - SIDE)) * steps.length),
+      row = Math.floor(top / tall);
+    return rows[row] && column >= 0 && column < steps.length ? [row, column] : null;
+  };
+
+  const paint = (context: CanvasRenderingContext2D, width: number): void => {
+    const ink = inks();
+    const shade = (share: number | null, ...box: [number, number, number, number]): void => {
+      context.fillStyle = share === null ? ink.card : ink.track;
+      context.fillRect(...box);
+      if (share === null) return;
+      context.globalAlpha = Math.min(Math.abs(share) / full, 1);
+      context.fillStyle = share > 0 ? ink.bad : ink.accent;
+      context.fillRect(...box);
+      context.globalAlpha = 1;
+    };
+    const room = tall > 6 ? 1 : 0;
+    rows.forEach((row, place) => {
+      const top = place * tall;
+      for (let column = 0; column < steps.length; column++) {
+        const left = x(column, width),
+          wide = x(column + 1, width) - left - (steps.length < 60 ? 1 : 0);
+        shade(excess(paces, row, measure, column), left, top, wide, tall - room);
+        if (row.count > 1 && measure === "own" && tall > 6)
+          shade(excess(paces, row, measure, column, true), left, top + tall * 0.65, wide, tall * 0.35 - room);
+      }
+      const every = Math.ceil(LETTERS / tall);
+      if (place % every === 0) {
+        context.fillStyle = ink.ink;
+        context.textAlign = "right";
+        context.fillText(label(row), SIDE - 6, top + Math.max(tall, LETTERS) / 2 + 4);
+      }
+    });
+    context.fillStyle = ink.soft;
+    context.textAlign = "left";
+    const foot = rows.length * tall + 14;
+    context.fillText(shorten(steps[0]!, 22), SIDE, foot);
+    context.textAlign = "right";
+    if (steps.length > 1) context.fillText(shorten(steps.at(-1)!, 22), width, foot);
+    if (chosen) {
+      const left = x(chosen[1], width);
+      context.strokeStyle = ink.ink;
+      context.lineWidth = 2;
+      context.strokeRect(left, chosen[0] * tall, x(chosen[1] + 1, width) - left, tall);
+    }
+  };
+
+  const view = painted(
+    "ranks by steps; arrow keys go from one to the next",
+    rows.length * tall + FOOT,
+    paint,
+  );
+  const panel = h("p", { class: "owner", "aria-live": "polite" });
+  const choose = (found: [number, number] | null): void => {
+    chosen = found;
+    fill(panel, found && [sentence(...found), door(app, rows[found[0]]!, steps[found[1]]!)]);
+    view.draw();
+  };
+  const sentence = (row: number, column: number): string => {
+    const one = rows[row]!,
+      who = one.count > 1 ? `${one.count} ranks (${shorten(one.ranks, 60)})` : `rank ${one.ranks}`;
+    const found = value(one, measure, column);
+    if (found === null) return `${who} did not record ${steps[column]}`;
+    if (measure === "late") return `${who}, ${steps[column]}: others waited ${numbers.time(found)}`;
+    const usual = (measure === "own" ? paces.own_us : paces.took_us)[column] ?? 0;
+    const slowest = value(one, measure, column, true);
+    const more =
+      one.count > 1 && measure === "own" && slowest !== null
+        ? `; slowest rank ${one.slowest[column]}, ${numbers.time(slowest)}`
+        : "";
+    const middle = one.count > 1 ? " at the median" : "";
+    return `${who}, ${steps[column]}: ${numbers.time(found)}${middle}, of all ranks ${numbers.time(usual)} (${signed(excess(paces, one, measure, column)!)})${more}`;
+  };
+  view.canvas.addEventListener("pointermove", (event) => {
+    const found = cell(...at(event));
+    say(view, found && sentence(...found), ...at(event));
+  });
+  view.canvas.addEventListener("pointerleave", () => say(view, null, 0, 0));
+  view.canvas.addEventListener("click", (event) => choose(cell(...at(event))));
+  const ways: Record<string, [number, number]> = {
+    ArrowUp: [-1, 0],
+    ArrowDown: [1, 0],
+    ArrowLeft: [0, -1],
+    ArrowRight: [0, 1],
+  };
+  view.canvas.addEventListener("keydown", (event) => {
+    const way = ways[event.key];
+    if (!way) return;
+    const [row, column] = chosen ?? [-way[0], -way[1]];
+    choose([clamp(row + way[0], rows.length), clamp(column + way[1], steps.length)]);
+    event.preventDefault();
+  });
+  const about = h("p", { class: "soft" });
+  const scale = h("span", {});
+  const quicker = h("li", {}, h("span", { class: "dot", style: { background: "var(--accent)" } }), "quicker");
+  const show = (next: Measure): void => {
+    measure = next;
+    full = fullest(paces, measure);
+    about.textContent = `${ABOUT[measure][1]}${rows.some((row) => row.count > 1) && measure === "own" ? "; of ranks alike their median, below it the slowest of them" : ""}`;
+    const latest = Math.max(...rows.flatMap((row) => row.blamed_us));
+    scale.textContent = measure === "late" ? numbers.time(latest) : signed(full);
+    quicker.hidden = measure === "late";
+    buttons.forEach((one, place) => one.setAttribute("aria-pressed", String(MEASURES[place] === measure)));
+    choose(chosen);
+  };
+  const buttons = MEASURES.map((one) =>
+    h("button", { type: "button", onClick: () => show(one) }, ABOUT[one][0]),
+  );
+  show("own");
+  return h(
+    "div",
+    {},
+    h("div", { class: "tools bare" }, buttons),
+    about,
+    view.element,
+    h(
+      "ul",
+      { class: "legend" },
+      quicker,
+      h("li", {}, h("span", { class: "dot", style: { background: "var(--track)" } }), "as the others"),
+      h(
+        "li",
+        {},
+        h("span", { class: "dot", style: { background: "var(--bad)" } }),
+        "slower, later; full at ",
+        scale,
+      ),
+    ),
+    panel,
+  );
+}
+
+const clamp = (place: number, count: number): number => Math.min(Math.max(place, 0), count - 1);
+
+export const signed = (share: number): string =>
+  `${share < 0 ? "−" : "+"}${numbers.percent(Math.abs(share))}`;
+
+const label = (row: PaceRow): string =>
+  row.count === 1 ? `rank ${row.ranks}` : numbers.count(row.count, "rank");
+
+/** To the step in the timeline, where this page has the rank's. */
+function door(app: App, row: PaceRow, name: string): Child {
+  const step = app.report.steps.find((one) => one.name === name && String(one.rank) === row.ranks);
+  const href = step && app.traceTimeHref(step.start_us, step.start_us + step.duration_us);
+  return href ? [" · ", h("a", { class: "door", href }, "in the timeline")] : null;
+}

@@ -1,0 +1,92 @@
+// One collective over its ranks: when each came, what it waited, what the transfer took.
+import type { App } from "../app.ts";
+import { at, painted, say } from "../canvas.ts";
+import type { Meeting } from "./document.ts";
+import { h } from "../dom.ts";
+import * as numbers from "../numbers.ts";
+import { inks } from "../timeline/inks.ts";
+
+const HIGHEST = 20,
+  MOST = 420,
+  FOOT = 18,
+  LETTERS = 12;
+
+export function meeting(app: App, one: Meeting): HTMLElement {
+  const whole = Math.max(...one.left_us) || 1;
+  const order = one.ranks.map((_, place) => place);
+  const few = one.ranks.length <= 32;
+  if (!few) order.sort((a, b) => one.arrived_us[a]! - one.arrived_us[b]! || a - b);
+  const tall = Math.min(HIGHEST, MOST / order.length);
+  const side = 62;
+  const paint = (context: CanvasRenderingContext2D, width: number): void => {
+    const ink = inks();
+    const x = (us: number): number => side + ((width - side) * us) / whole;
+    const every = Math.ceil(LETTERS / tall);
+    order.forEach((place, row) => {
+      const top = Math.floor(row * tall),
+        high = tall > 6 ? tall - 2 : Math.ceil(row * tall + tall) - top;
+      const [came, left] = [one.arrived_us[place]!, one.left_us[place]!];
+      const met = Math.min(came + (one.waiting_us[place] ?? 0), left);
+      context.fillStyle = ink.track;
+      context.fillRect(side, top, width - side, high);
+      context.fillStyle = app.palette.cause("waiting-for-rank");
+      context.fillRect(x(came), top, x(met) - x(came), high);
+      context.fillStyle = app.palette.use("communication");
+      context.fillRect(x(met), top, Math.max(x(left) - x(met), 1), high);
+      if (row % every === 0 && few) {
+        context.fillStyle = ink.ink;
+        context.textAlign = "right";
+        context.fillText(`rank ${one.ranks[place]}`, side - 6, top + tall / 2 + 4);
+      }
+    });
+    context.fillStyle = ink.soft;
+    const bottom = order.length * tall + 14;
+    if (!few) {
+      context.textAlign = "right";
+      context.fillText("first", side - 6, 12);
+      context.fillText("last", side - 6, order.length * tall - 2);
+    }
+    [0, 0.5, 1].forEach((part) => {
+      context.textAlign = part === 0 ? "left" : part === 1 ? "right" : "center";
+      context.fillText(numbers.time(part * whole), x(part * whole), bottom);
+    });
+  };
+  const last = one.ranks[one.arrived_us.indexOf(Math.max(...one.arrived_us))];
+  const view = painted(
+    `${one.kind} of ${one.ranks.length} ranks in ${one.step || "no step"}; the last to come is rank ${last}`,
+    order.length * tall + FOOT,
+    paint,
+  );
+  view.canvas.addEventListener("pointermove", (event) => {
+    const [left, top] = at(event);
+    const place = order[Math.floor(top / tall)];
+    say(view, place === undefined ? null : sentence(one, place), left, top);
+  });
+  view.canvas.addEventListener("pointerleave", () => say(view, null, 0, 0));
+  const dot = (colour: string, text: string) =>
+    h("li", {}, h("span", { class: "dot", style: { background: colour } }), text);
+  return h(
+    "div",
+    {},
+    h(
+      "p",
+      {},
+      `The last to come is rank ${last}, ${numbers.time(Math.max(...one.arrived_us))} after the first.`,
+    ),
+    view.element,
+    h(
+      "ul",
+      { class: "legend" },
+      dot("var(--track)", "not yet there"),
+      dot(app.palette.cause("waiting-for-rank"), "waits for others"),
+      dot(app.palette.use("communication"), "transfer"),
+      !few && h("li", {}, "a line a rank, in the order in which they came"),
+    ),
+  );
+}
+
+function sentence(one: Meeting, place: number): string {
+  const waited = one.waiting_us[place] ?? 0,
+    transfer = one.left_us[place]! - one.arrived_us[place]! - waited;
+  return `rank ${one.ranks[place]}: came after ${numbers.time(one.arrived_us[place]!)}, waited ${numbers.time(waited)}, transfer ${numbers.time(Math.max(transfer, 0))}`;
+}
