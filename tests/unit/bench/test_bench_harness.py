@@ -186,6 +186,7 @@ class FakeNvml:
         "nvmlDeviceGetMaxClockInfo": 1980,
         "nvmlDeviceGetTemperature": 41,
         "nvmlDeviceGetPowerUsage": 312500,
+        "nvmlDeviceGetEnforcedPowerLimit": 650_000,
     }
 
     def __init__(self) -> None:
@@ -208,6 +209,9 @@ class FakeNvml:
         return 0
 
     def __getattr__(self, name: str):
+        if name not in self.VALUES:
+            raise AttributeError(name)
+
         def answer(*arguments) -> int:
             arguments[-1]._obj.value = self.VALUES[name]
             return 0
@@ -219,7 +223,9 @@ def test_nvml_readings() -> None:
     library = FakeNvml()
     reading = nvml.Card("abc", library).read()
     assert library.uuid == b"GPU-abc"
-    assert reading == nvml.Reading(1755, 1980, 3201, 41, 312.5, ("power cap", "thermal (software)"))
+    assert reading == nvml.Reading(
+        1755, 1980, 3201, 41, 312.5, 650.0, None, ("power cap", "thermal (software)")
+    )
 
 
 def test_a_machine_without_nvml_says_so() -> None:
