@@ -10,21 +10,26 @@ folders; theirs are recorded too, read here, where `-m slow` or `-m ""` asks for
 
 from __future__ import annotations
 
+import importlib
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from kinetoscope.compilation import partition
 from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.saved import DEFAULTS
 from kinetoscope.compilation.sources import load
 from kinetoscope.report.document import compilation as document
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 PROGRAM = Path(__file__).parent / "compile_cases.py"
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -93,6 +98,51 @@ def test_attention_forward_and_backward(compilation: Compilation) -> None:
         for line in kernel.source:
             assert line.file == str(PROGRAM)
             assert line.code == code[line.line - 1].strip()
+
+
+def executed(text: str, inputs: Sequence[Any]) -> tuple[dict[str, Any], Any]:
+    """Every value of a printed graph by its name, and what it returns: Python runs the text as it stands."""
+    kept = re.sub(r";  .*", "", text).replace("return (", "self.values = dict(locals())\n        return (")
+    # Inductor's own op: importing it takes seconds.
+    kept = kept.replace("torch.ops.prims.fma.default", "fma")
+    scope: dict[str, Any] = {"torch": torch, "device": torch.device, "fma": lambda a, b, c: a * b + c}
+    exec(textwrap.dedent(kept), scope)
+    module = scope["GraphModule"]()
+    returned = module(*inputs)
+    return {n: v for n, v in module.values.items() if isinstance(v, torch.Tensor)}, returned
+
+
+def test_what_the_partitioner_chose_is_what_its_graphs_do(compilation: Compilation) -> None:
+    """Both graphs run: what has one value in both was computed again, and a donated one is nobody else's."""
+    graph = next(g for g in compilation.graphs if g.direction == "forward")
+    texts = [compilation.texts[graph.frame, way].read() for way in ("forward", "backward")]
+    sizes = re.findall(r'(?:primals|tangents)_\d+: "f32\[([\d, ]+)\]', texts[0])
+    forward, outputs = executed(texts[0], [torch.rand([int(n) for n in s.split(",")]) for s in sizes])
+    saved = {t.name: forward[t.name] for t in graph.saved}
+    tangent = torch.rand_like(outputs[0])
+    backward, gradients = executed(texts[1], [*saved.values(), tangent])
+
+    again = {n for n in forward.keys() & backward.keys() - saved if torch.equal(forward[n], backward[n])}
+    assert {node.name for node in graph.rematerialised} == again
+    assert {n.name: n.bytes for n in graph.rematerialised} == {n: forward[n].nbytes for n in again}
+    assert again
+    inputs = [value for name, value in forward.items() if name.startswith("primals")]
+    others = [outputs[0], *inputs, *(g for g in gradients if g is not None)]
+    elsewhere = {value.untyped_storage().data_ptr() for value in others}
+    free = {name for name, value in saved.items() if value.untyped_storage().data_ptr() not in elsewhere}
+    assert {t.name for t in graph.saved if t.donated} == free
+    assert free
+    assert graph.partitioner is not None
+    assert graph.partitioner.changed() == {}
+
+
+def test_views_and_defaults_are_torchs() -> None:
+    names = partition.VIEWS.pattern.partition("(?:")[2].partition(")")[0].split("|")
+    for packet in (getattr(torch.ops.aten, name) for name in names if name != "_unsafe_view"):
+        overload = getattr(packet, packet.overloads()[0])
+        assert overload._schema.arguments[0].alias_info is not None
+    config = importlib.import_module("torch._functorch.config")
+    assert msgspec.structs.asdict(DEFAULTS) == {n: getattr(config, n) for n in DEFAULTS.__struct_fields__}
 
 
 def test_each_frame_names_its_backend(recorded: Path, compilation: Compilation) -> None:
