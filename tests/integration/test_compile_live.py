@@ -10,6 +10,7 @@ folders; theirs are recorded too, read here, where `-m slow` or `-m ""` asks for
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import re
@@ -32,6 +33,7 @@ from kinetoscope.report.document import compilation as document
 torch = pytest.importorskip("torch")
 PROGRAM = Path(__file__).parent / "compile_cases.py"
 SOURCE = Path(__file__).parents[2] / "src"
+LOGS = Path(__file__).parents[1] / "fixtures" / "compile-logs"
 
 
 OTHERS = [python for python in os.environ.get("KINETOSCOPE_OTHER_PYTHONS", "").split(os.pathsep) if python]
@@ -100,40 +102,70 @@ def test_attention_forward_and_backward(compilation: Compilation) -> None:
             assert line.code == code[line.line - 1].strip()
 
 
+def multiply_add(a: Any, b: Any, c: Any) -> Any:
+    return a * b + c
+
+
 def executed(text: str, inputs: Sequence[Any]) -> tuple[dict[str, Any], Any]:
     """Every value of a printed graph by its name, and what it returns: Python runs the text as it stands."""
     kept = re.sub(r";  .*", "", text).replace("return (", "self.values = dict(locals())\n        return (")
     # Inductor's own op: importing it takes seconds.
-    kept = kept.replace("torch.ops.prims.fma.default", "fma")
-    scope: dict[str, Any] = {"torch": torch, "device": torch.device, "fma": lambda a, b, c: a * b + c}
+    kept = kept.replace("torch.ops.prims.fma.default", "multiply_add")
+    scope: dict[str, Any] = {
+        "torch": torch,
+        "device": torch.device,
+        "multiply_add": multiply_add,
+    }
     exec(textwrap.dedent(kept), scope)
     module = scope["GraphModule"]()
     returned = module(*inputs)
     return {n: v for n, v in module.values.items() if isinstance(v, torch.Tensor)}, returned
 
 
-def test_what_the_partitioner_chose_is_what_its_graphs_do(compilation: Compilation) -> None:
+def read_by_own(text: str, again: set[str]) -> set[str]:
+    """What the nodes of a printed graph that are not of ``again`` read."""
+    walked = ast.walk(ast.parse(textwrap.dedent(text)))
+    statements = [node for node in walked if isinstance(node, ast.AnnAssign | ast.Return)]
+    own = [s for s in statements if not (isinstance(s, ast.AnnAssign) and ast.unparse(s.target) in again)]
+    return {node.id for statement in own for node in ast.walk(statement) if isinstance(node, ast.Name)}
+
+
+def check_partition(compilation: Compilation) -> set[str]:
     """Both graphs run: what has one value in both was computed again, and a donated one is nobody else's."""
     graph = next(g for g in compilation.graphs if g.direction == "forward")
     texts = [compilation.texts[graph.frame, way].read() for way in ("forward", "backward")]
-    sizes = re.findall(r'(?:primals|tangents)_\d+: "f32\[([\d, ]+)\]', texts[0])
-    forward, outputs = executed(texts[0], [torch.rand([int(n) for n in s.split(",")]) for s in sizes])
+    sizes = re.findall(r'primals_\d+: "f32\[([\d, ]+)\]', texts[0])
+    forward, outputs = executed(
+        texts[0], [0.01 * torch.rand([int(n) for n in size.split(",")]) for size in sizes]
+    )
     saved = {t.name: forward[t.name] for t in graph.saved}
-    tangent = torch.rand_like(outputs[0])
-    backward, gradients = executed(texts[1], [*saved.values(), tangent])
+    backward, gradients = executed(texts[1], [*saved.values(), torch.rand_like(outputs[0])])
 
     again = {n for n in forward.keys() & backward.keys() - saved if torch.equal(forward[n], backward[n])}
-    assert {node.name for node in graph.rematerialised} == again
     assert {n.name: n.bytes for n in graph.rematerialised} == {n: forward[n].nbytes for n in again}
-    assert again
+    kept = {memory(value) for value in saved.values()}
+    spared = {memory(backward[n]): backward[n] for n in read_by_own(texts[1], again) & again}
+    spared_bytes = sum(t.untyped_storage().nbytes() for at, t in spared.items() if at not in kept)
+    assert graph.rematerialised_bytes == spared_bytes
+
     inputs = [value for name, value in forward.items() if name.startswith("primals")]
-    others = [outputs[0], *inputs, *(g for g in gradients if g is not None)]
-    elsewhere = {value.untyped_storage().data_ptr() for value in others}
-    free = {name for name, value in saved.items() if value.untyped_storage().data_ptr() not in elsewhere}
-    assert {t.name for t in graph.saved if t.donated} == free
-    assert free
+    others = {memory(t) for t in (outputs[0], *inputs, *gradients) if t is not None}
+    assert {t.name: t.donated for t in graph.saved} == {n: memory(t) not in others for n, t in saved.items()}
     assert graph.partitioner is not None
     assert graph.partitioner.changed() == {}
+    return again
+
+
+def memory(tensor: Any) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def test_what_the_partitioner_chose_is_what_its_graphs_do(compilation: Compilation) -> None:
+    assert check_partition(compilation)
+
+
+def test_what_the_partitioner_chose_in_a_log_of_a_gpu() -> None:
+    assert check_partition(load(LOGS / "graphbreak.log.gz")) == {"expand_2", "exp", "sum_1"}
 
 
 def test_views_and_defaults_are_torchs() -> None:

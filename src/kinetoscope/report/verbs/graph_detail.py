@@ -173,9 +173,8 @@ def _partition(graph: document.Graph) -> Iterable[RenderableType]:
             yield aside(_tensor(tensor) + ("  donated" if tensor.donated else ""))
     if graph.rematerialised:
         again = numbers.count(len(graph.rematerialised), "node")
-        yield Text(
-            f"computed again in the backward: {again}, {_size(graph.rematerialised_bytes)} not saved for it"
-        )
+        spared = _size(graph.rematerialised_bytes)
+        yield Text(f"computed again in the backward: {again}, which spares saving {spared}")
         largest = sorted(graph.rematerialised, key=lambda n: (-(n.spared_bytes or 0), -(n.bytes or 0)))
         for node in largest[:SAVED]:
             yield aside(
