@@ -343,6 +343,13 @@ def test_parts_of_a_view_are_views_and_symbols_have_no_size() -> None:
     assert partition.total([n.spared_bytes for n in nodes]) is None
 
 
+def test_what_min_cut_was_given_beside_the_defaults() -> None:
+    given = (
+        b'{"activation_memory_budget": 0.5, "recompute_views": false, "max_dist_from_bw": 1000, "cse": true}'
+    )
+    assert partition.settings.decode(given).changed() == {"activation_memory_budget": 0.5}
+
+
 def test_donated_buffers_are_counted_among_the_backwards_inputs() -> None:
     saved = fx.saved_tensors("", BACKWARD)
     assert [t.name for t in saved] == ["primals_1"]
