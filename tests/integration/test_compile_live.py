@@ -10,23 +10,30 @@ folders; theirs are recorded too, read here, where `-m slow` or `-m ""` asks for
 
 from __future__ import annotations
 
+import ast
+import importlib
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from kinetoscope.compilation import partition
 from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.saved import DEFAULTS
 from kinetoscope.compilation.sources import load
 from kinetoscope.report.document import compilation as document
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 PROGRAM = Path(__file__).parent / "compile_cases.py"
 SOURCE = Path(__file__).parents[2] / "src"
+LOGS = Path(__file__).parents[1] / "fixtures" / "compile-logs"
 
 
 OTHERS = [python for python in os.environ.get("KINETOSCOPE_OTHER_PYTHONS", "").split(os.pathsep) if python]
@@ -93,6 +100,81 @@ def test_attention_forward_and_backward(compilation: Compilation) -> None:
         for line in kernel.source:
             assert line.file == str(PROGRAM)
             assert line.code == code[line.line - 1].strip()
+
+
+def multiply_add(a: Any, b: Any, c: Any) -> Any:
+    return a * b + c
+
+
+def executed(text: str, inputs: Sequence[Any]) -> tuple[dict[str, Any], Any]:
+    """Every value of a printed graph by its name, and what it returns: Python runs the text as it stands."""
+    kept = re.sub(r";  .*", "", text).replace("return (", "self.values = dict(locals())\n        return (")
+    # Inductor's own op: importing it takes seconds.
+    kept = kept.replace("torch.ops.prims.fma.default", "multiply_add")
+    scope: dict[str, Any] = {
+        "torch": torch,
+        "device": torch.device,
+        "multiply_add": multiply_add,
+    }
+    exec(textwrap.dedent(kept), scope)
+    module = scope["GraphModule"]()
+    returned = module(*inputs)
+    return {n: v for n, v in module.values.items() if isinstance(v, torch.Tensor)}, returned
+
+
+def read_by_own(text: str, again: set[str]) -> set[str]:
+    """What the nodes of a printed graph that are not of ``again`` read."""
+    walked = ast.walk(ast.parse(textwrap.dedent(text)))
+    statements = [node for node in walked if isinstance(node, ast.AnnAssign | ast.Return)]
+    own = [s for s in statements if not (isinstance(s, ast.AnnAssign) and ast.unparse(s.target) in again)]
+    return {node.id for statement in own for node in ast.walk(statement) if isinstance(node, ast.Name)}
+
+
+def check_partition(compilation: Compilation) -> set[str]:
+    """Both graphs run: what has one value in both was computed again, and a donated one is nobody else's."""
+    graph = next(g for g in compilation.graphs if g.direction == "forward")
+    texts = [compilation.texts[graph.frame, way].read() for way in ("forward", "backward")]
+    sizes = re.findall(r'primals_\d+: "f32\[([\d, ]+)\]', texts[0])
+    forward, outputs = executed(
+        texts[0], [0.01 * torch.rand([int(n) for n in size.split(",")]) for size in sizes]
+    )
+    saved = {t.name: forward[t.name] for t in graph.saved}
+    backward, gradients = executed(texts[1], [*saved.values(), torch.rand_like(outputs[0])])
+
+    again = {n for n in forward.keys() & backward.keys() - saved if torch.equal(forward[n], backward[n])}
+    assert {n.name: n.bytes for n in graph.rematerialised} == {n: forward[n].nbytes for n in again}
+    kept = {memory(value) for value in saved.values()}
+    spared = {memory(backward[n]): backward[n] for n in read_by_own(texts[1], again) & again}
+    spared_bytes = sum(t.untyped_storage().nbytes() for at, t in spared.items() if at not in kept)
+    assert graph.rematerialised_bytes == spared_bytes
+
+    inputs = [value for name, value in forward.items() if name.startswith("primals")]
+    others = {memory(t) for t in (outputs[0], *inputs, *gradients) if t is not None}
+    assert {t.name: t.donated for t in graph.saved} == {n: memory(t) not in others for n, t in saved.items()}
+    assert graph.partitioner is not None
+    assert graph.partitioner.changed() == {}
+    return again
+
+
+def memory(tensor: Any) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def test_what_the_partitioner_chose_is_what_its_graphs_do(compilation: Compilation) -> None:
+    assert check_partition(compilation)
+
+
+def test_what_the_partitioner_chose_in_a_log_of_a_gpu() -> None:
+    assert check_partition(load(LOGS / "graphbreak.log.gz")) == {"expand_2", "exp", "sum_1"}
+
+
+def test_views_and_defaults_are_torchs() -> None:
+    names = partition.VIEWS.pattern.partition("(?:")[2].partition(")")[0].split("|")
+    for packet in (getattr(torch.ops.aten, name) for name in names if name != "_unsafe_view"):
+        overload = getattr(packet, packet.overloads()[0])
+        assert overload._schema.arguments[0].alias_info is not None
+    config = importlib.import_module("torch._functorch.config")
+    assert msgspec.structs.asdict(DEFAULTS) == {n: getattr(config, n) for n in DEFAULTS.__struct_fields__}
 
 
 def test_each_frame_names_its_backend(recorded: Path, compilation: Compilation) -> None:

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from math import prod
 
-from kinetoscope.compilation.model import Row, SavedTensor, SourceLine
+from kinetoscope.compilation.model import Row, SourceLine
+from kinetoscope.compilation.saved import SavedTensor
 
 FILE_COMMENT = re.compile(
     r"\s+# File: (?P<file>.*?):(?P<line>\d+) in (?P<function>[^,]+), code: ?(?P<code>.*)"
@@ -94,7 +95,12 @@ def saved_tensors(forward: str | None, backward: str | None) -> tuple[SavedTenso
     }
     names = SAVED.findall(forward or "") or list(backward_inputs)
     types = {**_types(forward or ""), **backward_inputs}
-    return tuple(saved for name in names if (saved := _saved(name, types.get(name))))
+    return tuple(saved for name in names if (saved := tensor(name, types.get(name))))
+
+
+def input_names(text: str) -> list[str]:
+    """The graph's inputs in order."""
+    return [m["name"] for m in INPUT.finditer(_signature(text))]
 
 
 def _signature(text: str) -> str:
@@ -107,7 +113,8 @@ def _types(text: str) -> dict[str, str]:
     return {m["name"]: m["type"] for m in INPUT.finditer(text)}
 
 
-def _saved(name: str, type_: str | None) -> SavedTensor | None:
+def tensor(name: str, type_: str | None) -> SavedTensor | None:
+    """A node by its type, ``f32[4, s0][s0, 1]cuda:0``; None where that is no tensor's."""
     match = TENSOR.match(type_ or "")
     if not match:
         return None

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kinetoscope.compilation.saved import PartitionerSettings, Rematerialised, SavedTensor
+
 if TYPE_CHECKING:  # reports hold these rows: they come without what reads logs
     from kinetoscope.compilation.log.read import Text
 
@@ -182,14 +184,6 @@ class Failure(Row, frozen=True, kw_only=True):
     stack: tuple[StackLine, ...] = ()
 
 
-class SavedTensor(Row, frozen=True, kw_only=True):
-    name: str
-    dtype: str
-    shape: tuple[str, ...]
-    device: str
-    bytes: int | None
-
-
 class FusionRound(Row, frozen=True, kw_only=True):
     before: int
     after: int
@@ -272,6 +266,9 @@ class Graph(Row, frozen=True, kw_only=True):
     share_of_window: float | None = None
     speed_of_light: float | None = None  # of the part that costed_us of its device time is
     costed_us: float | None = None
+    rematerialised: tuple[Rematerialised, ...] = ()  # of a forward: what its backward computes again
+    rematerialised_bytes: int | None = None  # that would else be saved; None also where a graph is not logged
+    partitioner: PartitionerSettings | None = None
 
 
 class Kernel(Row, frozen=True, kw_only=True):

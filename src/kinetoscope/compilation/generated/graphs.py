@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 
-from kinetoscope.compilation import aten, fx
+import msgspec
+
+from kinetoscope.compilation import aten, fx, partition
 from kinetoscope.compilation.breaks import RESUMED
 from kinetoscope.compilation.fx import Node
 from kinetoscope.compilation.generated import module
 from kinetoscope.compilation.generated.module import Call, Comment, Definition, Module
 from kinetoscope.compilation.log import records
 from kinetoscope.compilation.log.draft import FrameDraft, GraphDraft
+from kinetoscope.compilation.log.read import Record
 from kinetoscope.compilation.log.records import KernelInfo
 from kinetoscope.compilation.model import ExternCall, Fusion, Graph, Kernel, SourceLine
 
@@ -31,11 +34,6 @@ def graph_rows(
     provenance = Provenance(frame, draft, parsed, post_grad)
     aot = frame.texts.get(way)
     counts = fx.op_counts(log.text(aot) if aot else post_grad)
-    saved = ()
-    if way == "forward":
-        backward = frame.texts.get("backward")
-        saved = fx.saved_tensors(log.text(aot) if aot else None, log.text(backward) if backward else None)
-    sizes = [tensor.bytes for tensor in saved]
     graph = Graph(
         index=index,
         frame=frame_index,
@@ -49,15 +47,37 @@ def graph_rows(
         cache=draft.cache,
         kernels=len(parsed.kernels),
         extern=tuple(provenance.extern()),
-        saved=saved,
-        saved_bytes=None if not saved or None in sizes else sum(s for s in sizes if s is not None),
+        saved=(),
+        saved_bytes=None,
         fusion=fusion,
     )
+    if way == "forward":
+        graph = _partitioned(graph, frame)
     kernels = [
         provenance.kernel(definition, graph, draft.kernels.get(definition.name) or KernelInfo())
         for definition in parsed.kernels
     ]
     return graph, kernels
+
+
+def _partitioned(graph: Graph, frame: FrameDraft) -> Graph:
+    """The forward graph with what the partitioner chose."""
+
+    def text(record: Record | None) -> str | None:
+        return frame.log.text(record) if record else None
+
+    forward, backward = text(frame.texts.get("forward")), text(frame.texts.get("backward"))
+    saved = fx.saved_tensors(forward, backward)
+    again = partition.rematerialised(forward, backward) if forward and backward else None
+    settings = frame.partitioner and frame.log.json(frame.partitioner, partition.settings)
+    return msgspec.structs.replace(
+        graph,
+        saved=partition.with_donated(saved, backward, text(frame.aot_metadata)),
+        saved_bytes=partition.total([tensor.bytes for tensor in saved]) if saved else None,
+        rematerialised=again or (),
+        rematerialised_bytes=None if again is None else partition.total([n.spared_bytes for n in again]),
+        partitioner=settings,
+    )
 
 
 def op_name(callee: str) -> str:

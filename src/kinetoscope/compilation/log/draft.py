@@ -74,6 +74,8 @@ class FrameDraft:
     texts: dict[str, Record] = field(default_factory=dict[str, Record])
     # texts that were found outside of the log
     apart: dict[str, str] = field(default_factory=dict[str, str])
+    partitioner: Record | None = None
+    aot_metadata: Record | None = None
     # since the last generated module, of the next
     post_grad: Record | None = None
 
@@ -230,11 +232,21 @@ def _take_backend(record: Record, frame: FrameDraft) -> None:
     frame.backend = frame.log.json(record, records.backend) or frame.backend
 
 
+def _take_partitioner(record: Record, frame: FrameDraft) -> None:
+    frame.partitioner = record
+
+
+def _take_aot_metadata(record: Record, frame: FrameDraft) -> None:
+    frame.aot_metadata = record
+
+
 TAKERS: dict[str, Callable[[Record, FrameDraft], None]] = {
     **dict.fromkeys(records.Header.__struct_fields__, _take_header),
     "inductor_output_code": _take_output,
     "triton_kernel_info": _take_kernel_info,
     "kinetoscope_backend": _take_backend,
+    "torch._functorch.config": _take_partitioner,
+    "aot_forward_graph_fw_metadata": _take_aot_metadata,
     "recompile_reasons": lambda record, frame: frame.reasons.append(record),
     "dynamo_graph_break_reason": lambda record, frame: frame.breaks.append(record),
 }

@@ -27,6 +27,8 @@ from kinetoscope.compilation.model import (
 )
 from kinetoscope.compilation.model import Reason as Reason
 from kinetoscope.compilation.model import SourceLine as SourceLine
+from kinetoscope.compilation.saved import Rematerialised as Rematerialised
+from kinetoscope.compilation.saved import SavedTensor as SavedTensor
 
 FrameText = int | str | GuardTree | tuple[Instruction, ...]
 

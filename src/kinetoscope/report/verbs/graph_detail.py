@@ -156,16 +156,42 @@ def _graph(graph: document.Graph, meanings: dict[str, str]) -> Iterable[Renderab
         ("", "left", ops),
         ("", "left*", [Text(meanings.get(op, ""), style="dim") for op in ops]),
     )
-    if graph.saved:
-        size = numbers.size(graph.saved_bytes) if graph.saved_bytes else "a size that depends on the input"
-        yield Text(f"saved for backward: {numbers.count(len(graph.saved), 'tensor')}, {size}")
-        for tensor in sorted(graph.saved, key=lambda t: -(t.bytes or 0))[:SAVED]:
-            size = numbers.size(tensor.bytes) if tensor.bytes is not None else "?"
-            yield aside(f"{tensor.name}  {tensor.dtype}[{', '.join(tensor.shape)}]  {size}")
+    yield from _partition(graph)
     for call in graph.extern:
         lines = ", ".join(place(s.file, s.line) for s in call.source[:3])
         time = f"  {numbers.time(call.device_time_us)}" if call.device_time_us else ""
         yield Text(f"{call.calls} × {names.plain(call.name)}{time}  {lines}", style="dim")
+
+
+def _partition(graph: document.Graph) -> Iterable[RenderableType]:
+    """What the partitioner chose: kept for the backward, or computed there again."""
+    if graph.saved:
+        held = f"saved for backward: {numbers.count(len(graph.saved), 'tensor')}, {_size(graph.saved_bytes)}"
+        donated = sum(tensor.donated is True for tensor in graph.saved)
+        yield Text(held + (f"; the backward may write over {donated} of them (donated)" if donated else ""))
+        for tensor in sorted(graph.saved, key=lambda t: -(t.bytes or 0))[:SAVED]:
+            yield aside(_tensor(tensor) + ("  donated" if tensor.donated else ""))
+    if graph.rematerialised:
+        again = numbers.count(len(graph.rematerialised), "node")
+        spared = _size(graph.rematerialised_bytes)
+        yield Text(f"computed again in the backward: {again}, which spares saving {spared}")
+        largest = sorted(graph.rematerialised, key=lambda n: (-(n.spared_bytes or 0), -(n.bytes or 0)))
+        for node in largest[:SAVED]:
+            yield aside(
+                f"{_tensor(node)}  {node.op}"
+                + ("" if node.spared_bytes != 0 else "  (would not be saved either)")
+            )
+    if graph.partitioner and (given := graph.partitioner.changed()):
+        yield Text(f"the partitioner was given: {', '.join(f'{k} = {v}' for k, v in given.items())}")
+
+
+def _tensor(tensor: document.SavedTensor | document.Rematerialised) -> str:
+    size = numbers.size(tensor.bytes) if tensor.bytes is not None else "?"
+    return f"{tensor.name}  {tensor.dtype}[{', '.join(tensor.shape)}]  {size}"
+
+
+def _size(total: int | None) -> str:
+    return "a size that depends on the input" if total is None else numbers.size(total)
 
 
 def _fusion(graph: document.Graph) -> Iterable[RenderableType]:
