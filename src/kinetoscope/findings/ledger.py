@@ -143,8 +143,12 @@ def _settled(scene: Scene, findings: list[Finding], roles: Mapping[str, Role]) -
             # smaller.
             gains |= {id(one): max(gains[id(one)], one.saving.most_us) for one in freeing}
     kept = [_graded(scene, finding) for finding in ordered + others]
-    # Those that save nothing more come last, the most serious first.
-    first = [finding for finding in kept if roles.get(finding.rule) == "root"]
+    # A program that ran out of memory has to fit before it can be fast. Those that save nothing more come
+    # last, the most serious first.
+    fits = [finding for finding in kept if scene.ran_out and finding.saving_bytes > 0]
+    fits.sort(key=lambda one: (-one.saving_bytes, one.rule, one.subject))
+    kept = [finding for finding in kept if finding not in fits]
+    first = fits + [finding for finding in kept if roles.get(finding.rule) == "root"]
     others = [finding for finding in kept if roles.get(finding.rule) != "root"]
     saves = [finding for finding in others if finding.remaining.us >= least]
     rest = [finding for finding in others if finding.remaining.us < least]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
 import traces
-from kinetoscope.analysis.run import MemoryFiles, Run
+from kinetoscope.analysis.run import MemoryFiles, Run, load
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
 from kinetoscope.recording.memory import Held
@@ -179,3 +179,14 @@ def test_holes_are_named_where_they_are_much_of_what_is_reserved(tmp_path: Path)
     used = allocator.peaks["allocated"]
     assert found.saving_bytes == int(allocator.counts()["reserved"] - 1.05 * used)
     assert "memory-fragmentation" not in Loop().findings(tmp_path)
+
+
+def test_what_makes_a_program_fit_stands_before_what_makes_it_fast(tmp_path: Path):
+    recording = load(Path(__file__).parents[2] / "fixtures" / "h200" / "mm_64_cold_eager.json.gz")
+    loop = Loop(logits=80 * MIB, float32=True)
+    path, held = dump(tmp_path / "x.pickle", loop.allocator), tmp_path / "x.json"
+    held.write_bytes(msgspec.json.encode(Held(failed_bytes=1 << 30)))
+    fits, fails = (find(replace(recording, memory=(MemoryFiles(0, path, how),))) for how in (None, held))
+    assert any(one.saving_bytes for one in fits)
+    assert not fits[0].saving_bytes
+    assert fails[0].saving_bytes == max(one.saving_bytes for one in fails) > 0
