@@ -1,0 +1,71 @@
+"""What the partitioner cut, by the texts of both graphs."""
+
+from __future__ import annotations
+
+from kinetoscope.compilation import fx, partition
+
+FORWARD = """\
+class GraphModule(torch.nn.Module):
+    def forward(self, primals_1: "f32[4, 8][8, 1]cpu", primals_2: "Sym(s0)"):
+        sin: "f32[4, 8][8, 1]cpu" = torch.ops.aten.sin.default(primals_1);  primals_1 = None
+        exp: "f32[4, 8][8, 1]cpu" = torch.ops.aten.exp.default(sin)
+        view: "f32[32][1]cpu" = torch.ops.aten.view.default(exp, [32]);  exp = None
+        neg: "f32[32][1]cpu" = torch.ops.aten.neg.default(view)
+        split = torch.ops.aten.split.Tensor(sin, 4, 1)
+        getitem: "f32[4, 4][8, 1]cpu" = split[0];  split = None
+        cos: "bf16[4, s0][s0, 1]cpu" = torch.ops.prims.convert_element_type.default(sin, torch.bfloat16)
+        other: "f32[4, 8][8, 1]cpu" = torch.ops.aten.cos.default(sin);  sin = None
+        return (neg, primals_1)
+"""
+BACKWARD = """\
+class GraphModule(torch.nn.Module):
+    def forward(self, primals_2: "Sym(s0)", primals_1: "f32[4, 8][8, 1]cpu", tangents_1: "f32[32][1]cpu"):
+        sin: "f32[4, 8][8, 1]cpu" = torch.ops.aten.sin.default(primals_1);  primals_1 = None
+        exp: "f32[4, 8][8, 1]cpu" = torch.ops.aten.exp.default(sin)
+        view: "f32[32][1]cpu" = torch.ops.aten.view.default(exp, [32]);  exp = None
+        mul: "f32[32][1]cpu" = torch.ops.aten.mul.Tensor(tangents_1, view);  view = None
+        other: "f32[4, 8][8, 1]cpu" = torch.ops.aten.sin.default(mul);  mul = None
+        SPLIT
+        return (None, other)
+"""
+SPLIT = """\
+        split = torch.ops.aten.split.Tensor(sin, 4, 1);  sin = None
+        getitem: "f32[4, 4][8, 1]cpu" = split[0];  split = None
+        cos: "bf16[4, s0][s0, 1]cpu" = torch.ops.prims.convert_element_type.default(sin, torch.bfloat16)
+        add: "f32[4, 4][8, 1]cpu" = torch.ops.aten.add.Tensor(getitem, cos);  getitem = cos = None
+"""
+
+
+def test_nodes_of_both_graphs_are_computed_again() -> None:
+    """A view's base would be saved in its place; what is only on the way to it would not; `other` is not the
+    forward's, though it has its name."""
+    nodes = partition.rematerialised(FORWARD, BACKWARD.replace("        SPLIT\n", ""))
+    assert [(n.name, n.op, n.shape, n.bytes, n.spared_bytes) for n in nodes] == [
+        ("sin", "aten.sin", ("4", "8"), 128, 0),
+        ("exp", "aten.exp", ("4", "8"), 128, 128),
+        ("view", "aten.view", ("32",), 128, 0),
+    ]
+
+
+def test_parts_of_a_view_are_views_and_symbols_have_no_size() -> None:
+    nodes = partition.rematerialised(FORWARD, BACKWARD.replace("        SPLIT\n", SPLIT))
+    assert {n.name: n.spared_bytes for n in nodes} == {
+        "sin": 128, "exp": 128, "view": 0, "getitem": 0, "cos": None
+    }  # fmt: skip
+    assert {n.name: n.op for n in nodes}["getitem"] == "aten.split"
+    assert partition.total([n.spared_bytes for n in nodes]) is None
+
+
+def test_what_min_cut_was_given_beside_the_defaults() -> None:
+    given = (
+        b'{"activation_memory_budget": 0.5, "recompute_views": false, "max_dist_from_bw": 1000, "cse": true}'
+    )
+    assert partition.settings.decode(given).changed() == {"activation_memory_budget": 0.5}
+
+
+def test_donated_buffers_are_counted_among_the_backwards_inputs() -> None:
+    saved = fx.saved_tensors("", BACKWARD)
+    assert [t.name for t in saved] == ["primals_1"]
+    for listed, donated in (("[1]", True), ("[0,\n   2]", False), ("[]", False), ("None", None)):
+        marked = partition.with_donated(saved, BACKWARD, f"Meta(a=1,\n  bw_donated_idxs={listed},\n  b=2)")
+        assert [t.donated for t in marked] == [donated]
