@@ -21,4 +21,5 @@ def test_fixes_are_those_of_programs_and_the_advice_of_rules_that_exist(
     programs = import_module(module)
     assert all(callable(getattr(programs, name)) for name in programs.FIXES)
     advised = {rule for fixes in programs.FIXES.values() for named in fixes.values() for rule in named}
-    assert advised and advised <= set(rules())
+    assert advised
+    assert advised <= set(rules())
