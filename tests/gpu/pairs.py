@@ -14,10 +14,8 @@ steps of each program with each fix, on whatever device there is.
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib
 import json
-import statistics
 import subprocess
 import sys
 import time
@@ -27,9 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kinetoscope.bench.measure.statistics import compare_rounds, median
+
 Step = Callable[[], Any]
 
-STEPS, WARM, TIMED = 110, 8, 24
+STEPS, WARM, ROUNDS, TIMED = 110, 8, 9, 4
 
 
 @dataclass(frozen=True)
@@ -54,33 +54,34 @@ class Programs:
         return [*({fix} for fix in fixes), *([set(fixes)] if len(fixes) > 1 else [])]
 
 
-def timed(step: Step) -> float:
-    """Median of rounds of steps, in µs; the device is waited for at both ends of a round."""
+def times(programs: Programs, name: str) -> None:
+    """Time the program as it is, with each fix and with all, in turn: µs a step of each round. What drifts on
+    the machine does so for all of them; settings of torch that a program makes are made again before it."""
     import torch
 
-    for _ in range(WARM):
-        step()
-    rounds: list[float] = []
-    for _ in range(4):
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        for _ in range(TIMED // 4):
-            step()
-        torch.cuda.synchronize()
-        rounds.append((time.perf_counter() - began) / (TIMED // 4) * 1e6)
-    return statistics.median(rounds)
-
-
-def times(programs: Programs, name: str) -> None:
-    """Time each fix alone and all together, the program as it is first and last."""
-    found: dict[str, list[float]] = {}
-    for chosen in [set[str](), *programs.turns(name), set[str]()]:
+    steps: dict[str, tuple[Step, str, bool]] = {}
+    for chosen in [set[str](), *programs.turns(name)]:
         try:
-            found.setdefault("+".join(sorted(chosen)), []).append(timed(programs.step(name, chosen)))
-        except Exception:  # of the program: its other fixes are timed all the same
+            step = programs.step(name, chosen)
+            kept = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+            for _ in range(WARM):
+                step()
+            steps["+".join(sorted(chosen))] = (step, *kept)
+        except Exception:  # noqa: PERF203 - of the program: its other fixes are timed all the same
             traceback.print_exc()
-        gc.collect()
-    print("TIMES", json.dumps({fix: us for fix, us in found.items() if us}), flush=True)
+    found: dict[str, list[float]] = {fix: [] for fix in steps}
+    for _ in range(ROUNDS):
+        for fix, (step, matmul, convolutions) in steps.items():
+            torch.set_float32_matmul_precision(matmul)
+            torch.backends.cudnn.allow_tf32 = convolutions
+            step()
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            for _ in range(TIMED):
+                step()
+            torch.cuda.synchronize()
+            found[fix].append((time.perf_counter() - began) / TIMED * 1e6)
+    print("TIMES", json.dumps(found), flush=True)
 
 
 def record(programs: Programs, out: Path, names: list[str]) -> None:
@@ -137,32 +138,34 @@ def judge(programs: Programs, out: Path) -> None:
         run = load(out / name)
         found = find(run)
         (scene,) = scenes(run)
-        before = statistics.mean(measured[""])
-        plain = " and ".join(f"{us / 1e3:.2f}" for us in measured[""])
+        before = measured[""]
+        plain = f"{median(before) / 1e3:.2f}"
         program = f"| {name} | {plain} | {scene.own_step_us / 1e3:.2f}"
         first = found[0].rule if found else ""
         for fix, rules in programs.fixes[name].items():
             if fix not in measured:
                 continue
             promised = max((one.saving.us for one in found if one.rule in rules), default=None)
-            print(f"{program} | {fix} | {_compared(promised, before - measured[fix][0])} | {first} |")
+            print(f"{program} | {fix} | {_compared(promised, before, measured[fix])} | {first} |")
             program, first = "| | | ", ""
         together = "+".join(sorted(programs.fixes[name]))
         if len(programs.fixes[name]) > 1 and together in measured:
-            saved = before - measured[together][0]
             wanted = {rule for rules in programs.fixes[name].values() for rule in rules}
             promised = sum(one.remaining.us for one in found if one.rule in wanted)
-            print(f"{program} | all of these | {_compared(promised, saved)} | |")
+            print(f"{program} | all of these | {_compared(promised, before, measured[together])} | |")
         if not programs.fixes[name]:
             graver = [one.rule for one in found if one.severity in ("high", "medium")]
             print(f"{program} | none: tuned | | | | {', '.join(graver) or 'nothing above low'} |")
 
 
-def _compared(promised: float | None, saved: float) -> str:
+def _compared(promised: float | None, before: list[float], after: list[float]) -> str:
+    """Promised; saved with its 95 % interval; in ms; and their ratio, where surely something was saved."""
+    ratio = compare_rounds(before, after)
+    saved, low, high = (median(before) / 1e3 * (1 - of) for of in (ratio.ratio, ratio.high, ratio.low))
+    shown = f"{saved:.2f} ({low:.2f} to {high:.2f})"
     if promised is None:
-        return f"– | {saved / 1e3:.2f} | –"
-    ratio = f"{promised / saved:.2f}" if saved > 0 else "–"
-    return f"{promised / 1e3:.2f} | {saved / 1e3:.2f} | {ratio}"
+        return f"– | {shown} | –"
+    return f"{promised / 1e3:.2f} | {shown} | " + (f"{promised / 1e3 / saved:.2f}" if low > 0 else "–")
 
 
 def main() -> None:
