@@ -92,13 +92,14 @@ def _measured(scene: Scene, own: AsItRuns, data_us: float, calls: pl.DataFrame) 
     if recorded is not None and own.data_differs:
         shown += f" ({numbers.time(recorded)} in the recorded steps, which is not the program's)"
     enough = enough_workers(workers, step_us, data_us)
+    enough = min(enough, cores) if cores else enough
     yield Finding(
         title=f"The step waits {numbers.time(data_us)} for data ({min(data_us / step_us, 1.0):.0%} of it)"
         + (": the loader has no workers" if workers == 0 else ""),
         saving=savings.beside(scene, saved_us, basis),
         evidence=[evidence.of(scene, shown, calls if len(calls) else scene.trace.steps)],
         advice=_advice(workers, enough) + _pinned(scene),
-        snippet=_snippet(scene, enough),
+        snippet=_snippet(scene, max(enough, workers or 1)),
         source=evidence.source(scene, calls["id"]),
     )
 
@@ -120,10 +121,12 @@ def _advice(workers: int | None, enough: int) -> str:
         return f"Let workers make batches ahead of time: {numbers.count(enough, 'worker')} should do."
     if workers is None:
         return "The workers do not keep up: more of them, a larger prefetch_factor, or less work per sample."
-    return (
-        f"{numbers.count(workers, 'worker')} cannot keep up: try {enough} if there are cores for them, or do "
-        "less work per sample."
-    )
+    slow = f"{numbers.count(workers, 'worker')} cannot keep up"
+    if enough <= workers:
+        return (
+            f"{slow}, and there are no cores for more: do less work per sample, or do it once and store it."
+        )
+    return f"{slow}: try {enough} if there are cores for them, or do less work per sample."
 
 
 def _pinned(scene: Scene) -> str:
