@@ -125,47 +125,63 @@ def attempt(programs: Programs, names: list[str]) -> None:
 
 
 def judge(programs: Programs, out: Path) -> None:
-    """The table of predicted and measured savings of the recordings in a folder."""
+    """The table of predicted and measured savings of the recordings in a folder, and how many agree."""
     from kinetoscope.analysis.run import load
+    from kinetoscope.findings.ledger import settle
     from kinetoscope.findings.registry import find
     from kinetoscope.findings.scene import scenes
 
     every = json.loads((out / "times.json").read_text())
     print("| program | plain, ms | as it runs, ms | fix | promised, ms | saved, ms | ratio | first finding |")
     print("|---|---:|---:|---|---:|---:|---:|---|")
+    ratios: list[float | None] = []  # of the fixes that surely saved something; None: none was promised
     for name in filter(every.get, programs.fixes):
         measured = every[name]
         run = load(out / name)
         found = find(run)
         (scene,) = scenes(run)
         before = measured[""]
-        plain = f"{median(before) / 1e3:.2f}"
-        program = f"| {name} | {plain} | {scene.own_step_us / 1e3:.2f}"
+        steps = max(1, round(median(before) / scene.own_step_us))  # recorded ones in one of the program's
+        program = f"| {name} | {median(before) / 1e3:.2f} | {steps * scene.own_step_us / 1e3:.2f}"
         first = found[0].rule if found else ""
         for fix, rules in programs.fixes[name].items():
             if fix not in measured:
                 continue
-            promised = max((one.saving.us for one in found if one.rule in rules), default=None)
-            print(f"{program} | {fix} | {_compared(promised, before, measured[fix])} | {first} |")
+            promised = max((one.saving.us * steps for one in found if one.rule in rules), default=None)
+            shown, low, saved = _compared(promised, before, measured[fix])
+            if low > 0:
+                ratios.append(promised and promised / saved)
+            print(f"{program} | {fix} | {shown} | {first} |")
             program, first = "| | | ", ""
         together = "+".join(sorted(programs.fixes[name]))
         if len(programs.fixes[name]) > 1 and together in measured:
             wanted = {rule for rules in programs.fixes[name].values() for rule in rules}
-            promised = sum(one.remaining.us for one in found if one.rule in wanted)
-            print(f"{program} | all of these | {_compared(promised, before, measured[together])} | |")
+            promised = sum(one.remaining.us for one in settle(run, [f for f in found if f.rule in wanted]))
+            print(
+                f"{program} | all of these | {_compared(promised * steps, before, measured[together])[0]} | |"
+            )
         if not programs.fixes[name]:
             graver = [one.rule for one in found if one.severity in ("high", "medium")]
             print(f"{program} | none: tuned | | | | {', '.join(graver) or 'nothing above low'} |")
+    given = [ratio for ratio in ratios if ratio is not None]
+    near, far = sum(0.67 <= ratio <= 1.5 for ratio in given), sum(not 1 / 3 <= ratio <= 3 for ratio in given)
+    print(
+        f"\n{len(ratios)} fixes surely saved something; for {len(given)} something was promised, {near} times"
+    )
+    print(
+        f"within 0.67 and 1.5 of what was saved, {far} times beyond three times; median {median(given):.2f}."
+    )
 
 
-def _compared(promised: float | None, before: list[float], after: list[float]) -> str:
-    """Promised; saved with its 95 % interval; in ms; and their ratio, where surely something was saved."""
+def _compared(promised: float | None, before: list[float], after: list[float]) -> tuple[str, float, float]:
+    """Promised; saved with its 95 % interval; in ms; and their ratio, where surely something was saved. Then
+    the lower end of that interval and what was saved, in µs."""
     ratio = compare_rounds(before, after)
-    saved, low, high = (median(before) / 1e3 * (1 - of) for of in (ratio.ratio, ratio.high, ratio.low))
-    shown = f"{saved:.2f} ({low:.2f} to {high:.2f})"
+    saved, low, high = (median(before) * (1 - of) for of in (ratio.ratio, ratio.high, ratio.low))
+    shown = f"{saved / 1e3:.2f} ({low / 1e3:.2f} to {high / 1e3:.2f})"
     if promised is None:
-        return f"– | {shown} | –"
-    return f"{promised / 1e3:.2f} | {shown} | " + (f"{promised / 1e3 / saved:.2f}" if low > 0 else "–")
+        return f"– | {shown} | –", low, saved
+    return f"{promised / 1e3:.2f} | {shown} | " + (f"{promised / saved:.2f}" if low > 0 else "–"), low, saved
 
 
 def main() -> None:
