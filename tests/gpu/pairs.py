@@ -29,7 +29,7 @@ from typing import Any
 
 Step = Callable[[], Any]
 
-STEPS, WARM, TIMED = 110, 8, 24
+STEPS, WARM, ROUNDS, EACH = 110, 8, 9, 4
 
 
 @dataclass(frozen=True)
@@ -54,33 +54,35 @@ class Programs:
         return [*({fix} for fix in fixes), *([set(fixes)] if len(fixes) > 1 else [])]
 
 
-def timed(step: Step) -> float:
-    """Median of rounds of steps, in µs; the device is waited for at both ends of a round."""
+def times(programs: Programs, name: str) -> None:
+    """Time the program as it is, with each fix alone and with all: a few steps of each in turn, round by round,
+    since the host's pace drifts by more than many a fix saves. µs a step, of every round."""
     import torch
 
-    for _ in range(WARM):
-        step()
-    rounds: list[float] = []
-    for _ in range(4):
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        for _ in range(TIMED // 4):
-            step()
-        torch.cuda.synchronize()
-        rounds.append((time.perf_counter() - began) / (TIMED // 4) * 1e6)
-    return statistics.median(rounds)
-
-
-def times(programs: Programs, name: str) -> None:
-    """Time each fix alone and all together, the program as it is first and last."""
     found: dict[str, list[float]] = {}
-    for chosen in [set[str](), *programs.turns(name), set[str]()]:
+    ready: list[tuple[str, Step, tuple[str, bool]]] = []
+    for chosen in [set[str](), *programs.turns(name)]:
         try:
-            found.setdefault("+".join(sorted(chosen)), []).append(timed(programs.step(name, chosen)))
+            step = programs.step(name, chosen)
+            settings = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+            for _ in range(WARM):
+                step()
+            ready.append(("+".join(sorted(chosen)), step, settings))
         except Exception:  # of the program: its other fixes are timed all the same
             traceback.print_exc()
-        gc.collect()
-    print("TIMES", json.dumps({fix: us for fix, us in found.items() if us}), flush=True)
+    gc.collect()
+    for _ in range(ROUNDS):
+        for fix, step, (precision, tf32) in ready:
+            torch.set_float32_matmul_precision(precision)
+            torch.backends.cudnn.allow_tf32 = tf32
+            step()
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            for _ in range(EACH):
+                step()
+            torch.cuda.synchronize()
+            found.setdefault(fix, []).append((time.perf_counter() - began) / EACH * 1e6)
+    print("TIMES", json.dumps(found), flush=True)
 
 
 def record(programs: Programs, out: Path, names: list[str]) -> None:
@@ -130,39 +132,43 @@ def judge(programs: Programs, out: Path) -> None:
     from kinetoscope.findings.scene import scenes
 
     every = json.loads((out / "times.json").read_text())
-    print("| program | plain, ms | as it runs, ms | fix | promised, ms | saved, ms | ratio | first finding |")
+    print(
+        "| program | plain, ms (middle half) | as it runs, ms | fix | promised, ms | saved, ms | ratio | first finding |"
+    )
     print("|---|---:|---:|---|---:|---:|---:|---|")
     for name in filter(every.get, programs.fixes):
         measured = every[name]
         run = load(out / name)
         found = find(run)
         (scene,) = scenes(run)
-        before = statistics.mean(measured[""])
-        plain = " and ".join(f"{us / 1e3:.2f}" for us in measured[""])
-        program = f"| {name} | {plain} | {scene.own_step_us / 1e3:.2f}"
+        before = measured[""]
+        least, _, most = statistics.quantiles(before)
+        program = f"| {name} | {least / 1e3:.2f} to {most / 1e3:.2f} | {scene.own_step_us / 1e3:.2f}"
         first = found[0].rule if found else ""
         for fix, rules in programs.fixes[name].items():
             if fix not in measured:
                 continue
             promised = max((one.saving.us for one in found if one.rule in rules), default=None)
-            print(f"{program} | {fix} | {_compared(promised, before - measured[fix][0])} | {first} |")
+            print(f"{program} | {fix} | {_compared(promised, before, measured[fix])} | {first} |")
             program, first = "| | | ", ""
         together = "+".join(sorted(programs.fixes[name]))
         if len(programs.fixes[name]) > 1 and together in measured:
-            saved = before - measured[together][0]
             wanted = {rule for rules in programs.fixes[name].values() for rule in rules}
             promised = sum(one.remaining.us for one in found if one.rule in wanted)
-            print(f"{program} | all of these | {_compared(promised, saved)} | |")
+            print(f"{program} | all of these | {_compared(promised, before, measured[together])} | |")
         if not programs.fixes[name]:
             graver = [one.rule for one in found if one.severity in ("high", "medium")]
             print(f"{program} | none: tuned | | | | {', '.join(graver) or 'nothing above low'} |")
 
 
-def _compared(promised: float | None, saved: float) -> str:
+def _compared(promised: float | None, before: list[float], after: list[float]) -> str:
+    """What was saved is the median over rounds, ± half of what the middle half of them spans."""
+    low, saved, high = statistics.quantiles([one - other for one, other in zip(before, after, strict=True)])
+    measured = f"{saved / 1e3:.2f} ± {(high - low) / 2e3:.2f}"
     if promised is None:
-        return f"– | {saved / 1e3:.2f} | –"
+        return f"– | {measured} | –"
     ratio = f"{promised / saved:.2f}" if saved > 0 else "–"
-    return f"{promised / 1e3:.2f} | {saved / 1e3:.2f} | {ratio}"
+    return f"{promised / 1e3:.2f} | {measured} | {ratio}"
 
 
 def main() -> None:
