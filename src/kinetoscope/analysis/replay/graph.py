@@ -218,6 +218,8 @@ def _joint(rank: int, joint: Passed, offset: int, targets: tuple[int, ...]) -> J
 
 def _complete(meetings: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
     """Those that every rank of them took part in inside its spans."""
+    if meetings.is_empty():
+        return meetings
     ids = [
         delays(part.trace).filter(inside(part.spans)).select("id", rank=pl.lit(part.trace.rank, pl.Int32))
         for part in parts

@@ -27,7 +27,7 @@ NO_OPS = pl.DataFrame(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Segment:
     """A part of the critical path: what took ``us`` of the step, and the events (rows of ``table``,
     ``host_events`` or ``device_events``, of this ``rank``) that it is made of."""
@@ -36,7 +36,7 @@ class Segment:
     us: float
     rank: int
     table: str
-    ids: tuple[int, ...]
+    ids: pl.Series
 
 
 def segments(
@@ -63,9 +63,10 @@ def segments(
         .filter(pl.col("ns") > 0)
         .sort("ns", pl.col("text").cast(pl.String), descending=[True, False])
     )
+    ids = merged["id"]  # a list of thousands is a Series without a copy
     return [
-        Segment(text, ns * scale, owner, table, tuple(ids))
-        for text, owner, table, ns, ids in merged.select("text", "rank", "table", "ns", "id").iter_rows()
+        Segment(text, ns * scale, owner, table, ids[place])
+        for place, (text, owner, table, ns) in enumerate(merged.drop("id").iter_rows())
     ]
 
 
@@ -171,7 +172,10 @@ def _spent(hosts: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
 def _outermost(trace: Trace) -> dict[int, pl.DataFrame]:
     """By strand, its ops and calls that are inside no other."""
     host = trace.host_events
-    own = host.filter(is_op(trace)).join(strands(trace), on="lane")
+    counts = is_op(trace)
+    inner = counts.gather(host["parent"]).fill_null(False)  # most, and known before anything is sorted
+    own = host.select("id", "lane", "name", "start_ns", "duration_ns").filter(counts & ~inner)
+    own = own.join(strands(trace), on="lane")
     end = pl.col("start_ns") + pl.col("duration_ns")
     own = own.select("id", "strand", "name", "start_ns", end_ns=end)
     own = own.sort("strand", "start_ns", -pl.col("end_ns"))

@@ -41,9 +41,6 @@ class _Walk:
     joints: dict[int, Joint]  # by the stretch that follows
     meetings: dict[int, tuple[Meeting, float]]
     rows: dict[int, tuple[int, int]]  # of each block
-    ready: list[float | None]
-    work: list[float]
-    pause: list[float]
 
 
 def repeated(state: State) -> tuple[list[Piece], int]:
@@ -83,15 +80,13 @@ def _walk(state: State, done: Round) -> _Walk:
             joints[instruction.following] = instruction
         else:
             meetings |= dict.fromkeys(instruction.blocks, (instruction, next(transfers)))
-    work = state.work
-    counts = work.group_by("block", maintain_order=True).len()
+    counts = state.work.group_by("block", maintain_order=True).len()
     after = counts["len"].cum_sum()
     rows = {
         block: (end - count, end)
         for block, count, end in zip(counts["block"], counts["len"], after, strict=True)
     }
-    columns = (work[name].to_list() for name in ("ready", "work_ns", "pause_ns"))
-    return _Walk(state, done, blocks, joints, meetings, rows, *columns)
+    return _Walk(state, done, blocks, joints, meetings, rows)
 
 
 def _back(walk: _Walk, clock: int) -> Iterator[Piece]:
@@ -166,10 +161,10 @@ def _before_block(walk: _Walk, block: int) -> Step:
 
 def _launch(walk: _Walk, first: int, after: int) -> tuple[int, float]:
     """The row whose launch a block's end came from, and when it was ready (from its stretch's start)."""
-    following, best, found = 0.0, NEVER, first
-    for row in range(after - 1, first - 1, -1):
-        ready = walk.ready[row]
-        if ready is not None and ready + walk.work[row] + following > best:
-            best, found = ready + walk.work[row] + following, row
-        following += walk.pause[row] + walk.work[row]
-    return found, walk.ready[found] or 0.0
+    following, best, found, at = 0.0, NEVER, first, 0.0
+    columns = walk.state.work.select("ready", "work_ns", "pause_ns").slice(first, after - first)
+    for back, (ready, work, pause) in enumerate(columns.reverse().iter_rows(), 1):
+        if ready is not None and ready + work + following > best:
+            best, found, at = ready + work + following, after - back, ready
+        following += pause + work
+    return found, at
