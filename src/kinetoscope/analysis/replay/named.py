@@ -27,16 +27,20 @@ NO_OPS = pl.DataFrame(
 )
 
 
-@dataclass(frozen=True, eq=False)
+SHOWN_EVENTS = 12  # of a part of the path; their number stands beside them
+
+
+@dataclass(frozen=True)
 class Segment:
-    """A part of the critical path: what took ``us`` of the step, and the events (rows of ``table``,
-    ``host_events`` or ``device_events``, of this ``rank``) that it is made of."""
+    """A part of the critical path: what took ``us`` of the step, and the first of the ``count`` events (rows
+    of ``table``, ``host_events`` or ``device_events``, of this ``rank``) that it is made of."""
 
     text: str
     us: float
     rank: int
     table: str
-    ids: pl.Series
+    ids: tuple[int, ...]
+    count: int
 
 
 def segments(
@@ -63,10 +67,10 @@ def segments(
         .filter(pl.col("ns") > 0)
         .sort("ns", pl.col("text").cast(pl.String), descending=[True, False])
     )
-    ids = merged["id"]  # a list of thousands is a Series without a copy
+    shown = merged.with_columns(pl.col("id").list.head(SHOWN_EVENTS), count=pl.col("id").list.len())
     return [
-        Segment(text, ns * scale, owner, table, ids[place])
-        for place, (text, owner, table, ns) in enumerate(merged.drop("id").iter_rows())
+        Segment(text, ns * scale, owner, table, tuple(ids), count)
+        for text, owner, table, ns, ids, count in shown.iter_rows()
     ]
 
 

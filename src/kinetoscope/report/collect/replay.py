@@ -11,8 +11,6 @@ from kinetoscope.analysis.replay.replay import Replay, replays
 from kinetoscope.analysis.run import Run
 from kinetoscope.report import document
 
-SHOWN_EVENTS = 12  # of a part of the path; their number stands beside them
-
 Asked = Sequence[Callable[[Run], what_if.WhatIf]]
 
 
@@ -85,8 +83,8 @@ def _rows(run: Run, found: Replay, path: Sequence[Segment]) -> list[document.Pat
         document.PathRow(
             text=f"rank {part.rank}: {part.text}" if elsewhere else part.text,
             us=part.us,
-            events=events[part.rank, part.table].gather(part.ids.head(SHOWN_EVENTS)).to_list(),
-            count=len(part.ids),
+            events=[events[part.rank, part.table][row] for row in part.ids],
+            count=part.count,
         )
         for part in path
     ]
