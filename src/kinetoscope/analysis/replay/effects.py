@@ -101,10 +101,13 @@ def _left(graph: Graph, rank: int, device: pl.DataFrame) -> pl.Series:
 
 def _host(graph: Graph, rank: int, steps: dict[int, pl.DataFrame]) -> Host:
     launches, stretches = len(graph.work), len(graph.stretches)
-    gone = pl.zeros(launches + 2 * stretches, pl.Float64, eager=True)
-    for strand, own in steps.items():
-        instants = graph.instants[rank, strand]
-        gone = gone.scatter(instants["slot"], gone_until(own, instants["at"]))
+    each = [
+        gone_until(steps[strand], instants["at"])
+        if owner == rank
+        else pl.zeros(len(instants), pl.Float64, eager=True)
+        for (owner, strand), instants in graph.instants.items()
+    ]
+    gone = pl.concat([pl.Series([], dtype=pl.Float64), *each], rechunk=True).gather(graph.order)
     at_launch, at_start, at_end = (
         gone.slice(first, length)
         for first, length in ((0, launches), (launches, stretches), (launches + stretches, stretches))

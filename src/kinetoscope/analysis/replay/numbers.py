@@ -65,9 +65,10 @@ def changed(base: State, changes: Mapping[int, Change]) -> State:
         numbers = replace(numbers, host=lengths.to_list())
     for rank, change in changes.items():
         if change.pause_ns < inf:
-            usual = (pl.col("rank") == rank) & (pl.col("crowded_ns") == 0)
-            shorter = pl.when(usual).then(pl.col("pause_ns").clip(upper_bound=change.pause_ns))
-            work = work.with_columns(shorter.otherwise("pause_ns").alias("pause_ns"))
+            pause = work["pause_ns"]
+            longer = (pause > change.pause_ns) & (work["rank"] == rank) & (work["crowded_ns"] == 0)
+            longest = pl.Series([change.pause_ns], dtype=pause.dtype)
+            work = work.with_columns(longest.zip_with(longer, pause).alias("pause_ns"))
     if work is not base.work:
         block, ends = _of_blocks(work)
         numbers = replace(numbers, block=block, ends=ends)
@@ -83,11 +84,10 @@ def _shortened(work: pl.DataFrame, left: pl.Series) -> pl.DataFrame:
     before, after = (float(each.sum()) for each in (work["work_ns"], shorter))
     gone = 1 - after / before if before else 0.0  # of one rank, where any is
     pause = work["pause_ns"] - work["crowded_ns"] * gone
-    return work.with_columns(
-        shorter,
-        pause.zip_with(kept, pl.Series([0.0])).alias("pause_ns"),
-        work["ready"].zip_with(kept, pl.Series([None], dtype=pl.Float64)),
-    )
+    if kept.all():
+        return work.with_columns(shorter, pause)
+    nothing, none = pl.Series([0.0]), pl.Series([None], dtype=pl.Float64)
+    return work.with_columns(shorter, pause.zip_with(kept, nothing), work["ready"].zip_with(kept, none))
 
 
 def _transfers(base: State, left: pl.Series) -> list[float]:
