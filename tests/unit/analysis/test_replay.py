@@ -106,7 +106,7 @@ def test_steps_take_what_the_machine_needs_a_round_in_the_long_run(data: st.Data
     assert ratio == pytest.approx(in_the_long_run(program, change) / in_the_long_run(program), rel=1e-6)
 
 
-def in_the_long_run(program: Program, change: Changes = NONE, rounds: int = 600) -> float:
+def in_the_long_run(program: Program, change: Changes = NONE, rounds: int = 240) -> float:
     """What a round takes once the program is steady: of the second half of many."""
     machine = Machine(change)
     for _ in range(rounds):
