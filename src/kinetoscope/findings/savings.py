@@ -16,7 +16,7 @@ from kinetoscope.analysis.replay.change import (
     without_idle,
 )
 from kinetoscope.findings.model import SEVERITIES, Saving, Severity
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.scene import Scene, launches
 
 # Severity is the share of the step that the advice would save. Above a tenth it is the first thing to do;
 # below three hundredths it disappears in the noise from run to run; below half a hundredth nobody should read
@@ -98,10 +98,8 @@ def _launches(scene: Scene, shorter: pl.DataFrame) -> Change:
     """Calls that launch nothing but what is gone."""
     device = scene.trace.device_events
     gone = shorter.filter(shorter["saved_ns"] >= device["duration_ns"].gather(shorter["id"]))["id"].unique()
-    launches = device["launch"].gather(gone).drop_nulls().value_counts(name="gone")
-    launches = launches.join(scene.launched, on="launch")
-    calls = launches.filter(pl.col("gone") == pl.col("launched"))["launch"].sort()
-    return without_host(scene.trace.host_events[calls])
+    spared = launches(device["launch"].gather(gone)).join(scene.launched, on=["launch", "launched"])
+    return without_host(scene.trace.host_events[spared["launch"].sort()])
 
 
 def host(scene: Scene, events: pl.DataFrame, basis: str, share: float = 1.0) -> Saving:

@@ -154,12 +154,13 @@ class Scene:
     @cached_property
     def launched(self) -> pl.DataFrame:
         """By ``launch`` (row of ``host_events``) how many device events it ``launched``."""
-        return self.trace.device_events["launch"].drop_nulls().value_counts(name="launched")
+        return launches(self.trace.device_events["launch"])
 
-    @property
+    @cached_property
     def known(self) -> pl.DataFrame:
         """The work whose family is known: on the rest no advice is given."""
-        return self.work.filter(~matching(self.work, "category", f"^{taxonomy.OTHER}$"))
+        unknown = matching(self.work, "category", f"^{taxonomy.OTHER}$")
+        return self.work.filter(~unknown) if unknown.any() else self.work
 
     @cached_property
     def first_work_ns(self) -> int:
@@ -238,6 +239,12 @@ class Scene:
 def spans(events: pl.DataFrame) -> pl.DataFrame:
     """Events as intervals: ``start_ns`` and ``end_ns``."""
     return events.select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+
+
+def launches(each: pl.Series) -> pl.DataFrame:
+    """By ``launch`` how many of the device events it ``launched``, given the launch of each."""
+    runs = each.drop_nulls().sort().rle().struct  # launches are nearly in order: no table of hashes needed
+    return pl.DataFrame({"launch": runs.field("value"), "launched": runs.field("len")})
 
 
 @remembered

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -17,7 +19,7 @@ from kinetoscope.analysis.replay.change import (
     without_host,
 )
 from kinetoscope.analysis.replay.replay import Replay, replay, replays
-from kinetoscope.analysis.replay.spared import gone_until
+from kinetoscope.analysis.replay.spared import gone_until, larger, shares
 from kinetoscope.analysis.replay.threads import strands
 from kinetoscope.analysis.run import Run as Recording
 from kinetoscope.trace.model import Trace
@@ -104,7 +106,7 @@ def test_steps_take_what_the_machine_needs_a_round_in_the_long_run(data: st.Data
     assert ratio == pytest.approx(in_the_long_run(program, change) / in_the_long_run(program), rel=1e-6)
 
 
-def in_the_long_run(program: Program, change: Changes = NONE, rounds: int = 600) -> float:
+def in_the_long_run(program: Program, change: Changes = NONE, rounds: int = 240) -> float:
     """What a round takes once the program is steady: of the second half of many."""
     machine = Machine(change)
     for _ in range(rounds):
@@ -124,6 +126,7 @@ def test_more_saved_is_never_slower_and_both_are_no_slower_than_either(data: st.
     one, other = (as_change(trace, program, data.draw(changes(program))) for _ in range(2))
     both = found.after(one | other)
     assert 0 <= both <= min(found.after(one), found.after(other)) + 1e-6
+    assert both == pytest.approx(found.after(replace(one | other, both=None)), abs=1e-6)
     assert max(found.after(one), found.after(other)) <= found.step_us
     assert found.after(Change()) == found.step_us
 
@@ -201,14 +204,19 @@ def test_overlapping_stretches_go_once_with_the_larger_share() -> None:
     stretches = pl.DataFrame(
         {"start_ns": [0, 5, 5, 40], "end_ns": [20, 10, 30, 50], "share": [0.5, 1.0, 0.25, 1.0]}
     )
-    shares = [
+    largest = [
         max((share for start, end, share in stretches.iter_rows() if start <= at < end), default=0.0)
         for at in range(60)
     ]
     instants = pl.Series([-3, 0, 1, 1, 7, 10, 20, 29, 41, 50, 59])
-    expected = [sum(shares[: max(0, at)]) for at in instants]
-    assert gone_until(stretches, instants).to_list() == pytest.approx(expected)
-    assert gone_until(stretches.clear(), instants).to_list() == [0.0] * len(instants)
+    expected = [sum(largest[: max(0, at)]) for at in instants]
+    steps = shares(stretches)
+    assert gone_until(steps, instants).to_list() == pytest.approx(expected)
+    halves = (shares(stretches[half]) for half in (slice(0, None, 2), slice(1, None, 2)))
+    assert gone_until(larger(*halves), instants).to_list() == pytest.approx(expected)
+    none = shares(stretches.clear())
+    assert gone_until(larger(none, steps), instants).to_list() == pytest.approx(expected)
+    assert gone_until(none, instants).to_list() == [0.0] * len(instants)
 
 
 def test_threads_that_hand_over_are_one_strand_and_those_that_overlap_are_not() -> None:

@@ -9,6 +9,7 @@ import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.kernels.work import work
+from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
 
 # Kernels for one channel a group, or few: what the libraries have for them is another code.
@@ -16,6 +17,7 @@ GROUPED = r"(?i)_c1_k1_|grouped_direct|depthwise|dwconv"
 ARGUMENTS = ["name", "input_dims", "input_strides"]
 
 
+@remembered
 def convolutions(trace: Trace) -> pl.DataFrame:
     """One row an op that launched device work of category convolution: ``op`` (row of ``host_events``),
     ``is_grouped`` and ``is_channels_last`` (of its input; false where no shapes were recorded)."""

@@ -29,12 +29,14 @@ class Change:
         host: stretches of host threads (``lane``, ``start_ns``, ``end_ns``) of which ``share`` goes away.
         waits: rows of ``host_events``: synchronising calls that no longer wait; their own time they cost.
         pause_ns: a device pauses no longer than this between what is ready to run.
+        both: the two that it joins, if it joins two: what is known of them need not be found again.
     """
 
     device: pl.DataFrame = field(default_factory=lambda: _none_of(DEVICE))
     host: pl.DataFrame = field(default_factory=lambda: _none_of(HOST))
     waits: pl.Series = field(default_factory=lambda: pl.Series("id", [], pl.UInt32))
     pause_ns: float = inf
+    both: tuple[Change, Change] | None = None
 
     def __or__(self, other: Change) -> Change:
         """Both: of an event the larger saving; where stretches overlap the larger share."""
@@ -46,6 +48,7 @@ class Change:
             pl.concat([self.host, other.host]),
             waits,
             min(self.pause_ns, other.pause_ns),
+            (self, other),
         )
 
     @property

@@ -114,6 +114,15 @@ class Graph:
             for (rank, strand), own in every.group_by("rank", "strand", maintain_order=True)
         }
 
+    @cached_property
+    def order(self) -> pl.Series:
+        """By slot its row among the ``instants`` of all strands, one below the other; null: in none."""
+        slots = pl.concat(
+            [pl.Series("slot", [], pl.UInt32), *(own["slot"] for own in self.instants.values())]
+        )
+        none = pl.repeat(None, len(self.work) + 2 * len(self.stretches), dtype=pl.UInt32, eager=True)
+        return none.scatter(slots, pl.int_range(len(slots), dtype=pl.UInt32, eager=True))
+
 
 class Part(NamedTuple):
     """One rank's share of a graph, and by how much its clock is ahead of the others'."""
@@ -218,6 +227,8 @@ def _joint(rank: int, joint: Passed, offset: int, targets: tuple[int, ...]) -> J
 
 def _complete(meetings: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
     """Those that every rank of them took part in inside its spans."""
+    if meetings.is_empty():
+        return meetings
     ids = [
         delays(part.trace).filter(inside(part.spans)).select("id", rank=pl.lit(part.trace.rank, pl.Int32))
         for part in parts

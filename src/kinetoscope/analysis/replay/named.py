@@ -27,16 +27,20 @@ NO_OPS = pl.DataFrame(
 )
 
 
+SHOWN_EVENTS = 12  # of a part of the path; their number stands beside them
+
+
 @dataclass(frozen=True)
 class Segment:
-    """A part of the critical path: what took ``us`` of the step, and the events (rows of ``table``,
-    ``host_events`` or ``device_events``, of this ``rank``) that it is made of."""
+    """A part of the critical path: what took ``us`` of the step, and the first of the ``count`` events (rows
+    of ``table``, ``host_events`` or ``device_events``, of this ``rank``) that it is made of."""
 
     text: str
     us: float
     rank: int
     table: str
     ids: tuple[int, ...]
+    count: int
 
 
 def segments(
@@ -63,9 +67,10 @@ def segments(
         .filter(pl.col("ns") > 0)
         .sort("ns", pl.col("text").cast(pl.String), descending=[True, False])
     )
+    shown = merged.with_columns(pl.col("id").list.head(SHOWN_EVENTS), count=pl.col("id").list.len())
     return [
-        Segment(text, ns * scale, owner, table, tuple(ids))
-        for text, owner, table, ns, ids in merged.select("text", "rank", "table", "ns", "id").iter_rows()
+        Segment(text, ns * scale, owner, table, tuple(ids), count)
+        for text, owner, table, ns, ids, count in shown.iter_rows()
     ]
 
 
@@ -171,7 +176,10 @@ def _spent(hosts: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
 def _outermost(trace: Trace) -> dict[int, pl.DataFrame]:
     """By strand, its ops and calls that are inside no other."""
     host = trace.host_events
-    own = host.filter(is_op(trace)).join(strands(trace), on="lane")
+    counts = is_op(trace)
+    inner = counts.gather(host["parent"]).fill_null(False)  # most, and known before anything is sorted
+    own = host.select("id", "lane", "name", "start_ns", "duration_ns").filter(counts & ~inner)
+    own = own.join(strands(trace), on="lane")
     end = pl.col("start_ns") + pl.col("duration_ns")
     own = own.select("id", "strand", "name", "start_ns", end_ns=end)
     own = own.sort("strand", "start_ns", -pl.col("end_ns"))

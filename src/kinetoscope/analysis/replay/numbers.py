@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import inf
 
 import polars as pl
 
 from kinetoscope.analysis.replay.change import Change
+from kinetoscope.analysis.replay.effects import Effects, shortest
 from kinetoscope.analysis.replay.engine import NEVER, Numbers
 from kinetoscope.analysis.replay.graph import Graph, Meeting
-from kinetoscope.analysis.replay.spared import gone_until
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +27,7 @@ class State:
     pace: float
     work: pl.DataFrame
     numbers: Numbers
+    effects: Effects
 
 
 def recorded(graph: Graph, pace: float = 1.0) -> State:
@@ -41,72 +43,55 @@ def recorded(graph: Graph, pace: float = 1.0) -> State:
         "pause_ns",
         crowded_ns=pl.when(crowded).then(pl.col("lost_ns").clip(lower_bound=0)).otherwise(0),
         work_ns=pl.when("meets").then(0).otherwise("work_ns").cast(pl.Float64),
-        left=pl.lit(1.0),
         ready=(pl.col("point_ns") - opened) * pace + pl.col("latency_ns"),
     )
     lengths = graph.stretches.select((pl.col("end_ns") - pl.col("start_ns")) * pace).to_series()
     transfers = [one.transfer_ns for one in graph.program if isinstance(one, Meeting)]
     numbers = Numbers(*_of_blocks(work), lengths.cast(pl.Float64).to_list(), transfers)
-    return State(graph, pace, work, numbers)
+    return State(graph, pace, work, numbers, Effects(graph))
 
 
 def changed(base: State, changes: Mapping[int, Change]) -> State:
     """With these changes, by rank."""
     work, numbers = base.work, base.numbers
-    device = {rank: change.device for rank, change in changes.items() if len(change.device)}
-    if device:
-        work = _shortened(base, device)
-        numbers = replace(numbers, transfer=_transfers(base, work))
-    spared = {rank: change.host for rank, change in changes.items() if len(change.host)}
-    if spared:
-        work, host = _spared(base, work, spared)
-        numbers = replace(numbers, host=host)
-    pauses = {rank: change.pause_ns for rank, change in changes.items() if change.pause_ns < inf}
-    for rank, longest in pauses.items():
-        usual = (pl.col("rank") == rank) & (pl.col("crowded_ns") == 0)
-        shorter = pl.when(usual).then(pl.col("pause_ns").clip(upper_bound=longest))
-        work = work.with_columns(shorter.otherwise("pause_ns").alias("pause_ns"))
-    if device or spared or pauses:
+    found = [base.effects.of(rank, change) for rank, change in changes.items()]
+    left = reduce(shortest, (one.left for one in found), None)
+    if left is not None:
+        work = _shortened(work, left)
+        numbers = replace(numbers, transfer=_transfers(base, left))
+    for host in (one.host for one in found if one.host is not None):
+        work = work.with_columns(work["ready"] - host.sooner * base.pace)
+        lengths = pl.Series(numbers.host) - host.shorter * base.pace
+        numbers = replace(numbers, host=lengths.to_list())
+    for rank, change in changes.items():
+        if change.pause_ns < inf:
+            pause = work["pause_ns"]
+            longer = (pause > change.pause_ns) & (work["rank"] == rank) & (work["crowded_ns"] == 0)
+            longest = pl.Series([change.pause_ns], dtype=pause.dtype)
+            work = work.with_columns(longest.zip_with(longer, pause).alias("pause_ns"))
+    if work is not base.work:
         block, ends = _of_blocks(work)
         numbers = replace(numbers, block=block, ends=ends)
     free = {(rank, call) for rank, change in changes.items() for call in change.waits}
     return replace(base, work=work, numbers=replace(numbers, free=frozenset(free)))
 
 
-def _shortened(base: State, device: Mapping[int, pl.DataFrame]) -> pl.DataFrame:
+def _shortened(work: pl.DataFrame, left: pl.Series) -> pl.DataFrame:
     """What an event saves of its own duration, its stream saves of what it added to it. What is gone needs no
     launch, and no pause before it."""
-    saved = pl.zeros(len(base.work), pl.Float64, eager=True)
-    for rank, table in device.items():
-        known = table.filter(table["id"] < len(base.graph.places[rank]))
-        rows = base.graph.places[rank].gather(known["id"])
-        replayed = rows.is_not_null()
-        saved = _raised(saved, rows.filter(replayed), known["saved_ns"].filter(replayed))
-    left = (1 - saved / pl.col("duration_ns")).clip(0, 1)
-    gone = pl.col("left") <= 0
-    rest = (pl.col("work_ns") * pl.col("left")).sum() / pl.col("work_ns").sum()  # of one rank, where any is
-    return base.work.with_columns(left.alias("left")).with_columns(
-        pl.when(gone)
-        .then(0)
-        .otherwise(pl.col("pause_ns") - pl.col("crowded_ns") * (1 - rest.fill_nan(1)))
-        .alias("pause_ns"),
-        pl.col("work_ns") * pl.col("left"),
-        pl.when(~gone).then("ready").alias("ready"),
-    )
+    kept = left > 0
+    shorter = work["work_ns"] * left
+    before, after = (float(each.sum()) for each in (work["work_ns"], shorter))
+    gone = 1 - after / before if before else 0.0  # of one rank, where any is
+    pause = work["pause_ns"] - work["crowded_ns"] * gone
+    if kept.all():
+        return work.with_columns(shorter, pause)
+    nothing, none = pl.Series([0.0]), pl.Series([None], dtype=pl.Float64)
+    return work.with_columns(shorter, pause.zip_with(kept, nothing), work["ready"].zip_with(kept, none))
 
 
-def _raised(values: pl.Series, rows: pl.Series, to: pl.Series) -> pl.Series:
-    """At each of these rows the largest of what it had and what is given for it, often once, seldom twice."""
-    while len(rows):
-        less = values.gather(rows) < to
-        rows, to = rows.filter(less), to.filter(less)
-        values = values.scatter(rows, to)
-    return values
-
-
-def _transfers(base: State, work: pl.DataFrame) -> list[float]:
+def _transfers(base: State, left: pl.Series) -> list[float]:
     """A collective moves its data as fast as the rank that gains most from the change: all make the same."""
-    left = work["left"]
     return [
         one.transfer_ns * min(left[row] for row in one.rows)
         for one in base.graph.program
@@ -114,34 +99,13 @@ def _transfers(base: State, work: pl.DataFrame) -> list[float]:
     ]
 
 
-def _spared(
-    base: State, work: pl.DataFrame, spared: Mapping[int, pl.DataFrame]
-) -> tuple[pl.DataFrame, list[float]]:
-    """Launches and stretches of host time, sooner and shorter by what went away before them."""
-    graph = base.graph
-    launches, stretches = len(graph.work), len(graph.stretches)
-    gone = pl.zeros(launches + 2 * stretches, pl.Float64, eager=True)
-    for (rank, strand), instants in graph.instants.items():
-        if rank in spared:
-            host = spared[rank].filter(pl.col("lane").is_in(graph.lanes_of(rank, strand)))
-            gone = gone.scatter(instants["slot"], gone_until(host, instants["at"]))
-    at_launch, at_start, at_end = (
-        gone.slice(first, length)
-        for first, length in ((0, launches), (launches, stretches), (launches + stretches, stretches))
-    )
-    less = (at_launch - at_start.gather(graph.work["stretch"])) * base.pace
-    host = pl.Series(base.numbers.host) - (at_end - at_start) * base.pace
-    return work.with_columns((pl.col("ready") - less).alias("ready")), host.to_list()
-
-
 def _of_blocks(work: pl.DataFrame) -> tuple[list[float], list[float]]:
     """D and M of each block (see ``graph``)."""
-    cost = pl.col("pause_ns") + pl.col("work_ns")
-    table = work.select("block", "ready", "work_ns", cost=cost, done=cost.cum_sum())
+    cost = work["pause_ns"] + work["work_ns"]
+    done = cost.cum_sum()
+    late = work["ready"] + work["work_ns"] - done
+    table = pl.DataFrame({"block": work["block"], "cost": cost, "done": done, "late": late})
     blocks = table.group_by("block", maintain_order=True).agg(
-        pl.col("cost").sum(),
-        ((pl.col("ready") + pl.col("work_ns") - pl.col("done")).max() + pl.col("done").last())
-        .fill_null(NEVER)
-        .alias("ends"),
+        pl.col("cost").sum(), (pl.col("late").max() + pl.col("done").last()).fill_null(NEVER).alias("ends")
     )
     return blocks["cost"].to_list(), blocks["ends"].to_list()

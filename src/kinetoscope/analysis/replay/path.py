@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import polars as pl
+
 from kinetoscope.analysis.replay.engine import NEVER, Round, circle, from_one, matrix, once
 from kinetoscope.analysis.replay.graph import Block, Joint, Meeting
 from kinetoscope.analysis.replay.numbers import State
@@ -40,10 +42,7 @@ class _Walk:
     blocks: dict[int, tuple[Block, int | None]]  # with the block before it on its stream
     joints: dict[int, Joint]  # by the stretch that follows
     meetings: dict[int, tuple[Meeting, float]]
-    rows: dict[int, tuple[int, int]]  # of each block
-    ready: list[float | None]
-    work: list[float]
-    pause: list[float]
+    rows: dict[int, tuple[int, int, int]]  # of each block: from, up to, and whose launch it waits for longest
 
 
 def repeated(state: State) -> tuple[list[Piece], int]:
@@ -83,15 +82,15 @@ def _walk(state: State, done: Round) -> _Walk:
             joints[instruction.following] = instruction
         else:
             meetings |= dict.fromkeys(instruction.blocks, (instruction, next(transfers)))
-    work = state.work
-    counts = work.group_by("block", maintain_order=True).len()
-    after = counts["len"].cum_sum()
+    cost = pl.col("pause_ns") + pl.col("work_ns")
+    late = pl.col("ready") + pl.col("work_ns") - cost.cum_sum()
+    # Of launches that hold a block up as long as each other the last.
+    each = state.work.group_by("block", maintain_order=True).agg(pl.len(), back=late.reverse().arg_max())
     rows = {
-        block: (end - count, end)
-        for block, count, end in zip(counts["block"], counts["len"], after, strict=True)
+        block: (end - count, end, end - 1 - (count - 1 if back is None else back))
+        for (block, count, back), end in zip(each.iter_rows(), each["len"].cum_sum(), strict=True)
     }
-    columns = (work[name].to_list() for name in ("ready", "work_ns", "pause_ns"))
-    return _Walk(state, done, blocks, joints, meetings, rows, *columns)
+    return _Walk(state, done, blocks, joints, meetings, rows)
 
 
 def _back(walk: _Walk, clock: int) -> Iterator[Piece]:
@@ -144,14 +143,14 @@ def _before_block(walk: _Walk, block: int) -> Step:
         row = meeting.rows[meeting.blocks.index(block)]
         pieces.append(Piece(TRANSFER, transfer, rows=(row, row + 1)))
     instruction, previous = walk.blocks[block]
-    first, after = walk.rows[block]
+    first, after, launch = walk.rows[block]
     stretch = instruction.stretch
     begun = walk.round.begun[stretch] if stretch >= 0 else NEVER
     sources = [*instruction.sources, *([] if previous is None else [previous])]
     latest = max(sources, key=lambda source: walk.round.ended[source], default=None)
     by_launch = begun + walk.state.numbers.ends[block]
     if by_launch > NEVER and by_launch >= ended - EQUAL_NS:
-        launch, ready = _launch(walk, first, after)
+        ready = float(walk.state.work["ready"][launch])
         latency = min(ready, float(walk.state.graph.work["latency_ns"][launch]))
         until = int(walk.state.graph.work["point_ns"][launch])
         pieces += [
@@ -162,14 +161,3 @@ def _before_block(walk: _Walk, block: int) -> Step:
         return pieces, stretch, None
     pieces.append(Piece(WORK, walk.state.numbers.block[block], rows=(first, after)))
     return pieces, None, latest
-
-
-def _launch(walk: _Walk, first: int, after: int) -> tuple[int, float]:
-    """The row whose launch a block's end came from, and when it was ready (from its stretch's start)."""
-    following, best, found = 0.0, NEVER, first
-    for row in range(after - 1, first - 1, -1):
-        ready = walk.ready[row]
-        if ready is not None and ready + walk.work[row] + following > best:
-            best, found = ready + walk.work[row] + following, row
-        following += walk.pause[row] + walk.work[row]
-    return found, walk.ready[found] or 0.0

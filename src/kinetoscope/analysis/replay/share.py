@@ -98,14 +98,11 @@ def _launching(table: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
     )
     # A launch at the instant of a joint came before it, as a copy's that the joint waits for.
     begun = begun.unique(["strand", "opened"], keep="first", maintain_order=True)
-    found = (
-        table.with_row_index("order")
-        .sort("point_ns")
-        .join_asof(
-            begun.sort("opened"), left_on="point_ns", right_on="opened", by="strand", check_sortedness=False
-        )
-        .sort("order")
-    )
+    points = table.select("point_ns", "strand").with_row_index("order").sort("point_ns")
+    from_these = points.join_asof(
+        begun.sort("opened"), left_on="point_ns", right_on="opened", by="strand", check_sortedness=False
+    ).sort("order")
+    found = table.with_columns(from_these["stretch"], from_these["closed"])
     late = (pl.col("point_ns") > pl.col("closed")) & (pl.col("stretch") + 1 < len(stretches))
     found = found.with_columns((pl.col("stretch") + late.cast(pl.UInt32)).alias("stretch"))
     opens = stretches["start_ns"].gather(found["stretch"])

@@ -80,14 +80,9 @@ def _until(trace: Trace) -> pl.DataFrame:
     end = (pl.col("start_ns") + pl.col("duration_ns")).max()
     if trace.device_events.is_empty():
         return strands(trace).select("strand").join(trace.host_events.select(end), how="cross")
-    return (
-        trace.host_events.lazy()
-        .join(strands(trace).lazy(), on="lane")
-        .group_by("strand")
-        .agg(end)
-        .sort("strand")
-        .collect()
-    )
+    by_lane = trace.host_events.group_by("lane").agg(end)
+    by_strand = by_lane.join(strands(trace), on="lane").group_by("strand")
+    return by_strand.agg(pl.col("start_ns").max()).sort("strand")
 
 
 def _within(within: Spans, until: int) -> Spans:

@@ -28,7 +28,8 @@ def union(table: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
 
 def intersect(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """Every instant that both tables cover."""
-    return _overlay(left, right, by, (pl.col("left") > 0) & (pl.col("right") > 0))
+    fewer, more = sorted((left, right), key=len)
+    return _overlay(fewer, _touching(more, fewer), by, (pl.col("left") > 0) & (pl.col("right") > 0))
 
 
 def subtract(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
@@ -104,6 +105,14 @@ def _overlay(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str], keep: p
         .select(*keys, pl.col("at").alias("start_ns"), "end_ns")
         .collect()
     )
+
+
+def _touching(table: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
+    """The rows that share an instant with one of the others, whatever their keys."""
+    cover = union(others)
+    following = cover["end_ns"].search_sorted(table["start_ns"], side="right")
+    starts = cover["start_ns"].gather(following.set(following == len(cover), None))
+    return table.filter(starts < table["end_ns"])
 
 
 def _steps(merged: pl.DataFrame, keys: list[str], left: int, right: int) -> pl.LazyFrame:

@@ -30,7 +30,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.events.rows import rows
+from kinetoscope.analysis.events.rows import matching
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Evidence, Finding, Severity
 from kinetoscope.findings.scene import Scene
@@ -68,16 +68,13 @@ def _first_step(scene: Scene) -> Iterable[Finding]:
 
 def _first_launches(scene: Scene) -> Iterable[Finding]:
     host = scene.trace.host_events
-    launching = pl.concat(
-        [rows(host, "category", RUNTIME), scene.trace.device_events["op"].drop_nulls()]
-    ).unique()
     # A long launch with the device idle behind it is loading; with the device busy, the queue was full.
-    waited = scene.gaps.filter(
-        (pl.col("cause") == "host-op")
-        & pl.col("host_event").is_in(launching.implode())
-        & (pl.col("idle_ns") >= LOADING_NS)
+    waited = scene.gaps.filter((pl.col("cause") == "host-op") & (pl.col("idle_ns") >= LOADING_NS))
+    caused = host[waited["host_event"].unique().sort()]
+    slow = caused.filter(
+        matching(caused, "category", RUNTIME) | caused["id"].is_in(scene.trace.device_events["op"].implode())
     )
-    slow = host[waited["host_event"].unique().sort()]
+    waited = waited.filter(pl.col("host_event").is_in(slow["id"].implode()))
     total = int(waited["idle_ns"].sum())
     if slow.is_empty() or total < 0.01 * scene.length_ns:
         return

@@ -45,13 +45,10 @@ def find(scene: Scene) -> Iterable[Finding]:
     if copies.is_empty():
         return
     host = scene.trace.host_events
-    parent = host["name"].gather(host["parent"].gather(copies["op"])).cast(pl.String)
+    parents = host.select("name")[host["parent"].gather(copies["op"])]
     casts = copies.filter(
-        (
-            pl.Series(parent).is_in(["aten::_to_copy", "aten::to"]).fill_null(False)
-            | pl.col("name").cast(pl.String).str.contains(CASTS)
-        )
-        & (pl.col("category").cast(pl.String) != "optimizer")
+        (matching(parents, "name", "^aten::(_to_copy|to)$") | matching(copies, "name", CASTS))
+        & ~matching(copies, "category", "^optimizer$")
     )
     trains = matching(scene.work, "category", "^optimizer$").any()
     spared, basis = (0.5, "half of the casts' time") if trains else (1.0, "the casts' time")

@@ -27,6 +27,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope.analysis.events.rows import matching
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
@@ -44,11 +45,12 @@ def find(scene: Scene) -> Iterable[Finding]:
         .filter(pl.col("kind") != "memset")
         .sort(*key, "start_ns")
     )
-    following = [pl.col(c).shift(-1).over(key).alias(f"next_{c}") for c in ("category", "op", "correlation")]
-    hidden = ordered.with_columns(following).filter(
-        pl.col("id").is_in(copies["id"].implode())
-        & (pl.col("next_category").cast(pl.String) == "matmul")
-        & ((pl.col("op") == pl.col("next_op")) | (pl.col("correlation") == pl.col("next_correlation")))
+    same = {name: pl.col(name) == pl.col(name).shift(-1) for name in (*key, "op", "correlation")}
+    hidden = ordered.filter(
+        matching(ordered, "category", "^matmul$").shift(-1),
+        pl.all_horizontal(same[name] for name in key),
+        same["op"] | same["correlation"],
+        pl.col("id").is_in(copies["id"].implode()),
     )
     hidden = hidden.select("id").join(copies, on="id", maintain_order="left")
     megabytes = scene.per_step(int(hidden["bytes"].sum())) / 1e6

@@ -30,6 +30,8 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.events.makers import maker
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.convolutions import convolutions
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.in_force import Remedy
@@ -82,6 +84,7 @@ def _gains(scene: Scene, kernels: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(parts)
 
 
+@remembered
 def conversions(scene: Scene) -> pl.DataFrame:
     """The conversions that serve convolutions of one group: others have no kernel to gain from the layout."""
     found = scene.kernels(CONVERTS)
@@ -93,11 +96,12 @@ def _served(scene: Scene, found: pl.DataFrame) -> pl.Series:
     """The op that each conversion serves: the one that launched it; of a generated kernel, the op of the
     convolution that follows it in its stream."""
     key = ["device", "stream"]
-    is_own = (pl.col("category").cast(pl.String) == "convolution").fill_null(False)
+    is_own = matching(scene.work, "category", "^convolution$")
     following = (
-        scene.work.select("id", *key, "start_ns", "category", "op")
+        scene.work.select("id", *key, "start_ns", own=pl.when(is_own).then("op"))
+        .filter(is_own | pl.col("id").is_in(found["id"].implode()))
         .sort(*key, "start_ns")
-        .with_columns(pl.when(is_own).then("op").backward_fill().over(key).alias("serves"))
+        .with_columns(pl.col("own").backward_fill().over(key).alias("serves"))
     )
     return found.select("id").join(following.select("id", "serves"), on="id", maintain_order="left")["serves"]
 

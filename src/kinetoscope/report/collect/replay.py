@@ -11,8 +11,6 @@ from kinetoscope.analysis.replay.replay import Replay, replays
 from kinetoscope.analysis.run import Run
 from kinetoscope.report import document
 
-SHOWN_EVENTS = 12  # of a part of the path; their number stands beside them
-
 Asked = Sequence[Callable[[Run], what_if.WhatIf]]
 
 
@@ -78,14 +76,15 @@ def _replay(run: Run, found: Replay, joint_saving_us: float | None) -> document.
 
 
 def _rows(run: Run, found: Replay, path: Sequence[Segment]) -> list[document.PathRow]:
-    events = {trace.rank: trace.table for trace in run.traces}
+    tables = {part.table for part in path}
+    events = {(trace.rank, name): trace.table(name)["event"] for trace in run.traces for name in tables}
     elsewhere = any(part.rank != found.rank for part in path)
     return [
         document.PathRow(
             text=f"rank {part.rank}: {part.text}" if elsewhere else part.text,
             us=part.us,
-            events=events[part.rank](part.table)["event"].gather(list(part.ids[:SHOWN_EVENTS])).to_list(),
-            count=len(part.ids),
+            events=[events[part.rank, part.table][row] for row in part.ids],
+            count=part.count,
         )
         for part in path
     ]

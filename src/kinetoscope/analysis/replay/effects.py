@@ -1,0 +1,115 @@
+"""What changes do to the rows of a graph; of a change that joins two, found from what each of them does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+import polars as pl
+
+from kinetoscope.analysis.replay.change import Change
+from kinetoscope.analysis.replay.graph import Graph
+from kinetoscope.analysis.replay.spared import gone_until, larger, shares
+
+
+@dataclass(frozen=True, eq=False)
+class Effect:
+    """Of one rank's change. None where it changes nothing of the sort.
+
+    Args:
+        left: by row of ``work``, what share of the device event is left.
+        host: what goes away of host time.
+    """
+
+    left: pl.Series | None = None
+    host: Host | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Host:
+    """Host time that goes away.
+
+    Args:
+        steps: by strand, what share of it (see ``spared``).
+        sooner: by row of ``work``, by how much its launch comes sooner after the start of its stretch, ns.
+        shorter: by stretch, by how much, ns.
+    """
+
+    steps: dict[int, pl.DataFrame]
+    sooner: pl.Series
+    shorter: pl.Series
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """Those on one graph, each found once for as long as its change lives."""
+
+    graph: Graph
+    _known: dict[int, WeakKeyDictionary[Change, Effect]] = field(default_factory=dict)
+
+    def of(self, rank: int, change: Change) -> Effect:
+        """Of a change of this rank."""
+        known = self._known.setdefault(rank, WeakKeyDictionary())
+        found = known.get(change)
+        if found is None:
+            found = self._of_both(rank, *change.both) if change.both else self._of_one(rank, change)
+            known[change] = found
+        return found
+
+    def _of_one(self, rank: int, change: Change) -> Effect:
+        left = _left(self.graph, rank, change.device) if len(change.device) else None
+        if change.host.is_empty():
+            return Effect(left)
+        steps = {
+            strand: shares(change.host.filter(pl.col("lane").is_in(self.graph.lanes_of(rank, strand))))
+            for owner, strand in self.graph.instants
+            if owner == rank
+        }
+        return Effect(left, _host(self.graph, rank, steps))
+
+    def _of_both(self, rank: int, one: Change, other: Change) -> Effect:
+        first, second = self.of(rank, one), self.of(rank, other)
+        left = shortest(first.left, second.left)
+        if first.host is None or second.host is None or first.host is second.host:
+            return Effect(left, first.host or second.host)
+        more = second.host.steps
+        steps = {strand: larger(own, more[strand]) for strand, own in first.host.steps.items()}
+        return Effect(left, _host(self.graph, rank, steps))
+
+
+def shortest(one: pl.Series | None, other: pl.Series | None) -> pl.Series | None:
+    """What two leave of device events: of each the smaller share."""
+    if one is None or other is None or one is other:
+        return other if one is None else one
+    return one.zip_with(one < other, other)
+
+
+def _left(graph: Graph, rank: int, device: pl.DataFrame) -> pl.Series:
+    """What is left of events (``id``) that are ``saved_ns`` shorter."""
+    left = pl.repeat(1.0, len(graph.work), eager=True)
+    known = device.filter(device["id"] < len(graph.places[rank]))
+    rows, saved = graph.places[rank].gather(known["id"]), known["saved_ns"]
+    rows, saved = rows.filter(rows.is_not_null()), saved.filter(rows.is_not_null())
+    to = (1 - saved / graph.work["duration_ns"].gather(rows)).clip(0, 1)
+    # An event is named once, seldom twice; then the smallest share counts.
+    while len(rows):
+        left = left.scatter(rows, to)
+        more = left.gather(rows) > to
+        rows, to = rows.filter(more), to.filter(more)
+    return left
+
+
+def _host(graph: Graph, rank: int, steps: dict[int, pl.DataFrame]) -> Host:
+    launches, stretches = len(graph.work), len(graph.stretches)
+    each = [
+        gone_until(steps[strand], instants["at"])
+        if owner == rank
+        else pl.zeros(len(instants), pl.Float64, eager=True)
+        for (owner, strand), instants in graph.instants.items()
+    ]
+    gone = pl.concat([pl.Series([], dtype=pl.Float64), *each], rechunk=True).gather(graph.order)
+    at_launch, at_start, at_end = (
+        gone.slice(first, length)
+        for first, length in ((0, launches), (launches, stretches), (launches + stretches, stretches))
+    )
+    return Host(steps, at_launch - at_start.gather(graph.work["stretch"]), at_end - at_start)
