@@ -12,7 +12,10 @@ import polars as pl
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.snapshot.model import Frame, Snapshot, Stack
 
-LIBRARY = re.compile(r"(^|/)(site-packages|dist-packages)/|(^|/)lib/python3[^/]*/|^<frozen |(^|/)torch/_")
+LIBRARY = re.compile(
+    r"(^|/)(site-packages|dist-packages)/|(^|/)lib/python3[^/]*/|^<frozen |(^|/)torch/_"
+    r"|(^|/)kinetoscope/capture/"
+)
 TORCH = re.compile(r"(^|/)torch/(?!_inductor_generated)")
 LAYER = re.compile(r"(^|/)torch/nn/modules/(?!module\.py|_functions|container)(\w+)\.py$")
 OPTIMIZER = re.compile(r"(^|/)torch/optim/")
