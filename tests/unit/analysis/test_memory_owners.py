@@ -8,11 +8,12 @@ import polars as pl
 import pytest
 
 from kinetoscope.analysis.memory.owners import owned
+from kinetoscope.analysis.memory.peak import devices, owner
 from kinetoscope.analysis.memory.stacks import Told, tell
 from kinetoscope.recording.memory import Held, HeldTensor
 from kinetoscope.snapshot.model import Frame
 from kinetoscope.snapshot.read import read
-from snapshots import MIB, SITE, Training, dump
+from snapshots import MAIN, MIB, OF_LAYER, SITE, Allocator, Training, dump, frames
 
 
 def held(training: Training) -> Held:
@@ -46,6 +47,39 @@ def test_what_autograd_holds_when_an_allocation_fails_is_no_gradient(tmp_path: P
     assert unsaid.filter(pl.col("address") == failed, pl.col("end").is_null())["role"].to_list() == [
         "gradient"
     ]
+
+
+@pytest.mark.parametrize(("has_optimizer", "role"), [(True, "activation"), (False, "cache")])
+def test_what_fails_in_its_first_forward_pass_holds_activations_if_it_means_to_train(
+    tmp_path: Path, has_optimizer: bool, role: str
+):
+    allocator = Allocator()
+    allocator.begin()
+    weight = allocator.alloc(MIB, frames(*MAIN))
+    for _ in range(3):
+        allocator.alloc(2 * MIB, frames(*OF_LAYER))
+    allocator.fail(9 * MIB)
+    account = Held(
+        failed_bytes=9 * MIB,
+        has_optimizer=has_optimizer,
+        tensors=(HeldTensor(role="parameter", name="m.w", device=0, address=weight, bytes=MIB),),
+    )
+    known = owned(read(dump(tmp_path / "x.pickle", allocator)), account, 0)
+    assert known.sort("start")["role"].to_list() == ["parameter", role, role, role]
+
+
+def test_what_a_variable_has_held_since_before_the_history_is_kept(tmp_path: Path):
+    allocator = Allocator()
+    both = [allocator.alloc(MIB, frames(*MAIN)) for _ in range(2)]
+    allocator.begin()
+    allocator.free(allocator.alloc(MIB, frames(*OF_LAYER)))
+    allocator.alloc(MIB)  # autograd's
+    variable = HeldTensor(role="variable", name="kept[0] (t.py:9, f)", device=0, address=both[0], bytes=MIB)
+    (history,) = devices(read(dump(tmp_path / "x.pickle", allocator)), Held(tensors=(variable,)))
+    before = (
+        history.known.filter(pl.col("start").is_null()).sort("address").with_columns(owner().alias("owner"))
+    )
+    assert before.select("role", "owner").rows() == [("kept", "kept[*]"), ("before", "main")]
 
 
 def frame(text: str) -> Frame:

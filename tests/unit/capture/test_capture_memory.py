@@ -91,11 +91,13 @@ def test_history_is_kept_whenever_no_step_is_timed_and_read_once(allocator: Fake
 
 def test_the_first_allocation_that_fails_is_written_down(allocator: FakeAllocator, tmp_path: Path):
     history = AllocatorHistory(tmp_path, 3)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))])
     allocator.starting()
     for _ in range(2):
         allocator.fails(0, 512, 1 << 30, 0)
     assert history.files == {"oom": "memory/rank3.oom.pickle", "oom_held": "memory/rank3.oom.json"}
-    assert recorded.read(tmp_path / history.files["oom_held"]).failed_bytes == 512
+    held = recorded.read(tmp_path / history.files["oom_held"])
+    assert (held.failed_bytes, held.has_optimizer) == (512, optimizer is not None)
     assert allocator.log == ["on", "snapshot"]
 
 

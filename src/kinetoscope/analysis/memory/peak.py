@@ -186,10 +186,11 @@ def holders(history: DeviceHistory) -> pl.DataFrame:
 def owner() -> pl.Expr:
     """Who an allocation belongs to, of the columns of ``owners.owned``."""
     path = pl.col("name").str.replace(r" \(.*$", "").str.replace(r" and \d+ more$", "")
-    path = path.str.replace_all(r"\.\d+\.", ".*.")
+    path = path.str.replace_all(r"\.\d+\.", ".*.").str.replace_all(r"\[\d+\]", "[*]")
     graph = pl.format("compiled graph {}, line {}", pl.col("graph").str.slice(0, 8), "graph_line")
     graph = pl.coalesce(pl.format("graph {}", "buffer"), graph)
-    named = pl.col("name").is_not_null() & pl.col("role").is_in(["parameter", "gradient", "optimizer state"])
+    is_said = pl.col("role").is_in(["parameter", "gradient", "optimizer state"]) | pl.col("start").is_null()
+    named = pl.col("name").is_not_null() & is_said
     return (
         pl.when(named)
         .then(path)

@@ -122,12 +122,14 @@ class AllocatorHistory:
         snapshot = torch_private.memory_snapshot()
         home = self.folder / "memory"
         home.mkdir(exist_ok=True)
+        program = HeldByProgram()
         held = Held(
             time_ns=time_ns,
             failed_bytes=failed_bytes,
             boundaries_ns=tuple(self.boundaries),
             entries=ENTRIES,
-            tensors=(*HeldByProgram().tensors(inspect.currentframe()), *self.gradients),
+            has_optimizer=bool(program.optimizers),
+            tensors=(*program.tensors(inspect.currentframe()), *self.gradients),
             devices=tuple(DeviceMemory(**counters) for counters in torch_private.memory_counters()),
         )
         write_whole(
