@@ -39,7 +39,8 @@ BEFORE = 2  # entries of the history: what a layer's backward pass allocates bef
 
 def find(scene: Scene) -> Iterable[Finding]:
     for one in scene.memory:
-        repeated = _of_layers(_activations(one.history))
+        here = _activations(one.history)
+        repeated = _of_layers(here)
         if repeated is None:
             continue
         layers, held = repeated["layer"].n_unique(), int(repeated["bytes"].sum())

@@ -35,7 +35,7 @@ MOMENTS = {
 def headline(peak: document.MemoryPeak) -> tuple[str, str]:
     """How much a device held, and of what that is."""
     is_known = peak.moment != "timeline"
-    device = f"GPU {peak.device}" if is_known else "one device"
+    device = f"GPU {peak.device}" if is_known else "One device"
     title = f"{device}: {numbers.size(peak.requested_bytes)} held"
     if peak.rank:
         title = f"rank {peak.rank}, {title}"
