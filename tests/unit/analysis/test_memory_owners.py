@@ -103,6 +103,10 @@ LAYER = (
         (LAYER, Told("model.py:33", "forward", "linear", forward=True)),
         (LAYER[2:], Told("model.py:33", "forward", "forward (model.py:33)", forward=True)),
         (
+            (LAYER[0], f"{SITE}../accelerate/hooks.py:166:new_forward", *LAYER[1:]),
+            Told("model.py:33", "forward", "linear", forward=True),
+        ),
+        (
             (
                 "/tmp/torchinductor_u/ab/cabdefghijklmnopqrstuvwx.py:77:call",
                 f"{SITE}_inductor/output_code.py:5:__call__",

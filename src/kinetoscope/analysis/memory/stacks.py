@@ -91,9 +91,12 @@ def _is_library(frame: Frame) -> bool:
 
 
 def _module(stack: Stack) -> str:
-    """What is called by the innermost ``Module.__call__``."""
+    """What is called by the innermost ``Module.__call__``, through what others wrap around its ``forward``."""
+    called: list[Frame] = []
     for inner, outer in pairwise(stack):
+        called.append(inner)
         if outer.name in CALL and inner.name not in CALL:
+            inner = next((frame for frame in reversed(called) if frame.name == "forward"), inner)
             layer = LAYER.search(inner.file)
             return layer[2] if layer else f"{inner.name} ({PurePath(inner.file).name}:{inner.line})"
     return ""
