@@ -102,7 +102,8 @@ class _SnapshotReader(Reader):
 
     def complete(self, found: dict[Any, Any]) -> object:
         if "filename" in found and "line" in found:
-            frame = Frame(found.get("name", ""), found["filename"], found["line"])
+            file = found["filename"].replace("\\", "/")  # of Windows
+            frame = Frame(found.get("name", ""), file, found["line"])
             if (type(frame.name), type(frame.file), type(frame.line)) != (str, str, int):
                 raise TypeError
             return self.frames.setdefault(frame, frame)

@@ -83,7 +83,7 @@ def test_what_a_variable_has_held_since_before_the_history_is_kept(tmp_path: Pat
 
 
 def frame(text: str) -> Frame:
-    file, line, name = text.split(":")
+    file, line, name = text.rsplit(":", 2)
     return Frame(name, file, int(line))
 
 
@@ -122,6 +122,26 @@ LAYER = (
         (
             (f"{SITE}distributed/c10d.py:1:all_reduce", "/home/u/train.py:9:<module>"),
             Told("train.py:9", "<module>", communication=True),
+        ),
+        (  # DDP calls the model, and allocates none of what it does
+            (*LAYER[:-1], f"{SITE}nn/parallel/distributed.py:1:forward", LAYER[1], LAYER[-1]),
+            Told("model.py:33", "forward", "linear", forward=True),
+        ),
+        (
+            (f"{SITE}distributed/fsdp/_flat_param.py:1:unshard", *LAYER[1:]),
+            Told("model.py:33", "forward", "unshard (_flat_param.py:1)", forward=True, communication=True),
+        ),
+        (  # a closure
+            (*LAYER[:-1], f"{SITE}optim/lbfgs.py:1:step", LAYER[-1]),
+            Told("model.py:33", "forward", "linear", forward=True),
+        ),
+        (  # the program's own optimizer
+            ("/home/u/own.py:4:step", f"{SITE}optim/optimizer.py:1:wrapper", LAYER[-1]),
+            Told("own.py:4", "step", optimizer=True),
+        ),
+        (
+            ("D:/u/.venv/Lib/site-packages/torch/functional.py:4:f", "D:/u/train.py:5:<module>"),
+            Told("train.py:5", "<module>"),
         ),
     ],
 )

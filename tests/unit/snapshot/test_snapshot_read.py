@@ -80,6 +80,7 @@ def same(found: Snapshot, expected: dict) -> None:  # type: ignore[type-arg]
 def test_cpp_frames_which_torch_writes_by_default_are_nobody_s_own_code(tmp_path: Path) -> None:
     """Snapshots of ``stacks="all"`` say the same as those of Python's frames alone."""
     own = frames("/home/u/model.py:3:forward", "/usr/bin/torchrun:8:<module>")
+    windows = [{"name": "f", "filename": "D:\\u\\model.py", "line": 3}]
     native = [{"name": name, "filename": file, "line": 0} for name, file in NATIVE]
     both, alone = Allocator(), Allocator()
     for _ in range(3):
@@ -87,11 +88,13 @@ def test_cpp_frames_which_torch_writes_by_default_are_nobody_s_own_code(tmp_path
         alone.alloc(1 << 20, own)
     both.alloc(512, native)  # autograd's thread: no Python runs in it
     alone.alloc(512, [])
+    both.alloc(512, windows)
+    alone.alloc(512, [{"name": "f", "filename": "D:/u/model.py", "line": 3}])
     found, expected = (
         read(dump(tmp_path / f"{number}.pickle", one)) for number, one in enumerate((both, alone))
     )
     assert found.stacks == expected.stacks
-    assert len(found.stacks) == 2
+    assert len(found.stacks) == 3
     assert found.entries.equals(expected.entries)
     assert found.blocks.equals(expected.blocks)
 
