@@ -19,7 +19,7 @@ from kinetoscope.analysis.compared.parts import part
 from kinetoscope.analysis.run import MemoryFiles, Run
 from kinetoscope.report.collect import ranks as comparing
 from kinetoscope.report.collect.memory import peaks
-from kinetoscope.report.document import MemoryBlock, MemoryPeak, RanksListing
+from kinetoscope.report.document import GivenBackRow, MemoryBlock, MemoryPeak, RanksListing
 from kinetoscope.report.pages import html
 from kinetoscope.trace.read import read
 from rank_sets import Fault, Job, recorded
@@ -110,6 +110,26 @@ def test_allocations_are_where_and_when_they_lay(opened: Open, peak: MemoryPeak)
         page.click(f"text={by}")
         found = {plain(text) for text in page.evaluate(HINTS, left)}
         assert large(peak, there) <= found <= set(map(written, there))
+
+
+def test_what_was_given_back_is_named_and_a_timeline_reserves_nothing(opened: Open, peak: MemoryPeak) -> None:
+    back = GivenBackRow(
+        cause="empty_cache", line="train.py:7", times=3, steps=2, segments=9, bytes=6 << 30, again_bytes=0
+    )
+    timeline = msgspec.structs.replace(peak, moment="timeline", holders=[], blocks=[], stacks=[])
+    page = opened(
+        html.render(report(memory_peaks=[msgspec.structs.replace(peak, given_back=[back]), timeline]), ["x"])
+    )
+    go(page, "memory&peak=0")
+    shown = " ".join(plain(page.inner_text("main")).split())
+    assert "train.py:7 by empty_cache(), in 2 recorded steps; 0 B taken again 3 9 6.44 GB" in shown
+    assert "of the reserved" in shown
+    go(page, "memory&peak=1")
+    shown = plain(page.inner_text("main"))
+    assert "at the peak of the memory timeline" in shown
+    assert "From torch's profiler" in shown
+    assert page.locator("#memory-given-back").count() == 0
+    assert page.locator(".area .reserved, .legend .dash").count() == 0
 
 
 def test_an_allocation_leads_to_its_line_and_survives_a_reload(opened: Open, peak: MemoryPeak) -> None:

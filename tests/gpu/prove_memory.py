@@ -3,11 +3,14 @@
     PYTHONPATH=src python tests/gpu/prove_memory.py record OUT
     PYTHONPATH=src python tests/gpu/prove_memory.py judge OUT
     PYTHONPATH=src python tests/gpu/prove_memory.py keep OUT
+    PYTHONPATH=src python tests/gpu/prove_memory.py fits OUT
 
 The first, on one CUDA device, records the programs of programs/memory.py with `run --memory`, each into
 OUT/NAME.tar.gz (with what the program itself counted in every step), runs them with each change, records the
 cases of the rules on memory (tests/cases), and times steps with and without the history: OUT/results.json.
 About three minutes. The second, anywhere, reads them; the third puts what tests need where they find it.
+The fourth, on one device, in about two minutes: the largest batch that `tune --fits` finds where a recording
+foresees it (OUT/largest.json), and the line that empties the cache by the history of `run --memory`.
 """
 
 from __future__ import annotations
@@ -181,9 +184,50 @@ def price() -> dict[str, list[float]]:
     return found
 
 
+def largest(out: Path) -> None:
+    """What is foreseen of the largest batch, and found."""
+    folder, program = out / "train-8", [str(PROGRAM), "train", "--steps", "60", "--batch"]
+    tool = [sys.executable, "-m", "kinetoscope"]
+    subprocess.run(
+        [*tool, "run", "--memory", "--no-report", "--out", folder, "--", *program, "8"], check=True
+    )
+    command = [*tool, "tune", "--fits", folder, "--steps", "12", "--json", "--", *program, "{batch}"]
+    found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    (out / "largest.json").write_text(found.stdout)
+    shown = json.loads(found.stdout)
+    for one in shown["tries"]:
+        print(one)
+    foreseen = shown["foreseen"]
+    print("foreseen", foreseen["low"], foreseen["high"], "found", shown["largest"], shown["too_large"])
+
+
+EMPTIES = """
+import torch
+model = torch.nn.Linear(4096, 4096, device="cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(60):
+    model(torch.ones(8192, 4096, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    torch.cuda.empty_cache()
+"""
+
+
+def emptied(out: Path) -> None:
+    """The line of empty_cache(), and no other, is what gave memory back: program.py:9."""
+    (out / "program.py").write_text(EMPTIES)
+    tool = [sys.executable, "-m", "kinetoscope"]
+    command = ["run", "--memory", "--no-report", "--out", out / "emptied", "--", str(out / "program.py")]
+    subprocess.run([*tool, *command], check=True)
+    shown = subprocess.run([*tool, "memory", out / "emptied", "--json"], check=True, stdout=subprocess.PIPE)
+    for peak in json.loads(shown.stdout)["peaks"]:
+        for row in peak["given_back"]:
+            print(row)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("record", "judge", "keep"))
+    parser.add_argument("what", choices=("record", "judge", "keep", "fits"))
     parser.add_argument("out", type=Path)
     arguments = parser.parse_args()
     if arguments.what == "judge":
@@ -192,6 +236,10 @@ def main() -> None:
         judge_memory.judge(arguments.out)
     elif arguments.what == "keep":
         keep(arguments.out)
+    elif arguments.what == "fits":
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        largest(arguments.out)
+        emptied(arguments.out)
     else:
         prove(arguments.out)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import traces
@@ -95,6 +97,25 @@ def test_the_peak_of_another_batch_is_foreseen(runs: Any, name: str, times: floa
     assert room is not None
     foreseen = room.fixed_bytes + times * room.scaling_bytes
     assert foreseen == pytest.approx(MOST[name]["requested"], rel=0.001)
+
+
+def test_what_would_free_most_is_said_of_the_moment_that_failed(runs: Any) -> None:
+    """Of five times the batch that was recorded: each layer's activations are five times as large."""
+    settled = {one.rule: one.saving_bytes for one in find(runs("full"))}
+    failed = find(replace(runs("full"), memory=runs("full").memory + runs("full-failed").memory))
+    fits = [(one.rule, one.saving_bytes) for one in failed if one.saving_bytes]
+    assert [rule for rule, _ in fits] == ["float32-logits", "activation-memory", "memory-fragmentation"]
+    assert dict(fits)["activation-memory"] == pytest.approx(5 * settled["activation-memory"], rel=0.01)
+    # Three of the four tensors are there by then: of the first all, of two the half.
+    assert dict(fits)["float32-logits"] == pytest.approx(2 * 2_621_440_000, rel=0.01)
+
+
+def test_what_leaked_before_the_history_is_known_by_its_variable(runs: Any) -> None:
+    kept = only(runs("leak")).history.at_peak.filter(pl.col("role") == "kept")
+    (leak,) = (one for one in find(runs("leak")) if one.rule == "memory-leak")
+    assert kept["bytes"].unique().to_list() == [4_194_304]
+    assert leak.saving_bytes == (len(kept) + 1) * 4_194_304  # and the one of this step
+    assert "is full after 3" in leak.evidence[0].text
 
 
 def test_the_batch_that_failed_is_just_too_large(runs: Any) -> None:

@@ -102,7 +102,10 @@ export interface Graph {
   device_time_us: number | null;
   launches: number | null;
   speed_of_light: number | null;
+  saved: { bytes: number | null; donated: boolean | null }[];
   saved_bytes: number | null;
+  rematerialised: { spared_bytes: number | null }[];
+  rematerialised_bytes: number | null;
 }
 export interface CompiledKernel {
   name: string;

@@ -316,6 +316,7 @@ export interface Sentences {
   commands: { line: string; shows: string }[];
   peaks: [string, string][];
   fits: (string | null)[];
+  given_back: string[][];
   memory_parts: Record<string, string>;
   memory_colours: Record<string, string>;
   ranks: string[];

@@ -10,6 +10,7 @@ import msgspec
 
 from kinetoscope.bench.measure import results
 from kinetoscope.bench.request import Result
+from kinetoscope.bench.tune.largest import LargestBatch
 from kinetoscope.bench.tune.results import Tuning
 from kinetoscope.bench.versions.results import VersionsCompared
 from kinetoscope.errors import InputError
@@ -25,7 +26,7 @@ class Kept(NamedTuple):
     problems: tuple[str, ...] = ()
 
 
-def keep(folder: Path, kind: str, result: Result | Tuning | VersionsCompared) -> None:
+def keep(folder: Path, kind: str, result: Result | Tuning | LargestBatch | VersionsCompared) -> None:
     """Write a result, with every sample, into ``folder/bench``; its name ends with the time."""
     results.save(folder, f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}", result)
 

@@ -37,6 +37,8 @@ TRITON_HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 TRITON_JIT = "triton.runtime.jit"
 # In torch._C, for observers of allocations that fail.
 OUT_OF_MEMORY = "_cuda_attach_out_of_memory_observer"
+# Likewise: what torch.cuda.empty_cache and torch.accelerator's call.
+EMPTY_CACHE = ("_cuda_emptyCache", "_accelerator_emptyCache")
 
 
 def structured_formatter() -> logging.Formatter:
@@ -197,18 +199,46 @@ def cuda_in_use() -> bool:
     return torch.cuda.is_initialized()
 
 
-def keep_memory_history(entries: int) -> None:
+def keep_memory_history(entries: int, *, releases: bool = False, anew: bool = True) -> None:
     """Have the allocator keep its latest allocations and releases, and where each was asked for in Python; 0:
-    no longer. Blocks that live on keep where they came from."""
+    no longer. Blocks that live on keep where they came from.
+
+    Args:
+        releases: releases have stacks of their own.
+        anew: forget what was kept before.
+    """
     import torch
 
     torch.cuda.memory._record_memory_history(
         "all" if entries else None,
-        context="alloc",
+        context="all" if releases else "alloc",
         stacks="python",
         max_entries=max(entries, 1),
-        clear_history=True,
+        clear_history=anew,
     )
+
+
+def watch_empty_cache(begins: Callable[[], None], ends: Callable[[], None]) -> None:
+    """Call these whenever the program begins and ends to give back what is cached; for good."""
+    import torch
+
+    for name in EMPTY_CACHE:
+        original = getattr(torch._C, name, None)
+        if original is not None:
+            setattr(torch._C, name, _watched(original, begins, ends))
+
+
+def _watched(
+    original: Callable[..., None], begins: Callable[[], None], ends: Callable[[], None]
+) -> Callable[..., None]:
+    def empty_cache(*given: Any) -> None:  # by this name analyses know it on a stack
+        begins()
+        try:
+            original(*given)
+        finally:
+            ends()
+
+    return empty_cache
 
 
 def memory_history_is_kept() -> bool:

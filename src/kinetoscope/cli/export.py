@@ -8,8 +8,8 @@ from pathlib import Path
 
 EPILOG = """\
 formats:
-  perfetto     for https://ui.perfetto.dev; PATH is a file: .pftrace is Perfetto's own format, anything else
-               Chrome JSON, with .gz compressed, and with counters of device memory
+  perfetto     for https://ui.perfetto.dev, with counters of device memory; PATH is a file: .pftrace is
+               Perfetto's own format, anything else Chrome JSON, with .gz compressed
   speedscope   JSON for https://www.speedscope.app; PATH is a file, with .gz compressed
   parquet      one file a table (see `kinetoscope query --tables`); PATH is a folder
 

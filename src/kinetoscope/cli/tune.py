@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kinetoscope.bench.tune.largest import Foreseen
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N,…",
         help="values for {batch} among the program's arguments",
     )
+    add(
+        "--fits",
+        metavar="REC",
+        help="only find the largest batch that fits, from what this recording of the program (run --memory) "
+        "foresees; its own batch is read off its command, or is --batch",
+    )
     add("--tokens", type=int, metavar="N", help="tokens of a sample: also show tokens a second")
     add("--rounds", type=int, default=3, metavar="N", help="runs of each setting (default 3)")
     add("--steps", type=int, default=40, metavar="N", help="steps of each run (default 40)")
@@ -64,7 +74,6 @@ def _words(text: str) -> list[str]:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    import sys
     from pathlib import Path
 
     from kinetoscope.bench import kept
@@ -74,6 +83,8 @@ def main(arguments: argparse.Namespace) -> int:
 
     words: list[str] = arguments.program[1:] if arguments.program[:1] == ["--"] else arguments.program
     check(words, module=arguments.module, batches=arguments.batch, tokens=arguments.tokens)
+    if arguments.fits:
+        return _largest(arguments, words)
     tuning = tune_program(
         settings.named(
             arguments.modes,
@@ -88,7 +99,7 @@ def main(arguments: argparse.Namespace) -> int:
         steps=arguments.steps,
         seconds=arguments.seconds,
         tokens_per_sample=arguments.tokens,
-        progress=lambda text: print(f"kinetoscope: {text}", file=sys.stderr, flush=True),
+        progress=_progress,
     )
     if arguments.out:
         kept.keep(Path(arguments.out), "tune", tuning)
@@ -100,3 +111,70 @@ def main(arguments: argparse.Namespace) -> int:
 
     print_tuning(tuning, standard_output(widest=None))
     return 0
+
+
+def _largest(arguments: argparse.Namespace, words: list[str]) -> int:
+    """The largest batch that fits, by what a recording foresees."""
+    from pathlib import Path
+
+    from kinetoscope.bench import kept
+    from kinetoscope.bench.tune.largest import largest_batch
+    from kinetoscope.report.pages.console import standard_output
+    from kinetoscope.report.pages.json import indented
+    from kinetoscope.report.verbs.tune import print_largest
+
+    found = largest_batch(
+        _foreseen(arguments.fits, words, arguments.batch),
+        words,
+        module=arguments.module,
+        steps=arguments.steps,
+        seconds=arguments.seconds,
+        progress=_progress,
+    )
+    if arguments.out:
+        kept.keep(Path(arguments.out), "largest", found)
+    if arguments.json:
+        print(indented(found))
+    else:
+        print_largest(found, standard_output(widest=None))
+    return 0
+
+
+def _foreseen(recording: str, words: list[str], batches: list[str]) -> Foreseen:
+    """Of the recorded moments the one that leaves the least room."""
+    from kinetoscope.bench.tune.largest import Foreseen, recorded_batch
+    from kinetoscope.errors import InputError, UsageError
+    from kinetoscope.report.collect.memory import peaks
+    from kinetoscope.report.progress import load_shown
+
+    run = load_shown([recording])
+    rows = [peak.fits for peak in peaks(run).peaks if peak.fits is not None]
+    if not rows:
+        raise InputError(
+            "it does not say what grows with the batch, or how large the device is",
+            where=recording,
+            mend="record it with `kinetoscope run --memory`",
+        )
+    command = run.manifest.command if run.manifest else ()
+    given = int(batches[0]) if len(batches) == 1 and batches[0].isdecimal() else None
+    batch = given if batches else recorded_batch(command, words)
+    if not batch:
+        raise UsageError(
+            "the batch that was recorded is not known: its command is another one",
+            mend="name it, a single number: --batch N",
+        )
+    least = min(rows, key=lambda row: row.high)
+    return Foreseen(
+        recording=recording,
+        batch=batch,
+        low=int(least.low * batch),
+        high=int(least.high * batch),
+        fixed_bytes=least.fixed_bytes,
+        scaling_bytes=least.scaling_bytes,
+    )
+
+
+def _progress(text: str) -> None:
+    import sys
+
+    print(f"kinetoscope: {text}", file=sys.stderr, flush=True)

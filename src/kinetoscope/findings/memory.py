@@ -6,6 +6,7 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.memory.histories import RankHistory
+from kinetoscope.analysis.memory.ops import BASE
 from kinetoscope.analysis.memory.without import saves
 from kinetoscope.findings import savings
 from kinetoscope.findings.model import Evidence, Finding, Severity
@@ -25,19 +26,28 @@ def finding(
     share = freed / max(1, one.history.reserved)
     if share < LEAST or freed < SEGMENT:
         return None
-    start, end = scene.bounds
-    text = seen or f"the peak: {numbers.size(one.history.requested)} held of device {one.history.device}"
+    moment = "when the allocation failed" if one.history.failed_bytes else "the peak"
+    text = seen or f"{moment}: {numbers.size(one.history.requested)} held of device {one.history.device}"
     return Finding(
         title=title,
         saving=savings.nothing(basis),
         saving_bytes=freed,
-        evidence=[Evidence(text, start / 1000, end / 1000)],
+        evidence=[Evidence(text, *_moment_us(scene, one))],
         advice=advice,
         at_least=_severity(scene, share),
         snippet=snippet,
         source=source,
         subject=f"{one.history.device} {subject}".strip(),
     )
+
+
+def _moment_us(scene: Scene, one: RankHistory) -> tuple[float, float]:
+    """When that was by the trace's clock; the recorded steps where the trace does not say what its clock
+    counts from, or is of another time."""
+    start_us, end_us = (ns / 1000 for ns in scene.bounds)
+    base_ns = scene.trace.metadata.get(BASE)
+    at_us = one.history.time_us - base_ns / 1000 if isinstance(base_ns, int) else start_us
+    return (at_us, at_us) if start_us <= at_us <= end_us else (start_us, end_us)
 
 
 def without(scene: Scene, one: RankHistory, absent: pl.DataFrame, **words: str) -> Finding | None:

@@ -201,8 +201,16 @@ class Scene:
 
     @cached_property
     def memory(self) -> tuple[RankHistory, ...]:
-        """This rank's devices with their allocator's history in the recorded steps; where an allocation
-        failed before there were any, with the history up to that."""
+        """This rank's devices with their allocator's history: where an allocation failed, up to that (it is
+        what has to fit), if the history was kept then; else in the recorded steps."""
+        mine = [one for one in histories(self.run).found if one.rank == self.rank]
+        failed = [one for one in mine if one.history.moment == FAILED and len(one.history.curve.table) > 1]
+        known = {one.history.device for one in failed}
+        return (*failed, *(one for one in self.memory_in_steps if one.history.device not in known))
+
+    @cached_property
+    def memory_in_steps(self) -> tuple[RankHistory, ...]:
+        """Likewise in the recorded steps; where an allocation failed before there were any, up to that."""
         mine = [one for one in histories(self.run).found if one.rank == self.rank]
         return tuple(one for one in mine if one.history.moment != FAILED) or tuple(mine)
 

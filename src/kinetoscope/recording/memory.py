@@ -65,6 +65,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         failed_bytes: what the allocation that failed asked for; None where none did.
         boundaries_ns: where the recorded steps begin and end.
         entries: of the allocator's history at most; it is a ring.
+        has_optimizer: the program means to train.
     """
 
     schema: str = SCHEMA
@@ -72,6 +73,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failed_bytes: int | None = None
     boundaries_ns: tuple[int, ...] = ()
     entries: int = 0
+    has_optimizer: bool = False
     tensors: tuple[HeldTensor, ...] = ()
     devices: tuple[DeviceMemory, ...] = ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import mmap
+import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -29,6 +30,8 @@ KEYS = {
     "frames": "stack",
     "pool_id": "pool",
 }
+# torch's default is to write the C++ frames as well, the interpreter's between Python's: nobody's own code.
+NATIVE = re.compile(r"^(\?\?)?$|\.(c|cc|cpp|cxx|cu|cuh|h|hh|hpp|inl|S|so[.\d]*)$|/include/c\+\+/")
 MOST_UNPACKED = 500  # times; stacks repeat, and histories pack 60 times
 MALFORMED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError)
 
@@ -92,13 +95,15 @@ class _SnapshotReader(Reader):
     def __init__(self) -> None:
         self.frames: dict[Frame, Frame] = {}
         self.stacks: dict[Stack, int] = {(): 0}
+        self.native: dict[str, bool] = {}  # by file
         self.pools = _Pools({(0, 0): 0, None: 0})
         self.tables: list[pl.DataFrame] = [pl.DataFrame(schema=COLUMNS)]
         self.singly: list[tuple[int, ...]] = []  # entries that came after those
 
     def complete(self, found: dict[Any, Any]) -> object:
         if "filename" in found and "line" in found:
-            frame = Frame(found.get("name", ""), found["filename"], found["line"])
+            file = found["filename"].replace("\\", "/")  # of Windows
+            frame = Frame(found.get("name", ""), file, found["line"])
             if (type(frame.name), type(frame.file), type(frame.line)) != (str, str, int):
                 raise TypeError
             return self.frames.setdefault(frame, frame)
@@ -114,7 +119,13 @@ class _SnapshotReader(Reader):
         stack = tuple(cast(Sequence[object], value or ()))
         if any(type(one) is not Frame for one in stack):
             raise TypeError
-        return self.stacks.setdefault(cast(Stack, stack), len(self.stacks))
+        python = tuple(one for one in cast(Stack, stack) if not self._is_native(one.file))
+        return self.stacks.setdefault(python, len(self.stacks))
+
+    def _is_native(self, file: str) -> bool:
+        if (known := self.native.get(file)) is None:
+            known = self.native[file] = NATIVE.search(file) is not None
+        return known
 
     def _entry(self, found: dict[str, Any]) -> None:
         row = {

@@ -14,7 +14,8 @@ from kinetoscope.snapshot.read import read
 from snapshots import MAIN, MIB, SITE, Allocator, dump, frames
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "h200_memory"
-EMPTIES = (f"{SITE}cuda/memory.py:280:empty_cache", "/home/u/train.py:55:step", *MAIN)
+CAPTURE = "/home/u/kinetoscope/src/kinetoscope/capture/torch_private.py:229:empty_cache"
+EMPTIES = (CAPTURE, f"{SITE}cuda/memory.py:280:empty_cache", "/home/u/train.py:55:step", *MAIN)
 LAYER, LOSS = ("/home/u/model.py:7:forward", *MAIN), ("/home/u/train.py:60:loss", *MAIN)
 
 

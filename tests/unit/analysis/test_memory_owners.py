@@ -8,11 +8,12 @@ import polars as pl
 import pytest
 
 from kinetoscope.analysis.memory.owners import owned
+from kinetoscope.analysis.memory.peak import devices, owner
 from kinetoscope.analysis.memory.stacks import Told, tell
 from kinetoscope.recording.memory import Held, HeldTensor
 from kinetoscope.snapshot.model import Frame
 from kinetoscope.snapshot.read import read
-from snapshots import MIB, SITE, Training, dump
+from snapshots import MAIN, MIB, OF_LAYER, SITE, Allocator, Training, dump, frames
 
 
 def held(training: Training) -> Held:
@@ -48,8 +49,41 @@ def test_what_autograd_holds_when_an_allocation_fails_is_no_gradient(tmp_path: P
     ]
 
 
+@pytest.mark.parametrize(("has_optimizer", "role"), [(True, "activation"), (False, "cache")])
+def test_what_fails_in_its_first_forward_pass_holds_activations_if_it_means_to_train(
+    tmp_path: Path, has_optimizer: bool, role: str
+):
+    allocator = Allocator()
+    allocator.begin()
+    weight = allocator.alloc(MIB, frames(*MAIN))
+    for _ in range(3):
+        allocator.alloc(2 * MIB, frames(*OF_LAYER))
+    allocator.fail(9 * MIB)
+    account = Held(
+        failed_bytes=9 * MIB,
+        has_optimizer=has_optimizer,
+        tensors=(HeldTensor(role="parameter", name="m.w", device=0, address=weight, bytes=MIB),),
+    )
+    known = owned(read(dump(tmp_path / "x.pickle", allocator)), account, 0)
+    assert known.sort("start")["role"].to_list() == ["parameter", role, role, role]
+
+
+def test_what_a_variable_has_held_since_before_the_history_is_kept(tmp_path: Path):
+    allocator = Allocator()
+    both = [allocator.alloc(MIB, frames(*MAIN)) for _ in range(2)]
+    allocator.begin()
+    allocator.free(allocator.alloc(MIB, frames(*OF_LAYER)))
+    allocator.alloc(MIB)  # autograd's
+    variable = HeldTensor(role="variable", name="kept[0] (t.py:9, f)", device=0, address=both[0], bytes=MIB)
+    (history,) = devices(read(dump(tmp_path / "x.pickle", allocator)), Held(tensors=(variable,)))
+    before = (
+        history.known.filter(pl.col("start").is_null()).sort("address").with_columns(owner().alias("owner"))
+    )
+    assert before.select("role", "owner").rows() == [("kept", "kept[*]"), ("before", "main")]
+
+
 def frame(text: str) -> Frame:
-    file, line, name = text.split(":")
+    file, line, name = text.rsplit(":", 2)
     return Frame(name, file, int(line))
 
 
@@ -69,6 +103,10 @@ LAYER = (
         (LAYER, Told("model.py:33", "forward", "linear", forward=True)),
         (LAYER[2:], Told("model.py:33", "forward", "forward (model.py:33)", forward=True)),
         (
+            (LAYER[0], f"{SITE}../accelerate/hooks.py:166:new_forward", *LAYER[1:]),
+            Told("model.py:33", "forward", "linear", forward=True),
+        ),
+        (
             (
                 "/tmp/torchinductor_u/ab/cabdefghijklmnopqrstuvwx.py:77:call",
                 f"{SITE}_inductor/output_code.py:5:__call__",
@@ -84,6 +122,26 @@ LAYER = (
         (
             (f"{SITE}distributed/c10d.py:1:all_reduce", "/home/u/train.py:9:<module>"),
             Told("train.py:9", "<module>", communication=True),
+        ),
+        (  # DDP calls the model, and allocates none of what it does
+            (*LAYER[:-1], f"{SITE}nn/parallel/distributed.py:1:forward", LAYER[1], LAYER[-1]),
+            Told("model.py:33", "forward", "linear", forward=True),
+        ),
+        (
+            (f"{SITE}distributed/fsdp/_flat_param.py:1:unshard", *LAYER[1:]),
+            Told("model.py:33", "forward", "unshard (_flat_param.py:1)", forward=True, communication=True),
+        ),
+        (  # a closure
+            (*LAYER[:-1], f"{SITE}optim/lbfgs.py:1:step", LAYER[-1]),
+            Told("model.py:33", "forward", "linear", forward=True),
+        ),
+        (  # the program's own optimizer
+            ("/home/u/own.py:4:step", f"{SITE}optim/optimizer.py:1:wrapper", LAYER[-1]),
+            Told("own.py:4", "step", optimizer=True),
+        ),
+        (
+            ("D:/u/.venv/Lib/site-packages/torch/functional.py:4:f", "D:/u/train.py:5:<module>"),
+            Told("train.py:5", "<module>"),
         ),
     ],
 )

@@ -32,14 +32,15 @@ class FakeAllocator:
         replace("cuda_in_use", lambda: self.in_use)
         replace("when_cuda_starts", lambda act: setattr(self, "starting", act))
         replace("watch_out_of_memory", lambda act: setattr(self, "fails", act))
+        replace("watch_empty_cache", lambda begins, ends: setattr(self, "emptying", (begins, ends)))
         replace("keep_memory_history", self.keep)
         replace("memory_history_is_kept", lambda: self.kept)
         replace("memory_snapshot", self.snapshot)
         replace("memory_counters", lambda: iter([{"device": 0, "reserved_bytes": 1 << 20}]))
 
-    def keep(self, entries: int) -> None:
+    def keep(self, entries: int, *, releases: bool = False, anew: bool = True) -> None:
         self.kept = entries > 0
-        self.log.append("on" if self.kept else "off")
+        self.log.append(("on" if self.kept else "off") if anew else f"releases {releases}")
 
     def snapshot(self) -> object:
         self.log.append("snapshot")
@@ -90,11 +91,13 @@ def test_history_is_kept_whenever_no_step_is_timed_and_read_once(allocator: Fake
 
 def test_the_first_allocation_that_fails_is_written_down(allocator: FakeAllocator, tmp_path: Path):
     history = AllocatorHistory(tmp_path, 3)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))])
     allocator.starting()
     for _ in range(2):
         allocator.fails(0, 512, 1 << 30, 0)
     assert history.files == {"oom": "memory/rank3.oom.pickle", "oom_held": "memory/rank3.oom.json"}
-    assert recorded.read(tmp_path / history.files["oom_held"]).failed_bytes == 512
+    held = recorded.read(tmp_path / history.files["oom_held"])
+    assert (held.failed_bytes, held.has_optimizer) == (512, optimizer is not None)
     assert allocator.log == ["on", "snapshot"]
 
 
@@ -106,6 +109,26 @@ def test_a_history_that_the_program_keeps_is_left_alone(allocator: FakeAllocator
     history.close()
     assert allocator.log == []
     assert len(history.notes) == 1
+
+
+def test_the_stack_of_an_emptied_cache_is_kept_and_of_no_other_release(
+    allocator: FakeAllocator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """In the history as it goes on, by whichever name the program empties the cache."""
+    monkeypatch.undo()
+    monkeypatch.setattr(torch._C, "_cuda_emptyCache", lambda: allocator.log.append("emptied"), raising=False)
+    monkeypatch.setattr(torch._C, "_accelerator_emptyCache", lambda: None, raising=False)
+    monkeypatch.setattr(torch_private, "keep_memory_history", allocator.keep)
+    monkeypatch.setattr(torch_private, "memory_history_is_kept", lambda: allocator.kept)
+    monkeypatch.setattr(torch_private, "watch_out_of_memory", lambda act: None)
+    history = AllocatorHistory(tmp_path, 0)
+    history.device_in_use()
+    torch._C._cuda_emptyCache()
+    assert allocator.log == ["on", "releases True", "emptied", "releases False"]
+    history.close()
+    torch._C._cuda_emptyCache()
+    assert allocator.log[4:] == ["off", "emptied"]
+    assert not history.notes
 
 
 def test_a_failure_is_a_note_and_never_the_program_s(

@@ -9,10 +9,15 @@ import msgspec
 import pytest
 
 import traces
+from kinetoscope.analysis.run import load
 from kinetoscope.cli import main
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.recording.memory import DeviceMemory, Held, HeldTensor
+from kinetoscope.report.collect.memory import peaks
+from kinetoscope.report.document import FitsRow
+from kinetoscope.report.words import memory_lines
+from report_sample import host_only
 from snapshots import MAIN, MIB, Allocator, Training, dump, frames
 
 
@@ -84,7 +89,7 @@ def test_the_page_names_parts_owners_growth_and_what_fits(tmp_path: Path, capsys
     for words in ("activation", "model.py:33", "+700 kB a step", "times the recorded batch", "owners more"):
         assert words in shown
     assert "which asked for 5.37 GB more" in " ".join(shown.split())
-    assert main(["report", folder]) == 0
+    assert main(["findings", folder]) == 0
     assert "700 kB more are kept with every step" in capsys.readouterr().out
 
 
@@ -129,3 +134,34 @@ def test_a_report_begins_with_the_memory_that_ran_out(tmp_path: Path, capsys: py
     printed = " ".join(capsys.readouterr().out.split())
     assert "It ran out of memory: 5.37 GB could not be had where" in printed
     assert printed.index("kinetoscope memory ") < printed.index("-o report.html")
+
+
+@pytest.mark.parametrize(
+    ("reserved", "outside", "words"),
+    [
+        (70 << 30, 1 << 30, ""),
+        (20 << 30, 1 << 30, " The device has 85.9 GB: the program is limited to a part of it."),
+        (50 << 30, 29 << 30, " Of the device 31.1 GB are held outside of the program's allocator."),
+    ],
+)
+def test_why_there_was_no_more_is_said_where_it_is_not_the_program(
+    reserved: int, outside: int, words: str, tmp_path: Path
+):
+    (peak, *_) = peaks(load(recording(tmp_path))).peaks
+    peak = msgspec.structs.replace(
+        peak,
+        failed_bytes=10 << 30,
+        reserved_bytes=reserved,
+        outside_bytes=outside,
+        total_bytes=80 << 30,
+    )
+    report = msgspec.structs.replace(host_only(), memory_peaks=[peak])
+    assert memory_lines.ran_out(report).endswith(f"B.{words}")
+
+
+def test_how_much_fits_is_said_in_two_digits():
+    room = FitsRow(low=30984.6, high=39553.1, fixed_bytes=1, scaling_bytes=1, room_bytes=1)
+    assert memory_lines.fits(room).startswith("31,000 to 40,000 times the recorded batch")
+    room = msgspec.structs.replace(room, low=4.51, high=4.9)
+    assert memory_lines.fits(room).startswith("4.5 to 4.9 times")
+    assert memory_lines.fits(msgspec.structs.replace(room, high=4.52)).startswith("4.5 times")

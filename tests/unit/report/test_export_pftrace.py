@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
@@ -9,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.analysis.run import Run
-from kinetoscope.report.export import pftrace
+from kinetoscope.report.export import perfetto, pftrace
 from kinetoscope.report.export.protobuf import varint
-from traces import call, host, kernel, trace
+from traces import call, host, kernel, step, trace
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -99,3 +100,39 @@ def test_every_event_nests_on_its_track_and_launches_point_at_their_work() -> No
     assert sorted(map(sorted, flows.values())) == [["cudaLaunchKernel", "one"]]
     parents = {bytes(tracks[row[5][0]][2][0]).decode() for row in tracks.values() if 5 in row}
     assert parents == {"process 1", "GPU 0"}
+
+
+COUNTER = 4  # perfetto.protos.TrackEvent.Type
+
+
+def held(at: float, size: int, allocated: int) -> dict[str, object]:
+    """What the profiler says of an allocation, or of a release."""
+    args = {"Device Type": 1, "Device Id": 0, "Addr": 1, "Bytes": size, "Total Allocated": allocated}
+    event = {
+        "ph": "i",
+        "s": "t",
+        "name": "[memory]",
+        "cat": "cpu_instant_event",
+        "pid": 1,
+        "tid": 1,
+        "ts": at,
+    }
+    return event | {"args": args | {"Total Reserved": 400}}
+
+
+def test_perfetto_s_own_format_has_the_counters_of_its_json() -> None:
+    run = Run((trace(step(1, 0, 10), held(1, 100, 100), held(2, -40, 60)),))
+    shown = json.loads(perfetto.render(run))["traceEvents"]
+    packets = [message(packet) for number, packet in fields(pftrace.render(run)) if number == 1]
+    tracks = {message(p[60][0])[1][0]: message(p[60][0]) for p in packets if 60 in p}
+    found: dict[int, dict[str, int]] = defaultdict(dict)
+    for event, at in ((message(p[11][0]), p[8][0]) for p in packets if 11 in p):
+        if event[9] == [COUNTER]:
+            track = tracks[event[11][0]]
+            assert message(track[8][0]) == {3: [3]}  # bytes
+            assert tracks[track[5][0]][2] == [b"GPU 0 memory"]
+            found[int(at)][bytes(track[2][0]).decode()] = int(event[30][0])
+    start_ns = min(int(p[8][0]) for p in packets if 8 in p)
+    expected = {round(1000 * one["ts"]) + start_ns: one["args"] for one in shown if one["ph"] == "C"}
+    assert found == expected
+    assert [*found.values()] == [{"allocated": 100, "reserved": 400}, {"allocated": 60, "reserved": 400}]

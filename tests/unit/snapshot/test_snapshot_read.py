@@ -21,6 +21,17 @@ from snapshots import Allocator, dump, frames, snapshot
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
+NATIVE = (
+    ("torch::unwind::unwind()", "??"),
+    ("PyMethod_New", ""),
+    ("do_call_core", "/usr/local/src/conda/python-3.10.13/Python/ceval.c"),
+    ("std::function<void ()>::operator()", "/usr/include/c++/11/bits/std_function.h"),
+    ("CUDAAllocator::malloc", "CUDACachingAllocator.cpp"),
+    ("__GI___clone3", "./misc/../sysdeps/unix/sysv/linux/x86_64/clone3.S"),
+    ("main", "/usr/lib/libc.so.6"),
+)
+
+
 def busy(seed: int, calls: int) -> Allocator:
     """An allocator that was called so often, from lines that repeat."""
     random, allocator, live = Random(seed), Allocator(), list[int]()
@@ -64,6 +75,28 @@ def same(found: Snapshot, expected: dict) -> None:  # type: ignore[type-arg]
         (number, b["address"], b["size"], STATES.index(b["state"]), numbers[stack(b)]) for number, b in blocks
     ]
     assert found.segments["bytes"].to_list() == [s["total_size"] for s in expected["segments"]]
+
+
+def test_cpp_frames_which_torch_writes_by_default_are_nobody_s_own_code(tmp_path: Path) -> None:
+    """Snapshots of ``stacks="all"`` say the same as those of Python's frames alone."""
+    own = frames("/home/u/model.py:3:forward", "/usr/bin/torchrun:8:<module>")
+    windows = [{"name": "f", "filename": "D:\\u\\model.py", "line": 3}]
+    native = [{"name": name, "filename": file, "line": 0} for name, file in NATIVE]
+    both, alone = Allocator(), Allocator()
+    for _ in range(3):
+        both.alloc(1 << 20, [*native, own[0], native[0], own[1], *native])
+        alone.alloc(1 << 20, own)
+    both.alloc(512, native)  # autograd's thread: no Python runs in it
+    alone.alloc(512, [])
+    both.alloc(512, windows)
+    alone.alloc(512, [{"name": "f", "filename": "D:/u/model.py", "line": 3}])
+    found, expected = (
+        read(dump(tmp_path / f"{number}.pickle", one)) for number, one in enumerate((both, alone))
+    )
+    assert found.stacks == expected.stacks
+    assert len(found.stacks) == 3
+    assert found.entries.equals(expected.entries)
+    assert found.blocks.equals(expected.blocks)
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])

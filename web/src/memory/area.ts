@@ -15,6 +15,7 @@ export function tick(most: number): number {
 
 export function area(app: App, peak: MemoryPeak): HTMLElement {
   const samples = peak.over_time;
+  const hasReserved = peak.moment !== "timeline";
   const most = Math.max(...samples.map((one) => one.reserved_bytes), peak.reserved_bytes, 1);
   const whole = peak.history_us || 1;
   const x = (us: number) => ((WIDE * us) / whole).toFixed(1);
@@ -63,7 +64,7 @@ export function area(app: App, peak: MemoryPeak): HTMLElement {
           "vector-effect": "non-scaling-stroke",
         }),
       ),
-      line((at) => samples[at]!.reserved_bytes, "reserved"),
+      hasReserved && line((at) => samples[at]!.reserved_bytes, "reserved"),
     ),
     marks.map((bytes) => h("span", { class: "mark", style: { top: `${y(bytes)}%` } }, numbers.size(bytes))),
     h(
@@ -83,7 +84,8 @@ export function area(app: App, peak: MemoryPeak): HTMLElement {
       .filter(([, bytes]) => bytes > 0)
       .map(([role, bytes]) => `${role} ${numbers.size(bytes)}`);
     hint.hidden = false;
-    hint.textContent = `${numbers.time(sample.time_us)}: ${parts.join(", ")}; reserved ${numbers.size(sample.reserved_bytes)}`;
+    const reserved = hasReserved ? `; reserved ${numbers.size(sample.reserved_bytes)}` : "";
+    hint.textContent = `${numbers.time(sample.time_us)}: ${parts.join(", ")}${reserved}`;
     const isRight = event.clientX - box.left > box.width / 2;
     hint.classList.toggle("left", isRight);
     hint.style.left = `${event.clientX - box.left + (isRight ? -14 : 14)}px`;
@@ -106,7 +108,7 @@ export function area(app: App, peak: MemoryPeak): HTMLElement {
         .map((role) =>
           h("li", {}, h("span", { class: "dot", style: { background: app.palette.memory(role) } }), role),
         ),
-      h("li", {}, h("span", { class: "dash" }), "reserved"),
+      hasReserved && h("li", {}, h("span", { class: "dash" }), "reserved"),
     ),
   );
 }

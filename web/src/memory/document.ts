@@ -32,10 +32,20 @@ export interface GrowthRow {
   names: string[];
   grows: string;
 }
+export interface GivenBackRow {
+  cause: "room" | "empty_cache";
+  line: string | null;
+  times: number;
+  steps: number;
+  segments: number;
+  bytes: number;
+  again_bytes: number;
+}
 /** Times are microseconds since the history began. */
 export interface MemoryPeak {
   rank: number;
   device: number;
+  moment: "recorded steps" | "history" | "out of memory" | "snapshot" | "timeline";
   peak_us: number;
   history_us: number;
   requested_bytes: number;
@@ -50,6 +60,7 @@ export interface MemoryPeak {
   stacks: string[][];
   traced_us: number | null;
   growth: GrowthRow[];
+  given_back: GivenBackRow[];
   snapshot: string;
   notes: string[];
 }

@@ -61,9 +61,18 @@ export function graphs(app: App, facts: Compilation): Child {
             cell: (row) =>
               row.fusion?.not_fused
                 .slice(0, 3)
-                .map((one) => h("small", {}, `${one.count} × ${shorten(one.why, 80)}`)) ?? "–",
+                .map((one) => h("small", { title: one.why }, `${one.count} × ${shorten(one.why, 36)}`)) ??
+              "–",
           },
-          figure("saved", (row) => row.saved_bytes, numbers.size, "for backward"),
+          {
+            ...figure(
+              "saved",
+              (row) => row.saved_bytes,
+              numbers.size,
+              "for backward, which may write over what is donated, and computes some again instead",
+            ),
+            cell: savedCell,
+          },
           figure("device time", (row) => row.device_time_us, numbers.time),
           figure("of peak", (row) => row.speed_of_light, numbers.percent),
         ],
@@ -71,6 +80,20 @@ export function graphs(app: App, facts: Compilation): Child {
       ),
     )
   );
+}
+
+type Graph = Compilation["graphs"][number];
+
+/** What the backward pass may write over (donated), and what it computes again instead. */
+function savedCell(row: Graph): Child {
+  const donated = row.saved.filter((one) => one.donated),
+    bytes = donated.reduce((sum, one) => sum + (one.bytes ?? 0), 0);
+  return [
+    numbers.known(row.saved_bytes, numbers.size),
+    donated.length > 0 && h("small", {}, `${numbers.size(bytes)} donated`),
+    row.rematerialised.length > 0 &&
+      h("small", {}, `${numbers.known(row.rematerialised_bytes, numbers.size)} computed again`),
+  ];
 }
 
 export function compiledKernels(app: App, facts: Compilation): Child {

@@ -131,17 +131,36 @@ function history(app: App, at: number, block: number): Child {
     parts(app, peak),
     holders(app, peak),
     growth(app, peak),
+    givenBack(app, peak, app.sentences.given_back[at]!),
     app.sentences.fits[at] && titled("What fits", "", h("p", {}, app.sentences.fits[at])),
-    h("p", { class: "soft" }, "Torch's own viewer of memory reads ", h("code", {}, peak.snapshot), "."),
+    h(
+      "p",
+      { class: "soft" },
+      isTimeline(peak) ? "From torch's profiler: " : "Torch's own viewer of memory reads ",
+      h("code", {}, peak.snapshot),
+      ".",
+    ),
   ];
 }
 
+/** The profiler's, which knows what was held and not what was reserved. */
+function isTimeline(peak: MemoryPeak): boolean {
+  return peak.moment === "timeline";
+}
+
+const allocations = {
+  label: "allocations",
+  value: (row: { allocations: number }) => row.allocations,
+  cell: (row: { allocations: number }) => (row.allocations ? numbers.count(row.allocations) : "–"),
+};
+
 function parts(app: App, peak: MemoryPeak): Child {
+  const kind = isTimeline(peak) ? "held" : "reserved";
   return titled(
     "What it was",
-    `at the peak; sums to the ${numbers.size(peak.reserved_bytes)} reserved`,
+    `${when(peak)}; sums to the ${numbers.size(peak.reserved_bytes)} ${kind}`,
     bar(
-      "the reserved memory by what it was",
+      `the ${kind} memory by what it was`,
       peak.parts.map((row) => ({
         label: `${row.part}: ${numbers.size(row.bytes)}`,
         share: row.share_of_reserved,
@@ -162,15 +181,11 @@ function parts(app: App, peak: MemoryPeak): Child {
         },
         { label: "bytes", value: (row) => row.bytes, cell: (row) => numbers.size(row.bytes) },
         {
-          label: "of the reserved",
+          label: isTimeline(peak) ? "of what was held" : "of the reserved",
           value: (row) => row.share_of_reserved,
           cell: (row) => share(row.share_of_reserved, app.palette.memory(row.part)),
         },
-        {
-          label: "allocations",
-          value: (row) => row.allocations,
-          cell: (row) => (row.allocations ? numbers.count(row.allocations) : "–"),
-        },
+        ...(isTimeline(peak) ? [] : [allocations]),
       ],
       { id: "memory-parts", label: "what the memory was" },
     ),
@@ -183,12 +198,19 @@ function parts(app: App, peak: MemoryPeak): Child {
   );
 }
 
+/** The moment that parts and owners are of. */
+function when(peak: MemoryPeak): string {
+  if (peak.moment === "out of memory") return "when the allocation failed";
+  return peak.moment === "snapshot" ? "at the snapshot" : "at the peak";
+}
+
 function holders(app: App, peak: MemoryPeak): Child {
+  if (!peak.holders.length) return null;
   const whole = peak.requested_bytes || 1,
     most = Math.max(...peak.holders.map((row) => row.bytes)) / whole;
   return titled(
     "Who had it",
-    `at the peak; sums to the ${numbers.size(peak.requested_bytes)} held`,
+    `${when(peak)}; sums to the ${numbers.size(peak.requested_bytes)} held`,
     table(
       peak.holders,
       [
@@ -196,6 +218,12 @@ function holders(app: App, peak: MemoryPeak): Child {
           label: "whose",
           value: (row) => row.owner,
           cell: (row) => holder(app, row),
+        },
+        { label: "bytes", value: (row) => row.bytes, cell: (row) => numbers.size(row.bytes) },
+        {
+          label: "of what was held",
+          value: (row) => row.bytes,
+          cell: (row) => share(row.bytes / whole, app.palette.memory(row.role), most),
         },
         {
           label: "role",
@@ -211,17 +239,7 @@ function holders(app: App, peak: MemoryPeak): Child {
           cell: (row) => (row.line === null ? "–" : lineOf(app, row.line, row.stack)),
         },
         { label: "op", value: (row) => row.op, cell: (row) => h("span", { class: "mono" }, row.op ?? "–") },
-        { label: "bytes", value: (row) => row.bytes, cell: (row) => numbers.size(row.bytes) },
-        {
-          label: "of what was held",
-          value: (row) => row.bytes,
-          cell: (row) => share(row.bytes / whole, app.palette.memory(row.role), most),
-        },
-        {
-          label: "allocations",
-          value: (row) => row.allocations,
-          cell: (row) => numbers.count(row.allocations),
-        },
+        allocations,
         {
           label: "largest",
           value: (row) => row.largest_bytes,
@@ -273,6 +291,31 @@ function growth(app: App, peak: MemoryPeak): Child {
           { label: "by now", value: (row) => row.bytes, cell: (row) => numbers.size(row.bytes) },
         ],
         { id: "memory-growth", label: "what grows with every step" },
+      ),
+    )
+  );
+}
+
+function givenBack(app: App, peak: MemoryPeak, why: string[]): Child {
+  const rows = peak.given_back.map((row, at) => ({ ...row, why: why[at]! }));
+  return (
+    rows.length > 0 &&
+    titled(
+      "What was given back to the driver",
+      "each time waits for the device",
+      table(
+        rows,
+        [
+          {
+            label: "line",
+            value: (row) => row.line,
+            cell: (row) => [row.line === null ? "–" : lineOf(app, row.line, []), h("small", {}, row.why)],
+          },
+          { label: "times", value: (row) => row.times, cell: (row) => numbers.count(row.times) },
+          { label: "segments", value: (row) => row.segments, cell: (row) => numbers.count(row.segments) },
+          { label: "bytes", value: (row) => row.bytes, cell: (row) => numbers.size(row.bytes) },
+        ],
+        { id: "memory-given-back", label: "what was given back to the driver" },
       ),
     )
   );

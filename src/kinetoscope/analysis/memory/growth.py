@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.memory.peak import DeviceHistory, owner
 
 GROWTH = {
@@ -16,6 +17,7 @@ GROWTH = {
     "grows": pl.String,
     "stack": pl.Int32,
 }
+PLACES = r"\[\d+\]"  # in a list
 STEPS = 3  # boundaries apart: what grows twice may yet be given back
 
 
@@ -40,7 +42,7 @@ def growth(history: DeviceHistory, boundaries_ns: tuple[int, ...]) -> pl.DataFra
         pl.col("role").mode().first(),
         pl.col("name")
         .drop_nulls()
-        .str.replace_all(r"\[\d+\]", "[*]")
+        .str.replace_all(PLACES, "[*]")
         .unique(maintain_order=True)
         .head(3)
         .alias("names"),
@@ -70,3 +72,12 @@ def growth(history: DeviceHistory, boundaries_ns: tuple[int, ...]) -> pl.DataFra
 def _grows(what: str, boundaries: int) -> list[pl.Expr]:
     pairs = ((number, number + 1) for number in range(1, boundaries - 1))
     return [pl.col(f"{what}_{later}") > pl.col(f"{what}_{earlier}") for earlier, later in pairs]
+
+
+def held_at_peak(history: DeviceHistory, line: str, whose: str, names: list[str]) -> int:
+    """Bytes at a peak of what a line allocates that grows, and of what lies with it in its variables since
+    before the history; the peak may be of another history of the same process."""
+    variable = pl.col("name").str.replace(r" \(.*$", "").str.replace_all(PLACES, "[*]")
+    same = (pl.col("line") == line) & (owner() == whose) & pl.col("start").is_not_null()
+    beside = variable.is_in([name.partition(" (")[0] for name in names if "[*]" in name])
+    return whole(history.at_peak.filter(same | beside)["bytes"].sum())

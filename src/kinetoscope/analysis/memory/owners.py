@@ -9,6 +9,7 @@ input             held likewise, and allocated before the first module of its st
 temporary         given back in the pass in which it was allocated
 cache             nothing runs backward, and it outlives its step
 kept              in training, what outlives the step after its own
+                  (both: also what a variable has held since before the history)
 before            it was there before the history, and nobody says what it is
 """
 
@@ -50,7 +51,9 @@ def owned(snapshot: Snapshot, held: Held | None, device: int) -> pl.DataFrame:
     known = _in_steps(_in_passes(known, snapshot, device), held.boundaries_ns if held else ())
     names = _names(known, held.tensors if held else (), device)
     known = known.join(names, on="allocation", how="left", maintain_order="left")
-    return known.with_columns(_role(known).alias("role")).drop(
+    # One that ran out of memory in its first forward pass has run nothing backward yet.
+    meant = held is not None and held.failed_bytes is not None and held.has_optimizer
+    return known.with_columns(_role(known, meant).alias("role")).drop(
         "named", "pass", "last_pass", "ran_backward", "called"
     )
 
@@ -115,8 +118,8 @@ def _names(known: pl.DataFrame, tensors: Sequence[HeldTensor], device: int) -> p
     )
 
 
-def _role(known: pl.DataFrame) -> pl.Expr:
-    trains = bool(known["ran_backward"].any())
+def _role(known: pl.DataFrame, meant_to_train: bool) -> pl.Expr:
+    trains = bool(known["ran_backward"].any()) or meant_to_train
     # What the backward pass left to the snapshot is a gradient, if the program has it as one.
     is_no_gradient = pl.col("ran_backward") & pl.col("end").is_null() & known["named"].is_not_null().any()
     unfinished = is_no_gradient & (pl.col("pass") == pl.col("pass").max())
@@ -135,8 +138,10 @@ def _role(known: pl.DataFrame) -> pl.Expr:
         .then(pl.lit("communication"))
         .when(pl.col("optimizer"))
         .then(of_optimizer.otherwise(pl.lit("temporary")))
-        .when(pl.col("start").is_null())
+        .when(pl.col("start").is_null() & pl.col("named").is_null())
         .then(pl.lit("before"))
+        .when(pl.col("start").is_null())
+        .then(pl.lit("kept" if trains else "cache"))
         .when(~passed if trains else steps < 1)
         .then(pl.lit("temporary"))
         .when(pl.lit(not trains))

@@ -186,10 +186,11 @@ def holders(history: DeviceHistory) -> pl.DataFrame:
 def owner() -> pl.Expr:
     """Who an allocation belongs to, of the columns of ``owners.owned``."""
     path = pl.col("name").str.replace(r" \(.*$", "").str.replace(r" and \d+ more$", "")
-    path = path.str.replace_all(r"\.\d+\.", ".*.")
+    path = path.str.replace_all(r"\.\d+\.", ".*.").str.replace_all(r"\[\d+\]", "[*]")
     graph = pl.format("compiled graph {}, line {}", pl.col("graph").str.slice(0, 8), "graph_line")
     graph = pl.coalesce(pl.format("graph {}", "buffer"), graph)
-    named = pl.col("name").is_not_null() & pl.col("role").is_in(["parameter", "gradient", "optimizer state"])
+    is_said = pl.col("role").is_in(["parameter", "gradient", "optimizer state"]) | pl.col("start").is_null()
+    named = pl.col("name").is_not_null() & is_said
     return (
         pl.when(named)
         .then(path)
@@ -210,7 +211,10 @@ def owner() -> pl.Expr:
 
 
 def over_time(history: DeviceHistory, points: int) -> pl.DataFrame:
-    """What each role had, over the history: of ``points`` equal stretches the moment when most was held.
+    """What each role had, over the history: of ``points`` stretches that last as long, each in which anything
+    changed, the moment when most was held, and the last.
+
+    What is held while the host waits is thereby the last, and not the most, of what came before.
 
     Returns:
         ``time_us``, ``reserved``, and a column of bytes for each role that ever had any.
@@ -234,10 +238,8 @@ def over_time(history: DeviceHistory, points: int) -> pl.DataFrame:
         table = table.drop("change")
     if table.is_empty():
         return table.drop("place", "held")
-    stretch = pl.int_range(pl.len()) * points // max(1, len(table))
-    return (
-        table.with_columns(stretch.alias("stretch"))
-        .group_by("stretch", maintain_order=True)
-        .agg(pl.all().get(pl.col("held").arg_max()))
-        .drop("stretch", "place", "held")
-    )
+    since_us = pl.col("time_us") - pl.col("time_us").min()
+    stretches = table.group_by(since_us * points // (since_us.max() + 1), maintain_order=True)
+    marks = stretches.agg(pl.col("place").get(pl.col("held").arg_max()).alias("most"), pl.col("place").last())
+    shown = pl.concat([marks["most"], marks["place"]]).unique()
+    return table.filter(pl.col("place").is_in(shown.implode())).drop("place", "held")

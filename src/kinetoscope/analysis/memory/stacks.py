@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -12,7 +12,10 @@ import polars as pl
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.snapshot.model import Frame, Snapshot, Stack
 
-LIBRARY = re.compile(r"(^|/)(site-packages|dist-packages)/|(^|/)lib/python3[^/]*/|^<frozen |(^|/)torch/_")
+LIBRARY = re.compile(
+    r"(^|/)(site-packages|dist-packages)/|(^|/)lib/python3[^/]*/|^<frozen |(^|/)torch/_"
+    r"|(^|/)kinetoscope/capture/|^[A-Za-z]:/.*/Lib/"
+)
 TORCH = re.compile(r"(^|/)torch/(?!_inductor_generated)")
 LAYER = re.compile(r"(^|/)torch/nn/modules/(?!module\.py|_functions|container)(\w+)\.py$")
 OPTIMIZER = re.compile(r"(^|/)torch/optim/")
@@ -69,6 +72,8 @@ def tell(stack: Stack) -> Told:
     files = [frame.file for frame in stack]
     user = next((frame for frame in stack if not _is_library(frame)), None)
     generated = next(((match, frame) for frame in stack if (match := GENERATED.search(frame.file))), None)
+    # What calls modules is not what allocates: DDP's forward, an optimizer that is given a closure.
+    inside = [*takewhile(lambda frame: frame.name not in CALL, stack)]
     return Told(
         line=f"{PurePath(user.file).name}:{user.line}" if user else "",
         function=user.name if user else "",
@@ -77,8 +82,8 @@ def tell(stack: Stack) -> Told:
         graph_line=generated[1].line if generated else 0,
         backward=stack[-1].name not in BEGINNINGS if stack else True,
         forward=any(frame.name in CALL for frame in stack) or generated is not None,
-        optimizer=any(map(OPTIMIZER.search, files)),
-        communication=any(map(DISTRIBUTED.search, files)),
+        optimizer=any(OPTIMIZER.search(frame.file) for frame in inside),
+        communication=any(DISTRIBUTED.search(frame.file) for frame in takewhile(_is_library, inside)),
         recomputed=any(map(CHECKPOINT.search, files)),
     )
 
@@ -88,9 +93,12 @@ def _is_library(frame: Frame) -> bool:
 
 
 def _module(stack: Stack) -> str:
-    """What is called by the innermost ``Module.__call__``."""
+    """What the innermost ``Module.__call__`` calls, through what others wrap around its ``forward``."""
+    called: list[Frame] = []
     for inner, outer in pairwise(stack):
+        called.append(inner)
         if outer.name in CALL and inner.name not in CALL:
+            inner = next((frame for frame in reversed(called) if frame.name == "forward"), inner)
             layer = LAYER.search(inner.file)
             return layer[2] if layer else f"{inner.name} ({PurePath(inner.file).name}:{inner.line})"
     return ""

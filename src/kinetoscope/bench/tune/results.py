@@ -57,7 +57,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def ran_out(self) -> bool:
         """Whether it failed for want of memory: the device's, or the host's."""
-        return self.error is not None and OUT_OF_MEMORY.search(self.error) is not None
+        return self.error is not None and ran_out(self.error)
+
+
+def ran_out(error: str) -> bool:
+    """Whether a program's error is want of memory."""
+    return OUT_OF_MEMORY.search(error) is not None
 
 
 class Fits(msgspec.Struct, frozen=True, kw_only=True):

@@ -65,6 +65,8 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     graph_breaks: int = 0
     graphs: int = 0
     peak_memory_bytes: int | None = None
+    retries: int = 0
+    """Of allocations, once what was cached had been given back to the driver."""
     device: str = "cpu"
     notes: tuple[str, ...] = ()
     error: str | None = None
@@ -212,6 +214,7 @@ def run(request: TrialRequest, words: list[str]) -> TrialResult:
         graph_breaks=breaks,
         graphs=graphs,
         peak_memory_bytes=peak_memory_bytes(),
+        retries=torch.cuda.memory_stats().get("num_alloc_retries", 0) if torch.cuda.is_initialized() else 0,
         device=torch.cuda.get_device_name() if torch.cuda.is_initialized() else "cpu",
         notes=tuple(dict.fromkeys(injection.notes)),
         error=error,

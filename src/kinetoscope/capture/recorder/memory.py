@@ -76,6 +76,11 @@ class AllocatorHistory:
         if os.getpid() == self.pid:
             self.in_use = True
             self._harmlessly(lambda: torch_private.watch_out_of_memory(self._out_of_memory))
+            self._harmlessly(
+                lambda: torch_private.watch_empty_cache(
+                    lambda: self._stacks_of_releases(True), lambda: self._stacks_of_releases(False)
+                )
+            )
             self.keep(self.wanted)
 
     def keep(self, on: bool) -> None:
@@ -91,6 +96,11 @@ class AllocatorHistory:
         torch_private.keep_memory_history(ENTRIES if on else 0)
         self.on = on
         self.program, self.boundaries, self.gradients = None, [], []
+
+    def _stacks_of_releases(self, on: bool) -> None:
+        """Of those that empty_cache() makes alone: all would cost as much again as the allocations'."""
+        if self.on and os.getpid() == self.pid:
+            self._harmlessly(lambda: torch_private.keep_memory_history(ENTRIES, releases=on, anew=False))
 
     def boundary(self) -> None:
         if self.on:
@@ -112,12 +122,14 @@ class AllocatorHistory:
         snapshot = torch_private.memory_snapshot()
         home = self.folder / "memory"
         home.mkdir(exist_ok=True)
+        program = HeldByProgram()
         held = Held(
             time_ns=time_ns,
             failed_bytes=failed_bytes,
             boundaries_ns=tuple(self.boundaries),
             entries=ENTRIES,
-            tensors=(*HeldByProgram().tensors(inspect.currentframe()), *self.gradients),
+            has_optimizer=bool(program.optimizers),
+            tensors=(*program.tensors(inspect.currentframe()), *self.gradients),
             devices=tuple(DeviceMemory(**counters) for counters in torch_private.memory_counters()),
         )
         write_whole(

@@ -28,6 +28,7 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.aggregates import whole
+from kinetoscope.analysis.memory.peak import DeviceHistory
 from kinetoscope.findings import memory
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
@@ -39,9 +40,7 @@ BEFORE = 2  # entries of the history: what a layer's backward pass allocates bef
 
 def find(scene: Scene) -> Iterable[Finding]:
     for one in scene.memory:
-        here = one.history.at_peak.filter(
-            (pl.col("role") == "activation") & pl.col("forward") & pl.col("end").is_not_null()
-        )
+        here = _activations(one.history)
         repeated = _of_layers(here)
         if repeated is None:
             continue
@@ -59,6 +58,14 @@ def find(scene: Scene) -> Iterable[Finding]:
         )
         if found:
             yield found
+
+
+def _activations(history: DeviceHistory) -> pl.DataFrame:
+    """Those of the peak; where an allocation failed, none was given back any more."""
+    here = history.at_peak.filter((pl.col("role") == "activation") & pl.col("forward"))
+    if history.failed_bytes:
+        here = here.with_columns(pl.col("end").fill_null(history.place + 1 + BEFORE))
+    return here.filter(pl.col("end").is_not_null())
 
 
 def _of_layers(here: pl.DataFrame) -> pl.DataFrame | None:

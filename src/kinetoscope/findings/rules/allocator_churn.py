@@ -74,7 +74,7 @@ def _given_back(scene: Scene) -> list[GivenBack]:
     """What the steps gave back to the driver, by the allocator's history."""
     times = [
         time
-        for one in scene.memory
+        for one in scene.memory_in_steps
         for time in given_back(one.history, one.held.boundaries_ns if one.held else ())
     ]
     return [time for time in times if time.step and time.again_bytes]

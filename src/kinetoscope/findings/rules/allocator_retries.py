@@ -33,7 +33,7 @@ from kinetoscope.findings.scene import Scene
 
 def find(scene: Scene) -> Iterable[Finding]:
     start, end = scene.bounds
-    for one in scene.memory:
+    for one in scene.memory_in_steps:
         times = [
             time
             for time in given_back(one.history, one.held.boundaries_ns if one.held else ())

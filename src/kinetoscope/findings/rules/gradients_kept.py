@@ -34,7 +34,7 @@ from kinetoscope.findings.scene import Scene
 
 
 def find(scene: Scene) -> Iterable[Finding]:
-    for one in scene.memory:
+    for one in scene.memory_in_steps:
         marks = [ns // 1000 for ns in one.held.boundaries_ns] if one.held else []
         began_us = max((mark for mark in marks if mark <= one.history.time_us), default=None)
         if began_us is None:

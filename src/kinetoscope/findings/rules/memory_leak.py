@@ -9,7 +9,8 @@ Why it is slow
 
 How it decides
     Of the allocations of one stack, more are alive at each boundary of the recorded steps than at the one
-    before, three boundaries at least.
+    before, three boundaries at least. What is held of it is of the peak, or of the moment when an allocation
+    failed: of that line, and in the variables that hold some of it.
 
 What to do
     Keep numbers, not tensors: ``total += loss.item()``, or ``loss.detach()`` where the graph is what is
@@ -22,9 +23,11 @@ Source
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any  # a row of a table: its values are of their columns' types
 
 from kinetoscope import numbers
-from kinetoscope.analysis.memory.growth import growth
+from kinetoscope.analysis.memory.growth import growth, held_at_peak
+from kinetoscope.analysis.memory.histories import RankHistory
 from kinetoscope.findings import savings
 from kinetoscope.findings.model import Evidence, Finding
 from kinetoscope.findings.scene import Scene
@@ -35,26 +38,39 @@ STEPS = 100_000
 
 def find(scene: Scene) -> Iterable[Finding]:
     start, end = scene.bounds
-    for one in scene.memory:
+    for one in scene.memory_in_steps:
         rows = growth(one.history, one.held.boundaries_ns if one.held else ())
         for row in rows.head(savings.SHOWN_GROUPS).iter_rows(named=True):
             if row["grows"] != "allocations" or row["bytes_per_step"] < SMALL:
                 continue
             held = f", held by {', '.join(row['names'])}" if row["names"] else ""
             rate = numbers.size(row["bytes_per_step"])
+            peaks = (at.history for at in scene.memory if at.history.device == one.history.device)
+            held_bytes = [held_at_peak(at, row["line"], row["owner"], row["names"]) for at in peaks]
             yield Finding(
                 title=f"{rate} more are kept with every step, allocated by {row['owner']}{held}",
-                saving=savings.nothing("what the recorded steps kept; it grows with every step"),
-                saving_bytes=row["bytes"],
-                evidence=[Evidence(f"at {row['line'] or row['owner']}", start / 1000, end / 1000)],
+                saving=savings.nothing("what is held of it; it grows with every step"),
+                saving_bytes=max(row["bytes"], *held_bytes),
+                evidence=[Evidence(_until_full(one, row), start / 1000, end / 1000)],
                 advice="Keep numbers instead of tensors (.item()), or tensors without graphs (.detach()).",
-                at_least="high" if scene.ran_out or _fills(one.history.counters, row) else "medium",
+                at_least="high" if scene.ran_out or _fills(one, row) else "medium",
                 source=row["line"] or None,
                 subject=f"{one.history.device} {row['line']} {row['owner']}",
             )
 
 
-def _fills(counters: object, row: dict[str, int]) -> bool:
-    """Whether it fills what is free of the device within ``STEPS``."""
-    free = getattr(counters, "free_bytes", 0)
-    return bool(free) and row["bytes_per_step"] * STEPS > free
+def _until_full(one: RankHistory, row: dict[str, Any]) -> str:
+    text = f"at {row['line'] or row['owner']}"
+    if (steps := _steps_until_full(one, row)) is not None:
+        text += f"; what is free of the device is full after {float(f'{steps:.2g}'):,g} steps more"
+    return text
+
+
+def _steps_until_full(one: RankHistory, row: dict[str, Any]) -> int | None:
+    free = one.history.counters.free_bytes if one.history.counters else 0
+    return free // row["bytes_per_step"] if free else None
+
+
+def _fills(one: RankHistory, row: dict[str, Any]) -> bool:
+    steps = _steps_until_full(one, row)
+    return steps is not None and steps < STEPS

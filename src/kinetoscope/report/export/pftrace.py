@@ -13,15 +13,18 @@ import polars as pl
 
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.run import Run
+from kinetoscope.report.export.memory_counters import counts
 from kinetoscope.report.export.nesting import DEVICE, HOST, nested
 from kinetoscope.report.export.protobuf import fixed, message, number, text
 from kinetoscope.trace.model import Trace
 
 PACKET, TIMESTAMP, SEQUENCE, TRACK_EVENT, INTERNED, FLAGS, TRACK = 1, 8, 10, 11, 12, 13, 60
 TYPE, NAME_ID, TRACK_ID, ANNOTATION, FLOW, FLOW_END = 9, 10, 11, 4, 47, 48
-BEGIN, END = 1, 2
+COUNTED, BYTES = 30, message(8, number(3, 3))  # an event's value; of a track: its values are bytes
+BEGIN, END, COUNT = 1, 2, 4
 CLEARED, NEEDED = 1, 2  # what has been interned: begins here, is needed here
 OURS = number(SEQUENCE, 1)
+COUNTERS = 1 << 12  # tracks of a rank's own: processes and devices are fewer
 ARGUMENTS = ["category", "grid", "block", "registers", "shared_memory_bytes", "occupancy_percent", "bytes"]
 
 
@@ -37,6 +40,7 @@ def render(run: Run) -> bytes:
         )
         packets += _tracks(trace, coded, several=len(run.traces) > 1)
         packets += _slices(trace, coded, flows)
+        packets += _memory(run, trace)
         flows += len(trace.device_events)
     return b"".join(packets)
 
@@ -97,6 +101,26 @@ def _slices(trace: Trace, events: pl.DataFrame, first_flow: int) -> Iterator[byt
         yield _event(start, number(TYPE, BEGIN) + track + number(NAME_ID, iid) + more)
         open_ends.append(end)
     yield from (_event(at, number(TYPE, END) + track) for at in reversed(open_ends))
+
+
+def _memory(run: Run, trace: Trace) -> Iterator[bytes]:
+    """Counters of device memory: a track a kind, below one a device; from the trace's own zero on."""
+    tracks: dict[str, int] = {}
+
+    def track(name: str, label: str, *extra: bytes) -> Iterator[bytes]:
+        if name not in tracks:
+            tracks[name] = _track(trace, -1, COUNTERS + len(tracks))
+            yield message(PACKET, message(TRACK, number(1, tracks[name]), text(2, label), *extra), OURS)
+
+    several = f"rank {trace.rank} · " if len(run.traces) > 1 else ""
+    for one in counts(run, trace):
+        device = f"GPU {one.device} memory"
+        yield from track(device, several + device)
+        for kind, size in one.bytes.items():
+            name = f"{device} {kind}"
+            yield from track(name, kind, number(5, tracks[device]), BYTES)
+            counted = number(TYPE, COUNT) + number(TRACK_ID, tracks[name]) + number(COUNTED, size)
+            yield _event(max(one.start_ns, 0), counted)
 
 
 def _event(at: int, body: bytes) -> bytes:

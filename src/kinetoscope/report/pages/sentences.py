@@ -27,7 +27,8 @@ class Command(msgspec.Struct, frozen=True):
 
 class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     """``savings`` and ``measured`` are of the findings, ``graph_labels`` of the graphs, ``peaks`` (title, of
-    what that is) and ``fits`` of the memory's peaks, in their order. ``lateness`` are its causes."""
+    what that is), ``fits`` and ``given_back`` (one a row) of the memory's peaks, in their order.
+    ``lateness`` are its causes."""
 
     title: list[str]
     verdict: str
@@ -48,6 +49,7 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     commands: list[Command]
     peaks: list[tuple[str, str]]
     fits: list[str | None]
+    given_back: list[list[str]]
     memory_parts: dict[str, str]
     memory_colours: dict[str, str]
     ranks: list[str]
@@ -80,6 +82,10 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
         peaks=[memory_lines.headline(peak) for peak in report.memory_peaks],
         fits=[
             numbers.together(memory_lines.fits(peak.fits, peak.failed_bytes)) if peak.fits else None
+            for peak in report.memory_peaks
+        ],
+        given_back=[
+            [numbers.together(memory_lines.given_back(row)) for row in peak.given_back]
             for peak in report.memory_peaks
         ],
         memory_parts=memory_lines.PARTS,

@@ -133,4 +133,4 @@ def _fits(peak: MemoryPeak) -> Iterable[RenderableType]:
     if peak.fits is not None:
         yield from heading("What fits")
         yield Text(memory_lines.fits(peak.fits, peak.failed_bytes))
-        yield aside("`kinetoscope tune --batch N,M -- script.py … {batch}` tries it")
+        yield aside("`kinetoscope tune --fits REC -- script.py … {batch}` tries it, and what lies beside it")

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kinetoscope import numbers
-from kinetoscope.report.document.measurements import Fits, SettingRow, Tuning
+from kinetoscope.report.document.measurements import Fits, LargestBatch, SettingRow, Tuning
 from kinetoscope.report.verbs.listing import grid
 from kinetoscope.report.words import names, palette
 
@@ -45,7 +45,36 @@ def print_tuning(shown: Tuning, console: Console) -> None:
 
 def _fits(shown: Fits) -> str:
     largest = "no batch that was tried fits" if shown.largest is None else f"batch {shown.largest:,} fits"
-    return f"{largest}; {shown.too_large:,} runs out of memory"
+    too_large = "none" if shown.too_large is None else f"{shown.too_large:,}"
+    return f"{largest}; {too_large} runs out of memory"
+
+
+def print_largest(shown: LargestBatch, console: Console) -> None:
+    """Each batch that was tried, what was foreseen and what was found."""
+    foreseen, tries = shown.foreseen, sorted(shown.tries, key=lambda one: one.batch)
+    console.print(Text(names.plain(f"{' '.join(shown.command)} on {shown.device}"), style="bold"))
+    basis = f"one run each, as written; foreseen from batch {foreseen.batch:,} of {foreseen.recording}"
+    console.print(Text(names.plain(basis), style="dim"))
+    verdicts = ["fits" if one.fits else "out of memory" for one in tries]
+    console.print(
+        grid(
+            ("batch", "right", [Text(f"{one.batch:,}") for one in tries]),
+            ("foreseen", "right", [Text(numbers.size(one.foreseen_bytes)) for one in tries]),
+            ("memory", "right", [Text(numbers.size(one.peak_bytes or 0)) for one in tries]),
+            ("", "left", [Text(verdict, style=palette.verdict(verdict)) for verdict in verdicts]),
+            ("", "left", [Text(_retries(one.retries), style="dim") for one in tries]),
+        )
+    )
+    console.print()
+    interval = (
+        f"{foreseen.low:,}" if foreseen.low == foreseen.high else f"{foreseen.low:,} to {foreseen.high:,}"
+    )
+    found = _fits(Fits(largest=shown.largest, too_large=shown.too_large))
+    console.print(Text(f"Foreseen: batch {interval}. Found: {found}.", style="bold"))
+
+
+def _retries(times: int) -> str:
+    return f"cached memory was given back {numbers.count(times, 'time')}, which waits" if times else ""
 
 
 def _fitting(cells: list[dict[str, Text]], columns: list[str], width: int) -> list[str]:

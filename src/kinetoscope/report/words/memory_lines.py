@@ -22,6 +22,7 @@ PARTS = {
     "cached": "free, in segments that hold nothing",
 }
 OUTSIDE = "other processes, the driver, libraries' own; at the snapshot"
+MUCH_OUTSIDE = 0.1  # of the device: the driver and its context have some 1 %
 MOMENTS = {
     "recorded steps": "at the peak of the recorded steps",
     "history": "at the peak of the history",
@@ -34,7 +35,7 @@ MOMENTS = {
 def headline(peak: document.MemoryPeak) -> tuple[str, str]:
     """How much a device held, and of what that is."""
     is_known = peak.moment != "timeline"
-    device = f"GPU {peak.device}" if is_known else "one device"
+    device = f"GPU {peak.device}" if is_known else "One device"
     title = f"{device}: {numbers.size(peak.requested_bytes)} held"
     if peak.rank:
         title = f"rank {peak.rank}, {title}"
@@ -49,7 +50,7 @@ def headline(peak: document.MemoryPeak) -> tuple[str, str]:
 
 def fits(row: document.FitsRow, failed_bytes: int | None = None) -> str:
     """How large a batch fits; where an allocation failed, of the batch that failed."""
-    low, high = (f"{value:.2g}" if value < 10 else f"{value:.0f}" for value in (row.low, row.high))
+    low, high = (f"{float(f'{value:.2g}'):,g}" for value in (row.low, row.high))
     times = high if low == high else f"{low} to {high}"
     batch = "recorded batch" if failed_bytes is None else "batch that failed"
     return (
@@ -104,5 +105,15 @@ def ran_out(report: document.Report) -> str:
     return (
         f"It ran out of memory: {numbers.size(peak.failed_bytes or 0)} could not be had where "
         f"{numbers.size(peak.requested_bytes)} were held of {numbers.size(peak.reserved_bytes)} reserved; "
-        f"the largest part: {most.part}, {numbers.size(most.bytes)}."
+        f"the largest part: {most.part}, {numbers.size(most.bytes)}.{_elsewhere(peak)}"
     )
+
+
+def _elsewhere(peak: document.MemoryPeak) -> str:
+    """What of the device the program did not have, where that is why it ran out."""
+    total, outside = peak.total_bytes or 0, peak.outside_bytes or 0
+    if total - outside - peak.reserved_bytes > (peak.failed_bytes or 0):
+        return f" The device has {numbers.size(total)}: the program is limited to a part of it."
+    if outside > MUCH_OUTSIDE * total:
+        return f" Of the device {numbers.size(outside)} are held outside of the program's allocator."
+    return ""

@@ -1,0 +1,170 @@
+"""The largest batch that fits: what a recording's memory foresees is tried, and corrected."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from kinetoscope import numbers
+from kinetoscope.bench.measure.device import import_torch
+from kinetoscope.bench.tune.program import RunTrial, run_trial
+from kinetoscope.bench.tune.results import ran_out
+from kinetoscope.bench.tune.settings import Setting
+from kinetoscope.bench.tune.trial import TrialRequest
+from kinetoscope.errors import ProgramError, UsageError
+
+SCHEMA = "kinetoscope.largest/1"
+CLOSE = 100  # one that fits and one that does not are not told further where they differ by one in so many
+MOST_TRIES = 16
+
+
+class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
+    """What a recording says of memory: of its peak so much grows with the batch, so much does not."""
+
+    recording: str
+    batch: int
+    """That was recorded."""
+    low: int
+    high: int
+    """Batches between which the largest that fits is foreseen."""
+    fixed_bytes: int
+    scaling_bytes: int
+
+    def peak_bytes(self, batch: int) -> int:
+        return self.fixed_bytes + self.scaling_bytes * batch // self.batch
+
+
+class Try(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch that was tried."""
+
+    batch: int
+    fits: bool
+    foreseen_bytes: int
+    peak_bytes: int | None
+    """That tensors held; of one that does not fit, until it ran out."""
+    retries: int
+    """Allocations that had room only once what was cached had been given back to the driver."""
+
+
+class LargestBatch(msgspec.Struct, frozen=True, kw_only=True):
+    schema: str = SCHEMA
+    command: tuple[str, ...] = ()
+    device: str = ""
+    foreseen: Foreseen
+    tries: tuple[Try, ...]
+    """In the order in which they were made."""
+    largest: int | None
+    """Of those that fit; null: none did."""
+    too_large: int | None
+    """The smallest of those that do not; null: none was found."""
+
+
+def recorded_batch(command: Sequence[str], words: Sequence[str]) -> int | None:
+    """What stands in a recorded command for ``{batch}`` of the same program's words; None: it is another."""
+    tail = command[len(command) - len(words) :]
+    found: int | None = None
+    if len(words) > len(command) or Path(tail[0]).name != Path(words[0]).name:
+        return None
+    for given, word in zip(tail[1:], words[1:], strict=True):
+        before, mark, after = word.partition("{batch}")
+        value = given.removeprefix(before).removesuffix(after) if mark else ""
+        if given != word.replace("{batch}", value) or (mark and not value.isdecimal()):
+            return None
+        found = int(value) if mark else found
+    return found or None
+
+
+def search(
+    fits: Callable[[int], bool], low: int, high: int, most: int = MOST_TRIES
+) -> tuple[int | None, int | None]:
+    """The largest number found to fit and the smallest found not to, as near to each other as it pays.
+
+    Where the largest lies between ``low`` and ``high`` as foreseen, the first two tries confirm it.
+    """
+    largest, too_large = 0, 0
+    batch, stride = max(1, low), max(1, high - low + 1)
+    for _ in range(most):
+        if fits(batch):
+            largest = batch
+        else:
+            too_large = batch
+        if too_large and too_large - largest <= max(1, largest // CLOSE):
+            break
+        if largest and too_large:
+            batch = (largest + too_large) // 2
+            continue
+        batch = batch + stride if largest else max(1, batch - stride)
+        stride *= 2
+    return largest or None, too_large or None
+
+
+def largest_batch(
+    foreseen: Foreseen,
+    words: Sequence[str],
+    *,
+    module: bool = False,
+    steps: int = 40,
+    seconds: float = 60.0,
+    launch: RunTrial = run_trial,
+    progress: Callable[[str], None] = lambda _: None,
+) -> LargestBatch:
+    """Run a program as it is written, with one batch after the other, each in a process of its own.
+
+    Args:
+        words: the script (or module) and its arguments; ``{batch}`` is replaced.
+        steps, seconds: after which a run is ended; memory must have been at its most by then.
+        launch: runs one trial (tests give their own).
+
+    Raises:
+        UsageError: the batch has nowhere to go.
+        ProgramError: the program fails, and not for want of memory.
+        MissingDependencyError: torch is not installed here.
+    """
+    import_torch()
+    if not any("{batch}" in word for word in words):
+        raise UsageError("the batch has nowhere to go", mend="write {batch} where the program takes its size")
+    tries: list[Try] = []
+    devices: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="kinetoscope-tune-") as folder:
+
+        def fits(batch: int) -> bool:
+            progress(f"batch {batch:,}, foreseen to hold {numbers.size(foreseen.peak_bytes(batch))}")
+            order = TrialRequest(
+                setting=Setting(as_written=True, batch=str(batch)),
+                result=str(Path(folder, "result.json")),
+                outputs=str(Path(folder, "outputs.pt")),
+                steps=max(4, steps),
+                seconds=seconds,
+                module=module,
+            )
+            found = launch(order, [word.replace("{batch}", str(batch)) for word in words], {})
+            if found.error is not None and not ran_out(found.error):
+                raise ProgramError(
+                    f"the program fails with batch {batch}, and not for want of memory: {found.error}",
+                    where=words[0],
+                    mend="its traceback is above; `--batch N,M` tries batches that it takes",
+                )
+            devices.append(found.device)
+            tries.append(
+                Try(
+                    batch=batch,
+                    fits=found.error is None,
+                    foreseen_bytes=foreseen.peak_bytes(batch),
+                    peak_bytes=found.peak_memory_bytes,
+                    retries=found.retries,
+                )
+            )
+            return found.error is None
+
+        largest, too_large = search(fits, foreseen.low, foreseen.high)
+    return LargestBatch(
+        command=(*(("-m",) if module else ()), *words),
+        device=devices[0],
+        foreseen=foreseen,
+        tries=tuple(tries),
+        largest=largest,
+        too_large=too_large,
+    )
