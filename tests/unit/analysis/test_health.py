@@ -246,6 +246,7 @@ def test_verdicts_on_real_recordings(shared_data: Path, name: str, verdict: str)
         ("optimizer", False, "exception: ValueError", "good", "after these steps had been recorded"),
         ("optimizer", False, "ok", "good", None),
         ("whole", True, "ok", "good", None),
+        ("whole", True, "exception: ValueError", "degraded", "what it did until then"),
     ],
 )
 def test_what_was_recorded_of_a_program_that_ended_early_is_said(

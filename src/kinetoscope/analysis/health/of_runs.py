@@ -23,14 +23,18 @@ def of_the_run(run: Run) -> list[Note]:
 
 
 def _ended(run: Run) -> list[Note]:
-    """A program that was killed, or failed, or was over before it had settled; one that was to be recorded
-    whole is as it was to be."""
+    """A program that was killed, or failed, or was over before it had settled; one that was recorded whole and
+    ended as it was to is as it was to be."""
     notes: list[Note] = []
     for record in run.manifest.ranks if run.manifest else ():
-        if record.trace is None or record.steps.found_by in ("whole", "program"):
-            continue
         how = "" if record.exit == "ok" else f" ({record.exit})"
-        if record.steps.cold:
+        as_a_whole = record.steps.found_by in ("whole", "program")
+        if record.trace is None or (as_a_whole and not how):
+            continue
+        if as_a_whole:
+            text = f"the program ended before its time{how}: this is what it did until then"
+            notes.append(Note("ended", DEGRADED if record.steps.cold else INFO, text, rank=record.rank))
+        elif record.steps.cold:
             text = (
                 f"the program ended{how} before its steps had settled: these are its first, start-up and all"
             )
