@@ -39,14 +39,22 @@ class Job:
         return job(self.run) is not None
 
     @cached_property
-    def pacing(self) -> int:
-        """The rank that the others wait for: most of the critical path is its own."""
-        if (joint := job(self.run)) is None:
-            return self.slowest.rank
-        own = dict[int, float]()
-        for part in joint.critical_path():
-            own[part.rank] = own.get(part.rank, 0.0) + part.us
-        return max(own, key=lambda rank: (own[rank], -rank), default=joint.rank)
+    def _critical_us(self) -> dict[int, float]:
+        """By rank, how much of the critical path is its own."""
+        own = dict.fromkeys(self.scenes, 0.0)
+        joint = job(self.run)
+        for part in () if joint is None else joint.critical_path():
+            own[part.rank] += part.us
+        return own
+
+    def pacing(self, changes: Changes) -> int | None:
+        """The rank that those of a change wait for: of the others that with most of the critical path, or else
+        with the longest step."""
+
+        def slow(rank: int) -> tuple[float, float, int]:
+            return self._critical_us[rank], self.scenes[rank].own_step_us, -rank
+
+        return max(self.scenes.keys() - changes.keys(), key=slow, default=None)
 
     def saves(self, changes: Changes) -> float:
         """By how much the job's step gets shorter, µs. Ranks that meet nowhere are replayed each by itself:

@@ -81,9 +81,9 @@ def _of_job(job: Job, finding: Finding, is_joint: bool) -> Finding:
     saving = finding.saving
     changes = saving.together or {}
     us = min(job.saves(changes) + saving.beside_us, job.step_us)
-    paced = us < OWNED * saving.us and not is_joint and job.pacing not in changes
-    if paced:
-        return replace(finding, paced_by=job.pacing, saving=replace(saving, most_us=0.0))
+    pacing = None if is_joint else job.pacing(changes)
+    if us < OWNED * saving.us and pacing is not None:
+        return replace(finding, paced_by=pacing, saving=replace(saving, most_us=0.0))
     most_us = us if is_joint and job.is_joint else saving.most_us
     critical = saving.on_critical_path or us > saving.us
     return replace(finding, saving=replace(saving, us=us, most_us=most_us, on_critical_path=critical))

@@ -114,17 +114,6 @@ def test_ranks_that_show_the_same_are_one_and_no_step_is_saved_twice() -> None:
     assert sum(one.remaining.us for one in found) == pytest.approx(first.own_step_us - first.busy_us, rel=0.1)
 
 
-def test_work_that_is_shared_out_is_done_by_fewer_devices_at_once() -> None:
-    run = Run((late(0), late(1, kernel_us=20)))
-    quick, busy = scenes(run)
-    idle = savings.idle(quick, quick.gaps, "")
-    (alone,) = settle(run, [finding("straggler", idle)])
-    assert alone.remaining.us == pytest.approx(0, abs=1)  # the other's device has no time to spare
-    lighter = shorten(busy.work["id"], busy.work["duration_ns"] * 0.3)
-    (shared,) = settle(run, [finding("straggler", replace(idle, elsewhere={1: lighter}))])
-    assert shared.remaining.us == pytest.approx(0.3 * busy.busy_us, rel=0.02)
-
-
 def test_device_time_that_the_host_hides_is_the_most_that_may_be_saved() -> None:
     run = Run((late(),))
     (scene,) = scenes(run)
