@@ -113,7 +113,7 @@ def keep(out: Path) -> None:
     measured = json.loads(table.read_text())
     for name in CASES:
         folder = out / "unpacked" / "cases" / name
-        if not folder.is_dir():
+        if not (folder / name).is_dir():
             print(f"no case was recorded of {name}")
             continue
         measured |= json.loads((folder / "measured.json").read_text())
