@@ -48,8 +48,8 @@ class Job:
         return own
 
     def pacing(self, changes: Changes) -> int | None:
-        """The rank that those of a change wait for: of the others that with most of the critical path, or else
-        with the longest step."""
+        """The rank that those of a change wait for: of the others that with most of the critical path,
+        or else with the longest step."""
 
         def slow(rank: int) -> tuple[float, float, int]:
             return self._critical_us[rank], self.scenes[rank].own_step_us, -rank

@@ -154,9 +154,9 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
         if not claims(finding)
     ]
     book, ordered = _Book(job), list[Finding]()
-    paced = [finding for finding in worth if finding.paced_by is not None]
+    of_some = [finding for finding in worth if job.scenes.keys() - (finding.saving.together or {}).keys()]
     gains = {id(finding): finding.saving.us for finding in worth}
-    gains |= {id(finding): book.gain(finding) for finding in paced}
+    gains |= {id(finding): book.gain(finding) for finding in of_some}
     freeing = [finding for finding in worth if finding.saving.freed_share > 0]
     least = LOW * job.step_us
     while worth:
@@ -165,7 +165,7 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
         worth = [finding for finding in worth if finding is not chosen]
         freeing = [finding for finding in freeing if finding is not chosen]
         if gains[id(chosen)] >= least:  # then another rank may set the pace
-            gains |= {id(one): one.saving.us for one in paced}
+            gains |= {id(one): job.step_us for one in of_some if one is not chosen}
         if gains[id(chosen)] > chosen.saving.freed_share * job.slowest.own_busy_us:
             # Device time counts for more once the host keeps up, all of it at most; other gains only get
             # smaller.

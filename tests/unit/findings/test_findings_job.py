@@ -37,16 +37,13 @@ def rank(number: int, late_us: float, others_late_us: float) -> Trace:
     for step in range(STEPS):
         begun = step * length
         there = begun + OWN_US + late_us
-        end = begun + length
+        came, ended, end = there + ARRIVES_US, begun + length - RETURNS_US, begun + length
         events += [
             traces.step(step, begun, length),
             traces.host("aten::forward", begun + 1, OWN_US / 2),
             traces.host("aten::tokenize", begun + 1 + OWN_US / 2, OWN_US / 2 + late_us - 2),
-            traces.call("cudaLaunchKernel", there, 1, 2 * step + 1),
-            traces.kernel(
-                "ncclDevKernel_AllReduce", there + ARRIVES_US, end - RETURNS_US - there - ARRIVES_US, 2 * step + 1,
-                number, **group
-            ),
+            traces.call("cudaLaunchKernel", there, 1, step + 1),
+            traces.kernel("ncclDevKernel_AllReduce", came, ended - came, step + 1, number, **group),
             traces.call("cudaDeviceSynchronize", there + 1, end - there - 1, 0),
         ]  # fmt: skip
     return traces.trace(*events, rank=number)
