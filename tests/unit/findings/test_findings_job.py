@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import polars as pl
 import pytest
 
 import traces
+from kinetoscope.analysis.replay import ranks
 from kinetoscope.analysis.replay.change import without_host
+from kinetoscope.analysis.replay.late import punctual
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings import savings
 from kinetoscope.findings.job import Job
@@ -25,14 +28,15 @@ NEAR = 0.06
 ARRIVES_US, RETURNS_US = 2, 5
 
 
-def rank(number: int, late_us: float, others_late_us: float) -> Trace:
-    """Steps of host code, one kernel and one collective, which the host waits for. Rank ``number`` comes
-    ``late_us`` after ``OWN_US``, the last of all ``others_late_us``."""
+@cache
+def rank(number: int, late_us: float, last_us: float, size: int = 2) -> Trace:
+    """Steps of host code and one collective, which the host waits for. Rank ``number`` comes ``late_us``
+    after ``OWN_US``, the last of all ``last_us`` after it."""
     events: list[traces.Event] = []
-    length = OWN_US + others_late_us + ARRIVES_US + MOVES_US + RETURNS_US
+    length = OWN_US + last_us + ARRIVES_US + MOVES_US + RETURNS_US
     group = {
         "Collective name": "allreduce", "In msg nelems": 4096, "Out msg nelems": 4096, "dtype": "Float",
-        "Group size": 2, "Process Group Name": "0", "Process Group Ranks": "[0, 1]",
+        "Group size": size, "Process Group Name": "0", "Process Group Ranks": str([*range(size)]),
     }  # fmt: skip
     for step in range(STEPS):
         begun = step * length
@@ -107,6 +111,28 @@ def test_all_rules_together_save_what_the_late_rank_loses_and_what_all_do(late_j
     found = find(late_job)
     assert sum(one.remaining.us for one in found) <= Job(late_job).step_us
     assert {one.rule for one in found if one.paced_by is not None and one.remaining.us > 1} == set()
+
+
+def test_what_waits_in_a_collective_does_not_work(late_job: Run) -> None:
+    early, late = scenes(late_job)
+    assert early.busy_share > 0.4
+    for scene in (early, late):
+        assert scene.working_us == pytest.approx(MOVES_US, rel=NEAR)
+    alone = scenes(Run(late_job.traces[:1]))[0]
+    assert alone.working_share == alone.busy_share
+
+
+def test_of_many_ranks_those_stand_for_all_that_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    traces = tuple(rank(number, late, LATE_US, 3) for number, late in enumerate((0, 0, LATE_US)))
+    whole = Job(Run(traces))
+    monkeypatch.setattr(ranks, "MOST", 2)
+    some = Job(Run(traces))
+    joined = ranks.together(some.run)
+    assert joined is not None
+    assert 2 in joined[1]
+    assert len(joined[1]) == 2
+    for one in (whole, some):
+        assert one.saves(punctual(one.run)) == pytest.approx(LATE_US, rel=NEAR)
 
 
 def test_ranks_that_meet_nowhere_take_as_long_as_the_slowest() -> None:

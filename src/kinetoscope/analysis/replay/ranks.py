@@ -69,7 +69,7 @@ def _telling(run: Run, table: pl.DataFrame) -> list[Trace]:
     slowest = sorted(run.traces, key=lambda trace: window(trace).length_ns, reverse=True)
     waited = table.drop_nulls("last_rank").group_by("last_rank").agg(pl.col("waiting_ns").sum())
     late = waited.sort("waiting_ns", "last_rank", descending=[True, False])["last_rank"].to_list()
-    first = [slowest[0].rank, slowest[len(slowest) // 2].rank, *late]
+    first = [slowest[0].rank, *late[:1], slowest[len(slowest) // 2].rank, *late[1:]]
     chosen = list(dict.fromkeys(first))[:MOST]
     return [trace for trace in run.traces if trace.rank in chosen]
 
