@@ -55,24 +55,15 @@ class Programs:
 
 
 def times(programs: Programs, name: str) -> None:
-    """Time the program as it is, with each fix alone and with all: a few steps of each in turn, round by round,
-    since the host's pace drifts by more than many a fix saves. µs a step, of every round."""
+    """Time the program as it is, with each fix alone and with all: a few steps of each in turn, round by
+    round, since the host's pace drifts by more than many a fix saves. µs a step, of every round."""
     import torch
 
     found: dict[str, list[float]] = {}
-    ready: list[tuple[str, Step, tuple[str, bool]]] = []
-    for chosen in [set[str](), *programs.turns(name)]:
-        try:
-            step = programs.step(name, chosen)
-            settings = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-            for _ in range(WARM):
-                step()
-            ready.append(("+".join(sorted(chosen)), step, settings))
-        except Exception:  # of the program: its other fixes are timed all the same
-            traceback.print_exc()
+    every = [_ready(programs, name, chosen) for chosen in [set[str](), *programs.turns(name)]]
     gc.collect()
     for _ in range(ROUNDS):
-        for fix, step, (precision, tf32) in ready:
+        for fix, step, (precision, tf32) in filter(None, every):
             torch.set_float32_matmul_precision(precision)
             torch.backends.cudnn.allow_tf32 = tf32
             step()
@@ -83,6 +74,21 @@ def times(programs: Programs, name: str) -> None:
             torch.cuda.synchronize()
             found.setdefault(fix, []).append((time.perf_counter() - began) / EACH * 1e6)
     print("TIMES", json.dumps(found), flush=True)
+
+
+def _ready(programs: Programs, name: str, chosen: set[str]) -> tuple[str, Step, tuple[str, bool]] | None:
+    """A step that has run a few times, and the settings that it set; None: it fails, others are timed."""
+    import torch
+
+    try:
+        step = programs.step(name, chosen)
+        settings = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        for _ in range(WARM):
+            step()
+    except Exception:
+        traceback.print_exc()
+        return None
+    return "+".join(sorted(chosen)), step, settings
 
 
 def record(programs: Programs, out: Path, names: list[str]) -> None:

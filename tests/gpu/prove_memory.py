@@ -151,7 +151,7 @@ def price() -> dict[str, list[float]]:
     step = memory.training("train", "", 1)  # small: the host is what takes the time
     for number in range(10):
         step(number)
-    for _ in range(6):
+    for _ in range(12):
         for way, in_trace, history in (
             ("plain", None, False),
             ("trace", False, False),
