@@ -48,14 +48,15 @@ def settle(run: Run, found: Iterable[Finding], roles: Mapping[str, Role] | None 
 
 
 def _one_for_all_ranks(job: Job, found: Iterable[Finding]) -> list[Finding]:
-    """Findings that differ only in their rank become one, the slowest rank's or else the one that saves most;
+    """Findings that differ only in their rank become one: of the rank that sets the pace, or saves most;
     ``ranks`` says where it is, ``together`` what changes there."""
     alike: dict[tuple[str, str], list[Finding]] = {}
     for finding in found:
         alike.setdefault((finding.rule, finding.subject), []).append(finding)
     merged: list[Finding] = []
+    pace = job.pacing({})
     for same in alike.values():
-        worst = max(same, key=lambda finding: (finding.rank == job.slowest.rank, finding.saving.us))
+        worst = max(same, key=lambda finding: (finding.rank == pace, finding.saving.us))
         ranks = tuple(sorted({finding.rank for finding in same}))
         saving = replace(worst.saving, together=_changes(job, same))
         one = replace(worst, saving=saving, ranks=ranks if len(ranks) > 1 else worst.ranks)

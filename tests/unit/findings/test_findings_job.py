@@ -47,7 +47,7 @@ def rank(number: int, late_us: float, last_us: float, size: int = 2) -> Trace:
             traces.host("aten::forward", begun + 1, OWN_US / 2),
             traces.host("aten::tokenize", begun + 1 + OWN_US / 2, OWN_US / 2 + late_us - 2),
             traces.call("cudaLaunchKernel", there, 1, step + 1),
-            traces.kernel("ncclDevKernel_AllReduce", came, ended - came, step + 1, number, **group),
+            traces.kernel("ncclDevKernel_AllReduce", came, ended - came, step + 1, number, 7, **group),
             traces.call("cudaDeviceSynchronize", there + 1, end - there - 1, 0),
         ]  # fmt: skip
     return traces.trace(*events, rank=number)

@@ -72,7 +72,8 @@ def find(scene: Scene) -> Iterable[Finding]:
         peers = "the mean of all, as if the work was shared out" if spread else "its peers'"
         less = (evened if spread else punctual)(scene.run)[rank]
         basis = f"rank {rank}'s ways into collectives no longer than {peers}; all ranks replayed together"
-        saving = replace(saving, together={rank: less}, basis=basis)
+        # A device that need not wait is not freed: it has nothing else to do meanwhile.
+        saving = replace(saving, together={rank: less}, basis=basis, freed_share=0.0)
     us = scene.us_of(waited, "saved_ns")
     whom = "another rank" if rank is None else f"rank {rank}"
     basis = (
