@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -9,14 +10,18 @@ import pytest
 
 from cases.recorded import HERE
 from kinetoscope.analysis.run import load
+from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
 from kinetoscope.findings.scene import scenes
 
 REVIEWED: dict[str, dict[str, str]] = msgspec.json.decode((HERE / "reviewed.json").read_bytes())
 
 
-def rules_of(folder: Path, name: str) -> set[str]:
-    return {finding.rule for finding in find(load(*files(folder, name)))}
+@cache
+def found_in(folder: Path, name: str) -> tuple[list[Finding], float]:
+    """The findings of a recording, and its step in µs."""
+    run = load(*files(folder, name))
+    return find(run), max(scene.own_step_us for scene in scenes(run))
 
 
 def files(folder: Path, name: str) -> list[Path]:
@@ -48,15 +53,16 @@ def files(folder: Path, name: str) -> list[Path]:
     ],
 )
 def test_the_founding_cases(shared_data: Path, name: str, there: set[str], absent: set[str]) -> None:
-    found = rules_of(shared_data, name)
+    found = {finding.rule for finding in found_in(shared_data, name)[0]}
     assert there <= found
     assert not absent & found
 
 
 def test_a_straggler_is_shown_with_what_the_late_rank_did(shared_data: Path) -> None:
     """Rank 1 slept 20 ms a step."""
-    found = find(load(*files(shared_data, "h200-dist/ddp_straggler_rank0+1")))
+    found, _ = found_in(shared_data, "h200-dist/ddp_straggler_rank0+1")
     (finding,) = [finding for finding in found if finding.rule == "straggler"]
+    assert finding.remaining.us == pytest.approx(20_000, rel=0.03)
     shown = finding.evidence[-1]
     assert shown.text.startswith("rank 1 was idle 20")
     assert "the launching thread recorded nothing" in shown.text
@@ -65,10 +71,8 @@ def test_a_straggler_is_shown_with_what_the_late_rank_did(shared_data: Path) -> 
 
 @pytest.mark.parametrize("name", [name for name in REVIEWED if "backward_module" not in name])
 def test_every_alarm_was_looked_at(shared_data: Path, name: str) -> None:
-    run = load(*files(shared_data, name))
-    found = find(run)
+    found, step_us = found_in(shared_data, name)
     assert {finding.rule for finding in found} == set(REVIEWED[name])
     first = [rule for rule, judgement in REVIEWED[name].items() if judgement.startswith("first, ")]
     assert not first or found[0].rule == first[0]
-    step_us = max(scene.own_step_us for scene in scenes(run))
     assert sum(finding.remaining.us for finding in found) <= 1.0001 * step_us

@@ -2,12 +2,12 @@
 
 What a fix changes in the recorded steps is counted once: the finding above has it, and others that see the
 same time say so. What is left of each is what the replay gains by its change after all those above, so that
-the findings of a rank add up to what all of them save together.
+the findings add up to what all of them save together. What is shortened is the job's step: of ranks that wait
+for each other, a finding saves what all get faster by (see ``job``).
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -18,9 +18,9 @@ from kinetoscope.analysis.replay.change import NOTHING, Change
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import experience
+from kinetoscope.findings.job import Changes, Job, both
 from kinetoscope.findings.model import SEVERITIES, Finding, Remaining, Role
 from kinetoscope.findings.savings import LOW, severity
-from kinetoscope.findings.scene import Scene, scenes
 
 # A symptom stands below its cause where the cause explains so much of what the symptom would save, …
 EXPLAINS = 0.5
@@ -31,49 +31,71 @@ ALIKE_US = 0.01
 
 
 def settle(run: Run, found: Iterable[Finding], roles: Mapping[str, Role] | None = None) -> list[Finding]:
-    """The findings of all ranks with ``remaining``, ``severity`` and ``ranks``, those to act on first.
+    """The findings of all ranks with ``remaining``, ``severity``, ``ranks`` and ``paced_by``, those to act on
+    first.
 
     Args:
         found: with ``rule`` and ``rank``.
         roles: by rule; what has none is a cause.
     """
-    roles = roles or {}
-    slowest = max(scenes(run), key=lambda scene: scene.own_step_us, default=None)
-    if slowest is None:
+    if not run.traces:
         return []
-    merged = _one_for_all_ranks(found, slowest.rank)
-    books = [
-        _settled(scene, [finding for finding in merged if finding.rank == scene.rank], roles)
-        for scene in scenes(run)
-    ]
-    in_turn = heapq.merge(*books, key=lambda one: (roles.get(one.rule) != "root", -one.remaining.us))
-    by_rank = {scene.rank: scene for scene in scenes(run)}
-    found = [*in_turn]
-    replayed_alone = len(by_rank) > 1 or any(one.saving.beside_us for one in found)
-    most = slowest.own_step_us - (_device_floor_us(run, found) if replayed_alone else 0.0)
-    return [_graded(by_rank[one.rank], one) for one in _within(found, most, slowest.own_step_us)]
+    job = Job(run)
+    settled = _settled(job, _one_for_all_ranks(job, found), roles or {})
+    # What was measured beside the recording no replay knows of.
+    floor_us = _device_floor_us(job, settled) if any(one.saving.beside_us for one in settled) else 0.0
+    return [_graded(job, one) for one in _within(settled, job.step_us - floor_us, job.step_us)]
 
 
-def _one_for_all_ranks(found: Iterable[Finding], slowest: int) -> list[Finding]:
-    """Findings that differ only in their rank become one, the slowest rank's or else the one that saves most;
-    ``ranks`` says where it is."""
+def _one_for_all_ranks(job: Job, found: Iterable[Finding]) -> list[Finding]:
+    """Findings that differ only in their rank become one: of the rank that sets the pace, or saves most;
+    ``ranks`` says where it is, ``together`` what changes there."""
     alike: dict[tuple[str, str], list[Finding]] = {}
     for finding in found:
         alike.setdefault((finding.rule, finding.subject), []).append(finding)
     merged: list[Finding] = []
+    pace = job.pacing({})
     for same in alike.values():
-        worst = max(same, key=lambda finding: (finding.rank == slowest, finding.saving.us))
+        worst = max(same, key=lambda finding: (finding.rank == pace, finding.saving.us))
         ranks = tuple(sorted({finding.rank for finding in same}))
-        merged.append(replace(worst, ranks=ranks) if len(ranks) > 1 else worst)
+        saving = replace(worst.saving, together=_changes(job, same))
+        one = replace(worst, saving=saving, ranks=ranks if len(ranks) > 1 else worst.ranks)
+        merged.append(_of_job(job, one, worst.saving.together is not None) if len(job.scenes) > 1 else one)
     return merged
 
 
-class _Book:
-    """What has been claimed of one rank's step."""
+def _changes(job: Job, same: Iterable[Finding]) -> Changes:
+    """What one finding of several ranks changes on each."""
+    changes: Changes = {}
+    for finding in same:
+        own = finding.saving.together
+        if own is None or not job.is_joint:
+            own = {finding.rank: finding.saving.change}
+        # What ranks say alike of another is said once.
+        changes = both(changes, {rank: one for rank, one in own.items() if changes.get(rank) is not one})
+    return changes
 
-    def __init__(self, scene: Scene) -> None:
-        self.scene = scene
-        self.change: Change = NOTHING
+
+def _of_job(job: Job, finding: Finding, is_joint: bool) -> Finding:
+    """With what it saves of the job's step. Where that is little since its ranks wait for another, what it
+    saves of its own rank's stands beside who is waited for."""
+    saving = finding.saving
+    changes = saving.together or {}
+    us = min(job.saves(changes) + saving.beside_us, job.step_us)
+    pacing = None if is_joint else job.pacing(changes)
+    if us < OWNED * saving.us and pacing is not None:
+        return replace(finding, paced_by=pacing, saving=replace(saving, most_us=0.0))
+    most_us = us if is_joint and job.is_joint else saving.most_us
+    critical = saving.on_critical_path or us > saving.us
+    return replace(finding, saving=replace(saving, us=us, most_us=most_us, on_critical_path=critical))
+
+
+class _Book:
+    """What has been claimed of the job's step."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.changes: Changes = {}
         self.beside_us = 0.0
         self.saved_us = 0.0
         self.owners: list[Finding] = []
@@ -86,66 +108,73 @@ class _Book:
         return self._gains[id(finding)]
 
     def _gain(self, finding: Finding) -> float:
-        saving = finding.saving
-        together = saving.change | self.change if self.owners else saving.change
-        saved = self.scene.saves(together) if not together.is_empty else 0.0
-        return max(0.0, self._bounded(saved + self.beside_us + saving.beside_us) - self.saved_us)
+        saved = self.job.saves(both(finding.saving.together or {}, self.changes))
+        beside = self.beside_us + finding.saving.beside_us
+        return max(0.0, self._bounded(saved + beside) - self.saved_us)
 
     def enter(self, finding: Finding, gain: float) -> Finding:
-        owner = self._owner(finding) if gain < OWNED * finding.saving.us else ""
-        self.change = self.change | finding.saving.change
+        little = gain < OWNED * finding.saving.us
+        paced_by = finding.paced_by if little else None
+        owner = self._owner(finding) if little and paced_by is None else ""
+        self.changes = both(self.changes, finding.saving.together or {})
         self.beside_us += finding.saving.beside_us
         self.saved_us = self._bounded(self.saved_us + gain)
         self.owners.append(finding)
         self._gains.clear()
         low, high = experience.interval(finding.rule)
-        most = self.scene.own_step_us
+        most = self.job.step_us
         # Which of host and device sets the pace is known to some percent: what one hides may show.
         high_us = high * gain if owner else max(high * gain, finding.saving.most_us)
-        return replace(finding, remaining=Remaining(gain, low * gain, min(high_us, most), gain / most, owner))
+        remaining = Remaining(gain, low * gain, min(high_us, most), gain / most, owner)
+        return replace(finding, remaining=remaining, paced_by=paced_by)
 
     def _bounded(self, us: float) -> float:
-        return min(us, self.scene.own_step_us)
+        return min(us, self.job.step_us)
 
     def _owner(self, finding: Finding) -> str:
         """The rule that holds most of what the finding claims; of what only got off the critical path, the
         one that saves most."""
-        shared = [(_shared_ns(finding.saving.change, owner.saving.change), owner) for owner in self.owners]
+        shared = [(_shared_ns(finding, owner), owner) for owner in self.owners]
         most, owner = max(shared, key=lambda pair: pair[0], default=(0.0, None))
         if owner is None:
             return ""
         return owner.rule if most > 0 else max(self.owners, key=lambda one: one.saving.us).rule
 
 
-def _settled(scene: Scene, findings: list[Finding], roles: Mapping[str, Role]) -> list[Finding]:
-    """One rank's findings in order, each worth a line."""
+def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> list[Finding]:
+    """The findings in order, each worth a line."""
 
     def claims(finding: Finding) -> bool:
-        return finding.saving.us > 0 or not finding.saving.change.is_empty
+        changes = (finding.saving.together or {}).values()
+        return finding.saving.us > 0 or not all(change.is_empty for change in changes)
 
     worth = [finding for finding in findings if claims(finding)]
     others = [
-        replace(finding, remaining=Remaining(0.0, 0.0, min(finding.saving.most_us, scene.own_step_us)))
+        replace(finding, remaining=Remaining(0.0, 0.0, min(finding.saving.most_us, job.step_us)))
         for finding in findings
         if not claims(finding)
     ]
-    book, ordered = _Book(scene), list[Finding]()
+    book, ordered = _Book(job), list[Finding]()
+    of_some = [finding for finding in worth if job.scenes.keys() - (finding.saving.together or {}).keys()]
     gains = {id(finding): finding.saving.us for finding in worth}
+    gains |= {id(finding): book.gain(finding) for finding in of_some}
     freeing = [finding for finding in worth if finding.saving.freed_share > 0]
-    least = LOW * scene.own_step_us
+    least = LOW * job.step_us
     while worth:
         chosen = _next(book, worth, gains, roles, least)
         ordered.append(book.enter(chosen, gains[id(chosen)]))
         worth = [finding for finding in worth if finding is not chosen]
         freeing = [finding for finding in freeing if finding is not chosen]
-        if gains[id(chosen)] > chosen.saving.freed_share * scene.own_busy_us:
+        if gains[id(chosen)] >= least:  # then another rank may set the pace
+            gains |= {id(one): job.step_us for one in of_some if one is not chosen}
+        if gains[id(chosen)] > chosen.saving.freed_share * job.slowest.own_busy_us:
             # Device time counts for more once the host keeps up, all of it at most; other gains only get
             # smaller.
             gains |= {id(one): max(gains[id(one)], one.saving.most_us) for one in freeing}
-    kept = [_graded(scene, finding) for finding in ordered + others]
+    kept = [_graded(job, finding) for finding in ordered + others]
     # A program that ran out of memory has to fit before it can be fast. Those that save nothing more come
     # last, the most serious first.
-    fits = [finding for finding in kept if scene.ran_out and finding.saving_bytes > 0]
+    fits = [one for one in kept if job.scenes[one.rank].ran_out and one.saving_bytes > 0]
     fits.sort(key=lambda one: (-one.saving_bytes, one.rule, one.subject))
     kept = [finding for finding in kept if finding not in fits]
     first = fits + [finding for finding in kept if roles.get(finding.rule) == "root"]
@@ -196,33 +225,31 @@ def _greatest(book: _Book, findings: list[Finding], gains: dict[int, float]) -> 
     return min(alike, key=lambda finding: (finding.rule, finding.subject))
 
 
-def _graded(scene: Scene, finding: Finding) -> Finding:
+def _graded(job: Job, finding: Finding) -> Finding:
     """With its severity, by what remains."""
     left = finding.remaining.us
     freed_share = 0.0 if finding.remaining.owner else finding.saving.freed_share
-    remaining = replace(finding.saving, us=left, share=left / scene.own_step_us, freed_share=freed_share)
+    remaining = replace(finding.saving, us=left, share=left / job.step_us, freed_share=freed_share)
     return replace(finding, severity=severity(remaining, finding.at_least, finding.at_most) or "info")
 
 
-def _device_floor_us(run: Run, findings: Iterable[Finding]) -> float:
-    """What a step takes at least, where no replay knows of all that is saved: ranks are replayed each by
-    itself, and what was measured beside the recording not at all. Waiting for each other is no work."""
+def _device_floor_us(job: Job, findings: Iterable[Finding]) -> float:
+    """What a step takes at least, where not all that is saved is replayed. Waiting for each other is no
+    work."""
     floors = [0.0]
-    for scene in scenes(run):
-        claimed = NOTHING
-        for finding in findings:
-            own, saving = finding.rank == scene.rank, finding.saving
-            claimed |= saving.change if own else saving.elsewhere.get(scene.rank, NOTHING)
-        gone = pl.concat(
-            [claimed.device, waits(run, scene.trace).select(claimed.device.columns)], how="vertical_relaxed"
-        )
+    claimed: Changes = {}
+    for finding in findings:
+        claimed = both(claimed, finding.saving.together or {})
+    for rank, scene in job.scenes.items():
+        device = claimed.get(rank, NOTHING).device
+        gone = pl.concat([device, waits(job.run, scene.trace).select(device.columns)], how="vertical_relaxed")
         gone = gone.group_by("id").agg(pl.col("saved_ns").max())
         floors.append(scene.own_busy_us - scene.us_of(gone, "saved_ns"))
     return max(floors)
 
 
 def _within(findings: Iterable[Finding], most_us: float, step_us: float) -> Iterable[Finding]:
-    """Of several ranks' findings no more than so much of the step can be saved."""
+    """No more than so much of the step can be saved."""
     left = max(0.0, most_us)
     for finding in findings:
         own, us = finding.remaining, min(finding.remaining.us, left)
@@ -231,8 +258,15 @@ def _within(findings: Iterable[Finding], most_us: float, step_us: float) -> Iter
         left -= us
 
 
-def _shared_ns(one: Change, other: Change) -> float:
-    """How much of the time that two changes take away is the same."""
+def _shared_ns(one: Finding, other: Finding) -> float:
+    """How much of the time that the changes of two findings take away is the same."""
+    theirs = other.saving.together or {}
+    return sum(
+        _same_ns(change, theirs.get(rank, NOTHING)) for rank, change in (one.saving.together or {}).items()
+    )
+
+
+def _same_ns(one: Change, other: Change) -> float:
     both = pl.min_horizontal("saved_ns", "saved_ns_right").max()
     device = one.device.join(other.device, on="id").group_by("id", maintain_order=True).agg(both)
     shared = float(device["saved_ns"].sum())

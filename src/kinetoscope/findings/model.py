@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from kinetoscope.analysis.replay.change import NOTHING, Change
@@ -36,7 +36,8 @@ class Saving:
             is changed; 0 where none is claimed, as for what the profiler itself did.
         basis: how that was worked out, in words.
         change: what the fix changes in the recorded steps; ``us`` is what their replay gains by it.
-        elsewhere: by rank, what it changes of other ranks' steps meanwhile.
+        together: by rank, what the fix changes where all ranks are replayed together and no waiting is a
+            rank's own; None: ``change``, on the ranks that show it.
         beside_us: of ``us``, what no replay of the recorded steps can show: paid once, or measured without
             the profiler.
         most_us: what it may come to where that is more than ``us``: device time off the critical path, or all
@@ -53,7 +54,7 @@ class Saving:
     share: float
     freed_share: float = 0.0
     change: Change = NOTHING
-    elsewhere: Mapping[int, Change] = field(default_factory=dict[int, Change])
+    together: Mapping[int, Change] | None = None
     beside_us: float = 0.0
     most_us: float = 0.0
 
@@ -95,12 +96,13 @@ class Proof:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing found. Rules leave ``rule``, ``rank`` and ``ranks`` to the registry, ``remaining`` and
-    ``severity`` to the ledger.
+    """One thing found. Rules leave ``rule``, ``rank`` and ``ranks`` to the registry, ``remaining``,
+    ``paced_by`` and ``severity`` to the ledger.
 
     Args:
         saving_bytes: by how much the peak of the device's memory gets lower, by itself; 0 where that is not
             what it is about.
+        paced_by: the rank that sets the pace of all, where this shortens the step of others that wait for it.
         subject: what tells this finding from others of the same rule (an op, a kernel); findings of several
             ranks with one subject become one.
         title: one line with its numbers.
@@ -128,3 +130,4 @@ class Finding:
     rule: str = ""
     rank: int = 0
     ranks: tuple[int, ...] = ()
+    paced_by: int | None = None

@@ -11,6 +11,7 @@ from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.compiled.compiling import compiler_phases
 from kinetoscope.analysis.events.rows import matching, rows
 from kinetoscope.analysis.idle.gaps import gaps
+from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
@@ -184,6 +185,21 @@ class Scene:
         return (
             self.busy_ns / self.length_ns if own is None or own.busy_fraction is None else own.busy_fraction
         )
+
+    @property
+    def working_share(self) -> float:
+        """``busy_share`` without what collectives only waited for another recorded rank."""
+        return self.busy_share * self._working
+
+    @property
+    def working_us(self) -> float:
+        """``own_busy_us``, likewise."""
+        return self.own_busy_us * self._working
+
+    @cached_property
+    def _working(self) -> float:
+        waited_ns = int(waits(self.run, self.trace)["saved_ns"].sum()) if len(self.run.traces) > 1 else 0
+        return max(0.0, 1 - waited_ns / max(1, self.busy_ns))
 
     @cached_property
     def gaps(self) -> pl.DataFrame:

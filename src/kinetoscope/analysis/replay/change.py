@@ -88,13 +88,15 @@ def in_a_row(calls: pl.DataFrame, apart_ns: int) -> pl.DataFrame:
 
 def without_idle(trace: Trace, stretches: pl.DataFrame, share: float = 1.0) -> Change:
     """Stretches of a device's idle time (``start_ns``, ``end_ns``) in which no thread kept it waiting: what
-    the host did meanwhile, as much sooner as a launch takes to arrive, goes away, or ``share`` of it."""
+    the host did meanwhile, as much sooner as a launch takes to arrive, goes away: ``share`` of it, or their
+    own ``share``."""
     ahead = arrival_ns(trace)
     launching = trace.device_events["launch"].drop_nulls().unique()
     lanes = trace.host_events.select(pl.col("lane").gather(launching).unique())
-    each = stretches.select(pl.col("start_ns") - ahead, pl.col("end_ns") - ahead, share=pl.lit(share))
+    own = pl.col("share") if "share" in stretches.columns else pl.lit(share)
+    each = stretches.select(pl.col("start_ns") - ahead, pl.col("end_ns") - ahead, share=own)
     host = lanes.join(each, how="cross").select(list(HOST)).cast(pl.Schema(HOST))
-    return Change(host=host.filter(pl.col("end_ns") > pl.col("start_ns")))
+    return Change(host=host.filter(pl.col("end_ns") > pl.col("start_ns"), pl.col("share") > 0))
 
 
 def at_once(pause_ns: float) -> Change:

@@ -13,7 +13,7 @@ from kinetoscope.analysis.replay.graph import Graph, Part, build
 from kinetoscope.analysis.replay.named import Segment, segments
 from kinetoscope.analysis.replay.numbers import State, changed, recorded
 from kinetoscope.analysis.replay.path import repeated, single
-from kinetoscope.analysis.replay.ranks import together
+from kinetoscope.analysis.replay.ranks import pace_ns, together
 from kinetoscope.analysis.replay.spans import Spans, spans
 from kinetoscope.analysis.run import Run
 from kinetoscope.trace.model import Trace
@@ -37,12 +37,20 @@ class Replay:
     """
 
     def __init__(
-        self, rank: int, graph: Graph, within: Spans, traces: Sequence[Trace], runs_us: float | None = None
+        self,
+        rank: int,
+        graph: Graph,
+        within: Spans,
+        traces: Sequence[Trace],
+        runs_us: float | None = None,
+        repeats: bool | None = None,
     ) -> None:
         """Args:
         within: what of this rank is replayed.
         traces: of all ranks in the graph.
         runs_us: the step as it was timed without the profiler, where it was.
+        repeats: whether a step is what a round takes if rounds go on for ever, and not from the recording's
+            begin to its end. One step of several ranks begins when each rank's recording did.
         """
         self.rank = rank
         self.steps = within.steps
@@ -50,8 +58,8 @@ class Replay:
         self._graph = graph
         # Weak: what is remembered of a trace must not keep it.
         self._traces = WeakValueDictionary({trace.rank: trace for trace in traces})
-        # One step of several ranks begins when each rank's recording did: that is not how they would go on.
-        self._repeats = within.steps > 1 or (within.steps == 1 and len(traces) == 1)
+        own = within.steps > 1 or (within.steps == 1 and len(traces) == 1)
+        self._repeats = own if repeats is None else repeats
         # The steps that are replayed take their mean; the step is the median.
         self._typical = within.recorded_us / within.mean_us if within.mean_us else 1.0
         self._base = recorded(graph)
@@ -87,7 +95,9 @@ class Replay:
     def _us(self, numbers: Numbers) -> float:
         """A step's time; without steps that of all there is."""
         if self._repeats:
-            return growth(matrix(self._graph, numbers)) / 1000 / self.steps * self._typical
+            joined = len(set(self._graph.ranks)) > 1
+            round_ns = pace_ns(self._graph, numbers) if joined else growth(matrix(self._graph, numbers))
+            return round_ns / 1000 / self.steps * self._typical
         clocks = once(self._graph, numbers, self._graph.origin).clocks
         began = min(self._own(self._graph.origin), default=0.0)
         return max(0.0, max(self._own(clocks), default=0.0) - began) / 1000 * self._typical
@@ -133,6 +143,19 @@ def replays(run: Run) -> dict[int, Replay]:
         graph, within = joined
         return {rank: Replay(rank, graph, own, run.traces, timed.get(rank)) for rank, own in within.items()}
     return alone(run)
+
+
+@remembered
+def job(run: Run) -> Replay | None:
+    """All ranks as one program whose steps go on, of the rank whose step takes longest; None where they meet
+    nowhere."""
+    if (joined := together(run)) is None:
+        return None
+    graph, within = joined
+    timed = {rank: runs.step_us for rank, runs in as_it_runs(run).items()}
+    rank = max(within, key=lambda rank: timed.get(rank, within[rank].recorded_us))
+    own = within[rank]
+    return Replay(rank, graph, own, run.traces, timed.get(rank), repeats=own.steps > 0)
 
 
 @remembered

@@ -9,8 +9,9 @@ Why it is slow
 
 How it decides
     Recorded split sizes whose largest is at least 1.5 times their mean, or exposed waiting of 3 % of the step
-    with no rank waited for in more than 60 % of it. Half of the waiting counts as saved: an even load brings
-    the slowest down to the mean, not to the fastest.
+    with no rank waited for in more than 60 % of it. An even load brings the slowest down to the mean, not to
+    the fastest: saved is what the job's step gains, all ranks replayed together, if no rank's way into a
+    collective takes longer than the mean of all. Of one rank's recording half of the waiting counts as saved.
 
 What to do
     Balance what is sent: an auxiliary load-balancing loss or capacity limit for experts, sequences packed by
@@ -23,12 +24,16 @@ Source
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import polars as pl
 
 from kinetoscope.analysis.compared.comparison import culprit
 from kinetoscope.analysis.idle.waits import waits
+from kinetoscope.analysis.replay.change import shorten
+from kinetoscope.analysis.replay.late import evened
 from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.job import Changes, both
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rules.straggler import MOSTLY
 from kinetoscope.findings.savings import LOW, MEDIUM
@@ -48,6 +53,7 @@ def find(scene: Scene) -> Iterable[Finding]:
         return
     waited = waits(scene.run, scene.trace) if turns else _beyond_its_bytes(uneven)
     saving = savings.device(scene, waited, "half of the exposed waiting", saved=GAIN * pl.col("saved_ns"))
+    saving = replace(saving, together=both(evened(scene.run), _moved_evenly(scene, waited)))
     if saving.share < (LOW if len(uneven) else MEDIUM):
         return
     us = scene.us_of(waited, "saved_ns")
@@ -63,6 +69,16 @@ def find(scene: Scene) -> Iterable[Finding]:
         evidence=shown,
         advice="Balance what the ranks send and compute.",
     )
+
+
+def _moved_evenly(scene: Scene, waited: pl.DataFrame) -> Changes:
+    """Half of what is saved of the collectives that is not waiting, as a part of the time that the data takes
+    where all ranks come at once."""
+    waiting = waits(scene.run, scene.trace).select("id", waited_ns="waiting_ns")
+    table = waited.join(waiting, on="id", how="left").with_columns(pl.col("waited_ns").fill_null(0))
+    moved, moving = ((pl.col(name) - pl.col("waited_ns")).clip(0) for name in ("saved_ns", "duration_ns"))
+    spared = table.select(pl.col("duration_ns") * GAIN * (moved / moving).fill_nan(0).clip(0, 1)).to_series()
+    return {scene.rank: shorten(table["id"], spared)}
 
 
 def _beyond_its_bytes(uneven: pl.DataFrame) -> pl.DataFrame:

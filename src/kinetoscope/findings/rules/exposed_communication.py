@@ -28,12 +28,14 @@ Source
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.analysis.ranks.collectives import BUS, collectives
+from kinetoscope.analysis.replay.change import shorten
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
@@ -52,13 +54,18 @@ def find(scene: Scene) -> Iterable[Finding]:
         return
     compute = scene.work.filter(pl.col("part") == "compute")
     exposed = intervals.total(intervals.subtract(running, compute, ["device"]))
-    transfer = max(0, exposed - int(waits(scene.run, scene.trace)["saved_ns"].sum()))
+    waited = waits(scene.run, scene.trace)
+    transfer = max(0, exposed - int(waited["saved_ns"].sum()))
     if transfer < HIGH * scene.length_ns:
         return
     # What each collective's exposed transfer is of its duration is not known one by one: the mean is taken.
     part = transfer / max(1, int(running["duration_ns"].sum()))
     spared = pl.col("duration_ns") * part * GAIN
     saving = savings.device(scene, running, "half of the exposed transfer time", saved=spared)
+    # Replayed together, a collective takes what its transfer does: that gets shorter, and no waiting.
+    moving = int(running["duration_ns"].sum()) - int(waited["waiting_ns"].sum())
+    less = shorten(running["id"], running["duration_ns"] * (GAIN * min(1.0, transfer / max(1, moving))))
+    saving = replace(saving, together={scene.rank: less})
     if fast := _bus(scene) >= FAST:
         saving = savings.not_predicted(saving, "over so fast a link, hiding costs about what it hides")
     longest = running.sort("duration_ns", descending=True)

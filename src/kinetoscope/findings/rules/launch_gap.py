@@ -43,7 +43,11 @@ def find(scene: Scene) -> Iterable[Finding]:
     # The device is empty when a recording begins: the way to the first launch is not a gap of the program's.
     late = scene.gaps.filter((pl.col("cause") == "launch-bound") & (pl.col("start_ns") > scene.first_work_ns))
     times = scene.per_step(int(late.group_by("device").agg(TIMES)["next"].sum()))
-    if scene.busy_share < BUSY or times < LEAST_TIMES or scene.us_of(late, "idle_ns") < LOW * scene.step_us:
+    if (
+        scene.working_share < BUSY
+        or times < LEAST_TIMES
+        or scene.us_of(late, "idle_ns") < LOW * scene.step_us
+    ):
         return
     saving = savings.captured(scene, late, "the idle time that ends with a late launch, all of it")
     if saving.share < MEDIUM:

@@ -10,9 +10,10 @@ Why it is slow
     it and a faster device would change nothing.
 
 How it decides
-    Busy time (the union of all device work) is below half of the steps' time, and at least half of the idle
-    time is ``launch-bound``: the work that ended each gap was launched after the device had run dry, with
-    nothing else (a synchronisation, data loading, the allocator) holding up the thread.
+    Busy time (the union of all device work, less what collectives only waited for another recorded rank) is
+    below half of the steps' time, and at least half of the idle time is ``launch-bound``: the work that
+    ended each gap was launched after the device had run dry, with nothing else (a synchronisation, data
+    loading, the allocator) holding up the thread.
 
 What to do
     Give the device more per launch: a larger batch (of training: of what is served it makes the single
@@ -49,12 +50,13 @@ def find(scene: Scene) -> Iterable[Finding]:
     idle = scene.us_of(scene.gaps, "idle_ns")
     late = scene.gaps.filter(pl.col("cause") == "launch-bound")
     waiting = scene.us_of(late, "idle_ns")
-    if scene.work.is_empty() or scene.busy_share >= BUSY or waiting < LAUNCH_BOUND * idle:
+    if scene.work.is_empty() or scene.working_share >= BUSY or waiting < LAUNCH_BOUND * idle:
         return
     kernels = scene.work.filter(pl.col("kind") == "kernel")
     kernels, what = (kernels, "kernels") if len(kernels) else (scene.work, "copies and memsets")
     typical = int(kernels["duration_ns"].sum()) / max(1, len(kernels)) / 1000
-    busy = numbers.time(scene.own_busy_us)
+    busy, share = numbers.time(scene.working_us), f"{scene.working_share:.0%}"
+    but = "" if share == f"{scene.busy_share:.0%}" else ", its waiting for other ranks left out"
     saving = savings.captured(scene, late, "the idle time that ends with a late launch, all of it")
     shown = (
         f"busy {busy} of {numbers.time(scene.own_step_us)} per {scene.unit}; "
@@ -63,7 +65,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     longest = late.sort("idle_ns", descending=True).head(3)
     remedy = fewer_launches(scene)
     yield Finding(
-        title=f"The device is busy {scene.busy_share:.0%} of the {scene.unit}: launching "
+        title=f"The device is busy {share} of the {scene.unit}{but}: launching "
         f"{scene.per_step(len(kernels)):.0f} {what} of {numbers.time(typical)} each takes longer than "
         "running them",
         saving=saving,

@@ -23,11 +23,12 @@ Source
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.replay.change import without_host, without_idle
+from kinetoscope.analysis.replay.change import shorten, without_host, without_idle
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.savings import MEDIUM
@@ -64,6 +65,10 @@ def find(scene: Scene) -> Iterable[Finding]:
     )
     if saving.share < MEDIUM:
         return
+    # Replayed together, ranks wait no longer than they must: all but the first collective are gone.
+    gone = small.filter(pl.int_range(pl.len()).over("step") > 0)
+    fewer = shorten(gone["id"], gone["duration_ns"])
+    saving = replace(saving, together={scene.rank: fewer | issued})
     message, each = small.select(pl.median("message", "duration_ns")).row(0)
     yield Finding(
         title=f"{scene.per_step(len(small)):.0f} collectives a {scene.unit} of {message / 1024:.0f} KiB, "

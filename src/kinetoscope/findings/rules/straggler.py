@@ -10,9 +10,9 @@ How it decides
     With the recordings of all ranks: what a collective takes longer than on the rank that came last. With one
     recording alone: what it takes longer than the shortest of its kind and size. Exposed waiting of 3 % of
     the step or more. If one rank is waited for in more than 60 % of the time it is the straggler; if they
-    take turns it is ``collective-imbalance``. Where the late rank computes longer, the work has to be shared
-    out: the others get slower as it gets faster, and what the ranks wait in the mean is saved; what else
-    holds it back goes away.
+    take turns it is ``collective-imbalance``. Saved is what the job's step gains, all ranks replayed at once,
+    if the late rank's ways into collectives take no longer than its peers'; where it computes longer, no
+    longer than the mean of all, since the work has to be shared out and the others get slower.
 
 What to do
     What the rank that is waited for did longer than the others between two collectives says where to look:
@@ -28,11 +28,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-import polars as pl
-
 from kinetoscope.analysis.compared.comparison import comparison, culprit
-from kinetoscope.analysis.idle.waits import shared_out, waits
-from kinetoscope.analysis.replay.change import Change, shorten
+from kinetoscope.analysis.idle.waits import waits
+from kinetoscope.analysis.replay.late import evened, punctual
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Evidence, Finding
@@ -67,14 +65,15 @@ def find(scene: Scene) -> Iterable[Finding]:
         return
     found = comparison(scene.run).verdict
     spread = found.rank == rank and found.cause in WORK
-    part = "what ranks wait in the mean, once the work is shared out" if spread else "all of it"
-    gone = shared_out(scene.run, scene.trace) if spread else waited
-    saving = savings.device(scene, gone, f"exposed waiting inside collectives, {part}")
+    saving = savings.device(scene, waited, "exposed waiting inside collectives, all of it")
     if saving.share < MEDIUM:
         return
-    if spread:
-        late = next(late for late in scenes(scene.run) if late.rank == rank)
-        saving = replace(saving, elsewhere={late.rank: _less_work(late, float(gone["saved_ns"].sum()))})
+    if rank is not None:
+        peers = "the mean of all, as if the work was shared out" if spread else "its peers'"
+        less = (evened if spread else punctual)(scene.run)[rank]
+        basis = f"rank {rank}'s ways into collectives no longer than {peers}; all ranks replayed together"
+        # A device that need not wait is not freed: it has nothing else to do meanwhile.
+        saving = replace(saving, together={rank: less}, basis=basis, freed_share=0.0)
     us = scene.us_of(waited, "saved_ns")
     whom = "another rank" if rank is None else f"rank {rank}"
     basis = (
@@ -92,13 +91,6 @@ def find(scene: Scene) -> Iterable[Finding]:
         ],
         advice=_advice(scene.run, rank, whom),
     )
-
-
-def _less_work(late: Scene, ns: float) -> Change:
-    """The late rank's own device work, shorter by so much in all."""
-    own = late.work.filter(pl.col("part") != "communication")
-    share = min(1.0, ns / max(1, int(own["duration_ns"].sum())))
-    return shorten(own["id"], own["duration_ns"] * share)
 
 
 def _advice(run: Run, rank: int | None, whom: str) -> str:

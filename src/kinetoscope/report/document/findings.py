@@ -16,7 +16,8 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     """``saving_us`` is what remains once the findings above are followed: these add up to what all save
     together. ``saving_low_us`` to ``saving_high_us`` is by what was measured of the rule's advice elsewhere,
     and up to all device time that it frees, or that it may be where ``saving_us`` is not predicted;
-    ``saving_alone_us`` is without the others, and ``also`` the rule above that has most of it.
+    ``saving_alone_us`` is without the others, and ``also`` the rule above that has most of it. Of a rank
+    that waits for another, ``paced_by``, it is of the rank's own step.
     ``of_the_profiler``: it is the recording that costs this, not the program.
 
     ``proof`` is the command that tries the advice; the ``measured`` keys are what it found, null until it has
@@ -30,6 +31,7 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     saving_low_us: float = 0.0
     saving_high_us: float = 0.0
     also: str | None = None
+    paced_by: int | None = None
     of_the_profiler: bool = False
     saving_bytes: int = 0
     """Of the device's memory at its peak, by itself: these do not add up."""

@@ -80,7 +80,11 @@ def _lines(row: FindingRow, start_us: float, unit: str) -> Iterable[tuple[str, T
         amount = f"about {numbers.time(row.saving_us)} per {unit}, {numbers.percent(row.share_of_step)}"
         # What is only a question ("what if it were twice as fast?") is not promised in green.
         saving = Text(amount, style="" if row.severity == "info" else "green")
-        if not row.also and abs(row.saving_alone_us - row.saving_us) > ALIKE * row.saving_us:
+        if (
+            not row.also
+            and row.paced_by is None
+            and abs(row.saving_alone_us - row.saving_us) > ALIKE * row.saving_us
+        ):
             saving.append(f", {numbers.time(row.saving_alone_us)} by itself", style="not bold")
         saving.append(f"  ({names.plain(row.saving_basis)})", style="not bold dim")
         yield "saves", saving
@@ -89,6 +93,8 @@ def _lines(row: FindingRow, start_us: float, unit: str) -> Iterable[tuple[str, T
         yield "frees", freed.append(f"  ({names.plain(row.saving_basis)})", style="not bold dim")
     else:
         yield "saves", Text(f"– ({names.plain(row.saving_basis)})", style="dim")
+    if row.paced_by is not None:
+        yield "also", Text(f"{numbers.time(row.saving_alone_us)} {headline.of_its_own(row)}")
     if row.also:
         owned = f"{numbers.time(row.saving_alone_us)} by itself, mostly what {names.plain(row.also)} saves"
         yield "also", Text(owned)

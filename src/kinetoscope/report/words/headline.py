@@ -148,10 +148,13 @@ def saving(report: Report, row: FindingRow) -> str:
     """What a finding's advice is estimated to bring, and of what; empty where it claims nothing."""
     if row.saving_us <= 0 and row.saving_bytes:
         return f"frees about {numbers.size(row.saving_bytes)} at the peak"
-    if row.saving_us <= 0 and not row.also:
+    if row.saving_us <= 0 and not row.also and row.paced_by is None:
         return ""
     of = " a step" if report.steps else ""
     alone = numbers.time(row.saving_alone_us)
+    if row.paced_by is not None:
+        more = f"{numbers.time(row.saving_us)}{of}, " if row.share_of_step >= WORTH else ""
+        return f"saves {more}{alone} {of_its_own(row)}"
     if row.also and row.saving_us < OWNED * row.saving_alone_us:
         more = f"{numbers.time(row.saving_us)} more, " if row.share_of_step >= WORTH else ""
         return f"saves {more}{alone}{of} by itself: most of that is what {names.plain(row.also)} above saves"
@@ -159,6 +162,12 @@ def saving(report: Report, row: FindingRow) -> str:
     if row.saving_on_critical_path or by_itself:
         return f"saves about {numbers.time(row.saving_us)}{of}{by_itself}"
     return f"frees about {numbers.time(row.saving_us)} of device time{of}"
+
+
+def of_its_own(row: FindingRow) -> str:
+    """Of whose step ``saving_alone_us`` is, where another rank sets the pace."""
+    whose = f"rank {row.ranks[0]}'s own step" if len(row.ranks) == 1 else "these ranks' own steps"
+    return f"of {whose}: rank {row.paced_by} sets the pace of all"
 
 
 def together(report: Report) -> str:

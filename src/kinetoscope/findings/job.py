@@ -1,0 +1,80 @@
+"""All ranks of a run as one job: what changes of some ranks' steps save of the step that all take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from kinetoscope.analysis.replay.change import NOTHING, Change
+from kinetoscope.analysis.replay.replay import job
+from kinetoscope.analysis.run import Run
+from kinetoscope.findings.scene import Scene, scenes
+
+Changes = Mapping[int, Change]  # by rank
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """The ranks' scenes, one at the least."""
+
+    run: Run
+
+    @cached_property
+    def scenes(self) -> dict[int, Scene]:
+        """By rank."""
+        return {scene.rank: scene for scene in scenes(self.run)}
+
+    @cached_property
+    def slowest(self) -> Scene:
+        return max(self.scenes.values(), key=lambda scene: scene.own_step_us)
+
+    @property
+    def step_us(self) -> float:
+        return self.slowest.own_step_us
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether the ranks meet in collectives, so that they are replayed together."""
+        return job(self.run) is not None
+
+    @cached_property
+    def _critical_us(self) -> dict[int, float]:
+        """By rank, how much of the critical path is its own."""
+        own = dict.fromkeys(self.scenes, 0.0)
+        joint = job(self.run)
+        for part in () if joint is None else joint.critical_path():
+            own[part.rank] += part.us
+        return own
+
+    def pacing(self, changes: Changes) -> int | None:
+        """The rank that those of a change wait for: of the others that with most of the critical path,
+        or else with the longest step."""
+
+        def slow(rank: int) -> tuple[float, float, int]:
+            return self._critical_us[rank], self.scenes[rank].own_step_us, -rank
+
+        return max(self.scenes.keys() - changes.keys(), key=slow, default=None)
+
+    def saves(self, changes: Changes) -> float:
+        """By how much the job's step gets shorter, µs. Ranks that meet nowhere are replayed each by itself:
+        the one that takes longest then is what the step takes."""
+        if all(change.is_empty for change in changes.values()):
+            return 0.0
+        if (joint := job(self.run)) is not None:
+            saved = joint.step_us - joint.after(changes.get(joint.rank, NOTHING), changes)
+            # What a recording takes longer than its ranks do once they go on was paid once.
+            return saved * min(1.0, self.step_us / max(joint.step_us, 1e-9))
+        saved = (
+            scene.saves(changes.get(scene.rank, NOTHING)) + (self.step_us - scene.own_step_us)
+            for scene in self.scenes.values()
+        )
+        return min(saved)
+
+
+def both(one: Changes, other: Changes) -> Changes:
+    """Both on every rank; nothing goes twice."""
+    found = dict(one)
+    for rank, change in other.items():
+        found[rank] = found[rank] | change if rank in found else change
+    return found
