@@ -13,9 +13,10 @@ from kinetoscope.analysis.compared.parts import PARTED, STRETCHES, Part, part, p
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.blame import START, blamed
 from kinetoscope.analysis.ranks.collectives import PAIR, hosts_of, members
-from kinetoscope.analysis.ranks.ideal import Ideal, ideal
+from kinetoscope.analysis.ranks.ideal import Ideal, without_stragglers
 from kinetoscope.analysis.ranks.kernels import EVEN_COMPUTE, data_ratio, kernel_cause
 from kinetoscope.analysis.ranks.pairing import Paired, paired
+from kinetoscope.analysis.ranks.stretches import COMPUTED
 from kinetoscope.analysis.ranks.waits import waits
 from kinetoscope.analysis.run import Run
 
@@ -115,9 +116,13 @@ def compare(parts: Sequence[Part]) -> Comparison:
     verdict = _standing_out(warm, found, parts, cold, bool(missing))
     costs = found.drop_nulls("culprit").group_by("culprit").agg(pl.col("waited_ns").sum())
     worst = costs.top_k(WORST, by="waited_ns")["culprit"].to_list()
-    return Comparison(
-        tuple(parts), tuple(missing), met, table, found, verdict, ideal(warm, [COMPUTE, SYNC], worst)
-    )
+    without = without_stragglers(warm, _computed(parts), [COMPUTE, SYNC], worst)
+    return Comparison(tuple(parts), tuple(missing), met, table, found, verdict, without)
+
+
+def _computed(parts: Sequence[Part]) -> pl.DataFrame:
+    own = [part.computed.with_columns(pl.lit(part.facts.rank, pl.Int32).alias("rank")) for part in parts]
+    return pl.concat(own) if own else pl.DataFrame(schema={**COMPUTED, "rank": pl.Int32})
 
 
 def _exposed(table: pl.DataFrame) -> pl.DataFrame:
