@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.compared.chance import CHANCE, cold_steps, lengths, stands_out
+from kinetoscope.analysis.compared.chance import CHANCE, beyond_pace, cold_steps, lengths, stands_out
 from kinetoscope.analysis.compared.parts import PARTED, STRETCHES, Part, part, placed
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.blame import START, blamed
@@ -22,9 +22,10 @@ from kinetoscope.analysis.run import Run
 
 # Why a rank was late: what its device did, or was idle for, that those of its peers did not.
 COMPUTE, SYNC, COMPILE, ALLOCATOR = "compute", "synchronization", "recompilation", "allocator"
+HOST = "host"
 CAUSES = {
     COMPUTE: ["busy"],
-    "host": ["launch-bound", "host-op", "unexplained"],
+    HOST: ["launch-bound", "host-op", "unexplained"],
     "data loader": ["data-loading"],
     SYNC: ["synchronization"],
     COMPILE: ["compilation"],
@@ -180,7 +181,9 @@ def _standing_out(
     )
     judged = steps.filter(~pl.col("name").is_in(own.filter("untold")["step"].implode()))
     steps = judged if len(judged) else steps
-    if stands_out(found.filter(pl.col("last") == verdict.rank), steps, chance, bool(cold)):
+    # What it computed in its way the others did beside their waiting, if its kernels took no longer.
+    late = found.filter(pl.col("last") == verdict.rank, pl.col("cause").ne_missing(COMPUTE))
+    if stands_out(beyond_pace(late, table, verdict.rank, HOST), steps, chance, after_cold=bool(cold)):
         return verdict
     why = "no rank stands out from how much steps differ by chance"
     # Part of what a stage loses is hidden in the pipeline's bubbles.

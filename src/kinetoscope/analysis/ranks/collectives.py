@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 import polars as pl
 
+from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
@@ -92,7 +93,7 @@ def collectives(trace: Trace) -> pl.DataFrame:
         where that is not known).
     """
     table = work(trace).filter(pl.col("part") == "communication").sort("device", "start_ns")
-    table = _described(table)
+    table = _described(_with_batched(trace, table))
     groups = pl.DataFrame(
         [(text, *_group(text)) for text in table["arguments"].unique().drop_nulls()],
         schema={"arguments": pl.String, "known": pl.String, "size": pl.Int64},
@@ -112,6 +113,31 @@ def collectives(trace: Trace) -> pl.DataFrame:
         )
         .select(pl.col(name).cast(dtype) for name, dtype in COLLECTIVES.items())
     )
+
+
+def _with_batched(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
+    """With the arguments of what was sent or received in a batch of one, as torch's pipelines do: its kernel
+    has none, but the call before its launch has. Of a batch of several, one kernel, none are known."""
+    host = trace.host_events
+    calls = (
+        host.filter(matching(host, "collective", '"(send|recv)"'))
+        .select("lane", called_ns="start_ns", call="collective")
+        .sort("called_ns")
+        .with_columns(pl.int_range(pl.len()).over("lane").alias("nth"))
+    )
+    if calls.is_empty():
+        return table
+    launched = host["start_ns"].gather(table["launch"]), host["lane"].gather(table["launch"])
+    before = (
+        table.select(pl.int_range(pl.len()).alias("row"))
+        .with_columns(launched[0].alias("at"), launched[1].alias("lane"))
+        .drop_nulls()
+        .sort("at")
+        .join_asof(calls, left_on="at", right_on="called_ns", by="lane", check_sortedness=False)
+        .filter((pl.col("nth") - pl.col("nth").shift(1).over("lane").fill_null(-1)) == 1)
+    )
+    told = table.select(pl.int_range(pl.len()).alias("row")).join(before, on="row", how="left", maintain_order="left")
+    return table.with_columns(pl.coalesce(pl.col("collective"), told["call"]).alias("collective"))
 
 
 def _described(table: pl.DataFrame) -> pl.DataFrame:
