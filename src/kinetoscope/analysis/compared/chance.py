@@ -41,9 +41,7 @@ def lengths(parts: Sequence[Part]) -> pl.DataFrame:
     return pl.concat(found)
 
 
-def stands_out(
-    late: pl.DataFrame, steps: pl.DataFrame, chance: float, *, after_cold: bool
-) -> bool:
+def stands_out(late: pl.DataFrame, steps: pl.DataFrame, chance: float, *, after_cold: bool) -> bool:
     """Whether what a rank lost is more than chance, by how many steps there are and how much they differ.
 
     Args:
@@ -82,6 +80,8 @@ def beyond_pace(late: pl.DataFrame, table: pl.DataFrame, rank: int, host: str) -
         .agg(pl.col("host_ns").median().alias("usual"))
     )
     ways = table.filter(pl.col("rank") == rank).join(others, on="meeting")
-    pace = min(max(float(ways.select((pl.col("host_ns") / pl.col("usual")).median()).item() or 1.0) - 1, 0.0), PACE)
+    pace = min(
+        max(float(ways.select((pl.col("host_ns") / pl.col("usual")).median()).item() or 1.0) - 1, 0.0), PACE
+    )
     slower = pl.when(pl.col("cause") == host).then(pace * pl.col("usual_host_ns")).otherwise(0)
     return late.with_columns((pl.col("lost_ns") - slower).cast(pl.Int64))

@@ -136,7 +136,9 @@ def _with_batched(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
         .join_asof(calls, left_on="at", right_on="called_ns", by="lane", check_sortedness=False)
         .filter((pl.col("nth") - pl.col("nth").shift(1).over("lane").fill_null(-1)) == 1)
     )
-    told = table.select(pl.int_range(pl.len()).alias("row")).join(before, on="row", how="left", maintain_order="left")
+    told = table.select(pl.int_range(pl.len()).alias("row")).join(
+        before, on="row", how="left", maintain_order="left"
+    )
     return table.with_columns(pl.coalesce(pl.col("collective"), told["call"]).alias("collective"))
 
 

@@ -1,9 +1,9 @@
 """The stages of a pipeline: who sends to whom, and which pass each transfer is of.
 
 A pass is one microbatch's, forward or backward, on one rank. The nth forward pass of a step begins when the
-nth transfer from the stage before is there, and sends the nth to the stage after; backward likewise, the other
-way round. So it is in every schedule whose stages make a chain, whatever was launched early; where the numbers
-do not agree with that law, nothing is said of passes.
+nth transfer from the stage before is there, and sends the nth to the stage after; backward likewise, the
+other way round. So it is in every schedule whose stages make a chain, whatever was launched early; where the
+numbers do not agree with that law, nothing is said of passes.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def chain(table: pl.DataFrame) -> Chain:
         raise CannotTell("no send names its two ends, as several in one batch do not")
     first = (
         sent.sort(pl.col("end_ns") - pl.col("clock_ns"))
-        .group_by("step", low=pl.min_horizontal("source", "target"), high=pl.max_horizontal("source", "target"))
+        .group_by(
+            "step", low=pl.min_horizontal("source", "target"), high=pl.max_horizontal("source", "target")
+        )
         .agg(pl.col("source").first())
     )
     ways = first.group_by("low", "high").agg(pl.col("source").mode().min()).sort("low", "high")
@@ -127,7 +129,9 @@ def passes(
         come = [one.row for one in transfers if (one.source, one.target) == (origin, rank)]
         gone = [one.row for one in transfers if (one.source, one.target) == (rank, goal)]
         if not own:
-            raise CannotTell(f"no {what} pass of rank {rank} was recorded in a step, as where autograd was not")
+            raise CannotTell(
+                f"no {what} pass of rank {rank} was recorded in a step, as where autograd was not"
+            )
         for rows, other in ((come, origin), (gone, goal)):
             if other is not None and (not rows or len(rows) % len(own)):
                 raise CannotTell(

@@ -119,7 +119,10 @@ class _Job:
         Raises:
             CannotTell: its passes are not known; then nothing of it is added.
         """
-        if met.filter(pl.col("law") == PAIR).select(pl.col("meeting", "source").is_null().any()).row(0) != (False, False):
+        if met.filter(pl.col("law") == PAIR).select(pl.col("meeting", "source").is_null().any()).row(0) != (
+            False,
+            False,
+        ):
             raise CannotTell("of a send or receive the other end is not known")
         made = [
             self._of_rank(rank, met.filter(pl.col("rank") == rank), computed.filter(pl.col("rank") == rank))
@@ -161,7 +164,9 @@ class _Job:
         ).iter_rows():
             ahead = clock or 0
             stretches.append(Stretch(len(nodes), launched, what, end - start))
-            nodes.append(_Node(rank, what, what, launched, start - ahead, end - ahead, True, took_ns=end - start))
+            nodes.append(
+                _Node(rank, what, what, launched, start - ahead, end - ahead, True, took_ns=end - start)
+            )
         made = passes(rank, self.chain, stretches, transfers)
         for one in made:
             for row in one.rows:
@@ -180,7 +185,10 @@ class _Job:
         last = self.lasts.get(nodes[0].rank)
         ended: list[tuple[float, int]] = []
         for place, one in enumerate(nodes):
-            one.after = [*([] if last is None else [last]), *(first + other for other in needs.get(place, ()))]
+            one.after = [
+                *([] if last is None else [last]),
+                *(first + other for other in needs.get(place, ())),
+            ]
             ready = max((self.nodes[row].left_ns for row in one.after), default=float("-inf"))
             latest = bisect_right(ended, (one.came_ns + NEAR_NS, len(self.nodes))) - 1
             if latest >= 0 and ended[latest][0] > ready:
@@ -230,23 +238,32 @@ class _Job:
         stages: dict[int, list[int]] = {}
         for rank, stage in sorted(self.chain.stage.items()):
             stages.setdefault(stage, []).append(rank)
+
+        def alone(rank: int) -> float:
+            def is_its(one: _Node) -> bool:
+                return one.rank == rank
+
+            return run(is_its, is_its)
+
+        def but(stage: int) -> float:
+            """With what that stage computed, sent and waited for its host as recorded."""
+
+            def is_other(one: _Node) -> bool:
+                return self.chain.stage[one.rank] != stage
+
+            return run(is_other, lambda one: is_other(one) or not one.computes) / without
+
         sorts = dict.fromkeys(one.sort for one in self.nodes)
+        by_sort = {sort: run(lambda one, sort=sort: one.sort != sort, all_of) / without for sort in sorts}
         return Staged(
             self.count, round(recorded), round(whole), round(without),
-            {rank: round(run(*[lambda one, rank=rank: one.rank == rank] * 2)) for rank in worst},
-            {
-                tuple(ranks): run(
-                    lambda one, ranks=frozenset(ranks): one.rank not in ranks,
-                    lambda one, ranks=frozenset(ranks): not (one.computes and one.rank in ranks),
-                ) / without
-                for _, ranks in sorted(stages.items())
-            },
-            {sort: run(lambda one, sort=sort: one.sort != sort, all_of) / without for sort in sorts}
-            | {HOST: run(all_of, lambda one: not one.computes) / without},
+            {rank: round(alone(rank)) for rank in worst},
+            {tuple(ranks): but(stage) for stage, ranks in sorted(stages.items())},
+            by_sort | {HOST: run(all_of, lambda one: not one.computes) / without},
         )  # fmt: skip
 
     def _measure(self) -> None:
-        """What each operation takes, how long after what it waits for it begins, and what both usually are."""
+        """What each operation takes, how long after what it waits for it begins, and both as is usual."""
         self._buffer()
         began = min(one.came_ns for one in self.nodes)
         for one in self.nodes:
@@ -254,7 +271,9 @@ class _Job:
             one.delay_ns = one.came_ns - ready
         passes: dict[str, list[float]] = {}
         for rows in self.groups:
-            passes.setdefault(self.nodes[rows[0]].sort, []).append(sum(self.nodes[row].took_ns for row in rows))
+            passes.setdefault(self.nodes[rows[0]].sort, []).append(
+                sum(self.nodes[row].took_ns for row in rows)
+            )
         means = {sort: fmean(each) for sort, each in passes.items()}
         for rows in self.groups:
             own = sum(self.nodes[row].took_ns for row in rows)

@@ -56,14 +56,11 @@ def stretches(trace: Trace) -> pl.DataFrame:
         .sort("launched_ns")
     )  # fmt: skip
     launches = met.select(pl.col("launched_ns").drop_nulls().sort()).with_row_index("met")
-    table = table.join_asof(launches.with_columns(at="launched_ns").drop("launched_ns"), left_on="launched_ns",
-                            right_on="at", check_sortedness=False)  # fmt: skip
+    table = table.join_asof(launches, on="launched_ns", check_sortedness=False)
     cut = [pl.col(name).ne_missing(pl.col(name).shift(1)) for name in ("step", "what", "met")]
     return (
         table.group_by(pl.any_horizontal(cut).cum_sum().alias("stretch"), maintain_order=True)
-        .agg(
-            pl.col("step", "what", "launched_ns").first(), pl.col("start_ns").min(), pl.col("end_ns").max()
-        )
+        .agg(pl.col("step", "what", "launched_ns").first(), pl.col("start_ns").min(), pl.col("end_ns").max())
         .select(pl.col(name).cast(dtype) for name, dtype in COMPUTED.items())
     )
 

@@ -316,7 +316,16 @@ def _ideal(found: Comparison) -> document.IdealRow | None:
     if found.ideal is None:
         return None
     without = {rank: length / 1000 for rank, length in found.ideal.without.items()}
-    return row(document.IdealRow, found.ideal, without=without)
+    one = row(document.IdealRow, found.ideal, without=without)
+    if (staged := found.ideal.staged) is None:
+        return one
+    return msgspec.structs.replace(
+        one,
+        grain="passes",
+        steps=staged.steps,
+        by_stage={ranges(ranks): slowdown for ranks, slowdown in staged.by_stage.items()},
+        by_operation=staged.by_sort,
+    )
 
 
 def _meetings(found: Comparison) -> list[document.Meeting]:
