@@ -104,6 +104,48 @@ def test_ranks_of_a_host_have_one_clock() -> None:
     assert paired.clocks[5].ahead_ns == pytest.approx(-12_000_000, abs=15_000)
 
 
+def longest(job: Job) -> float:
+    """From the first kernel to the last one's end, as it was simulated."""
+    kernels = [one for own in rank_sets.simulate(job).values() for one in own if one["cat"] == "kernel"]
+    return max(one["ts"] + one["dur"] for one in kernels) - min(one["ts"] for one in kernels)
+
+
+def test_a_pipeline_without_its_late_host_is_one_that_never_had_it() -> None:
+    """Rank 2 waits for its device four times a step."""
+    job = Job("pipeline", data=("allreduce",), way="pipeline", fault=Fault(2, "sync"))
+    found = compare(parts_of(job)).ideal
+    assert found is not None and found.staged is not None
+    assert found.staged.steps == job.steps
+    assert abs(found.error) < 1e-3
+    slower = longest(job) / longest(replace(job, fault=Fault()))
+    assert found.slowdown == pytest.approx(slower, abs=0.025)
+    assert found.staged.by_stage[2,] == pytest.approx(slower, abs=0.025)
+    assert found.staged.by_sort["host"] == pytest.approx(slower, abs=0.025)
+    others = [took for ranks, took in found.staged.by_stage.items() if ranks != (2,)]
+    assert others == pytest.approx([1.0, 1.0, 1.0], abs=0.02)
+
+
+def test_a_slow_stage_is_the_one_that_makes_a_pipeline_longer() -> None:
+    job = next(job for job in CHOSEN if (job.name, job.fault.kind) == ("pipeline", "clocks"))
+    found = compare(parts_of(job)).ideal
+    assert found is not None and found.staged is not None
+    by_stage = found.staged.by_stage
+    assert max(by_stage, key=lambda ranks: by_stage[ranks]) == (job.fault.rank,)
+    # Its kernels take 1.4 times as long; where all take the mean, its step is shorter by half of a tenth.
+    assert by_stage[1,] == pytest.approx(1.4 / 1.3, abs=0.02)
+
+
+def test_of_passes_nothing_is_said_where_they_do_not_fit_what_is_sent() -> None:
+    """Autograd's nodes were not recorded of one rank: all that it did seems to be of forward passes."""
+    job = next(job for job in CHOSEN if (job.name, job.fault.kind) == ("pipeline", "clocks"))
+    parts = list(parts_of(job))
+    forward = pl.lit("forward").alias("what")
+    parts[2] = replace(parts[2], computed=parts[2].computed.with_columns(forward))
+    found = compare(parts).ideal
+    assert found is not None and found.staged is None
+    assert found.why == "rank 2 runs 9 forward passes in a step, for which it meets rank 1 4 times"
+
+
 def test_what_a_send_is_paired_with() -> None:
     """Torch names the other end alone. As many go each way as there are microbatches."""
     job = next(job for job in CHOSEN if job.name == "pipeline, sends and receives alone")

@@ -164,7 +164,7 @@ def _passes(stretches: Sequence[Stretch], transfers: Sequence[Transfer]) -> list
             for part in (*early, one):
                 made[-1].add(part)
             early = []
-    last = max((place for place, one in enumerate(made) if one.what == BACKWARD), default=-1)
+    last = max((place for place, one in enumerate(made) if one.what == BACKWARD), default=len(made))
     made += early
     for one in made[last + 1 :]:  # after a step's last backward pass no forward one follows
         one.what = UPDATE

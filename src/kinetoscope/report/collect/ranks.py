@@ -262,9 +262,14 @@ def _links(parts: Sequence[Part]) -> pl.DataFrame:
 
 
 def _late(found: Comparison) -> list[document.LatenessRow]:
+    """By rank and cause, with the detail of what was waited for longest."""
     table = (
-        found.blamed.group_by(pl.col("culprit").alias("rank"), "cause", "detail")
-        .agg(pl.col("waited_ns").sum(), pl.len().alias("meetings"))
+        found.blamed.group_by(pl.col("culprit").alias("rank"), "cause")
+        .agg(
+            pl.col("detail").sort_by("waited_ns", "detail").last(),
+            pl.col("waited_ns").sum(),
+            pl.len().alias("meetings"),
+        )
         .sort("waited_ns", "rank", "cause", descending=[True, False, False])
         .head(COLLECTIVES)
     )
