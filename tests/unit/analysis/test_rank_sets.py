@@ -114,7 +114,8 @@ def test_a_pipeline_without_its_late_host_is_one_that_never_had_it() -> None:
     """Rank 2 waits for its device four times a step."""
     job = Job("pipeline", data=("allreduce",), way="pipeline", fault=Fault(2, "sync"))
     found = compare(parts_of(job)).ideal
-    assert found is not None and found.staged is not None
+    assert found is not None
+    assert found.staged is not None
     assert found.staged.steps == job.steps
     assert abs(found.error) < 1e-3
     slower = longest(job) / longest(replace(job, fault=Fault()))
@@ -128,7 +129,8 @@ def test_a_pipeline_without_its_late_host_is_one_that_never_had_it() -> None:
 def test_a_slow_stage_is_the_one_that_makes_a_pipeline_longer() -> None:
     job = next(job for job in CHOSEN if (job.name, job.fault.kind) == ("pipeline", "clocks"))
     found = compare(parts_of(job)).ideal
-    assert found is not None and found.staged is not None
+    assert found is not None
+    assert found.staged is not None
     by_stage = found.staged.by_stage
     assert max(by_stage, key=lambda ranks: by_stage[ranks]) == (job.fault.rank,)
     # Its kernels take 1.4 times as long; where all take the mean, its step is shorter by half of a tenth.
@@ -142,7 +144,8 @@ def test_of_passes_nothing_is_said_where_they_do_not_fit_what_is_sent() -> None:
     forward = pl.lit("forward").alias("what")
     parts[2] = replace(parts[2], computed=parts[2].computed.with_columns(forward))
     found = compare(parts).ideal
-    assert found is not None and found.staged is None
+    assert found is not None
+    assert found.staged is None
     assert found.why == "rank 2 runs 9 forward passes in a step, for which it meets rank 1 4 times"
 
 
