@@ -139,17 +139,17 @@ def of_reports(job: Job, step: int) -> Staged:
     met: list[tuple[int, int, int, int, str, str, str]] = []
     computed: list[tuple[int, str, int, int, int]] = []
     number = {op: place for place, group in enumerate(job.meetings) for op in group}
-    for op, (start, end) in job.spans[step].items():
-        rank, *span = op.stage * 64 + op.dp, round(start * 1e9), round(end * 1e9)
+    for op, times in job.spans[step].items():
+        rank, (start, end) = op.stage * 64 + op.dp, (round(time * 1e9) for time in times)
         way, _, what = op.sort.partition("-")
         if op.sort in COMPUTE:
-            computed.append((rank, way if what else UPDATE, span[0], *span))
+            computed.append((rank, way if what else UPDATE, start, start, end))
         elif what in ("send", "recv"):
             other = rank + (64 if (way == "forward") == (what == "send") else -64)
             ends = (rank, other) if what == "send" else (other, rank)
-            met.append((rank, number[op], *span, PAIR, "send-receive", f"{ends[0]} {ends[1]}"))
+            met.append((rank, number[op], start, end, PAIR, "send-receive", f"{ends[0]} {ends[1]}"))
         else:
-            met.append((rank, number[op], *span, TOGETHER, op.sort, ""))
+            met.append((rank, number[op], start, end, TOGETHER, op.sort, ""))
     columns = ("rank", "meeting", "start_ns", "end_ns", "law", "kind", "like")
     table = pl.DataFrame(met, columns, orient="row").with_columns(
         (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"),

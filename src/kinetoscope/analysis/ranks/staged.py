@@ -54,7 +54,7 @@ class _Node:
     launched_ns: int
     came_ns: float
     left_ns: float
-    computes: bool = False
+    law: str = ""  # of a collective
     meeting: int | None = None
     is_sender: bool = False
     sent: int | None = None  # of a receive what it was sent, where that was buffered
@@ -63,6 +63,10 @@ class _Node:
     usual_ns: float = 0.0
     delay_ns: float = 0.0
     usual_delay_ns: float = 0.0
+
+    @property
+    def computes(self) -> bool:
+        return not self.law
 
 
 def staged(table: pl.DataFrame, computed: pl.DataFrame, worst: Sequence[int] = ()) -> Staged:
@@ -155,7 +159,7 @@ class _Job:
                 transfers.append(Transfer(len(nodes), launched, source, target))
             ahead = clock or 0
             nodes.append(
-                _Node(rank, sort, f"{sort} {size}", launched, start - ahead, end - ahead, False, meeting,
+                _Node(rank, sort, f"{sort} {size}", launched, start - ahead, end - ahead, law, meeting,
                       law == PAIR and source == rank, took_ns=end - start if took is None else took)
             )  # fmt: skip
         stretches: list[Stretch] = []
@@ -164,9 +168,7 @@ class _Job:
         ).iter_rows():
             ahead = clock or 0
             stretches.append(Stretch(len(nodes), launched, what, end - start))
-            nodes.append(
-                _Node(rank, what, what, launched, start - ahead, end - ahead, True, took_ns=end - start)
-            )
+            nodes.append(_Node(rank, what, what, launched, start - ahead, end - ahead, took_ns=end - start))
         made = passes(rank, self.chain, stretches, transfers)
         for one in made:
             for row in one.rows:
@@ -288,6 +290,11 @@ class _Job:
         delays = _medians(
             (sort, one.delay_ns) for sort, one in zip(sorts, self.nodes, strict=True) if one.after
         )
+        # What a collective began later than the promptest of its sort, it waited for ranks or streams that
+        # were not recorded.
+        for one in met:
+            if one.law != PAIR and one.after:
+                delays[f"{one.sort} False"] = min(delays[f"{one.sort} False"], one.delay_ns)
         for sort, one in zip(sorts, self.nodes, strict=True):
             one.usual_delay_ns = max(0.0, delays.get(sort, 0.0)) if one.after else one.delay_ns
 

@@ -74,13 +74,22 @@ def lines(ranks: Ranks) -> list[str]:
 def _present(ranks: Ranks) -> str:
     parts: list[str] = []
     if ranks.missing:
-        parts.append(f"of {ranks.expected} ranks {ranks.missing} are missing")
+        parts.append(f"of {ranks.expected} ranks, {_ranks(ranks.missing)} {_is(ranks.missing)} missing")
     if ranks.damaged:
-        parts.append(f"the traces of {ranks.damaged} are damaged")
+        parts.append(f"the recording of {_ranks(ranks.damaged)} is damaged")
     if ranks.incomparable:
-        parts.append(f"no collective of {ranks.incomparable} ends with another rank's")
+        parts.append(f"no collective of {_ranks(ranks.incomparable)} ends with another rank's")
     text = "; ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}: what they did is not guessed." if parts else ""
+    return f"{text[:1].upper()}{text[1:]}: what was not recorded is not guessed." if parts else ""
+
+
+def _ranks(listed: str) -> str:
+    """``rank 3``, ``ranks 0-3``."""
+    return f"rank {listed}" if listed.isdigit() else f"ranks {listed}"
+
+
+def _is(listed: str) -> str:
+    return "is" if listed.isdigit() else "are"
 
 
 def _ideal(ranks: Ranks) -> str:
