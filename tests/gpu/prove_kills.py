@@ -79,7 +79,8 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     out: Path = parser.parse_args().out.resolve()
     (out / "work").mkdir(parents=True, exist_ok=True)
-    os.environ |= {"PYTHONPATH": str(ROOT / "src"), "KINETOSCOPE_CACHE": "0"}
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # where the programs find what this one found
+    os.environ["KINETOSCOPE_CACHE"] = "0"
     (out / "program.py").write_text(PROGRAM)
     lines = ["program | steps | ending | exit | left | first steps, ms"]
     for how in ("eager", "compiled"):

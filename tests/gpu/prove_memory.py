@@ -113,7 +113,7 @@ def keep(out: Path) -> None:
     measured = json.loads(table.read_text())
     for name in CASES:
         folder = out / "unpacked" / "cases" / name
-        if not folder.is_dir():
+        if not (folder / name).is_dir():
             print(f"no case was recorded of {name}")
             continue
         measured |= json.loads((folder / "measured.json").read_text())
@@ -151,7 +151,7 @@ def price() -> dict[str, list[float]]:
     step = memory.training("train", "", 1)  # small: the host is what takes the time
     for number in range(10):
         step(number)
-    for _ in range(6):
+    for _ in range(12):
         for way, in_trace, history in (
             ("plain", None, False),
             ("trace", False, False),

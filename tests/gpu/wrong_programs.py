@@ -8,6 +8,34 @@ from typing import Any
 Step = Callable[[], Any]
 
 
+# Each fix of each program, and the rules whose advice it is.
+FIXES: dict[str, dict[str, tuple[str, ...]]] = {
+    "resnet": {
+        "channels_last": ("layout-conversion",),
+        "pinned": ("pageable-copy",),
+        "fused": ("optimizer-not-fused",),
+        "no-item": ("sync-in-step",),
+    },
+    "bert": {
+        "tf32": ("no-tensor-cores",),
+        "fused": ("optimizer-not-fused",),
+        "no-item": ("sync-in-step",),
+    },
+    "gpt": {
+        "sdpa": ("unfused-attention",),
+        "fused": ("optimizer-not-fused",),
+        "compile": ("unfused-elementwise", "overhead-bound", "launch-gap"),
+    },
+    "vit": {"tf32": ("no-tensor-cores",), "graph": ("overhead-bound", "launch-gap")},
+    "densenet": {"graph": ("overhead-bound", "launch-gap"), "channels_last": ("layout-conversion",)},
+    "unet": {"tf32": ("no-tensor-cores",), "channels_last": ("layout-conversion",)},
+    "experts": {"unbind": ("index-backward",)},
+    "average": {"foreach": ("many-tiny-kernels",), "fused": ("optimizer-not-fused",)},
+    "loader": {"workers": ("data-loading-stall",)},
+    "tuned": {},
+}
+
+
 def resnet(fixes: set[str]) -> Step:
     import torch
     import torchvision
@@ -105,7 +133,7 @@ def gpt(fixes: set[str]) -> Step:
     return step
 
 
-def _captured(forward: Step) -> Step:
+def captured(forward: Step) -> Step:
     import torch
 
     side = torch.cuda.Stream()
@@ -131,7 +159,7 @@ def vit(fixes: set[str]) -> Step:
     def step() -> None:
         model(x)
 
-    return _captured(step) if "graph" in fixes else step
+    return captured(step) if "graph" in fixes else step
 
 
 def densenet(fixes: set[str]) -> Step:
@@ -146,7 +174,7 @@ def densenet(fixes: set[str]) -> Step:
     def step() -> None:
         model(x)
 
-    return _captured(step) if "graph" in fixes else step
+    return captured(step) if "graph" in fixes else step
 
 
 def unet(fixes: set[str]) -> Step:

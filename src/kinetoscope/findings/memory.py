@@ -13,6 +13,7 @@ from kinetoscope.findings.scene import Scene
 
 # Of what was reserved at the peak: less is not worth a line, so much is worth more than information.
 LEAST, MUCH = 0.02, 0.1
+SEGMENT = 20 << 20  # what PyTorch's allocator takes from the driver at once: less frees nothing
 REPLAYED = "the history of allocations, played again without them"
 
 
@@ -22,7 +23,7 @@ def finding(
 ) -> Finding | None:  # fmt: skip
     """The finding that a change frees so many bytes at the peak; None: it is not worth a line."""
     share = freed / max(1, one.history.reserved)
-    if share < LEAST:
+    if share < LEAST or freed < SEGMENT:
         return None
     start, end = scene.bounds
     text = seen or f"the peak: {numbers.size(one.history.requested)} held of device {one.history.device}"

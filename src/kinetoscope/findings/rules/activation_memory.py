@@ -10,7 +10,7 @@ Why it is slow
 How it decides
     The activations at the peak of which every layer holds as many of a stack and a size, of four layers at
     least. Played again with each layer's gone from the next layer's beginning to its own backward pass, but
-    for one tensor a layer, of the size that most of them have: its input.
+    for what a layer makes last: the next layer's input.
 
 What to do
     ``torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)`` around each layer, or around
@@ -33,6 +33,7 @@ from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
 
 LAYERS = 4
+STATISTICS = 0.01  # of a layer's largest tensor: what a norm keeps beside its output, no layer's input
 BEFORE = 2  # entries of the history: what a layer's backward pass allocates before it releases anything
 
 
@@ -48,7 +49,7 @@ def find(scene: Scene) -> Iterable[Finding]:
         found = memory.without(
             scene,
             one,
-            _absent(repeated),
+            _absent(repeated, here),
             title=f"activations of {layers} layers hold {numbers.size(held)} at the peak; checkpointed, the "
             "peak is {freed} lower",
             advice="Checkpoint the layers: their forward pass is computed again in the backward pass, about "
@@ -80,17 +81,19 @@ def _of_layers(here: pl.DataFrame) -> pl.DataFrame | None:
     )
 
 
-def _absent(repeated: pl.DataFrame) -> pl.DataFrame:
-    """What is not there once layers are checkpointed: from the next layer's beginning until the backward pass
-    is through with that layer, and this one is computed again."""
+def _absent(repeated: pl.DataFrame, here: pl.DataFrame) -> pl.DataFrame:
+    """What is not there once layers are checkpointed: from the next layer's beginning until that layer's
+    backward pass is through with its input, and this one is computed again."""
     begins, freed = pl.col("start").min().alias("begins"), pl.col("end").min().alias("freed")
-    layers = repeated.group_by("layer").agg(begins, freed, pl.col("end").max().alias("through")).sort("layer")
-    layers = layers.select(
+    layers = repeated.group_by("layer").agg(begins, freed).sort("layer")
+    # What a layer passes on may be a tensor that not every layer holds: the last one's is no layer's input.
+    large = here.filter(pl.col("bytes") > STATISTICS * pl.col("bytes").max()).sort("start")
+    passed = large.join_asof(layers, left_on="start", right_on="begins", check_sortedness=False)
+    passed = passed.group_by("layer").agg(pl.col("start", "end").sort_by("start").last()).drop_nulls()
+    layers = layers.join(passed, on="layer").select(
         "layer",
         pl.coalesce(pl.col("begins").shift(-1), pl.col("begins").max() + 1).alias("from"),
-        pl.min_horizontal(pl.col("freed") - BEFORE, pl.col("through").shift(-1)).alias("until"),
+        pl.min_horizontal(pl.col("freed") - BEFORE, "end").alias("until"),
     )
-    size = repeated["bytes"].mode().max()
-    inputs = layers.select(-pl.lit(size).cast(pl.Int64).alias("bytes"), start="from", end="until")
-    gone = repeated.join(layers, on="layer").select("bytes", start="from", end="until")
-    return pl.concat([gone, inputs]).filter(pl.col("start") < pl.col("end"))
+    gone = repeated.join(passed, on="start", how="anti").join(layers, on="layer")
+    return gone.select("bytes", start="from", end="until").filter(pl.col("start") < pl.col("end"))

@@ -10,7 +10,8 @@ Why it is slow
 
 How it decides
     At the peak, at least two allocations of one size that no module made, twice that of one that a module
-    made before them. Played again without the first, and with the others at half their size.
+    made before the first of them and that was there then. Played again with all of them at half their size,
+    and without the first where the module's own is there at the peak as well.
 
 What to do
     Leave the logits in bfloat16: ``cross_entropy`` sums in float32 by itself. Or compute the loss in
@@ -29,6 +30,7 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.aggregates import whole
+from kinetoscope.analysis.memory.peak import DeviceHistory
 from kinetoscope.findings import memory
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
@@ -36,27 +38,50 @@ from kinetoscope.findings.scene import Scene
 
 def find(scene: Scene) -> Iterable[Finding]:
     for one in scene.memory:
-        here = one.history.at_peak.filter(pl.col("start").is_not_null())
-        outputs = here.filter(pl.col("forward"), ~pl.col("backward")).sort("start")
-        others = here.filter(~pl.col("forward"), ~pl.col("optimizer"))
-        copies = others.filter(pl.col("bytes").is_in((outputs["bytes"] * 2).implode()))
-        copies = copies.filter(pl.col("start") > whole(outputs["start"].max()))
+        copies = _copies(one.history)
         if len(copies) < 2:
             continue
-        size = copies["bytes"].max()
-        first = copies.filter(pl.col("bytes") == size)["start"].min()
+        size, copied = whole(copies["bytes"].max()), copies.head(1)
         every = one.history.known.filter((pl.col("bytes") == size) & ~pl.col("forward"))
-        half = pl.when(pl.col("start") == first).then("bytes").otherwise(pl.col("bytes") // 2)
-        copied = copies.filter(pl.col("start") == first)
+        # In every step: the output is there as well, or in the copy's stead.
+        alike = copies.filter(pl.col("stack").is_in(copied["stack"].implode()))
+        is_copy = every["start"].is_in(_again(every, copied, len(alike)).implode())
+        is_copy &= not copied["replaces"][0]
         found = memory.without(
             scene,
             one,
-            every.with_columns(half.alias("bytes")),
-            title=f"{len(copies)} tensors of {numbers.size(whole(size))} are a model's output in float32 and "
+            every.with_columns(pl.when(is_copy).then("bytes").otherwise(pl.col("bytes") // 2).alias("bytes")),
+            title=f"{len(copies)} tensors of {numbers.size(size)} are a model's output in float32 and "
             "what follows from it; in its own type the peak is {freed} lower",
             advice="Leave the model's output in its own type; cross_entropy sums in float32 by itself. Or "
             "take the loss of a chunk of tokens at a time.",
-            source=str(copied["line"][0]) if len(copied) else "",
+            source=str(copied["line"][0]),
         )
         if found:
             yield found
+
+
+def _again(every: pl.DataFrame, copied: pl.DataFrame, alike: int) -> pl.Series:
+    """Where the copy is made, in each step: of a stack that allocates so many at a time, one of them."""
+    same = every.filter(pl.col("stack").is_in(copied["stack"].implode())).sort("start")["start"]
+    first = (same < copied["start"][0]).sum() % alike
+    return same.gather_every(alike, first)
+
+
+def _copies(history: DeviceHistory) -> pl.DataFrame:
+    """The largest tensors at the peak that copy a module's output or follow from its copy, the copy first;
+    ``replaces``: the output itself is gone by then."""
+    here = history.at_peak.filter(pl.col("start").is_not_null(), ~pl.col("forward"), ~pl.col("optimizer"))
+    outputs = history.known.filter(pl.col("forward"), ~pl.col("backward")).select(
+        double=pl.col("bytes") * 2, made="start", gone=pl.col("end").fill_null(history.stretch[1] + 1)
+    )
+    outputs = outputs.filter(pl.col("made").is_not_null())
+    copied = here.join(outputs, left_on="bytes", right_on="double")
+    copied = copied.filter(pl.col("start").is_between(pl.col("made"), pl.col("gone")))
+    if copied.is_empty():
+        return here.clear()
+    size = copied["bytes"].max()
+    first = copied.filter(pl.col("bytes") == size).sort("start", "gone").group_by("bytes").first()
+    replaces = (pl.col("gone") < whole(here["start"].max())).alias("replaces")
+    later = here.join(first.select("bytes", replaces, first="start"), on="bytes")
+    return later.filter(pl.col("start") >= pl.col("first")).sort("start")
