@@ -17,6 +17,7 @@ import pytest
 import rank_sets
 from kinetoscope.analysis.compared.comparison import Comparison, compare
 from kinetoscope.analysis.compared.parts import APPROACH, Part, part, placed
+from kinetoscope.analysis.ranks.collectives import collectives
 from kinetoscope.analysis.replay.change import NOTHING, without_host
 from kinetoscope.analysis.replay.replay import replays
 from kinetoscope.analysis.run import Run
@@ -24,6 +25,7 @@ from kinetoscope.report.collect.ranks import compared
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 from rank_sets import Fault, Job
+from traces import kernel, trace
 
 JOBS = rank_sets.jobs()
 # Every fault once, in each kind of job; every loss once; every way of meeting.
@@ -157,6 +159,22 @@ def test_what_a_send_is_paired_with() -> None:
     assert {tuple(sorted(ranks)) for ranks in met["rank"]} == {(0, 1), (1, 2), (2, 3)}
     assert len(met) == 3 * 2 * rank_sets.MICROBATCHES * job.steps
     assert set(met["transfers"]) == {1}
+
+
+def test_the_other_end_of_a_send_is_counted_within_its_group() -> None:
+    """Of ranks 1 and 3, a pipeline of their own: torch names 3 the second of them."""
+    arguments = {"Group size": 2, "Process Group Ranks": "[1, 3]", "dtype": "Float", "In msg nelems": 8}
+    found = [
+        collectives(
+            trace(
+                kernel(
+                    "ncclDevKernel_SendRecv", 10.0, 5.0, **{"Collective name": name, end: peer}, **arguments
+                )
+            )
+        )["like"].item()
+        for name, end, peer in (("send", "Dst Rank", 1), ("recv", "Src Rank", 0))
+    ]
+    assert found == ["send-receive 8 Float <own> 3", "send-receive 8 Float 1 <own>"]
 
 
 def test_what_experts_are_sent_and_how_near_links_come_to_their_peak() -> None:

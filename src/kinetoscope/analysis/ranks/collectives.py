@@ -158,7 +158,13 @@ def _described(table: pl.DataFrame) -> pl.DataFrame:
     shape = pl.when(kind != "all-to-all").then(pl.max_horizontal(counts)).cast(pl.String).fill_null("")
     law = kind.replace_strict(LAWS)
     own = pl.when(law == PAIR).then(pl.lit(OWN)).otherwise(pl.lit(""))
-    peers = [said(f"{side} Rank").fill_null(own) for side in ("Src", "Dst")]
+    # Torch counts the other end within the process group (pytorch/pytorch#153819).
+    ranks = said("Process Group Ranks").str.extract_all(r"\d+")
+    ends = [said(f"{side} Rank") for side in ("Src", "Dst")]
+    peers = [
+        pl.coalesce(ranks.list.get(end.cast(pl.Int64, strict=False), null_on_oob=True), end).fill_null(own)
+        for end in ends
+    ]
     # Of sends and receives each rank counts its own.
     sequence = pl.when(law != PAIR).then(said("Seq")).fill_null("")
     return table.with_columns(
