@@ -14,10 +14,8 @@ steps of each program with each fix, on whatever device there is.
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib
 import json
-import statistics
 import subprocess
 import sys
 import time
@@ -27,9 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kinetoscope.bench.measure.statistics import compare_rounds, median
+
 Step = Callable[[], Any]
 
-STEPS, WARM, ROUNDS, EACH = 110, 8, 9, 4
+STEPS, WARM, ROUNDS, TIMED = 110, 8, 9, 4
 
 
 @dataclass(frozen=True)
@@ -55,40 +55,33 @@ class Programs:
 
 
 def times(programs: Programs, name: str) -> None:
-    """Time the program as it is, with each fix alone and with all: a few steps of each in turn, round by
-    round, since the host's pace drifts by more than many a fix saves. µs a step, of every round."""
+    """Time the program as it is, with each fix and with all, in turn: µs a step of each round. What drifts on
+    the machine does so for all of them; settings of torch that a program makes are made again before it."""
     import torch
 
-    found: dict[str, list[float]] = {}
-    every = [_ready(programs, name, chosen) for chosen in [set[str](), *programs.turns(name)]]
-    gc.collect()
+    steps: dict[str, tuple[Step, str, bool]] = {}
+    for chosen in [set[str](), *programs.turns(name)]:
+        try:
+            step = programs.step(name, chosen)
+            kept = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+            for _ in range(WARM):
+                step()
+            steps["+".join(sorted(chosen))] = (step, *kept)
+        except Exception:  # noqa: PERF203 - of the program: its other fixes are timed all the same
+            traceback.print_exc()
+    found: dict[str, list[float]] = {fix: [] for fix in steps}
     for _ in range(ROUNDS):
-        for fix, step, (precision, tf32) in filter(None, every):
-            torch.set_float32_matmul_precision(precision)
-            torch.backends.cudnn.allow_tf32 = tf32
+        for fix, (step, matmul, convolutions) in steps.items():
+            torch.set_float32_matmul_precision(matmul)
+            torch.backends.cudnn.allow_tf32 = convolutions
             step()
             torch.cuda.synchronize()
             began = time.perf_counter()
-            for _ in range(EACH):
+            for _ in range(TIMED):
                 step()
             torch.cuda.synchronize()
-            found.setdefault(fix, []).append((time.perf_counter() - began) / EACH * 1e6)
+            found[fix].append((time.perf_counter() - began) / TIMED * 1e6)
     print("TIMES", json.dumps(found), flush=True)
-
-
-def _ready(programs: Programs, name: str, chosen: set[str]) -> tuple[str, Step, tuple[str, bool]] | None:
-    """A step that has run a few times, and the settings that it set; None: it fails, others are timed."""
-    import torch
-
-    try:
-        step = programs.step(name, chosen)
-        settings = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-        for _ in range(WARM):
-            step()
-    except Exception:
-        traceback.print_exc()
-        return None
-    return "+".join(sorted(chosen)), step, settings
 
 
 def record(programs: Programs, out: Path, names: list[str]) -> None:
@@ -132,49 +125,63 @@ def attempt(programs: Programs, names: list[str]) -> None:
 
 
 def judge(programs: Programs, out: Path) -> None:
-    """The table of predicted and measured savings of the recordings in a folder."""
+    """The table of predicted and measured savings of the recordings in a folder, and how many agree."""
     from kinetoscope.analysis.run import load
+    from kinetoscope.findings.ledger import settle
     from kinetoscope.findings.registry import find
     from kinetoscope.findings.scene import scenes
 
     every = json.loads((out / "times.json").read_text())
-    print(
-        "| program | plain, ms (middle half) | as it runs, ms | fix | promised, ms | saved, ms | ratio | first finding |"
-    )
+    print("| program | plain, ms | as it runs, ms | fix | promised, ms | saved, ms | ratio | first finding |")
     print("|---|---:|---:|---|---:|---:|---:|---|")
+    ratios: list[float | None] = []  # of the fixes that surely saved something; None: none was promised
     for name in filter(every.get, programs.fixes):
         measured = every[name]
         run = load(out / name)
         found = find(run)
         (scene,) = scenes(run)
         before = measured[""]
-        least, _, most = statistics.quantiles(before)
-        program = f"| {name} | {least / 1e3:.2f} to {most / 1e3:.2f} | {scene.own_step_us / 1e3:.2f}"
+        steps = max(1, round(median(before) / scene.own_step_us))  # recorded ones in one of the program's
+        program = f"| {name} | {median(before) / 1e3:.2f} | {steps * scene.own_step_us / 1e3:.2f}"
         first = found[0].rule if found else ""
         for fix, rules in programs.fixes[name].items():
             if fix not in measured:
                 continue
-            promised = max((one.saving.us for one in found if one.rule in rules), default=None)
-            print(f"{program} | {fix} | {_compared(promised, before, measured[fix])} | {first} |")
+            promised = max((one.saving.us * steps for one in found if one.rule in rules), default=None)
+            shown, low, saved = _compared(promised, before, measured[fix])
+            if low > 0:
+                ratios.append(promised and promised / saved)
+            print(f"{program} | {fix} | {shown} | {first} |")
             program, first = "| | | ", ""
         together = "+".join(sorted(programs.fixes[name]))
         if len(programs.fixes[name]) > 1 and together in measured:
             wanted = {rule for rules in programs.fixes[name].values() for rule in rules}
-            promised = sum(one.remaining.us for one in found if one.rule in wanted)
-            print(f"{program} | all of these | {_compared(promised, before, measured[together])} | |")
+            promised = sum(one.remaining.us for one in settle(run, [f for f in found if f.rule in wanted]))
+            print(
+                f"{program} | all of these | {_compared(promised * steps, before, measured[together])[0]} | |"
+            )
         if not programs.fixes[name]:
             graver = [one.rule for one in found if one.severity in ("high", "medium")]
             print(f"{program} | none: tuned | | | | {', '.join(graver) or 'nothing above low'} |")
+    given = [ratio for ratio in ratios if ratio is not None]
+    near, far = sum(0.67 <= ratio <= 1.5 for ratio in given), sum(not 1 / 3 <= ratio <= 3 for ratio in given)
+    print(
+        f"\n{len(ratios)} fixes surely saved something; for {len(given)} something was promised, {near} times"
+    )
+    print(
+        f"within 0.67 and 1.5 of what was saved, {far} times beyond three times; median {median(given):.2f}."
+    )
 
 
-def _compared(promised: float | None, before: list[float], after: list[float]) -> str:
-    """What was saved is the median over rounds, ± half of what the middle half of them spans."""
-    low, saved, high = statistics.quantiles([one - other for one, other in zip(before, after, strict=True)])
-    measured = f"{saved / 1e3:.2f} ± {(high - low) / 2e3:.2f}"
+def _compared(promised: float | None, before: list[float], after: list[float]) -> tuple[str, float, float]:
+    """Promised; saved with its 95 % interval; in ms; and their ratio, where surely something was saved. Then
+    the lower end of that interval and what was saved, in µs."""
+    ratio = compare_rounds(before, after)
+    saved, low, high = (median(before) * (1 - of) for of in (ratio.ratio, ratio.high, ratio.low))
+    shown = f"{saved / 1e3:.2f} ({low / 1e3:.2f} to {high / 1e3:.2f})"
     if promised is None:
-        return f"– | {measured} | –"
-    ratio = f"{promised / saved:.2f}" if saved > 0 else "–"
-    return f"{promised / 1e3:.2f} | {measured} | {ratio}"
+        return f"– | {shown} | –", low, saved
+    return f"{promised / 1e3:.2f} | {shown} | " + (f"{promised / saved:.2f}" if low > 0 else "–"), low, saved
 
 
 def main() -> None:

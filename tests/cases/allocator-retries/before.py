@@ -1,4 +1,4 @@
-"""Lengths that grow from step to step, in little more memory than a step needs: what is cached fits nothing."""
+"""Lengths that grow with every step, in little more memory than one needs: what is cached fits nothing."""
 
 import torch
 

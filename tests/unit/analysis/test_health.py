@@ -11,7 +11,7 @@ import pytest
 
 from kinetoscope.analysis.health.verdict import Note, health
 from kinetoscope.analysis.run import Run
-from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
+from kinetoscope.recording.manifest import Environment, Manifest, RankRecord, StepTimings
 from kinetoscope.trace.damage import described
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
@@ -201,6 +201,19 @@ def test_how_much_profiling_inflated_a_step(trace_of: Make) -> None:
     manifest = Manifest(ranks=(RankRecord(rank=0, steps=timings),))
     (note,) = health(Run((trace_of(*sound()),), manifest)).notes
     assert (note.code, note.gravity, "+30%" in note.text) == ("profiling-inflation", "degraded", True)
+
+
+@pytest.mark.parametrize(
+    ("load", "slow_s", "gravity"),
+    [(1.9, 0.004, None), (4.1, 0.0011, "info"), (4.1, 0.004, "degraded")],
+)
+def test_a_machine_that_others_use_weakens_uneven_steps(
+    trace_of: Make, load: float, slow_s: float, gravity: str | None
+) -> None:
+    record = RankRecord(rank=0, steps=StepTimings(unprofiled_s=(0.001,) * 8 + (slow_s,) * 2))
+    manifest = Manifest(ranks=(record,), environment=Environment(cpu_count=2, load_average=load))
+    found = health(Run((trace_of(*sound()),), manifest)).notes
+    assert [note.gravity for note in found if note.code == "busy-machine"] == ([gravity] if gravity else [])
 
 
 def test_the_first_collective_waits_for_the_other_profilers(shared_data: Path) -> None:

@@ -13,10 +13,13 @@ from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
 from kinetoscope.trace.model import Trace
 
+# Slow steps over quick ones, p90 over p10: beyond it the median says little of what a change would save.
+UNEVEN = 1.5
+
 
 def of_the_run(run: Run) -> list[Note]:
     """The notes on a whole run."""
-    return [*_ended(run), *_ranks_absent(run), *_first_collective(run), *_inflation(run)]
+    return [*_ended(run), *_ranks_absent(run), *_first_collective(run), *_inflation(run), *_busy_machine(run)]
 
 
 def _ended(run: Run) -> list[Note]:
@@ -89,3 +92,20 @@ def _inflation(run: Run) -> list[Note]:
         if factor > 1.05:
             notes.append(Note("profiling-inflation", gravity(factor, 1.25, NEVER), text, rank=rank))
     return notes
+
+
+def _busy_machine(run: Run) -> list[Note]:
+    """More that wanted to run than there are cores: what takes turns with the program is not in its trace."""
+    environment = run.manifest.environment if run.manifest else None
+    if environment is None or not environment.cpu_count or environment.load_average is None:
+        return []
+    load, cores = environment.load_average, environment.cpu_count
+    if load <= cores:
+        return []
+    times = [own.timed.step for own in as_it_runs(run).values()]
+    uneven = max((step.p90 / step.p10 for step in times), default=1.0)
+    text = f"the machine was busy: a load of {load:.1f} on {cores} cores when the program began"
+    if uneven > UNEVEN:
+        text += f"; its steps differ by {uneven - 1:.0%}, and host times by as much"
+    # The load is the whole machine's, the cores those the program may use: even steps show that it had them.
+    return [Note("busy-machine", gravity(uneven, UNEVEN, NEVER), text)]

@@ -10,8 +10,9 @@ Why it is slow
 How it decides
     Where the recording timed steps without the profiler: the median of what they waited for their loader, and
     of that what is not hidden behind device work, since without it the step would still take the device that
-    long. Else: idle time of the cause ``data-loading``; in a recording without device work, the time in
-    ``__next__`` itself.
+    long. In a program without a device, workers and steps share the cores: on n of them the nth part of the
+    waiting remains. Else: idle time of the cause ``data-loading``; in a recording without device work, the
+    time in ``__next__`` itself.
 
 What to do
     More workers (``num_workers``), ``persistent_workers=True``, ``prefetch_factor``, ``pin_memory=True``; do
@@ -64,7 +65,7 @@ def find(scene: Scene) -> Iterable[Finding]:
         advice="Let workers make batches ahead of time."
         if alone
         else "The workers do not keep up: more of them, a larger prefetch_factor, or less work per sample.",
-        snippet=_snippet(ENOUGH),
+        snippet=_snippet(scene, ENOUGH),
         source=evidence.source(scene, calls["id"]),
     )
 
@@ -73,11 +74,15 @@ def _measured(scene: Scene, own: AsItRuns, data_us: float, calls: pl.DataFrame) 
     """What the program's own steps waited for data, by its ledger."""
     step_us = own.step_us
     saved_us = max(0.0, min(data_us, step_us - (own.busy_us or 0.0)))
+    basis = "waiting for the loader, measured in steps without the profiler: with enough workers it is gone"
+    cores = scene.run.manifest.environment.cpu_count if scene.run.manifest else 0
+    if cores and own.busy_us is None:
+        saved_us *= 1 - 1 / cores
+        basis += f", but for what they take of the {numbers.count(cores, 'core')} that the step computes on"
+    elif saved_us < data_us:
+        basis += f"; {numbers.time(data_us - saved_us)} of it is hidden behind device work"
     if saved_us < LOW * step_us:
         return
-    basis = "waiting for the loader, measured in steps without the profiler: with enough workers it is gone"
-    if saved_us < data_us:
-        basis += f"; {numbers.time(data_us - saved_us)} of it is hidden behind device work"
     workers = scene.record.steps.loader_workers if scene.record else None
     shown = (
         f"measured without the profiler, {own.timed.step.n} steps: {numbers.time(data_us)} of "
@@ -87,13 +92,14 @@ def _measured(scene: Scene, own: AsItRuns, data_us: float, calls: pl.DataFrame) 
     if recorded is not None and own.data_differs:
         shown += f" ({numbers.time(recorded)} in the recorded steps, which is not the program's)"
     enough = enough_workers(workers, step_us, data_us)
+    enough = min(enough, cores) if cores else enough
     yield Finding(
         title=f"The step waits {numbers.time(data_us)} for data ({min(data_us / step_us, 1.0):.0%} of it)"
         + (": the loader has no workers" if workers == 0 else ""),
         saving=savings.beside(scene, saved_us, basis),
         evidence=[evidence.of(scene, shown, calls if len(calls) else scene.trace.steps)],
         advice=_advice(workers, enough) + _pinned(scene),
-        snippet=_snippet(enough),
+        snippet=_snippet(scene, max(enough, workers or 1)),
         source=evidence.source(scene, calls["id"]),
     )
 
@@ -115,10 +121,12 @@ def _advice(workers: int | None, enough: int) -> str:
         return f"Let workers make batches ahead of time: {numbers.count(enough, 'worker')} should do."
     if workers is None:
         return "The workers do not keep up: more of them, a larger prefetch_factor, or less work per sample."
-    return (
-        f"{numbers.count(workers, 'worker')} cannot keep up: try {enough} if there are cores for them, or do "
-        "less work per sample."
-    )
+    slow = f"{numbers.count(workers, 'worker')} cannot keep up"
+    if enough <= workers:
+        return (
+            f"{slow}, and there are no cores for more: do less work per sample, or do it once and store it."
+        )
+    return f"{slow}: try {enough} if there are cores for them, or do less work per sample."
 
 
 def _pinned(scene: Scene) -> str:
@@ -128,8 +136,6 @@ def _pinned(scene: Scene) -> str:
     return " The batch is copied from pageable memory: pin_memory=True as well."
 
 
-def _snippet(workers: int) -> str:
-    return (
-        f"DataLoader(dataset, num_workers={workers}, pin_memory=True, persistent_workers=True, "
-        "prefetch_factor=4)"
-    )
+def _snippet(scene: Scene, workers: int) -> str:
+    pinned = "pin_memory=True, " if len(scene.work) else ""
+    return f"DataLoader(dataset, num_workers={workers}, {pinned}persistent_workers=True, prefetch_factor=4)"

@@ -12,7 +12,7 @@ How it decides
     Kernels that copy into another float type, outside of optimizers, by name (``bfloat16_copy_kernel_cuda``,
     ``float16_copy_kernel``, …) or launched below ``aten::_to_copy``. Half of their time counts as saved where
     a step has an optimizer, since autocast needs its casts of master weights once a step; all of it
-    elsewhere.
+    elsewhere. With it goes the same share of what the host spends in the casts, ``aten::to`` and all.
 
 What to do
     Keep weights in the type that they are used in, cast once outside of the loop; in autocast regions leave
@@ -29,6 +29,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
+from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
@@ -54,7 +55,13 @@ def find(scene: Scene) -> Iterable[Finding]:
     )
     trains = matching(scene.work, "category", "^optimizer$").any()
     spared, basis = (0.5, "half of the casts' time") if trains else (1.0, "the casts' time")
-    saving = savings.device(scene, casts, basis, saved=spared * pl.col("duration_ns"))
+    freed = savings.device(scene, casts, basis, saved=spared * pl.col("duration_ns"))
+    if freed.change.is_empty:
+        return
+    asked = nearest(host, matching(host, "name", "^aten::(to|_to_copy)$"))
+    outer = nearest(host, matching(host, "name", "^aten::to$")).fill_null(asked)
+    calls = host[outer.gather(casts["op"]).drop_nulls().unique().sort()]
+    saving = savings.both(scene, freed, savings.host(scene, calls, "their calls", spared))
     if saving.share < MEDIUM:
         return
     longest = casts.sort("duration_ns", descending=True)

@@ -2,7 +2,7 @@
 
 What it finds
     GEMMs and convolutions of NVIDIA's libraries that use no tensor cores although the device has them:
-    ``…sgemm…``, ``…_ffma_…``, ``…simt…``.
+    ``…sgemm…``, ``…_ffma_…``, ``…simt…``, and cuDNN's own engines on ``float``, ``dgrad_engine<float…``.
 
 Why it is slow
     On an H200 float32 arithmetic reaches 67 TFLOP/s, TF32 on the tensor cores 495, bfloat16 990.
@@ -33,7 +33,8 @@ from kinetoscope.findings.model import Finding
 from kinetoscope.findings.proof import commands
 from kinetoscope.findings.scene import Scene
 
-PLAIN = r"(?i)sgemm|_ffma_|simt_s|_scudnn_|f32f32_f32f32_f32_"
+ENGINES = r"\b[dw]grad\w*?(_engine|_alg\d_\d)<float,"  # cuDNN's of old, which it still chooses for NCHW
+PLAIN = r"(?i)sgemm|_ffma_|simt_s|_scudnn_|f32f32_f32f32_f32_|" + ENGINES
 LONG_NS = 20_000
 GAIN = 0.8
 
