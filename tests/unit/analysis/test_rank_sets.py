@@ -163,17 +163,14 @@ def test_what_a_send_is_paired_with() -> None:
 
 def test_the_other_end_of_a_send_is_counted_within_its_group() -> None:
     """Of ranks 1 and 3, a pipeline of their own: torch names 3 the second of them."""
-    arguments = {"Group size": 2, "Process Group Ranks": "[1, 3]", "dtype": "Float", "In msg nelems": 8}
-    found = [
-        collectives(
-            trace(
-                kernel(
-                    "ncclDevKernel_SendRecv", 10.0, 5.0, **{"Collective name": name, end: peer}, **arguments
-                )
-            )
-        )["like"].item()
-        for name, end, peer in (("send", "Dst Rank", 1), ("recv", "Src Rank", 0))
-    ]
+    found: list[str] = []
+    for name, end, peer in (("send", "Dst Rank", 1), ("recv", "Src Rank", 0)):
+        event = kernel("ncclDevKernel_SendRecv", 10.0, 5.0)
+        event["args"] |= {
+            "Collective name": name, end: peer, "Process Group Ranks": "[1, 3]", "dtype": "Float",
+            "In msg nelems": 8,
+        }  # fmt: skip
+        found.append(collectives(trace(event))["like"].item())
     assert found == ["send-receive 8 Float <own> 3", "send-receive 8 Float 1 <own>"]
 
 
