@@ -141,6 +141,7 @@ def test_a_pipeline_that_sends_in_batches_is_known_pass_by_pass(recorded: Callab
     has no arguments. Stage 1 has the loss too, and a slower host."""
     paths = [recorded(f"h200-dist/pipeline_none_rank{rank}.json.gz") for rank in range(2)]
     compared = pair(*paths)
+    assert compared.paired.clocks.keys() == {0, 1}  # by what was sent both ways
     sent = compared.table.group_by("meeting").agg("rank", pl.col("complete").all())
     assert len(sent) == 3 * 8 * 2
     assert sent["complete"].all()
