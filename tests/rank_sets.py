@@ -205,8 +205,12 @@ def _stage(job: Job, rank: _Rank, sent: dict[tuple[int, int, int], float]) -> It
         if what == "F":
             _layer(rank, job.fault, 1)
         else:
+            began = rank.host
             rank.compute("gemm_backward", 250.0)
             rank.compute("gemm_backward", 250.0)
+            rank.events.append(
+                host("autograd::engine::evaluate_function: MmBackward0", began, rank.host - began)
+            )
         if 0 <= goes <= last:
             sent[rank.number, goes, done[what]] = _pass(job, rank, "send", goes)
         done[what] += 1

@@ -321,6 +321,7 @@ export interface Sentences {
   memory_colours: Record<string, string>;
   ranks: string[];
   lateness: Record<string, string>;
+  operations: Record<string, string>;
   uses: Record<string, string>;
   use_colours: Record<string, string>;
   category_colours: Record<string, string>;

@@ -14,13 +14,14 @@ import polars as pl
 
 from kinetoscope import __version__
 from kinetoscope.analysis.compared.parts import KERNEL_TIMES, PARTED, STEPS, Facts, Part
+from kinetoscope.analysis.ranks.stretches import COMPUTED
 from kinetoscope.errors import InputError
 from kinetoscope.fleet.inputs import PART, TraceFile
 from kinetoscope.recording.manifest import write_whole
 
-FORMAT = 3
+FORMAT = 4
 _UNUSED_S = 30 * 86400  # after which a part in the user's cache goes
-_TABLES = {"collectives": PARTED, "kernels": KERNEL_TIMES, "steps": STEPS}
+_TABLES = {"collectives": PARTED, "kernels": KERNEL_TIMES, "steps": STEPS, "computed": COMPUTED}
 
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True):

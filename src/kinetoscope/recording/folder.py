@@ -6,6 +6,7 @@ Nothing here overwrites: a folder is made, and a rank claimed, exclusively; file
 from __future__ import annotations
 
 import os
+import platform
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,6 +23,8 @@ from kinetoscope.recording.manifest import Environment, Manifest, RankRecord
 
 _CLAIMED = re.compile(r"rank(\d{1,6})\.(?:claim|json)")
 HOME = "recordings"
+HOSTS = ".hosts"  # stands in a folder of recordings, one a host
+AGREED = ".agreed"
 RANKS = "ranks"
 # Room on the disk for what says how the program ended; given back where there is no other, or at the end.
 RESERVE = ".reserve"
@@ -37,12 +40,27 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     environment: Environment
 
 
-def create(program: str, out: Path | None, *, now: datetime | None = None) -> Path:
+def host() -> str:
+    """This host's name, as it may stand in a file's."""
+    return _plain(platform.node()) or "host"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-.")
+
+
+def create(program: str, out: Path | None, *, now: datetime | None = None, host: str = "") -> Path:
     """A new, empty folder for a recording of ``program``: ``out``, or ``recordings/<program>-<time>`` here.
+
+    Args:
+        host: of several that may share a disk this one: its folder is ``out``/HOST, or …-<time>-HOST.
 
     Raises:
         UsageError: ``out`` exists and is not an empty folder, or cannot be made.
     """
+    if out is not None and host:
+        _begin_hosts(out)
+        out /= host
     if out is not None:
         try:
             out.mkdir(parents=True, exist_ok=True)
@@ -56,7 +74,8 @@ def create(program: str, out: Path | None, *, now: datetime | None = None) -> Pa
             )
         return out.resolve()
     stamp = (now or datetime.now()).strftime("%Y%m%d-%H%M%S")
-    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", program).strip("-.") or "program"
+    stem = _plain(program) or "program"
+    stamp += f"-{host}" if host else ""
     home = Path(HOME)
     for attempt in range(1000):
         folder = home / (f"{stem}-{stamp}" + (f"-{attempt + 1}" if attempt else ""))
@@ -72,6 +91,25 @@ def create(program: str, out: Path | None, *, now: datetime | None = None) -> Pa
             ) from error
         return folder.resolve()
     raise UsageError("a thousand recordings of this second exist already", where=str(home))
+
+
+def _begin_hosts(out: Path) -> None:
+    """Make a folder of hosts' recordings, or join one; no other folder is taken for one."""
+    with suppress(OSError):
+        out.mkdir(parents=True, exist_ok=True)
+        if not any(out.iterdir()):
+            (out / HOSTS).touch()
+    if out.is_dir() and not (out / HOSTS).exists():
+        raise UsageError(
+            "the folder is not empty, and a recording never overwrites anything",
+            where=str(out),
+            mend="name another folder with --out, the same on all hosts",
+        )
+
+
+def agreements(folder: Path) -> Path:
+    """Where the ranks of a run agree: in the recording, or beside those of the other hosts."""
+    return folder.parent / AGREED if (folder.parent / HOSTS).exists() else folder / RANKS
 
 
 def claim(folder: Path, rank: int) -> bool:

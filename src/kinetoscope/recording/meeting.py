@@ -1,7 +1,7 @@
 """One folder for all the ranks of a run, where each is a process of its own that makes the recording itself.
 
 The ranks of a machine have the launcher's process for parent: a file named after it tells them the folder
-that rank 0 made.
+that rank 0 made. Ranks of several machines, that share a disk, have the address of rank 0's in common.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from kinetoscope.recording import folder as folders
 from kinetoscope.recording.manifest import write_whole
 
 PATIENCE_S = 60.0
+STALE_S = 60.0  # a meeting's file that is older was left by a run that never ended
 
 
-def meet(name: str, out: Path | None, rank: int | None) -> tuple[Path, bool]:
+def meet(name: str, out: Path | None, rank: int | None, host: str = "") -> tuple[Path, bool]:
     """The recording's folder, and whether this process is the one that begins its manifest.
 
     Args:
         rank: None for the one process of a run that no launcher started.
+        host: where such a process is one of several, each on a host.
     """
     if rank is None:
-        return folders.create(name, out), True
+        return folders.create(name, out, host=host), True
     meeting = _place(name, out)
     meeting.parent.mkdir(parents=True, exist_ok=True)
     if rank == 0:
@@ -31,9 +33,10 @@ def meet(name: str, out: Path | None, rank: int | None) -> tuple[Path, bool]:
         write_whole(meeting, str(folder).encode())
         return folder, True
     deadline = time.monotonic() + PATIENCE_S
-    while not meeting.exists():
+    began = time.time()
+    while not (meeting.exists() and meeting.stat().st_mtime > began - STALE_S):
         if time.monotonic() > deadline:
-            return folders.create(f"{name}-rank{rank}", None), True
+            return folders.create(f"{name}-{folders.host()}-rank{rank}", None), True
         time.sleep(0.02)
     return Path(meeting.read_text()), False
 
@@ -53,4 +56,7 @@ def _place(name: str, out: Path | None) -> Path:
     run = os.environ.get("TORCHELASTIC_RUN_ID", "run")
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     home = Path(folders.HOME) if out is None else out.parent
-    return home / f".{Path(name).name}-{os.getppid()}-{run}-{attempt}"
+    world, here = (os.environ.get(name, "") for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    address = "-".join(os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    shared = address if here and world != here and len(address) > 1 else os.getppid()
+    return home / f".{Path(name).name}-{shared}-{run}-{attempt}"

@@ -52,6 +52,11 @@ def together(name: str, shared_data: Path) -> tuple[Comparison, list[dict[str, l
     return compare(parts), [raw(path) for path in paths]
 
 
+@cache
+def pair(*paths: Path) -> Comparison:
+    return compare([part(read(path)) for path in paths])
+
+
 @pytest.mark.parametrize("name", SETS)
 def test_waiting_is_what_brute_force_finds(name: str, shared_data: Path) -> None:
     """The nth of a name and size is the same on every rank: these recordings lost none of them. Who leaves
@@ -118,17 +123,60 @@ def test_two_equal_ranks_and_one_with_a_slow_loader(
     name: str, expected: tuple[str, int | None, str | None], recorded: Callable[[str], Path]
 ) -> None:
     """Three steps each, the first one cold: in it rank 1 of the slow loader was 65 ms late by its host."""
-    paths = [recorded(f"h200-dist/{name}_rank{rank}.json.gz") for rank in range(2)]
-    compared = compare([part(read(path)) for path in paths])
+    compared = pair(*(recorded(f"h200-dist/{name}_rank{rank}.json.gz") for rank in range(2)))
     verdict = compared.verdict
     assert (verdict.status, verdict.rank, verdict.cause) == expected
     assert cold_steps(compared.parts) == ["", "ProfilerStep#0"]
 
 
+def test_a_host_that_is_slower_at_all_it_does_makes_no_straggler(recorded: Callable[[str], Path]) -> None:
+    """Two ranks that do the same: rank 0's host took 1.2 times as long for its ops, in every step."""
+    compared = pair(*(recorded(f"h200-dist/fsdp_warm_none_rank{rank}.json.gz") for rank in range(2)))
+    assert (compared.verdict.status, compared.verdict.rank) == ("even", None)
+    assert cold_steps(compared.parts) == []
+
+
+def test_a_pipeline_that_sends_in_batches_is_known_pass_by_pass(recorded: Callable[[str], Path]) -> None:
+    """Torch's own GPipe on two devices: eight microbatches a step, each sent in a batch of one, whose kernel
+    has no arguments. Stage 1 has the loss too, and a slower host."""
+    paths = [recorded(f"h200-dist/pipeline_none_rank{rank}.json.gz") for rank in range(2)]
+    compared = pair(*paths)
+    assert compared.paired.clocks.keys() == {0, 1}  # by what was sent both ways
+    sent = compared.table.group_by("meeting").agg("rank", pl.col("complete").all())
+    assert len(sent) == 3 * 8 * 2
+    assert sent["complete"].all()
+    staged = compared.ideal.staged if compared.ideal else None
+    assert staged is not None
+    assert (staged.steps, list(staged.by_stage)) == (3, [(0,), (1,)])
+    assert staged.by_stage[1,] > 1.2 > 1.0 > staged.by_stage[0,]
+    backward = compared.parts[0].computed.filter(pl.col("what") == "backward")
+    spans = ((backward["end_ns"] - backward["start_ns"]) / 1000).to_list()
+    assert spans == pytest.approx(spans_within(paths[0], "Backward"), abs=0.002)
+
+
+def spans_within(path: Path, name: str) -> list[float]:
+    """From the first kernel to the last one's end that each of these annotations launched, µs."""
+    with gzip.open(path) as file:
+        events = [event for event in json.load(file)["traceEvents"] if "args" in event and "dur" in event]
+    launched = {
+        event["args"]["correlation"]: event["ts"] for event in events
+        if event["cat"] in ("cuda_runtime", "cuda_driver") and "correlation" in event["args"]
+    }  # fmt: skip
+    found: list[float] = []
+    for mark in events:
+        if mark["cat"] == "user_annotation" and mark["name"].startswith(f"{name} "):
+            own = [
+                (event["ts"], event["ts"] + event["dur"]) for event in events
+                if event["cat"] in ("kernel", "gpu_memcpy", "gpu_memset") and "nccl" not in event["name"]
+                and mark["ts"] <= launched[event["args"]["correlation"]] <= mark["ts"] + mark["dur"]
+            ]  # fmt: skip
+            found.append(max(end for _, end in own) - min(start for start, _ in own))
+    return found
+
+
 def test_a_host_that_is_late_once_is_late_at_every_launch(recorded: Callable[[str], Path]) -> None:
     """In FSDP's last step rank 0 waits 19.7 ms, in twelve collectives, for a host that is 2 ms late."""
-    paths = [recorded(f"h200-dist/fsdp_none_rank{rank}.json.gz") for rank in range(2)]
-    compared = compare([part(read(path)) for path in paths])
+    compared = pair(*(recorded(f"h200-dist/fsdp_none_rank{rank}.json.gz") for rank in range(2)))
     late = compared.blamed.filter(pl.col("step") == "ProfilerStep#2")
     assert late["waited_ns"].sum() == pytest.approx(19_738_000, abs=1000)
     assert late["lost_ns"].sum() < 4_000_000

@@ -17,6 +17,7 @@ import pytest
 import rank_sets
 from kinetoscope.analysis.compared.comparison import Comparison, compare
 from kinetoscope.analysis.compared.parts import APPROACH, Part, part, placed
+from kinetoscope.analysis.ranks.collectives import collectives
 from kinetoscope.analysis.replay.change import NOTHING, without_host
 from kinetoscope.analysis.replay.replay import replays
 from kinetoscope.analysis.run import Run
@@ -24,6 +25,7 @@ from kinetoscope.report.collect.ranks import compared
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 from rank_sets import Fault, Job
+from traces import kernel, trace
 
 JOBS = rank_sets.jobs()
 # Every fault once, in each kind of job; every loss once; every way of meeting.
@@ -104,6 +106,51 @@ def test_ranks_of_a_host_have_one_clock() -> None:
     assert paired.clocks[5].ahead_ns == pytest.approx(-12_000_000, abs=15_000)
 
 
+def longest(job: Job) -> float:
+    """From the first kernel to the last one's end, as it was simulated."""
+    kernels = [one for own in rank_sets.simulate(job).values() for one in own if one["cat"] == "kernel"]
+    return max(one["ts"] + one["dur"] for one in kernels) - min(one["ts"] for one in kernels)
+
+
+def test_a_pipeline_without_its_late_host_is_one_that_never_had_it() -> None:
+    """Rank 2 waits for its device four times a step."""
+    job = Job("pipeline", data=("allreduce",), way="pipeline", fault=Fault(2, "sync"))
+    found = compare(parts_of(job)).ideal
+    assert found is not None
+    assert found.staged is not None
+    assert found.staged.steps == job.steps
+    assert abs(found.error) < 1e-3
+    slower = longest(job) / longest(replace(job, fault=Fault()))
+    assert found.slowdown == pytest.approx(slower, abs=0.025)
+    assert found.staged.by_stage[2,] == pytest.approx(slower, abs=0.025)
+    assert found.staged.by_sort["host"] == pytest.approx(slower, abs=0.025)
+    others = [took for ranks, took in found.staged.by_stage.items() if ranks != (2,)]
+    assert others == pytest.approx([1.0, 1.0, 1.0], abs=0.02)
+
+
+def test_a_slow_stage_is_the_one_that_makes_a_pipeline_longer() -> None:
+    job = next(job for job in CHOSEN if (job.name, job.fault.kind) == ("pipeline", "clocks"))
+    found = compare(parts_of(job)).ideal
+    assert found is not None
+    assert found.staged is not None
+    by_stage = found.staged.by_stage
+    assert max(by_stage, key=lambda ranks: by_stage[ranks]) == (job.fault.rank,)
+    # Its kernels take 1.4 times as long; where all take the mean, its step is shorter by half of a tenth.
+    assert by_stage[1,] == pytest.approx(1.4 / 1.3, abs=0.02)
+
+
+def test_of_passes_nothing_is_said_where_they_do_not_fit_what_is_sent() -> None:
+    """Autograd's nodes were not recorded of one rank: all that it did seems to be of forward passes."""
+    job = next(job for job in CHOSEN if (job.name, job.fault.kind) == ("pipeline", "clocks"))
+    parts = list(parts_of(job))
+    forward = pl.lit("forward").alias("what")
+    parts[2] = replace(parts[2], computed=parts[2].computed.with_columns(forward))
+    found = compare(parts).ideal
+    assert found is not None
+    assert found.staged is None
+    assert found.why == "rank 2 runs 9 forward passes in a step, for which it meets rank 1 4 times"
+
+
 def test_what_a_send_is_paired_with() -> None:
     """Torch names the other end alone. As many go each way as there are microbatches."""
     job = next(job for job in CHOSEN if job.name == "pipeline, sends and receives alone")
@@ -112,6 +159,19 @@ def test_what_a_send_is_paired_with() -> None:
     assert {tuple(sorted(ranks)) for ranks in met["rank"]} == {(0, 1), (1, 2), (2, 3)}
     assert len(met) == 3 * 2 * rank_sets.MICROBATCHES * job.steps
     assert set(met["transfers"]) == {1}
+
+
+def test_the_other_end_of_a_send_is_counted_within_its_group() -> None:
+    """Of ranks 1 and 3, a pipeline of their own: torch names 3 the second of them."""
+    found: list[str] = []
+    for name, end, peer in (("send", "Dst Rank", 1), ("recv", "Src Rank", 0)):
+        event = kernel("ncclDevKernel_SendRecv", 10.0, 5.0)
+        event["args"] |= {
+            "Collective name": name, end: peer, "Process Group Ranks": "[1, 3]", "dtype": "Float",
+            "In msg nelems": 8,
+        }  # fmt: skip
+        found.append(collectives(trace(event))["like"].item())
+    assert found == ["send-receive 8 Float <own> 3", "send-receive 8 Float 1 <own>"]
 
 
 def test_what_experts_are_sent_and_how_near_links_come_to_their_peak() -> None:

@@ -2,17 +2,23 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
+import re
 import resource
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from kinetoscope.capture.options import Options
 from kinetoscope.errors import UsageError
+from kinetoscope.fleet.inputs import find
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
+from kinetoscope.recording import meeting
 from kinetoscope.recording.folder import RankReport
 from kinetoscope.recording.manifest import Environment, RankRecord, StepTimings
+from kinetoscope.recording.meeting import meet
 
 NOW = datetime(2026, 1, 2, 3, 4, 5)
 
@@ -33,6 +39,67 @@ def test_nothing_is_ever_overwritten(tmp_path: Path):
 def test_a_name_cannot_leave_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     assert folders.create("../../etc/x", None, now=NOW).parent == tmp_path / "recordings"
+
+
+def test_hosts_that_share_a_disk_have_a_folder_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Ranks 0 and 1 run on one, 2 and 3 on the other; one agreement, and one report of all."""
+    made: dict[str, Path] = {}
+    for name, ranks in (("node-7.rack", (0, 1)), ("node 8", (2, 3))):
+        monkeypatch.setattr(platform, "node", lambda name=name: name)
+        made[name], first = meet("train", tmp_path / "run", None, folders.host())
+        assert first
+        folders.begin(made[name], ("torchrun",), Options())
+        for rank in ranks:
+            assert folders.claim(made[name], rank)
+            trace = made[name] / "trace" / f"rank{rank}.json"
+            trace.parent.mkdir(exist_ok=True)
+            trace.write_text("{}")
+            record = RankRecord(rank=rank, host=name, exit="ok", trace=f"trace/rank{rank}.json")
+            folders.write_rank(made[name], RankReport(record=record, environment=Environment()))
+        folders.finish(made[name], exit="ok", status=0, alone=False)
+    assert [folder.relative_to(tmp_path).as_posix() for folder in made.values()] == [
+        "run/node-7.rack",
+        "run/node-8",
+    ]
+    assert len({folders.agreements(folder) for folder in made.values()}) == 1
+    found = [(one.rank, one.host, Path(one.url).parts[-3:]) for one in find([tmp_path / "run"]).traces]
+    assert found == [
+        (rank, host, (made[host].name, "trace", f"rank{rank}.json"))
+        for rank, host in enumerate(("node-7.rack", "node-7.rack", "node 8", "node 8"))
+    ]
+    with pytest.raises(UsageError):
+        folders.create("train", tmp_path / "run", host="node-8")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").touch()
+    with pytest.raises(UsageError):
+        folders.create("train", tmp_path / "mine", host="node-8")
+
+
+def test_without_a_folder_of_their_own_hosts_are_told_apart_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    names = [folders.create("train", None, now=NOW, host=host).name for host in ("node-7", "node-8")]
+    assert names == ["train-20260102-030405-node-7", "train-20260102-030405-node-8"]
+
+
+def test_ranks_of_two_hosts_meet_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Each rank runs kinetoscope itself. What a run left that never ended is nobody's meeting place."""
+    monkeypatch.chdir(tmp_path)
+    for name, value in (("WORLD_SIZE", "4"), ("LOCAL_WORLD_SIZE", "2"), ("MASTER_ADDR", "n7"),
+                        ("MASTER_PORT", "29500")):  # fmt: skip
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    folder, first = meet("train", None, 0)
+    monkeypatch.setattr(os, "getppid", lambda: 2)
+    assert first
+    assert meet("train", None, 2) == (folder, False)
+    monkeypatch.setattr(meeting, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(meeting, "STALE_S", -1.0)
+    monkeypatch.setattr(platform, "node", lambda: "node-8")
+    alone, first = meet("train", None, 3)
+    assert first
+    assert re.fullmatch(r"train-node-8-rank3-\d{8}-\d{6}", alone.name)
 
 
 def test_a_rank_is_claimed_once(tmp_path: Path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinetoscope.capture.process.ranks import is_recorded, leader, listed, recorded_count
+from kinetoscope.capture.process.ranks import is_recorded, leader, listed, on_several_hosts, recorded_count
 from kinetoscope.cli.run import add_arguments
 
 # Rank and its place on its host: two hosts of four.
@@ -20,6 +20,21 @@ def test_those_that_are_recorded(which: str, ranks: list[int]) -> None:
     assert recorded_count(which, 8, PLACES[0][1]) == len(ranks)
     if ranks:
         assert leader(which) == ranks[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "several"),
+    [
+        ("torchrun --nnodes 2 train.py", True),
+        ("torchrun --nnodes=1:4 train.py", True),
+        ("accelerate launch --num_machines 2 train.py", True),
+        ("torchrun --nnodes 1 --nproc-per-node 8 train.py --nnodes 2", False),
+        ("torchrun --nproc-per-node 8 train.py", False),
+    ],
+)
+def test_a_launcher_that_is_one_of_several(words: str, several: bool) -> None:
+    assert on_several_hosts(words.split(), {}) == several
+    assert on_several_hosts(words.split(), {"PET_NNODES": "2"})
 
 
 def test_hosts_without_a_place_on_them_is_the_first_rank() -> None:

@@ -17,6 +17,9 @@ export interface CollectiveRow {
   told: number;
   algorithm_gbps: number | null;
   bus_gbps: number | null;
+  share_of_link: number | null;
+  uneven: number | null;
+  heaviest_rank: number | null;
 }
 export interface RankRow {
   rank: number;
@@ -93,4 +96,9 @@ export interface Ranks {
   paces: Paces;
   meetings: Meeting[];
   ranks: RankRow[];
+  inspected: CollectiveRow[];
+  ideal: {
+    by_stage: Record<string, number>;
+    by_operation: Record<string, number>;
+  } | null;
 }

@@ -27,7 +27,9 @@ export function ranks(app: App, { parameters }: Route): Child {
       titled("Steps over ranks", "", heat(app, found)),
     meetings(app, found, Number(parameters.get("meeting") ?? 0) || 0),
     late(app, found),
-    collectives(found),
+    pipeline(app, found),
+    collectives(found.collectives, "Collectives", "collectives"),
+    collectives(found.inspected, "Collectives, as NCCL's Inspector logged them", "inspected"),
     spread(app, found),
     alike(found),
     each(found),
@@ -54,7 +56,11 @@ function meetings(app: App, { meetings }: Ranks, wanted: number): Child {
             h(
               "a",
               { href: format(["ranks"], { meeting: place }), "aria-current": place === at && "true" },
-              `${row.kind} ${row.bytes === null ? "" : numbers.size(row.bytes)}, ${shorten(row.group, 26)}`,
+              [
+                row.kind,
+                row.bytes === null ? "" : ` ${numbers.size(row.bytes)}`,
+                `, ${shorten(row.group, 26)}`,
+              ].join(""),
             ),
           ),
         ),
@@ -90,19 +96,58 @@ function late(app: App, { late }: Ranks): Child {
   );
 }
 
-function collectives({ collectives }: Ranks): Child {
+/** Of a pipeline, how many times as long one stage or one sort of operation alone makes it. */
+function pipeline(app: App, { ideal }: Ranks): Child {
+  const stages = Object.entries(ideal?.by_stage ?? {}).map(([ranks, took], place) => ({
+    what: `stage ${place}`,
+    about: `rank ${ranks}`,
+    took,
+  }));
+  const operations = Object.entries(ideal?.by_operation ?? {})
+    .map(([sort, took]) => ({ what: app.sentences.operations[sort] ?? sort, about: "", took }))
+    .sort((a, b) => b.took - a.took);
+  const most = Math.max(...[...stages, ...operations].map((row) => row.took - 1), 0.02);
+  return (
+    stages.length > 0 &&
+    titled(
+      "What makes the pipeline longer",
+      "how many times as long it takes for this alone, where all else takes what it takes at the mean",
+      table(
+        [...stages, ...operations],
+        [
+          {
+            label: "stage or operation",
+            value: (row) => row.what,
+            cell: (row) => [row.what, row.about && h("small", {}, shorten(row.about, 60))],
+          },
+          { label: "slowdown", value: (row) => row.took, cell: (row) => `${row.took.toFixed(3)} ×` },
+          {
+            label: "longer by",
+            value: (row) => row.took,
+            cell: (row) => share(Math.max(row.took - 1, 0), "var(--bad)", most),
+          },
+        ],
+        { id: "pipeline", label: "what makes the pipeline longer", most: 24 },
+      ),
+    )
+  );
+}
+
+function collectives(rows: CollectiveRow[], title: string, id: string): Child {
   const gbps = (value: number) => numbers.rate(value * 1e9, "B");
   return (
-    collectives.length > 0 &&
+    rows.length > 0 &&
     titled(
-      "Collectives",
-      "transfer and skew at the median; bandwidths as nccl-tests count them",
+      title,
+      id === "inspected"
+        ? "the time of the last arrival, at the median; no starts are logged, and so no skew"
+        : "transfer and skew at the median; bandwidths as nccl-tests count them",
       table(
-        collectives,
+        rows,
         [
           { label: "kind", value: (row) => row.kind, cell: (row) => row.kind },
           { label: "group", value: (row) => row.group, cell: group },
-          figure("size", (row) => row.bytes, numbers.size),
+          { label: "size", value: (row) => row.bytes, cell: size },
           { label: "times", value: (row) => row.meetings, cell: times },
           figure("transfer", (row) => row.transfer_us, numbers.time, "the last arrival's part"),
           { label: "waiting", value: (row) => row.waiting_us, cell: (row) => numbers.time(row.waiting_us) },
@@ -122,13 +167,29 @@ function collectives({ collectives }: Ranks): Child {
                 : [`rank ${row.last_rank}`, h("small", {}, `${row.last_times} of ${row.told}`)],
           },
           figure("bandwidth", (row) => row.algorithm_gbps, gbps, "bytes over the time of the transfer"),
-          figure("of the bus", (row) => row.bus_gbps, gbps, "what each link carried"),
+          {
+            label: "of the bus",
+            title: "what each link carried, and how much of what it can that is",
+            value: (row) => row.bus_gbps,
+            cell: (row) => [
+              row.bus_gbps === null ? "–" : gbps(row.bus_gbps),
+              row.share_of_link !== null &&
+                h("small", {}, `${numbers.percent(row.share_of_link)} of the link`),
+            ],
+          },
         ],
-        { id: "collectives", label: "collectives", filter: (row) => `${row.kind} ${row.group}` },
+        { id, label: title.toLowerCase(), filter: (row) => `${row.kind} ${row.group}` },
       ),
     )
   );
 }
+
+/** Of uneven ones the most loaded rank's. */
+const size = (row: CollectiveRow): Child => [
+  row.bytes === null ? "–" : numbers.size(row.bytes),
+  row.uneven !== null &&
+    h("small", {}, `${row.uneven.toFixed(1)} × the mean, rank ${row.heaviest_rank ?? "?"}`),
+];
 
 const group = (row: CollectiveRow): Child => [
   shorten(row.group, 40),

@@ -8,22 +8,24 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.compared.chance import CHANCE, cold_steps, lengths, stands_out
+from kinetoscope.analysis.compared.chance import CHANCE, beyond_pace, cold_steps, lengths, stands_out
 from kinetoscope.analysis.compared.parts import PARTED, STRETCHES, Part, part, placed
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.blame import START, blamed
 from kinetoscope.analysis.ranks.collectives import PAIR, hosts_of, members
-from kinetoscope.analysis.ranks.ideal import Ideal, ideal
+from kinetoscope.analysis.ranks.ideal import Ideal, without_stragglers
 from kinetoscope.analysis.ranks.kernels import EVEN_COMPUTE, data_ratio, kernel_cause
 from kinetoscope.analysis.ranks.pairing import Paired, paired
+from kinetoscope.analysis.ranks.stretches import COMPUTED
 from kinetoscope.analysis.ranks.waits import waits
 from kinetoscope.analysis.run import Run
 
 # Why a rank was late: what its device did, or was idle for, that those of its peers did not.
 COMPUTE, SYNC, COMPILE, ALLOCATOR = "compute", "synchronization", "recompilation", "allocator"
+HOST = "host"
 CAUSES = {
     COMPUTE: ["busy"],
-    "host": ["launch-bound", "host-op", "unexplained"],
+    HOST: ["launch-bound", "host-op", "unexplained"],
     "data loader": ["data-loading"],
     SYNC: ["synchronization"],
     COMPILE: ["compilation"],
@@ -115,9 +117,13 @@ def compare(parts: Sequence[Part]) -> Comparison:
     verdict = _standing_out(warm, found, parts, cold, bool(missing))
     costs = found.drop_nulls("culprit").group_by("culprit").agg(pl.col("waited_ns").sum())
     worst = costs.top_k(WORST, by="waited_ns")["culprit"].to_list()
-    return Comparison(
-        tuple(parts), tuple(missing), met, table, found, verdict, ideal(warm, [COMPUTE, SYNC], worst)
-    )
+    without = without_stragglers(warm, _computed(parts), [COMPUTE, SYNC], worst)
+    return Comparison(tuple(parts), tuple(missing), met, table, found, verdict, without)
+
+
+def _computed(parts: Sequence[Part]) -> pl.DataFrame:
+    own = [part.computed.with_columns(pl.lit(part.facts.rank, pl.Int32).alias("rank")) for part in parts]
+    return pl.concat(own) if own else pl.DataFrame(schema={**COMPUTED, "rank": pl.Int32})
 
 
 def _exposed(table: pl.DataFrame) -> pl.DataFrame:
@@ -175,7 +181,9 @@ def _standing_out(
     )
     judged = steps.filter(~pl.col("name").is_in(own.filter("untold")["step"].implode()))
     steps = judged if len(judged) else steps
-    if stands_out(found.filter(pl.col("last") == verdict.rank), steps, chance, bool(cold)):
+    # What it computed in its way the others did beside their waiting, if its kernels took no longer.
+    late = found.filter(pl.col("last") == verdict.rank, pl.col("cause").ne_missing(COMPUTE))
+    if stands_out(beyond_pace(late, table, verdict.rank, HOST), steps, chance, after_cold=bool(cold)):
         return verdict
     why = "no rank stands out from how much steps differ by chance"
     # Part of what a stage loses is hidden in the pipeline's bubbles.

@@ -5,7 +5,7 @@ A thousand ranks are compared without their traces: each is read by itself, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import msgspec
@@ -19,6 +19,7 @@ from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.collectives import COLLECTIVES, collectives, host_of, world_size
+from kinetoscope.analysis.ranks.stretches import COMPUTED, stretches
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
@@ -75,12 +76,14 @@ class Part:
         copied in each of ``STRETCHES`` equal stretches of it.
     kernels: columns of ``KERNEL_TIMES``.
     steps: columns of ``STEPS``, by the device's clock.
+    computed: columns of ``COMPUTED``: of a pipeline's stage what it computed between sends and receives.
     """
 
     facts: Facts
     collectives: pl.DataFrame
     kernels: pl.DataFrame
     steps: pl.DataFrame
+    computed: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPUTED))
 
 
 @remembered
@@ -110,7 +113,7 @@ def part(trace: Trace) -> Part:
         },
     )
     steps = periods(trace).select(STEPS.keys()) if len(trace.steps) else pl.DataFrame(schema=STEPS)
-    return Part(facts, _approached(trace, lost), _kernels(trace), steps)
+    return Part(facts, _approached(trace, lost), _kernels(trace), steps, stretches(trace))
 
 
 def renumbered(part: Part, rank: int) -> Part:

@@ -44,6 +44,7 @@ BLAMED = {
     "cause": pl.String,
     "excess_ns": pl.Int64,
     "lost_ns": pl.Int64,
+    "usual_host_ns": pl.Int64,
 }
 
 
@@ -63,6 +64,7 @@ class _Meeting(NamedTuple):
     waited_ns: int
     excess_ns: float
     behind_ns: float  # the last one's launch after the others'
+    usual_host_ns: float  # what its peers' hosts took on that way
     cause: str | None
 
 
@@ -83,7 +85,8 @@ def blamed(
         cannot be told), ``where`` (the step in which it lost the time), ``cause`` (one of ``parts``: what of
         the culprit's way took longer than its peers', at its peers' median; ``START``: what a recording
         begins with, when ranks wait for each other's profilers) and ``excess_ns`` (by how much its way did);
-        ``lost_ns``, by how much the last one's own way did.
+        ``lost_ns``, by how much the last one's own way did; ``usual_host_ns``, what its peers' hosts took on
+        theirs.
     """
     found: dict[int, _Meeting] = {}
     lines: list[tuple[object, ...]] = []
@@ -101,7 +104,8 @@ def blamed(
             round(one.late_ns),
             one.waited_ns,
         )
-        lines.append((*known, rank, step, cause, round(excess), round(min(one.excess_ns, one.late_ns))))
+        lost = round(min(one.excess_ns, one.late_ns))
+        lines.append((*known, rank, step, cause, round(excess), lost, round(one.usual_host_ns)))
     return pl.DataFrame(lines, schema=BLAMED, orient="row")
 
 
@@ -168,6 +172,7 @@ def _arrivals(
             for name in ways
         ),
         *((pl.col(name) - _median_of_others(name)).alias(name) for name in ("behind", "arrival")),
+        _median_of_others("host_ns").alias("usual_host"),
     ]
     slower = pl.col("host_ns").clip(0)
     bounded = [pl.min_horizontal(name, slower).alias(name) for name in parts if name not in device]
@@ -190,7 +195,7 @@ def _arrivals(
     rows = late.select(
         "meeting", "step", "at_ns", "ranks", "previous", "first",
         (~pl.col("law").is_in([SENDER, PAIR])).alias("joins"), is_pair, "rank", "arrival", "waited_ns",
-        pl.col("own_ns").fill_null(0), pl.col("behind").fill_null(0),
+        pl.col("own_ns").fill_null(0), pl.col("behind").fill_null(0), pl.col("usual_host").fill_null(0),
         pl.when(most.list.max() > 0).then(cause),
     )  # fmt: skip
     for meeting, step, at, members, *others in rows.sort("at_ns").iter_rows():

@@ -9,6 +9,7 @@ process for itself, and on two devices of one host they were 10 µs apart: the r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import polars as pl
@@ -65,10 +66,37 @@ def clocks(table: pl.DataFrame, hosts: Mapping[int, str]) -> dict[int, Clock]:
                     found[rank] = Clock(ahead, clock.drift + found[reference].drift, clock.at_ns)
                     grown = True
         if not grown:
-            beside = _beside(everyone, found, hosts)
+            beside = _beside(everyone, found, hosts) or _by_transfers(sequences, found)
             found |= beside
             grown = bool(beside)
     return found
+
+
+def _by_transfers(sequences: Sequence[Mapping[int, Ends]], found: Mapping[int, Clock]) -> dict[int, Clock]:
+    """The clock of a rank that only sends and receives, whose ends lie apart where a receiver came late:
+    what was sent is there after it was sent, both ways. Where a clock may agree with the other, it does."""
+    for members in sequences:
+        for reference, rank in product(members.keys() & found.keys(), members.keys() - found.keys()):
+            late = [_latencies(members, *way) for way in ((reference, rank), (rank, reference))]
+            if not all(late):
+                continue
+            least, most = -min(late[1]), min(late[0])
+            ahead = 0.0 if least <= SCATTER_NS and most >= -SCATTER_NS else (least + most) / 2
+            return {
+                rank: Clock(found[reference].ahead_ns + ahead, found[reference].drift, members[rank][0][2])
+            }
+    return {}
+
+
+def _latencies(members: Mapping[int, Ends], source: int, target: int) -> list[int]:
+    """By how much what one sends ends later at the other, if both have as many."""
+    sent, come = (
+        [(like, end) for _, like, end in members[rank] if like.split(" ")[-2:] == [str(source), str(target)]]
+        for rank in (source, target)
+    )
+    if [like for like, _ in sent] != [like for like, _ in come]:
+        return []
+    return [after - before for (_, before), (_, after) in zip(sent, come, strict=True)]
 
 
 def _beside(

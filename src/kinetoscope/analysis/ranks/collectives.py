@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 import polars as pl
 
+from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
@@ -92,7 +93,7 @@ def collectives(trace: Trace) -> pl.DataFrame:
         where that is not known).
     """
     table = work(trace).filter(pl.col("part") == "communication").sort("device", "start_ns")
-    table = _described(table)
+    table = _described(_with_batched(trace, table))
     groups = pl.DataFrame(
         [(text, *_group(text)) for text in table["arguments"].unique().drop_nulls()],
         schema={"arguments": pl.String, "known": pl.String, "size": pl.Int64},
@@ -114,6 +115,33 @@ def collectives(trace: Trace) -> pl.DataFrame:
     )
 
 
+def _with_batched(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
+    """With the arguments of what was sent or received in a batch of one, as torch's pipelines do: its kernel
+    has none, but the call before its launch has. Of a batch of several, one kernel, none are known."""
+    host = trace.host_events
+    calls = (
+        host.filter(matching(host, "collective", '"(send|recv)"'))
+        .select("lane", called_ns="start_ns", call="collective")
+        .sort("called_ns")
+        .with_columns(pl.int_range(pl.len()).over("lane").alias("nth"))
+    )
+    if calls.is_empty():
+        return table
+    launched = host["start_ns"].gather(table["launch"]), host["lane"].gather(table["launch"])
+    before = (
+        table.select(pl.int_range(pl.len()).alias("row"))
+        .with_columns(launched[0].alias("at"), launched[1].alias("lane"))
+        .drop_nulls()
+        .sort("at")
+        .join_asof(calls, left_on="at", right_on="called_ns", by="lane", check_sortedness=False)
+        .filter((pl.col("nth") - pl.col("nth").shift(1).over("lane").fill_null(-1)) == 1)
+    )
+    told = table.select(pl.int_range(pl.len()).alias("row")).join(
+        before, on="row", how="left", maintain_order="left"
+    )
+    return table.with_columns(pl.coalesce(pl.col("collective"), told["call"]).alias("collective"))
+
+
 def _described(table: pl.DataFrame) -> pl.DataFrame:
     """With ``arguments``, ``kind``, ``law``, ``bytes``, ``like``, ``sequence``, ``recorded`` and
     ``group_name``."""
@@ -130,7 +158,13 @@ def _described(table: pl.DataFrame) -> pl.DataFrame:
     shape = pl.when(kind != "all-to-all").then(pl.max_horizontal(counts)).cast(pl.String).fill_null("")
     law = kind.replace_strict(LAWS)
     own = pl.when(law == PAIR).then(pl.lit(OWN)).otherwise(pl.lit(""))
-    peers = [said(f"{side} Rank").fill_null(own) for side in ("Src", "Dst")]
+    # Torch counts the other end within the process group (pytorch/pytorch#153819).
+    ranks = said("Process Group Ranks").str.extract_all(r"\d+")
+    ends = [said(f"{side} Rank") for side in ("Src", "Dst")]
+    peers = [
+        pl.coalesce(ranks.list.get(end.cast(pl.Int64, strict=False), null_on_oob=True), end).fill_null(own)
+        for end in ends
+    ]
     # Of sends and receives each rank counts its own.
     sequence = pl.when(law != PAIR).then(said("Seq")).fill_null("")
     return table.with_columns(

@@ -11,13 +11,15 @@ do not do the same, then compute alike long, as the paper has it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import polars as pl
 
 from kinetoscope.analysis.ranks.collectives import PAIR
 from kinetoscope.analysis.ranks.operations import Operation, replay
+from kinetoscope.analysis.ranks.pipelines import CannotTell
+from kinetoscope.analysis.ranks.staged import Staged, staged
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,16 @@ class Ideal:
         replayed_ns: replayed without a change.
         ideal_ns: with no way longer than its peers'.
         without: by rank, with that rank's ways alone no longer than its peers'.
+        staged: of a pipeline whose passes are known, by which it was replayed then.
+        why: of another pipeline, why they are not.
     """
 
     recorded_ns: int
     replayed_ns: int
     ideal_ns: int
     without: dict[int, int]
+    staged: Staged | None = None
+    why: str = ""
 
     @property
     def error(self) -> float:
@@ -44,6 +50,20 @@ class Ideal:
     def slowdown(self) -> float:
         """By which factor the run takes longer for its stragglers."""
         return self.replayed_ns / self.ideal_ns if self.ideal_ns else 1.0
+
+
+def without_stragglers(
+    table: pl.DataFrame, computed: pl.DataFrame, device: Sequence[str], worst: Sequence[int] = ()
+) -> Ideal | None:
+    """A pipeline by its passes, where they are known (see ``staged``); else as ``ideal`` has it."""
+    found = ideal(table, device, worst)
+    if found is None or not (table["law"] == PAIR).any():
+        return found
+    try:
+        known = staged(table, computed, worst)
+    except CannotTell as reason:
+        return replace(found, why=str(reason))
+    return Ideal(known.recorded_ns, known.replayed_ns, known.ideal_ns, known.without, known)
 
 
 def ideal(table: pl.DataFrame, device: Sequence[str], worst: Sequence[int] = ()) -> Ideal | None:

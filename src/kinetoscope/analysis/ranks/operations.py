@@ -21,12 +21,14 @@ class Operation(NamedTuple):
             than nothing where it began before they had ended.
         took: without waiting.
         is_free: it waits for nobody that it meets, as a sender whose data are buffered.
+        needs: places of what must have ended too, however long before it began: what a receive was sent.
     """
 
     after: Sequence[int]
     delay: float
     took: float
     is_free: bool = False
+    needs: Sequence[int] = ()
 
 
 def replay(meetings: Iterable[Sequence[Operation]]) -> list[float]:
@@ -37,7 +39,14 @@ def replay(meetings: Iterable[Sequence[Operation]]) -> list[float]:
     """
     ends: list[float] = []
     for meeting in meetings:
-        came = [max([ends[place] for place in one.after], default=0.0) + one.delay for one in meeting]
+        came = [
+            max(
+                max([ends[place] for place in one.after], default=0.0) + one.delay,
+                *[ends[place] for place in one.needs],
+                0.0,
+            )
+            for one in meeting
+        ]
         last = max(came)
         for one, own in zip(meeting, came, strict=True):
             ends.append((own if one.is_free else last) + one.took)

@@ -25,7 +25,7 @@ import msgspec
 import kinetoscope
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process.child import Instructions
-from kinetoscope.capture.process.ranks import rank_and_world, recorded_count
+from kinetoscope.capture.process.ranks import on_several_hosts, rank_and_world, recorded_count
 from kinetoscope.errors import InputError, UsageError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording.manifest import Manifest
@@ -113,7 +113,9 @@ def run(what: Program, options: Options, out: Path | None, announce: Callable[[P
         UsageError: the recording's folder cannot be made.
     """
     place = rank_and_world(os.environ)
-    folder, first = meet(what.name, out, place[0] if place else None)
+    is_one_of_several = what.launcher and on_several_hosts(what.command, os.environ)
+    host = folders.host() if is_one_of_several else ""
+    folder, first = meet(what.name, out, place[0] if place else None, host)
     if first:
         folders.begin(folder, what.command, options)
         announce(folder)

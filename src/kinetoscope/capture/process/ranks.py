@@ -5,10 +5,12 @@ Imports nothing, for the bootstrap's sake (see ``hooks/imports.py``).
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+# By which a launcher is told that it is one of several, each on a host: torchrun's, accelerate's.
+HOSTS = ("--nnodes", "--num_machines", "--num-machines")
 WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 
 
@@ -18,6 +20,18 @@ def rank_and_world(variables: "Mapping[str, str]") -> "tuple[int, int] | None":
         if variables.get(rank, "").isdigit() and variables.get(world, "").isdigit():
             return int(variables[rank]), int(variables[world])
     return None
+
+
+def on_several_hosts(words: "Sequence[str]", variables: "Mapping[str, str]") -> bool:
+    """Whether a launcher's command line (``--nnodes 2``, ``--nnodes=1:4``) or torchrun's variable says so."""
+    said = [variables.get("PET_NNODES", "")]
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, is_whole, value = word.partition("=")
+        if name in HOSTS:
+            said.append(value if is_whole else following)
+        if word.endswith(".py"):
+            break  # what follows is the program's
+    return any(most.isdigit() and int(most) > 1 for most in (one.rpartition(":")[2] for one in said))
 
 
 def listed(which: str) -> frozenset[int]:

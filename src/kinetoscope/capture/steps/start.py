@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kinetoscope.capture.steps.steady import PATIENCE, QUEUE_PATIENCE
+from kinetoscope.recording.folder import agreements
 
 
 class Start(Protocol):
@@ -32,6 +33,7 @@ def at_once(index: int, settled: bool, timed: int) -> int | None:
 class StartAgreement:
     """All ranks start at the step that one of them names, a few steps ahead, in a file of the recording.
 
+    Ranks of several hosts agree where those have one ``--out``, on a disk that they share.
     Ranks of a data-parallel program reach a step together, give or take the launches the host runs ahead. One
     that does not see the file (another machine, another file system) goes by its own clock after a while.
     """
@@ -40,7 +42,7 @@ class StartAgreement:
     UNSEEN = 3 * PATIENCE + QUEUE_PATIENCE
 
     def __init__(self, folder: Path, *, leads: bool) -> None:
-        self.path = folder / "ranks" / "start"
+        self.path = agreements(folder) / "start"
         self.leads = leads
         self.agreed: tuple[int, int] | None = None  # the first step, and how many are timed
 
@@ -57,6 +59,7 @@ class StartAgreement:
 
     def _name(self, first: int, timed: int) -> None:
         self.agreed = first, timed
+        self.path.parent.mkdir(exist_ok=True)
         temporary = self.path.with_suffix(".tmp")
         temporary.write_text(f"{first} {timed}")
         os.replace(temporary, self.path)

@@ -262,9 +262,14 @@ def _links(parts: Sequence[Part]) -> pl.DataFrame:
 
 
 def _late(found: Comparison) -> list[document.LatenessRow]:
+    """By rank and cause, with the detail of what was waited for longest."""
     table = (
-        found.blamed.group_by(pl.col("culprit").alias("rank"), "cause", "detail")
-        .agg(pl.col("waited_ns").sum(), pl.len().alias("meetings"))
+        found.blamed.group_by(pl.col("culprit").alias("rank"), "cause")
+        .agg(
+            pl.col("detail").sort_by("waited_ns", "detail").last(),
+            pl.col("waited_ns").sum(),
+            pl.len().alias("meetings"),
+        )
         .sort("waited_ns", "rank", "cause", descending=[True, False, False])
         .head(COLLECTIVES)
     )
@@ -316,7 +321,16 @@ def _ideal(found: Comparison) -> document.IdealRow | None:
     if found.ideal is None:
         return None
     without = {rank: length / 1000 for rank, length in found.ideal.without.items()}
-    return row(document.IdealRow, found.ideal, without=without)
+    one = row(document.IdealRow, found.ideal, without=without)
+    if (staged := found.ideal.staged) is None:
+        return one
+    return msgspec.structs.replace(
+        one,
+        grain="passes",
+        steps=staged.steps,
+        by_stage={ranges(ranks): slowdown for ranks, slowdown in staged.by_stage.items()},
+        by_operation=staged.by_sort,
+    )
 
 
 def _meetings(found: Comparison) -> list[document.Meeting]:

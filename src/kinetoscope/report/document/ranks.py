@@ -123,7 +123,13 @@ class LatenessRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class IdealRow(msgspec.Struct, frozen=True, kw_only=True):
     """The time between the first collective and the last: recorded, replayed (``error``: by which share that
-    is longer), without stragglers, and without the lateness of one rank."""
+    is longer), without stragglers, and without the lateness of one rank.
+
+    Of a pipeline whose passes are known (``grain``: passes, else collectives) the time of ``steps`` steps,
+    and how many times as long they would take, without stragglers but for one stage's (``by_stage``: its
+    ranks) or one sort of operation's (``by_operation``; host: what no operation explains). ``why`` they are
+    not known.
+    """
 
     recorded_us: float
     replayed_us: float
@@ -131,6 +137,11 @@ class IdealRow(msgspec.Struct, frozen=True, kw_only=True):
     ideal_us: float
     slowdown: float
     without: dict[int, float]
+    grain: str = "collectives"
+    steps: int | None = None
+    by_stage: dict[str, float] = {}
+    by_operation: dict[str, float] = {}
+    why: str = ""
 
 
 class Meeting(msgspec.Struct, frozen=True, kw_only=True):

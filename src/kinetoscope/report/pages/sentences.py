@@ -28,7 +28,7 @@ class Command(msgspec.Struct, frozen=True):
 class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     """``savings`` and ``measured`` are of the findings, ``graph_labels`` of the graphs, ``peaks`` (title, of
     what that is), ``fits`` and ``given_back`` (one a row) of the memory's peaks, in their order.
-    ``lateness`` are its causes."""
+    ``lateness`` are its causes, ``operations`` those of a pipeline."""
 
     title: list[str]
     verdict: str
@@ -54,6 +54,7 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     memory_colours: dict[str, str]
     ranks: list[str]
     lateness: dict[str, str]
+    operations: dict[str, str]
     uses: dict[str, str]
     use_colours: dict[str, str]
     category_colours: dict[str, str]
@@ -92,6 +93,7 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
         memory_colours=palette.MEMORY,
         ranks=[numbers.together(line) for line in rank_lines.lines(report.ranks)] if report.ranks else [],
         lateness=rank_lines.WHY,
+        operations=rank_lines.OPERATIONS,
         uses=bars.USES,
         use_colours=palette.USES,
         category_colours=palette.CATEGORIES,

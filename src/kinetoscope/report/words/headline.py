@@ -7,7 +7,7 @@ from statistics import median
 
 from kinetoscope import numbers
 from kinetoscope.report.document import FindingRow, HealthNote, IdleRow, OpRow, Report
-from kinetoscope.report.words import memory_lines, names, own_pace, phase_lines
+from kinetoscope.report.words import memory_lines, names, own_pace, phase_lines, rank_lines
 
 PHASES = 4
 # A finding's saving is told otherwise where so much of it is another's, or only comes with others'.
@@ -321,15 +321,18 @@ def _work_sentence(report: Report) -> str:
 
 
 def _waiting(report: Report) -> str:
-    """Busy time that was not work: collectives in which a rank only waited for another."""
+    """Busy time that was not work: collectives in which a rank only waited for another, and for whom."""
     inside = sum(row.busy_inside_collectives_us for row in report.idle)
     share = inside / sum(row.window_us for row in report.devices) if inside else 0.0
     if share < 0.01:
         return ""
-    return (
+    text = (
         f"{numbers.percent(share)} ({numbers.time(inside)}) was busy only in collectives that waited for "
         "another rank."
     )
+    if report.ranks is None or report.ranks.verdict.status != "straggler":
+        return text
+    return f"{text} {rank_lines.verdict(report.ranks)}"
 
 
 def _host_headline(report: Report) -> str:

@@ -10,6 +10,10 @@ from kinetoscope.report.document import CollectiveRow, Ranks, RanksListing
 from kinetoscope.report.words import names
 
 ROWS = 8
+STAGES = 16
+NOTABLE = 1.02  # times as long: below it no stage or operation is named
+OPERATIONS = {"forward": "forward passes", "backward": "backward passes", "host": "the host between passes",
+              "forward transfer": "sending forward", "backward transfer": "sending backward"}  # fmt: skip
 
 
 class Grid(NamedTuple):
@@ -63,23 +67,29 @@ WHY = {
 
 def lines(ranks: Ranks) -> list[str]:
     """The verdict, who is there, what the waiting costs, how well clocks are known, and what dumps say."""
-    return [
-        line
-        for line in (verdict(ranks), _present(ranks), _ideal(ranks), _clocks(ranks), *ranks.dumps)
-        if line
-    ]
+    said = verdict(ranks), _present(ranks), _ideal(ranks), _staged(ranks), _clocks(ranks), *ranks.dumps
+    return [line for line in said if line]
 
 
 def _present(ranks: Ranks) -> str:
     parts: list[str] = []
     if ranks.missing:
-        parts.append(f"of {ranks.expected} ranks {ranks.missing} are missing")
+        parts.append(f"of {ranks.expected} ranks, {_ranks(ranks.missing)} {_is(ranks.missing)} missing")
     if ranks.damaged:
-        parts.append(f"the traces of {ranks.damaged} are damaged")
+        parts.append(f"the recording of {_ranks(ranks.damaged)} is damaged")
     if ranks.incomparable:
-        parts.append(f"no collective of {ranks.incomparable} ends with another rank's")
+        parts.append(f"no collective of {_ranks(ranks.incomparable)} ends with another rank's")
     text = "; ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}: what they did is not guessed." if parts else ""
+    return f"{text[:1].upper()}{text[1:]}: what was not recorded is not guessed." if parts else ""
+
+
+def _ranks(listed: str) -> str:
+    """``rank 3``, ``ranks 0-3``."""
+    return f"rank {listed}" if listed.isdigit() else f"ranks {listed}"
+
+
+def _is(listed: str) -> str:
+    return "is" if listed.isdigit() else "are"
 
 
 def _ideal(ranks: Ranks) -> str:
@@ -87,13 +97,34 @@ def _ideal(ranks: Ranks) -> str:
     if found is None or found.slowdown < 1.005:
         return ""
     less = numbers.percent(1 - 1 / found.slowdown)
+    what = "the first collective and the last" if found.steps is None else "the first pass and the last"
     text = (
-        f"Without stragglers {numbers.time(found.recorded_us)} between the first collective and the last "
+        f"Without stragglers {numbers.time(found.recorded_us)} between {what} "
         f"would be {numbers.time(found.ideal_us)}, {less} less (replayed to {found.error:+.1%})"
     )
+    if ranks.verdict.status == "even":
+        return f"{text}: were nobody ever late, by chance either."
     alone = [(rank, found.replayed_us - us) for rank, us in found.without.items() if us < found.replayed_us]
     listed = ", ".join(f"rank {rank} {numbers.time(saved)} less" for rank, saved in alone[:3])
     return f"{text}; were one alone never late, {listed}." if listed else f"{text}."
+
+
+def _staged(ranks: Ranks) -> str:
+    """Which stage and which operations make a pipeline's steps longer, or why that is not known."""
+    found = ranks.ideal
+    if found is None or not (found.steps or found.why):
+        return ""
+    if found.why:
+        return f"By stage and operation it cannot be told: {found.why}."
+    stage, most = max(found.by_stage.items(), key=lambda one: one[1])
+    number = list(found.by_stage).index(stage)
+    operation, longest = max(found.by_operation.items(), key=lambda one: one[1])
+    if max(most, longest) < NOTABLE:
+        return "No stage and no sort of operation makes its steps longer than the others do."
+    return (
+        f"Stage {number} (rank {stage}) alone makes the pipeline {most:.2f} times as long; of operations, "
+        f"{OPERATIONS.get(operation, operation)} do most, {longest:.2f} times."
+    )
 
 
 def _clocks(ranks: Ranks) -> str:
@@ -122,6 +153,7 @@ def grids(ranks: Ranks, most: int = ROWS) -> Iterable[Grid]:
     for title, listed in (("Collectives", ranks.collectives), ("Collectives, inspected", ranks.inspected)):
         if listed:
             yield _collectives(title, listed[:most])
+    yield from _slowdowns(ranks)
     if ranks.count > 2:
         yield Grid(
             "Over ranks", "shares of each rank's window, and whose the extremes are",
@@ -156,6 +188,24 @@ def grids(ranks: Ranks, most: int = ROWS) -> Iterable[Grid]:
                 for row in shown
             ],
         )  # fmt: skip
+
+
+def _slowdowns(ranks: Ranks) -> Iterable[Grid]:
+    """Of a pipeline, stages in their order and operations by what they cost."""
+    found = ranks.ideal
+    if found is None or not found.by_stage:
+        return
+    stages = [(f"stage {at}, rank {own}", took) for at, (own, took) in enumerate(found.by_stage.items())]
+    each = [(OPERATIONS.get(sort, sort), took) for sort, took in found.by_operation.items()]
+    each.sort(key=lambda one: -one[1])
+    yield Grid(
+        "Pipeline", "how many times as long, were all else as its peers have it at the mean",
+        ("stage or operation", "slowdown"),
+        [
+            (names.shorten(what, 40), f"{took:.3f}")
+            for what, took in (*stages[:STAGES], *each)
+        ],
+    )  # fmt: skip
 
 
 def _collectives(title: str, listed: Sequence[CollectiveRow]) -> Grid:
