@@ -23,8 +23,8 @@ def of_the_run(run: Run) -> list[Note]:
 
 
 def _ended(run: Run) -> list[Note]:
-    """A program that was killed, or failed, or was over before it had settled; one that was recorded whole and
-    ended as it was to is as it was to be."""
+    """A program that was killed, or failed, or was over before it had settled. One that was recorded whole
+    and ended as it was to is as it was to be."""
     notes: list[Note] = []
     for record in run.manifest.ranks if run.manifest else ():
         how = "" if record.exit == "ok" else f" ({record.exit})"
