@@ -114,6 +114,35 @@ def test_what_the_thread_did_meanwhile_names_the_cause(
     assert causes(trace) == {cause: 3000, "launch-bound": 10 + 100 + 800}
 
 
+@pytest.mark.parametrize(
+    ("events", "computing"),
+    [
+        # 40 µs of its own: longer than the op that launches, 10 µs.
+        ([host("aten::div", 200, 40)], ["aten::div"]),
+        ([host("aten::div", 200, 9)], []),
+        ([host("aten::to", 200, 60), host("aten::copy_", 210, 45)], ["aten::copy_"]),
+        ([host("aten::transpose", 200, 40)], []),
+        ([host("aten::flatten_dense_tensors", 200, 40)], []),
+        ([host("MulBackward0", 200, 40)], []),
+        ([host("aten::pin", 200, 40), host("cudaEventQuery", 210, 5, "cuda_runtime")], []),
+        ([host("aten::conv1d", 200, 90), host("aten::pad", 210, 60)], ["aten::conv1d"]),
+    ],
+)  # fmt: skip
+def test_an_op_that_calls_no_runtime_and_takes_longer_than_a_launch_computes_on_the_cpu(
+    trace_of: Make, events: list[Event], computing: list[str]
+) -> None:
+    trace = trace_of(
+        step(1, 0, 1000),
+        host("aten::mm", 0, 10), launch(1, 1), kernel("k", 10, 90, 1),
+        *events,
+        host("aten::mm", 300, 10), launch(2, 301), kernel("k", 310, 690, 2),
+    )  # fmt: skip
+    found = gaps(Run((trace,))).filter(pl.col("cause") == "host-op")
+    assert trace.host_events["name"].gather(found["host_event"]).cast(pl.String).to_list() == computing
+    spans = [event["dur"] for event in events if event["name"] in computing]
+    assert (found["end_ns"] - found["start_ns"]).sum() == 1000 * sum(spans)
+
+
 def test_a_thread_that_records_nothing_is_unexplained(trace_of: Make) -> None:
     trace = trace_of(
         step(1, 0, 30_000),

@@ -19,12 +19,15 @@ from kinetoscope.findings.rules import (
     allocator_churn,
     cold_start_step,
     copies_inside_ops,
+    host_op_stall,
     index_backward,
     layout_conversion,
     low_bandwidth,
     low_flops,
     optimizer_not_fused,
+    pageable_copy,
     recompilation,
+    sync_in_step,
     unfused_attention,
 )
 from kinetoscope.findings.scene import Scene
@@ -327,3 +330,80 @@ def test_copies_are_the_op_s_that_makes_them() -> None:
     driver = launched("aten::addmm", "Memcpy DtoD (Device -> Device)", 3, 50)
     table = copies_inside_ops.inside_ops(scene(*inside, *written, *driver))
     assert table.select("maker", "duration_ns").rows() == [("aten::mm", 50_000)]
+
+
+def test_short_ops_on_the_cpu_add_up_where_one_line_calls_them() -> None:
+    """Two steps; in each three ops of 50 µs of one line and one of 40 µs of another, which the device waits
+    for."""
+    events = [event for number in (0, 10) for event in launched("aten::mm", "gemm", number, 20)]
+    for at in (200, 1200):
+        lines = ["/p/train.py(7): step"] * 3 + ["/p/train.py(9): step"]
+        names = ["aten::div", "aten::sub", "aten::div", "aten::rand"]
+        for i, (line, name) in enumerate(zip(lines, names, strict=True)):
+            took = 40 if name == "aten::rand" else 50
+            events.append(traces.event("python_function", line, at + 100 * i, 90))
+            events.append(traces.host(name, at + 100 * i + 10, took))
+    steps = [traces.step(1, -1, 1000), traces.step(2, 999, 1001)]
+    last = launched("aten::mm", "gemm", 19, 20)
+    found = list(host_op_stall.find(scene(*steps, *events, *last)))
+    assert [(one.subject, one.source, one.title) for one in found] == [
+        (
+            "aten::div",
+            "/p/train.py:7",
+            "The device waits 150 µs a step while aten::div, aten::sub compute on the CPU",
+        ),
+        (
+            "aten::rand",
+            "/p/train.py:9",
+            "The device waits 40.0 µs a step while aten::rand computes on the CPU",
+        ),
+    ]
+
+
+def uploaded(kind: str) -> Scene:
+    """A blocking copy of the batch, as ``tensor.to(device)`` makes it, between two products."""
+    return scene(
+        traces.step(1, 0, 2000),
+        *launched("aten::mm", "gemm", 0, 400),
+        traces.host("aten::copy_", 100, 500),
+        traces.call("cudaMemcpyAsync", 110, 40, 99),
+        traces.kernel(f"Memcpy HtoD ({kind} -> Device)", 440, 10, 99, bytes=4096) | {"cat": "gpu_memcpy"},
+        traces.call("cudaStreamSynchronize", 160, 420, 0),
+        *launched("aten::mm", "gemm", 10, 400),
+    )
+
+
+def test_the_wait_that_ends_a_copy_from_pageable_memory_goes_with_it() -> None:
+    small = uploaded("Pageable")
+    (finding,) = pageable_copy.find(small)
+    waits = small.trace.host_events["name"].gather(finding.saving.change.waits).cast(pl.String)
+    assert sorted(waits) == ["cudaMemcpyAsync", "cudaStreamSynchronize"]
+    assert not list(sync_in_step.find(small))
+
+
+def test_a_blocking_copy_from_pinned_memory_need_not_block() -> None:
+    pinned = uploaded("Pinned")
+    assert not list(pageable_copy.find(pinned))
+    (finding,) = sync_in_step.find(pinned)
+    assert "waits for the device once a step" in finding.title
+    assert "non_blocking=True" in finding.advice
+    assert finding.snippet == "x = x.to(device, non_blocking=True)"
+
+
+@pytest.mark.parametrize(
+    ("op", "advised"),
+    [("aten::nonzero", "torch.where"), ("aten::_local_scalar_dense", "detach()"), ("mine::op", "detach()")],
+)
+def test_what_asks_for_the_wait_says_what_to_write(op: str, advised: str) -> None:
+    """Masks are no losses."""
+    (finding,) = sync_in_step.find(
+        scene(
+            traces.step(1, 0, 2000),
+            *launched("aten::mm", "gemm", 0, 400),
+            traces.host(op, 100, 500),
+            traces.call("cudaStreamSynchronize", 160, 420, 0),
+            *launched("aten::mm", "gemm", 10, 400),
+        )
+    )
+    assert finding.snippet is not None
+    assert advised in finding.snippet

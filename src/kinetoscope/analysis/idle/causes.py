@@ -6,6 +6,7 @@ import polars as pl
 
 from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.idle.computing import computing
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time.layers import overlay
 from kinetoscope.analysis.time.window import window
@@ -48,8 +49,9 @@ def host_causes(trace: Trace) -> pl.DataFrame:
 
     Returns:
         ``lane``, ``start_ns``, ``end_ns``, ``cause`` and ``host_event`` (row of ``host_events``; null where
-        nothing was recorded), disjoint per lane and sorted. ``host-op``: an event's own time, ``SILENCE_NS``
-        or more without anything recorded inside it, or the profiler's own overhead, which stops every thread.
+        nothing was recorded), disjoint per lane and sorted. ``host-op``: an op that computes on the CPU (see
+        ``computing``), an event's own time, ``SILENCE_NS`` or more without anything recorded inside it, or
+        the profiler's own overhead, which stops every thread.
         ``unexplained``: a silence with no event, or only a step's annotation, around it.
     """
     host = trace.host_events.select(
@@ -70,6 +72,9 @@ def host_causes(trace: Trace) -> pl.DataFrame:
             overhead.drop("lane")
             .join(lanes.to_frame("lane"), how="cross")
             .select("lane", "start_ns", "end_ns", pl.lit("overhead").alias("cause"), host_event="id"),
+            computing(trace).select(
+                "lane", "start_ns", "end_ns", pl.lit("host-op").alias("cause"), "host_event"
+            ),
             _silences(host, trace),
         ]
     )

@@ -1,17 +1,19 @@
 """The device waits while an op computes on the CPU.
 
 What it finds
-    A CPU op (a sort, a random permutation, a large copy) that runs for a millisecond or more while the device
-    has nothing to do.
+    CPU ops (a sort, a random mask, features of a signal, a large copy) that run in a launching thread while
+    the device has nothing to do, each for longer than it takes to launch an op on the device.
 
 Why it is slow
     The launching thread computes instead of launching. The same op on the device is often a hundred times
     faster.
 
 How it decides
-    Idle time of the cause ``host-op`` whose host event is an op (category ``cpu_op``): a millisecond or more
-    of its own time with nothing recorded inside. An op that launches device work itself does not compute on
-    the CPU; it is loading its kernel, which is ``cold-start-step``'s.
+    Idle time of the cause ``host-op`` whose host event is an op that calls no runtime, does more than
+    describe memory, and takes longer than the median op that launches. Those of one line of the program, or
+    all where no lines were recorded, are one finding: short ones add up. An op that launches device work
+    itself does not compute on the CPU; if it takes long it is loading its kernel, which is
+    ``cold-start-step``'s.
 
 What to do
     Make its inputs on the device (``device="cuda"``), or do it in the data loader's workers ahead of time.
@@ -26,36 +28,33 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from kinetoscope import numbers
+from kinetoscope.analysis.idle.computing import computing
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
 
-# Ops whose own time on the host is the compiler's or the runtime's, not a computation of theirs.
-NOT_COMPUTING = (
-    r"^(Torch-Compiled Region|## Call CompiledFxGraph|TorchDynamo|AOTDispatcher|Pregraph|CompiledFunction"
-    r"|record_param_comms|nccl|c10d|gloo|triton_|aten::(empty|_foreach_|to$))"
-)
-
 
 def find(scene: Scene) -> Iterable[Finding]:
     host = scene.trace.host_events
-    idle = scene.gaps.filter((pl.col("cause") == "host-op") & pl.col("host_event").is_not_null())
-    idle = idle.with_columns(
-        host["name"].gather(idle["host_event"]).cast(pl.String).alias("op"),
-        host["category"].gather(idle["host_event"]).cast(pl.String).alias("sort"),
-    ).filter(
-        (pl.col("sort") == "cpu_op")
-        & ~pl.col("op").str.contains(NOT_COMPUTING)
-        & ~pl.col("host_event").is_in(scene.trace.device_events["op"].drop_nulls().implode())
-    )
-    for (op,), group in idle.group_by("op", maintain_order=True):
+    ops = computing(scene.trace)["host_event"]
+    idle = scene.idle("host-op").filter(pl.col("host_event").is_in(ops.implode()))
+    idle = idle.with_columns(host["name"].gather(idle["host_event"]).cast(pl.String).alias("op"))
+    if idle.is_empty():
+        return
+    # What one line of the program calls is mended at once; without lines, all of it.
+    lines = {op: evidence.source(scene, pl.Series([op])) for op in idle["host_event"].unique()}
+    line = pl.col("host_event").replace_strict(lines, return_dtype=pl.String)
+    for (source,), group in idle.group_by(line.alias("line"), maintain_order=True):
+        by_op = group.group_by("op").agg(pl.col("idle_ns").sum()).sort("idle_ns", "op", descending=True)
+        names = by_op["op"].to_list()
         us = scene.us_of(group, "idle_ns")
-        longest = group.sort("idle_ns", descending=True).head(3)
         yield Finding(
-            subject=str(op),
-            title=f"The device waits {us / 1000:.1f} ms a {scene.unit} while {op} computes on the CPU",
-            saving=savings.idle(scene, group, "the device's idle time during the op"),
-            evidence=evidence.of_gaps(scene, longest),
+            subject=names[0],
+            title=f"The device waits {numbers.time(us)} a {scene.unit} while {', '.join(names[:2])}"
+            f"{' and others' if len(names) > 2 else ''} {'compute' if names[1:] else 'computes'} on the CPU",
+            saving=savings.idle(scene, group, "the device's idle time during them"),
+            evidence=evidence.of_gaps(scene, group.sort("idle_ns", descending=True).head(3)),
             advice="Run it on the device, or ahead of time in another thread.",
-            source=evidence.source(scene, longest["host_event"]),
+            source=None if source is None else str(source),
         )

@@ -10,7 +10,7 @@ Why it is slow
 How it decides
     Pageable copies whose bytes at the link's speed for page-locked memory would take less time. That speed is
     taken from the pinned copies of the same recording, if there are large ones; else it is what the device's
-    generation reaches in practice.
+    generation reaches in practice. With a copy to the device go its call and the wait that ends it.
 
 What to do
     ``DataLoader(pin_memory=True)`` or ``tensor.pin_memory()``, and ``tensor.to(device, non_blocking=True)``.
@@ -27,6 +27,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.analysis.replay.change import no_wait, without_host
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding, Saving
@@ -62,11 +63,22 @@ def find(scene: Scene) -> Iterable[Finding]:
 def _saving(scene: Scene, copies: pl.DataFrame, beyond: pl.Expr, basis: str) -> Saving:
     """Copies to the device go on by themselves; who copies from it wants to read what it brings."""
     freed = savings.device(scene, copies, basis, saved=beyond)
-    waits = copies["launch"].filter(matching(copies, "name", "HtoD")).drop_nulls()
-    if waits.is_empty():
+    copied = copies["launch"].filter(matching(copies, "name", "HtoD")).drop_nulls()
+    if copied.is_empty():
         return freed
-    called = no_wait(waits) | without_host(scene.trace.host_events[waits.unique().sort()])
+    waits = pl.concat([copied, waits_of_uploads(scene)])
+    called = no_wait(waits) | without_host(scene.trace.host_events[copied.unique().sort()])
     return savings.both(scene, freed, savings.of(scene, called, "the host no longer waits for them"))
+
+
+def waits_of_uploads(scene: Scene) -> pl.Series:
+    """The synchronising calls (rows of ``host_events``) with which ``aten::copy_`` ends a copy from pageable
+    memory to the device: those directly in the same op as the copy."""
+    copies = scene.kernels(r"HtoD.*Pageable")
+    host = scene.trace.host_events
+    calls = host["id"].filter(matching(host, "name", SYNCHRONIZATION))
+    within = host["parent"].gather(copies["launch"].drop_nulls()).drop_nulls()
+    return calls.filter(host["parent"].gather(calls).is_in(within.implode()))
 
 
 def _pinned_speed(scene: Scene) -> float:

@@ -11,7 +11,8 @@ Why it is slow
 How it decides
     Idle time whose cause is ``synchronization``: the device ran dry while its launching thread sat in a
     synchronising call, or on the way from there to the next launch. The op around the call says what asked
-    for it. The flush at the end of the recording does not count.
+    for it. The flush at the end of the recording does not count, nor does what ends a copy from pageable
+    memory to the device (``pageable-copy``).
 
 What to do
     Keep the value on the device (``torch.where`` for a branch, accumulate the loss as a tensor), read it some
@@ -25,6 +26,7 @@ Source
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -32,25 +34,52 @@ from kinetoscope import numbers
 from kinetoscope.analysis.replay.change import no_wait
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
+from kinetoscope.findings.rules.pageable_copy import waits_of_uploads
 from kinetoscope.findings.scene import Scene
 
-# What the op around a synchronising call means in the user's program.
+
+@dataclass(frozen=True)
+class Asked:
+    """What the op around a synchronising call means in the user's program, and what to write instead."""
+
+    meaning: str
+    advice: str = "Keep the value on the device, or read it later, after the next step has been launched."
+    snippet: str | None = "running_loss += loss.detach()  # and .item() once every hundred steps"
+
+
+_VALUE = Asked(".item(), float(t), int(t) or bool(t)")
+_COPY = Asked(
+    "a copy between host and device that blocks",
+    "Copy with non_blocking=True, from or into page-locked memory, and read what it brings later.",
+    "x = x.to(device, non_blocking=True)",
+)
+_FIXED_SIZE = "Keep the size fixed: torch.where or a product with the mask; or find the indices once."
+
+
+def _of_unknown_size(call: str, snippet: str | None = None) -> Asked:
+    return Asked(f"{call}: the result's size is only known on the device", _FIXED_SIZE, snippet)
+
+
+MASKED = _of_unknown_size("nonzero() or indexing with a mask", "x = torch.where(mask, x, 0)")
 ASKED_BY = {
-    "aten::_local_scalar_dense": ".item(), float(t), int(t) or bool(t)",
-    "aten::item": ".item(), float(t), int(t) or bool(t)",
-    "aten::nonzero": "nonzero() or indexing with a mask: the result's size is only known on the device",
-    "aten::masked_select": "masked_select(): the result's size is only known on the device",
-    "aten::unique2": "unique(): the result's size is only known on the device",
-    "aten::_unique2": "unique(): the result's size is only known on the device",
-    "aten::equal": "torch.equal() returns a Python bool",
-    "aten::is_nonzero": "bool(tensor), as in `if tensor:`",
-    "aten::copy_": "a copy between host and device that blocks",
-    "aten::_to_copy": "a copy between host and device that blocks",
+    "aten::_local_scalar_dense": _VALUE,
+    "aten::item": _VALUE,
+    "aten::nonzero": MASKED,
+    "aten::masked_select": _of_unknown_size("masked_select()", "x = torch.where(mask, x, 0)"),
+    "aten::unique2": _of_unknown_size("unique()"),
+    "aten::_unique2": _of_unknown_size("unique()"),
+    "aten::equal": Asked("torch.equal(), which returns a Python bool"),
+    "aten::is_nonzero": Asked("bool(tensor), as in `if tensor:`"),
+    "aten::copy_": _COPY,
+    "aten::_to_copy": _COPY,
 }
 
 
 def find(scene: Scene) -> Iterable[Finding]:
-    idle = scene.gaps.filter((pl.col("cause") == "synchronization") & pl.col("host_event").is_not_null())
+    uploads = waits_of_uploads(scene)  # another rule's: page-locked memory is what mends them
+    idle = scene.idle("synchronization").filter(
+        pl.col("host_event").is_not_null(), ~pl.col("host_event").is_in(uploads.implode())
+    )
     if idle.is_empty():
         return
     host = scene.trace.host_events
@@ -64,15 +93,19 @@ def find(scene: Scene) -> Iterable[Finding]:
         times = scene.per_step(group["host_event"].n_unique())
         us = scene.us_of(group, "idle_ns")
         longest = group.sort("idle_ns", descending=True).head(3)
-        meaning = ASKED_BY.get(str(asked_by))
+        known = ASKED_BY.get(str(asked_by))
+        asked = known or Asked("")
         yield Finding(
             subject=f"{asked_by} {call}",
-            title=f"{asked_by} waits for the device {times:.0f} times a {scene.unit} ({call}): "
+            title=f"{asked_by} waits for the device {_often(times)} a {scene.unit} ({call}): "
             f"{numbers.time(us)} idle",
             saving=savings.of(scene, no_wait(group["host_event"]), "the steps without these waits"),
             evidence=evidence.of_gaps(scene, longest),
-            advice=(f"This is {meaning}. " if meaning else "")
-            + "Keep the value on the device, or read it later, after the next step has been launched.",
-            snippet="running_loss += loss.detach()  # and .item() once every hundred steps",
+            advice=(f"This is {known.meaning}. " if known else "") + asked.advice,
+            snippet=asked.snippet,
             source=evidence.source(scene, longest["op"]),
         )
+
+
+def _often(times: float) -> str:
+    return "once" if round(times) == 1 else f"{times:.0f} times" if times >= 1 else f"{times:.2g} times"
