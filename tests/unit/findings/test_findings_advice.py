@@ -19,6 +19,7 @@ from kinetoscope.findings.rules import (
     allocator_churn,
     cold_start_step,
     copies_inside_ops,
+    dtype_casts,
     host_op_stall,
     index_backward,
     layout_conversion,
@@ -335,7 +336,7 @@ def test_copies_are_the_op_s_that_makes_them() -> None:
 def test_short_ops_on_the_cpu_add_up_where_one_line_calls_them() -> None:
     """Two steps; in each three ops of 50 µs of one line and one of 40 µs of another, which the device waits
     for."""
-    events = [event for number in (0, 10) for event in launched("aten::mm", "gemm", number, 20)]
+    events = [event for number in (1, 11) for event in launched("aten::mm", "gemm", number, 20)]
     for at in (200, 1200):
         lines = ["/p/train.py(7): step"] * 3 + ["/p/train.py(9): step"]
         names = ["aten::div", "aten::sub", "aten::div", "aten::rand"]
@@ -364,11 +365,11 @@ def uploaded(kind: str) -> Scene:
     """A blocking copy of the batch, as ``tensor.to(device)`` makes it, between two products."""
     return scene(
         traces.step(1, 0, 2000),
-        *launched("aten::mm", "gemm", 0, 400),
-        traces.host("aten::copy_", 100, 500),
-        traces.call("cudaMemcpyAsync", 110, 40, 99),
-        traces.kernel(f"Memcpy HtoD ({kind} -> Device)", 440, 10, 99, bytes=4096) | {"cat": "gpu_memcpy"},
-        traces.call("cudaStreamSynchronize", 160, 420, 0),
+        *launched("aten::mm", "gemm", 1, 400),
+        traces.host("aten::copy_", 200, 400),
+        traces.call("cudaMemcpyAsync", 210, 40, 99),
+        traces.kernel(f"Memcpy HtoD ({kind} -> Device)", 540, 10, 99, bytes=4096) | {"cat": "gpu_memcpy"},
+        traces.call("cudaStreamSynchronize", 260, 300, 0),
         *launched("aten::mm", "gemm", 10, 400),
     )
 
@@ -399,11 +400,60 @@ def test_what_asks_for_the_wait_says_what_to_write(op: str, advised: str) -> Non
     (finding,) = sync_in_step.find(
         scene(
             traces.step(1, 0, 2000),
-            *launched("aten::mm", "gemm", 0, 400),
-            traces.host(op, 100, 500),
-            traces.call("cudaStreamSynchronize", 160, 420, 0),
+            *launched("aten::mm", "gemm", 1, 400),
+            traces.host(op, 200, 400),
+            traces.call("cudaStreamSynchronize", 260, 300, 0),
             *launched("aten::mm", "gemm", 10, 400),
         )
     )
     assert finding.snippet is not None
     assert advised in finding.snippet
+
+
+def cast(at: float, number: int, around: str | None) -> list[traces.Event]:
+    """60 µs of the host for a cast of 5 µs, or 80 with what is around it."""
+    outer = [] if around is None else [traces.host(around, at, 80)]
+    return [
+        *outer,
+        traces.host("aten::to", at + 10, 60),
+        traces.host("aten::_to_copy", at + 20, 40),
+        traces.call("cudaLaunchKernel", at + 30, 10, number),
+        traces.kernel("bfloat16_copy_kernel_cuda", at + 45, 5, number),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("around", "length", "share"),
+    [
+        (None, 60, 1.0),  # the program asks for it
+        ("aten::linear", 60, 0.5),  # autocast does
+        ("autograd::engine::evaluate_function: ToCopyBackward0", 80, 1.0),
+    ],
+)
+def test_casts_that_the_program_asks_for_go_whole(around: str | None, length: float, share: float) -> None:
+    calls = [event for i in range(4) for event in cast(100.0 * i, i + 1, around)]
+    optimizer = [
+        traces.host("Optimizer.step#AdamW.step", 500, 60, "user_annotation"),
+        traces.host("aten::_fused_adamw_", 510, 40),
+        traces.call("cudaLaunchKernel", 520, 10, 9),
+        traces.kernel("FusedAdamMathFunctor", 540, 20, 9),
+    ]
+    (finding,) = dtype_casts.find(scene(traces.step(1, -1, 601), *calls, *optimizer))
+    assert finding.saving.change.device["saved_ns"].to_list() == [share * 5000] * 4
+    whole = finding.saving.change.host.filter(pl.col("end_ns") - pl.col("start_ns") == 1000 * length)
+    assert whole["share"].to_list() == [share] * 4
+
+
+def test_written_out_attention_takes_its_calls_along() -> None:
+    """Of the 320 µs from the first product's call to the last one's end, the longest op's 20 stay."""
+    kernels = [
+        ("aten::bmm", "ampere_sgemm_128x64_tn"),
+        ("aten::div", "vectorized_elementwise_kernel"),
+        ("aten::_softmax", "softmax_warp_forward"),
+        ("aten::bmm", "ampere_sgemm_128x64_tn"),
+    ]
+    events = [event for i, (op, name) in enumerate(kernels, 1) for event in launched(op, name, i, 10)]
+    (finding,) = unfused_attention.find(scene(traces.step(1, 0, 500), *events))
+    stretch = finding.saving.change.host.filter(pl.col("share") < 1)
+    assert stretch.select("start_ns", "end_ns").rows() == [(100_000, 420_000)]
+    assert stretch["share"].item() == pytest.approx(1 - 20 / 320)

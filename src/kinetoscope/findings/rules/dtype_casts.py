@@ -11,8 +11,9 @@ Why it is slow
 How it decides
     Kernels that copy into another float type, outside of optimizers, by name (``bfloat16_copy_kernel_cuda``,
     ``float16_copy_kernel``, …) or launched below ``aten::_to_copy``. Half of their time counts as saved where
-    a step has an optimizer, since autocast needs its casts of master weights once a step; all of it
-    elsewhere. With it goes the same share of what the host spends in the casts, ``aten::to`` and all.
+    a step has an optimizer and ops cast what they are given, as under autocast, which needs its casts of
+    master weights once a step; all of it elsewhere. With it goes the same share of what the host spends in
+    the casts: ``aten::to`` and all, in a backward autograd's node.
 
 What to do
     Keep weights in the type that they are used in, cast once outside of the loop; in autocast regions leave
@@ -31,12 +32,15 @@ import polars as pl
 from kinetoscope import numbers
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.savings import MEDIUM
 from kinetoscope.findings.scene import Scene
 
 CASTS = r"(bfloat16|float16|half|float8\w*)_copy_kernel"
+CAST = r"^aten::(to|_to_copy)$"
+CAST_BACKWARD = rf"{AUTOGRAD_NODE}: ToCopyBackward"
 COPIES = r"direct_copy_kernel_cuda|" + CASTS
 
 
@@ -50,15 +54,13 @@ def find(scene: Scene) -> Iterable[Finding]:
         (matching(parents, "name", "^aten::(_to_copy|to)$") | matching(copies, "name", CASTS))
         & ~matching(copies, "category", "^optimizer$")
     )
-    trains = matching(scene.work, "category", "^optimizer$").any()
-    spared, basis = (0.5, "half of the casts' time") if trains else (1.0, "the casts' time")
+    asked = _calls(host).gather(casts["op"]).drop_nulls().unique().sort()
+    half = matching(scene.work, "category", "^optimizer$").any() and _autocast(scene, asked)
+    spared, basis = (0.5, "half of the casts' time") if half else (1.0, "the casts' time")
     freed = savings.device(scene, casts, basis, saved=spared * pl.col("duration_ns"))
     if freed.change.is_empty:
         return
-    asked = nearest(host, matching(host, "name", "^aten::(to|_to_copy)$"))
-    outer = nearest(host, matching(host, "name", "^aten::to$")).fill_null(asked)
-    calls = host[outer.gather(casts["op"]).drop_nulls().unique().sort()]
-    saving = savings.both(scene, freed, savings.host(scene, calls, "their calls", spared))
+    saving = savings.both(scene, freed, savings.host(scene, host[asked], "their calls", spared))
     if saving.share < MEDIUM:
         return
     longest = casts.sort("duration_ns", descending=True)
@@ -71,3 +73,16 @@ def find(scene: Scene) -> Iterable[Finding]:
         snippet="model = model.to(torch.bfloat16)",
         source=evidence.source(scene, longest["op"]),
     )
+
+
+def _autocast(scene: Scene, calls: pl.Series) -> bool:
+    """Whether some casts are made inside the ops that need them: the program does not ask for those."""
+    host = scene.trace.host_events
+    return matching(host.select("name")[host["parent"].gather(calls).drop_nulls()], "name", "^aten::").any()
+
+
+def _calls(host: pl.DataFrame) -> pl.Series:
+    """For each host event the whole call of the cast around it: in a backward autograd's node."""
+    innermost = nearest(host, matching(host, "name", CAST))
+    outer = nearest(host, matching(host, "name", "^aten::to$")).fill_null(innermost)
+    return nearest(host, matching(host, "name", CAST_BACKWARD)).fill_null(outer)

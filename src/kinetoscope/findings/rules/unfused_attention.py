@@ -10,7 +10,8 @@ Why it is slow
 How it decides
     The order of categories: matmul, up to four elementwise kernels, softmax, up to four elementwise kernels,
     matmul, the products launched by ``aten::bmm`` or its kin. All of the softmax and elementwise time and 40
-    % of the products' count as saved (measured on an H200 for 2048 positions of 64).
+    % of the products' count as saved (measured on an H200 for 2048 positions of 64), and of the host's time
+    from the first product's call to the last one's end all but the longest op.
 
 What to do
     ``torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=…)``, or FlexAttention for masks and
@@ -41,6 +42,7 @@ IN_SINGLE_PRECISION = (
     "250 µs more), so measure, or go to 16 bits first."
 )
 BASIS = "all of the softmax and elementwise time, 40 % of the products'"
+CALLS = "the host's time from the first product's call to the last one's end, but for the longest op of it"
 
 
 def in_single_precision(attention: pl.DataFrame) -> bool:
@@ -76,14 +78,17 @@ def find(scene: Scene) -> Iterable[Finding]:
     )
     if found.is_empty():
         return
-    rows = found.select(pl.int_ranges("before", pl.col("after") + 1)).to_series().explode().unique().sort()
-    attention = kernels[rows]
+    spans = found.select("before", "after", chain=pl.int_range(pl.len()))
+    rows = spans.select("chain", at=pl.int_ranges("before", pl.col("after") + 1)).explode("at")
+    chains = kernels[rows["at"]].with_columns(rows["chain"])
+    attention = chains.unique("id", keep="first", maintain_order=True).sort("at")
     spared = pl.when("product").then(pl.col("duration_ns") * GAIN).otherwise("duration_ns")
+    freed = savings.device(scene, attention, BASIS, saved=spared)
     single = in_single_precision(attention)
     yield Finding(
         title=f"{scene.per_step(len(found)):.0f} times a {scene.unit} attention is written out (matmul, "
         f"softmax, matmul): {numbers.time(scene.us_of(attention))}",
-        saving=savings.device(scene, attention, BASIS, saved=spared),
+        saving=savings.both(scene, freed, savings.host(scene, _calls(scene, chains), CALLS)),
         at_most="low" if single else "high",
         evidence=[evidence.of(scene, f"{len(attention)} kernels around {len(found)} softmaxes", attention)],
         advice="Use scaled_dot_product_attention: the scores then never leave the chip."
@@ -91,3 +96,18 @@ def find(scene: Scene) -> Iterable[Finding]:
         snippet="y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
         source=evidence.source(scene, found["op"]),
     )
+
+
+def _calls(scene: Scene, chains: pl.DataFrame) -> pl.DataFrame:
+    """What one call takes the place of, as stretches of the host's time with the ``share`` that goes: ops,
+    nodes of autograd and the Python between them."""
+    host = scene.trace.host_events
+    ops = chains.drop_nulls("op").select("chain", pl.col("op").alias("id"))
+    ops = ops.join(host.select("id", "lane", "start_ns", "duration_ns"), on="id").unique(["chain", "id"])
+    end = (pl.col("start_ns") + pl.col("duration_ns")).max()
+    stretches = ops.group_by("chain", "lane", maintain_order=True).agg(
+        pl.col("start_ns").min(),
+        duration_ns=end - pl.col("start_ns").min(),
+        longest=pl.col("duration_ns").max(),
+    )
+    return stretches.with_columns(share=1 - pl.col("longest") / pl.col("duration_ns"))
