@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.compiled.regions import compiled
 from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, GRAPH_LAUNCH, OPTIMIZER
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, GRAPH_LAUNCH, OPTIMIZER, SYNCHRONIZATION
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.compilation.model import Failure
 from kinetoscope.findings.scene import Scene
@@ -79,11 +80,24 @@ def fewer_launches(scene: Scene) -> Remedy:
         return Remedy(f"CUDA graphs were asked for and skipped: remove the reason ({why}).")
     if compiles(scene):
         return Remedy("Replay the compiled code as a CUDA graph, if its shapes are fixed.", snippet, graph)
+    waits = scene.per_step(_waits(scene))
+    fixed = "if its shapes are fixed"
+    if round(waits):
+        called = numbers.count(round(waits), "call")
+        fixed += f" and nothing in it waits for the device ({called} a {scene.unit} now)"
     advice = (
         f"Put more work behind each launch ({larger}torch.compile), or replay the whole step as a CUDA graph "
-        "if its shapes are fixed."
+        f"{fixed}."
     )
     return Remedy(advice, snippet, graph)
+
+
+def _waits(scene: Scene) -> int:
+    """The ops that wait for the device, such as ``nonzero``: no graph can hold them."""
+    host = scene.trace.host_events
+    calls = scene.inside(scene.host(SYNCHRONIZATION))
+    asking = host.select("name")[calls["parent"].drop_nulls()]
+    return int(matching(asking, "name", "^aten::").sum())
 
 
 def _outside_graphs(scene: Scene) -> str:

@@ -214,7 +214,7 @@ programs = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=programs, with_step=st.booleans())
 def test_pieces_of_any_program_are_its_idle_time(
     trace_of: Make, program: list[tuple[int, str, int, bool]], with_step: bool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -27,7 +28,9 @@ from kinetoscope.findings.rules import (
     low_flops,
     optimizer_not_fused,
     pageable_copy,
+    profiler_inflation,
     recompilation,
+    small_grid,
     sync_in_step,
     unfused_attention,
 )
@@ -83,6 +86,23 @@ def test_larger_batches_are_for_training() -> None:
     )
     assert "larger batches" not in in_force.fewer_launches(served).advice
     assert "larger batches" in in_force.fewer_launches(trained).advice
+
+
+def test_no_graph_holds_what_waits_for_the_device() -> None:
+    """Two of the three calls; the profiler's own flush is none of the step's."""
+    waits = [
+        event
+        for at in (200, 300)
+        for event in (
+            traces.host("aten::nonzero", at, 50),
+            traces.call("cudaStreamSynchronize", at + 10, 30, 0),
+        )
+    ]
+    flush = traces.call("cudaDeviceSynchronize", 400, 10, 0)
+    events = *launched("aten::mm", "gemm", 1, 2), *launched("aten::mm", "gemm", 5, 2)
+    waiting = in_force.fewer_launches(scene(traces.step(1, 0, 600), *events, *waits, flush))
+    assert "nothing in it waits for the device (2 calls a step now)" in waiting.advice
+    assert in_force.fewer_launches(scene(traces.step(1, 0, 600), *events, flush)).advice.endswith("fixed.")
 
 
 def test_what_is_compiled_is_not_told_to_compile() -> None:
@@ -442,6 +462,7 @@ def test_casts_that_the_program_asks_for_go_whole(around: str | None, length: fl
     assert finding.saving.change.device["saved_ns"].to_list() == [share * 5000] * 4
     whole = finding.saving.change.host.filter(pl.col("end_ns") - pl.col("start_ns") == 1000 * length)
     assert whole["share"].to_list() == [share] * 4
+    assert (finding.snippet is None) == (around != "aten::linear")
 
 
 def test_written_out_attention_takes_its_calls_along() -> None:
@@ -457,3 +478,30 @@ def test_written_out_attention_takes_its_calls_along() -> None:
     stretch = finding.saving.change.host.filter(pl.col("share") < 1)
     assert stretch.select("start_ns", "end_ns").rows() == [(100_000, 420_000)]
     assert stretch["share"].item() == pytest.approx(1 - 20 / 320)
+
+
+@pytest.mark.parametrize(
+    ("name", "advised"),
+    [
+        ("void cudnn::bn_bw_1C11_kernel_new<float, float, float2, 512, true, 1>()", "channels_last"),
+        ("sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_cudnn", "larger batch"),
+        ("tensor_kernel_scan_innermost_dim", "another dimension"),
+    ],
+)
+def test_nobody_is_told_to_cut_what_a_library_cut(name: str, advised: str) -> None:
+    event = launched("aten::op", name, 1, 400)
+    event[-1]["args"] |= {"grid": [32, 1, 1], "block": [512, 1, 1]}
+    device = replace(H200, multiprocessors=132)
+    finding = only(small_grid.find(scene(traces.step(1, 0, 600), *event, device=device)))
+    assert advised in finding.advice
+    assert (finding.snippet is not None) == (advised == "channels_last")
+
+
+@pytest.mark.parametrize(
+    ("options", "begins"), [({"stacks": True, "shapes": False}, "Record without --stacks. "), ({}, "What is")]
+)
+def test_less_can_only_be_recorded_where_more_was(options: dict[str, bool], begins: str) -> None:
+    inflated = scene(traces.step(1, 0, 600), *launched("aten::mm", "gemm", 1, 2))
+    inflated = replace(inflated, run=replace(inflated.run, manifest=SimpleNamespace(options=options)))
+    vars(inflated)["as_it_runs"] = SimpleNamespace(inflation=2.0, recorded_us=600.0, step_us=300.0)
+    assert only(profiler_inflation.find(inflated)).advice.startswith(begins)

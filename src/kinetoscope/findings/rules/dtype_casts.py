@@ -55,7 +55,8 @@ def find(scene: Scene) -> Iterable[Finding]:
         & ~matching(copies, "category", "^optimizer$")
     )
     asked = _calls(host).gather(casts["op"]).drop_nulls().unique().sort()
-    half = matching(scene.work, "category", "^optimizer$").any() and _autocast(scene, asked)
+    autocast = _autocast(scene, asked)
+    half = autocast and matching(scene.work, "category", "^optimizer$").any()
     spared, basis = (0.5, "half of the casts' time") if half else (1.0, "the casts' time")
     freed = savings.device(scene, casts, basis, saved=spared * pl.col("duration_ns"))
     if freed.change.is_empty:
@@ -69,8 +70,11 @@ def find(scene: Scene) -> Iterable[Finding]:
         f"{numbers.time(scene.us_of(casts))} of device time",
         saving=saving,
         evidence=[evidence.of(scene, "the longest casts", longest.head(8))],
-        advice="Keep tensors in the type that they are used in.",
-        snippet="model = model.to(torch.bfloat16)",
+        advice="Keep tensors in the type that they are used in."
+        + (
+            "" if autocast else " What has to be in float32, such as a norm, casts for nothing once compiled."
+        ),
+        snippet="model = model.to(torch.bfloat16)" if autocast else None,
         source=evidence.source(scene, longest["op"]),
     )
 

@@ -12,8 +12,8 @@ How it decides
     Step time in the recording over the median step time without the profiler: 1.25 or more.
 
 What to do
-    Record less beside the events (``record_shapes``, ``with_stack``, ``profile_memory`` off), and trust the
-    savings below, which are scaled to the step without the profiler.
+    Nothing, unless more than the events was recorded (``--shapes``, ``--stacks``, ``--memory``): the savings
+    are those of the step without the profiler.
 
 Source
     The design's "how much profiling inflated the step".
@@ -29,18 +29,22 @@ from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
 
 FACTOR = 1.25
+EXTRA = ("shapes", "stacks", "memory", "flops")  # what `kinetoscope run` records when asked to
 
 
 def find(scene: Scene) -> Iterable[Finding]:
     own = scene.as_it_runs
     if own is None or own.inflation is None or own.recorded_us is None or own.inflation < FACTOR:
         return
+    options = scene.run.manifest.options if scene.run.manifest else {}
+    extra = [f"--{name}" for name in EXTRA if options.get(name)]
     yield Finding(
         title=f"The recorded step takes {own.inflation:.1f} times as long as without the profiler "
         f"({numbers.time(own.recorded_us)} against {numbers.time(own.step_us)})",
         saving=savings.OF_THE_PROFILER,
         at_least="low" if own.inflation < 2 else "medium",
         evidence=[evidence.of(scene, "the recorded steps", scene.trace.steps)],
-        advice="Record less beside the events; read idle and host times as upper bounds.",
-        snippet="torch.profiler.profile(record_shapes=False, with_stack=False, profile_memory=False)",
+        advice=(f"Record without {', '.join(extra)}. " if extra else "")
+        + "What is said to be saved is of the step without the profiler; idle and host times as recorded are "
+        "upper bounds.",
     )
