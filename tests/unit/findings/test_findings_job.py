@@ -11,7 +11,7 @@ import pytest
 import traces
 from kinetoscope.analysis.replay import ranks
 from kinetoscope.analysis.replay.change import without_host
-from kinetoscope.analysis.replay.late import punctual
+from kinetoscope.analysis.compared.late import punctual
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings import savings
 from kinetoscope.findings.job import Job

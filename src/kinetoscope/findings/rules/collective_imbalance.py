@@ -31,7 +31,7 @@ import polars as pl
 from kinetoscope.analysis.compared.comparison import culprit
 from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.analysis.replay.change import shorten
-from kinetoscope.analysis.replay.late import evened
+from kinetoscope.analysis.compared.late import evened
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.job import Changes, both
 from kinetoscope.findings.model import Finding

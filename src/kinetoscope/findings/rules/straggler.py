@@ -30,7 +30,7 @@ from dataclasses import replace
 
 from kinetoscope.analysis.compared.comparison import comparison, culprit
 from kinetoscope.analysis.idle.waits import waits
-from kinetoscope.analysis.replay.late import evened, punctual
+from kinetoscope.analysis.compared.late import evened, punctual
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Evidence, Finding
