@@ -11,10 +11,10 @@ import pytest
 import traces
 from kinetoscope.analysis.replay import ranks
 from kinetoscope.analysis.replay.change import without_host
-from kinetoscope.analysis.compared.late import punctual
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings import savings
 from kinetoscope.findings.job import Job
+from kinetoscope.findings.late import punctual
 from kinetoscope.findings.ledger import settle
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.registry import find
