@@ -122,7 +122,7 @@ def fused(scene: Scene, chains: pl.DataFrame, basis: str) -> Saving:
     """What is saved if each ``chain`` of kernels (``analysis.kernels.chains``) is one, launched once."""
     freed = device(scene, chains, basis)
     launched = merge_launches(scene.trace, chains.select("id", group="chain"))
-    return both(scene, freed, of(scene, launched, "their launches")) if freed.us > 0 else freed
+    return freed if freed.change.is_empty else both(scene, freed, of(scene, launched, "their launches"))
 
 
 def both(scene: Scene, freed: Saving, waited: Saving) -> Saving:

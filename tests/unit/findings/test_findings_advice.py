@@ -14,7 +14,7 @@ import traces
 from kinetoscope.analysis.run import Run
 from kinetoscope.compilation import recompiles
 from kinetoscope.compilation.model import Recompilation
-from kinetoscope.findings import in_force
+from kinetoscope.findings import in_force, savings
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rules import (
     allocator_churn,
@@ -505,3 +505,14 @@ def test_less_can_only_be_recorded_where_more_was(options: dict[str, bool], begi
     inflated = replace(inflated, run=replace(inflated.run, manifest=SimpleNamespace(options=options)))
     vars(inflated)["as_it_runs"] = SimpleNamespace(inflation=2.0, recorded_us=600.0, step_us=300.0)
     assert only(profiler_inflation.find(inflated)).advice.startswith(begins)
+
+
+def test_a_fused_chain_spares_its_launches_where_the_host_sets_the_pace() -> None:
+    """Four kernels of 5 µs, one every 100 µs: shorter ones alone would save nothing."""
+    kernels = flat(launched("aten::mul", "vectorized_elementwise_kernel", i, 5) for i in range(1, 5))
+    slow = scene(traces.step(1, 0, 600), *kernels)
+    chain = slow.work.select(
+        "id", chain=pl.lit(0), saved_ns=pl.when(pl.col("id") > 0).then(4000).otherwise(0)
+    )
+    assert savings.device(slow, chain, "shorter").us == 0
+    assert savings.fused(slow, chain, "one").us > 50
