@@ -229,9 +229,9 @@ def _next(
 
 
 def _greatest(book: _Book, findings: list[Finding], gains: dict[int, float], least: float = 0.0) -> Finding:
-    """The finding that gains most; the one that seemed to, where none gains ``least``. ``gains`` hold what each
-    gained when last asked, and are brought up to date only while that may change the answer: what others
-    claimed seldom makes a change worth more."""
+    """The finding that gains most; the one that seemed to, where none gains ``least``. ``gains`` hold what
+    each gained when last asked, and are brought up to date only while that may change the answer: what
+    others claimed seldom makes a change worth more."""
     waiting = sorted(findings, key=lambda finding: -gains[id(finding)])
     asked, most = waiting[:1], least
     for finding in waiting:

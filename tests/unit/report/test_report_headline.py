@@ -103,8 +103,8 @@ def test_what_all_findings_save_together_is_said_with_the_error_of_the_replay():
     cold = msgspec.structs.replace(row, saving_us=49_000.0, share_of_step=0.46)
     replay = msgspec.structs.replace(replay, joint_saving_us=98_000.0)
     assert headline.together(report(findings=[cold, cold], replay=replay)).startswith(
-        "Together they save about 98.0 ms: a step of 107 ms at the mean (31.0 ms at the median) would take about "
-        "8.52 ms (each"
+        "Together they save about 98.0 ms: a step of 107 ms at the mean (31.0 ms at the median) would take "
+        "about 8.52 ms (each"
     )
     assert headline.together(report(findings=[row], replay=replay)) == ""
     assert headline.together(report(findings=[row, row])) == ""
