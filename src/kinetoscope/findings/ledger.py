@@ -299,6 +299,8 @@ def _shared_ns(one: Finding, others: Sequence[Finding]) -> list[float]:
 
 
 def _same_device_ns(one: Change, other: Change) -> float:
+    if one.device.is_empty() or other.device.is_empty():
+        return 0.0
     less = pl.min_horizontal("saved_ns", "saved_ns_right").max()
     device = one.device.join(other.device, on="id").group_by("id", maintain_order=True).agg(less)
     return float(device["saved_ns"].sum())
