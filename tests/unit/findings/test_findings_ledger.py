@@ -142,7 +142,11 @@ def test_what_several_free_is_asked_of_all_at_once_and_changes_no_answer(
     ]
     joint = settle(run, found)
     assert [(one.rule, one.subject) for one in joint[:2]] == [("host", ""), ("device", "3")]
-    monkeypatch.setattr("kinetoscope.findings.ledger._Book.joint_gain", lambda *_: float("inf"))
+
+    def unbounded(book: object, findings: object) -> float:
+        return float("inf")
+
+    monkeypatch.setattr("kinetoscope.findings.ledger._Book.joint_gain", unbounded)
     assert joint == settle(run, found)
 
 
