@@ -14,6 +14,7 @@ PARTS = {
     "cache": "outlives its step; nothing runs backward",
     "graph pool": "of CUDA graphs",
     "communication": "of torch.distributed",
+    "workspace": "of cuBLAS: one for each thread and stream that multiplies",
     "kept": "outlives the step after its own",
     "before": "from before the history, and nobody says whose",
     "unknown": "of no category",
