@@ -15,7 +15,8 @@ import { share, table } from "../table.ts";
 
 export function memory(app: App, { parameters }: Route): Child {
   const { memory, allocator, memory_peaks: peaks } = app.report;
-  const at = Math.min(Number(parameters.get("peak") ?? 0) || 0, peaks.length - 1);
+  const failed = peaks.findIndex((peak) => peak.failed_bytes !== null); // why anybody looks here
+  const at = Math.min(Number(parameters.get("peak") ?? Math.max(0, failed)) || 0, peaks.length - 1);
   return [
     h("h1", {}, peaks.length ? app.sentences.peaks[at]!.join(" ") : "Memory"),
     peaks.length > 1 &&
@@ -120,6 +121,14 @@ function history(app: App, at: number, block: number): Child {
         { class: "notes" },
         peak.notes.map((note) => h("li", {}, note)),
       ),
+    peak.failed_stack.length > 0 &&
+      h(
+        "details",
+        { class: "failed" },
+        h("summary", {}, `Who asked for the ${numbers.size(peak.failed_bytes!)} that could not be had`),
+        stackOf(app, peak.failed_stack),
+      ),
+    frees(app),
     peak.over_time.length > 1 && titled("Over time", "what tensors held, by role", area(app, peak)),
     peak.blocks.length > 1 &&
       peak.history_us > 0 &&
@@ -141,6 +150,30 @@ function history(app: App, at: number, block: number): Child {
       ".",
     ),
   ];
+}
+
+/** The findings on memory, as doors: what to change. */
+function frees(app: App): Child {
+  const rows = app.report.findings.flatMap((row, index) => (row.saving_bytes ? [{ row, index }] : []));
+  return (
+    rows.length > 0 &&
+    titled(
+      "What would free it",
+      "each by itself; they do not add up",
+      h(
+        "ul",
+        { id: "memory-frees" },
+        rows.map(({ row, index }) =>
+          h(
+            "li",
+            {},
+            h("a", { class: "door", href: format(["overview"], { finding: index }) }, row.title),
+            h("small", {}, app.sentences.savings[index]),
+          ),
+        ),
+      ),
+    )
+  );
 }
 
 /** The profiler's, which knows what was held and not what was reserved. */

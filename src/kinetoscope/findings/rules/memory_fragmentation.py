@@ -50,7 +50,7 @@ def find(scene: Scene) -> Iterable[Finding]:
             scene,
             one,
             freed,
-            title=f"{numbers.size(reserved)} are reserved where blocks never had more than "
+            title=f"{numbers.size(reserved)} are reserved where blocks {_had(one.history)} "
             f"{numbers.size(used)}: the rest is free, in pieces that did not fit",
             advice="Let segments grow and shrink by pages; pad lengths that change to a few sizes.",
             basis="what is reserved, less the most that blocks had and a twentieth of it",
@@ -68,6 +68,12 @@ def _used(history: DeviceHistory) -> int:
         return now
     counted = history.counters.peak_allocated_bytes if history.counters else 0
     return max(now, history.most_requested, counted)
+
+
+def _had(history: DeviceHistory) -> str:
+    if history.failed_bytes:
+        return "had"
+    return "never had more than" if _is_known(history) else "are not known to have had more than"
 
 
 def _is_known(history: DeviceHistory) -> bool:
