@@ -6,6 +6,7 @@ import { h, titled, type Child } from "../dom.ts";
 import { area } from "../memory/area.ts";
 import { blocks } from "../memory/blocks.ts";
 import type { HolderRow, MemoryPeak } from "../memory/document.ts";
+import { failure } from "../memory/failure.ts";
 import { lineOf, stackOf } from "../memory/owner.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
@@ -27,7 +28,7 @@ export function memory(app: App, { parameters }: Route): Child {
           h(
             "a",
             { href: format(["memory"], { peak: place }), "aria-current": place === at && "true" },
-            title,
+            `${title} ${when(peaks[place]!)}`,
           ),
         ),
       ),
@@ -121,14 +122,7 @@ function history(app: App, at: number, block: number): Child {
         { class: "notes" },
         peak.notes.map((note) => h("li", {}, note)),
       ),
-    peak.failed_stack.length > 0 &&
-      h(
-        "details",
-        { class: "failed" },
-        h("summary", {}, `Who asked for the ${numbers.size(peak.failed_bytes!)} that could not be had`),
-        stackOf(app, peak.failed_stack),
-      ),
-    frees(app),
+    failure(app, peak),
     peak.over_time.length > 1 && titled("Over time", "what tensors held, by role", area(app, peak)),
     peak.blocks.length > 1 &&
       peak.history_us > 0 &&
@@ -150,30 +144,6 @@ function history(app: App, at: number, block: number): Child {
       ".",
     ),
   ];
-}
-
-/** The findings on memory, as doors: what to change. */
-function frees(app: App): Child {
-  const rows = app.report.findings.flatMap((row, index) => (row.saving_bytes ? [{ row, index }] : []));
-  return (
-    rows.length > 0 &&
-    titled(
-      "What would free it",
-      "each by itself; they do not add up",
-      h(
-        "ul",
-        { id: "memory-frees" },
-        rows.map(({ row, index }) =>
-          h(
-            "li",
-            {},
-            h("a", { class: "door", href: format(["overview"], { finding: index }) }, row.title),
-            h("small", {}, app.sentences.savings[index]),
-          ),
-        ),
-      ),
-    )
-  );
 }
 
 /** The profiler's, which knows what was held and not what was reserved. */
