@@ -31,9 +31,9 @@ import polars as pl
 from kinetoscope.analysis.compared.comparison import culprit
 from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.analysis.replay.change import shorten
-from kinetoscope.analysis.replay.late import evened
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.job import Changes, both
+from kinetoscope.findings.late import evened
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rules.straggler import MOSTLY
 from kinetoscope.findings.savings import LOW, MEDIUM

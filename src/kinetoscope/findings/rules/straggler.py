@@ -10,9 +10,10 @@ How it decides
     With the recordings of all ranks: what a collective takes longer than on the rank that came last. With one
     recording alone: what it takes longer than the shortest of its kind and size. Exposed waiting of 3 % of
     the step or more. If one rank is waited for in more than 60 % of the time it is the straggler; if they
-    take turns it is ``collective-imbalance``. Saved is what the job's step gains, all ranks replayed at once,
-    if the late rank's ways into collectives take no longer than its peers'; where it computes longer, no
-    longer than the mean of all, since the work has to be shared out and the others get slower.
+    take turns it is ``collective-imbalance``; if it may be chance, or cannot be told, as of a pipeline's
+    stages, nobody is named (``report`` says why). Saved is what the job's step gains, all ranks replayed at
+    once, if the late rank's ways into collectives take no longer than its peers'; where it computes longer,
+    no longer than the mean of all, since the work has to be shared out and the others get slower.
 
 What to do
     What the rank that is waited for did longer than the others between two collectives says where to look:
@@ -30,9 +31,9 @@ from dataclasses import replace
 
 from kinetoscope.analysis.compared.comparison import comparison, culprit
 from kinetoscope.analysis.idle.waits import waits
-from kinetoscope.analysis.replay.late import evened, punctual
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.late import evened, punctual
 from kinetoscope.findings.model import Evidence, Finding
 from kinetoscope.findings.savings import MEDIUM
 from kinetoscope.findings.scene import Scene, scenes
@@ -64,6 +65,9 @@ def find(scene: Scene) -> Iterable[Finding]:
     if rank is not None and (share < MOSTLY or rank == scene.rank):
         return
     found = comparison(scene.run).verdict
+    # That one rank is waited for most is nobody's fault where it would be so by chance, or in a pipeline.
+    if rank is not None and found.rank is None and found.why:
+        return
     spread = found.rank == rank and found.cause in WORK
     saving = savings.device(scene, waited, "exposed waiting inside collectives, all of it")
     if saving.share < MEDIUM:
