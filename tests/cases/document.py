@@ -117,8 +117,8 @@ def _cases() -> Iterator[str]:
 def _memory() -> Iterator[str]:
     yield "### Bytes\n"
     yield (
-        "Of rules on memory, by how much the fix lowers the peak of what was allocated (of holes: reserved), by "
-        "torch's own counters. The programs chose no figure of a rule; `activation-memory` (was 0.43) and "
+        "Of rules on memory, by how much the fix lowers the peak of what was allocated (of holes: reserved), "
+        "by torch's own counters. The programs chose no figure of a rule; `activation-memory` (was 0.43) and "
         "`float32-logits` (promised nothing) were mended by them.\n"
     )
     yield "| rule | predicted bytes | measured bytes | ratio |"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -121,6 +122,35 @@ def test_what_a_change_would_free_is_what_it_frees(
     found = wrong.findings(tmp_path)[rule]
     assert found.saving_bytes == pytest.approx(wrong.peak - right.peak, rel=0.1)
     assert rule not in right.findings(tmp_path)
+
+
+class Failing(Allocator):
+    """Has no room for the third of autograd's allocations that are as large as logits."""
+
+    large = 0
+
+    def alloc(self, size: int, at: object = None, *given: object, **named: object) -> int:
+        self.large += at is None and size >= 80 * MIB
+        if self.large == 3:
+            self.fail(size)
+            raise MemoryError
+        return super().alloc(size, at, *given, **named)  # type: ignore[arg-type]
+
+
+class Failed(Loop):
+    def __post_init__(self) -> None:
+        with suppress(MemoryError):
+            super().__post_init__()
+
+
+def test_what_a_change_would_free_when_an_allocation_fails_the_changed_program_does_not_hold_then(
+    tmp_path: Path,
+):
+    wrong, right = (Failed(logits=80 * MIB, float32=large, allocator=Failing()) for large in (True, False))
+    found = wrong.findings(tmp_path, failed_bytes=160 * MIB, has_optimizer=True)["float32-logits"]
+    then = [loop.allocator.counts()["requested"] for loop in (wrong, right)]
+    assert found.evidence[0].text.startswith("when the allocation failed")
+    assert found.saving_bytes == pytest.approx(then[0] - then[1], rel=0.1)
 
 
 def test_checkpointed_layers_hold_their_inputs_and_one_layer_s_tensors(tmp_path: Path):
