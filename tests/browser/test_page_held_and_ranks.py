@@ -132,6 +132,31 @@ def test_what_was_given_back_is_named_and_a_timeline_reserves_nothing(opened: Op
     assert page.locator(".area .reserved, .legend .dash").count() == 0
 
 
+def test_memory_begins_with_what_failed_and_leads_to_what_would_free_it(
+    opened: Open, peak: MemoryPeak
+) -> None:
+    stack = ["/home/me/train.py:7 loss", "/home/me/train.py:9 main"]
+    failed = msgspec.structs.replace(
+        peak, moment="out of memory", failed_bytes=5 << 30, failed_by="loss", failed_line="train.py:7",
+        failed_stack=stack,
+    )  # fmt: skip
+    (finding, *_) = report().findings
+    findings = [
+        msgspec.structs.replace(finding, saving_us=0.0, also=None, saving_bytes=freed)
+        for freed in (0, 3 << 30)
+    ]
+    page = opened(html.render(report(memory_peaks=[peak, failed], findings=findings), ["x"]))
+    go(page, "memory")
+    assert plain(page.inner_text("h1")).endswith("which asked for 5.37 GB more in loss at train.py:7")
+    page.click("summary:has-text('5.37')")
+    assert page.locator(".failed .chain li").count() == len(stack)
+    assert plain(page.inner_text("#memory-frees")).endswith("frees about 3.22 GB at the peak")
+    page.click("#memory-frees a")
+    assert page.evaluate("location.hash") == "#overview&finding=1"
+    go(page, "memory&peak=0")
+    assert page.locator("#memory-frees, .failed").count() == 0
+
+
 def test_an_allocation_leads_to_its_line_and_survives_a_reload(opened: Open, peak: MemoryPeak) -> None:
     page = opened(html.render(report(memory_peaks=[peak]), ["x"]))
     at, block = next((at, one) for at, one in enumerate(peak.blocks) if one.stack and one.line)

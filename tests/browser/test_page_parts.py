@@ -297,6 +297,21 @@ def test_a_lane_leads_to_what_was_compiled(breaks: Any) -> None:
     assert breaks.locator("#graphs tbody tr").count() == len(graphs)
 
 
+def test_a_graph_says_what_it_saves_what_of_that_is_donated_and_what_it_computes_again(breaks: Any) -> None:
+    breaks.evaluate("""() => {
+        const [graph] = kinetoscope.app.report.compilation.graphs;
+        graph.saved = [{bytes: 3000000, donated: true}, {bytes: 5000000, donated: true}, {bytes: 7000000}];
+        graph.rematerialised = [{}];
+        [graph.saved_bytes, graph.rematerialised_bytes] = [15000000, 4000000];
+    }""")
+    go(breaks, "compile")
+    place = breaks.locator("#graphs th").all_inner_texts().index("saved")
+    cells = breaks.locator(f"#graphs tbody td:nth-child({place + 1})").all_inner_texts()
+    shown = [" ".join(cell.split()) for cell in cells]
+    assert shown.count("15.0 MB 8.00 MB donated 4.00 MB computed again") == 1
+    assert set(shown) - {"–"} == {"15.0 MB 8.00 MB donated 4.00 MB computed again"}
+
+
 def test_it_prints(breaks: Any) -> None:
     go(breaks, "overview")
     ink = breaks.evaluate("getComputedStyle(document.body).color")

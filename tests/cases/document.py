@@ -9,10 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from cases.recorded import HERE, cases, measured_us, predicted_us
+from cases.recorded import HERE, cases, measured_bytes, measured_us, predicted_bytes, predicted_us
 from kinetoscope.findings.registry import rules
 
 LEAST, MOST = 0.67, 1.5  # predicted over measured: what counts as foreseen
+BY_STEP = "memory-leak"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "findings.md"
 
 # Rules that promise nothing where their case shows what the fix did, and why.
@@ -64,6 +65,7 @@ def _lines() -> Iterator[str]:
         yield f"- [{rule.slug}](#{rule.slug}): {rule.summary}"
     yield ""
     yield from _cases()
+    yield from _memory()
     yield from _review()
     for rule in rules().values():
         yield f"## {rule.slug}\n"
@@ -110,6 +112,22 @@ def _cases() -> Iterator[str]:
     unclaimed = "what the profiler did, what must be measured first"
     yield f"\nRules that claim no saving ({unclaimed}) are not in the table.\n"
     yield ""
+
+
+def _memory() -> Iterator[str]:
+    yield "### Bytes\n"
+    yield (
+        "Of rules on memory, by how much the fix lowers the peak of what was allocated (of holes: reserved), "
+        "by torch's own counters. The programs chose no figure of a rule; `activation-memory` (was 0.43) and "
+        "`float32-logits` (promised nothing) were mended by them.\n"
+    )
+    yield "| rule | predicted bytes | measured bytes | ratio |"
+    yield "|---|---:|---:|---:|"
+    for case in cases():
+        predicted, measured = predicted_bytes(case), measured_bytes(case)
+        if case != BY_STEP and predicted and measured:
+            yield f"| {case} | {predicted:,} | {measured:,} | {predicted / measured:.2f} |"
+    yield f"\nA `{BY_STEP}` frees more with every step, and has no ratio.\n"
 
 
 def _review() -> Iterator[str]:

@@ -14,6 +14,7 @@ export interface FindingRow {
   severity: string;
   title: string;
   saving_us: number;
+  saving_bytes: number;
   saving_basis: string;
   evidence: EvidenceRow[];
   advice: string;

@@ -39,6 +39,10 @@ TRITON_JIT = "triton.runtime.jit"
 OUT_OF_MEMORY = "_cuda_attach_out_of_memory_observer"
 # Likewise: what torch.cuda.empty_cache and torch.accelerator's call.
 EMPTY_CACHE = ("_cuda_emptyCache", "_accelerator_emptyCache")
+# Likewise, of a device by its number: what their reset_peak_memory_stats call.
+RESET_PEAKS = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
+# What the allocator counts bytes of.
+COUNTED = ("requested", "allocated", "reserved")
 
 
 def structured_formatter() -> logging.Formatter:
@@ -241,6 +245,33 @@ def _watched(
     return empty_cache
 
 
+def watch_peak_resets(before: Callable[[int], None]) -> None:
+    """Call ``before`` with the device whenever the program is about to have its peaks counted anew; for
+    good."""
+    import torch
+
+    for name in RESET_PEAKS:
+        original = getattr(torch._C, name, None)
+        if original is not None:
+            setattr(torch._C, name, _preceded(original, before))
+
+
+def _preceded(original: Callable[[int], None], before: Callable[[int], None]) -> Callable[[int], None]:
+    def reset_peaks(device: int) -> None:
+        before(device)
+        original(device)
+
+    return reset_peaks
+
+
+def memory_peaks(device: int) -> dict[str, int]:
+    """The most that the allocator has counted since its peaks were reset; the driver is not asked."""
+    import torch
+
+    counts = torch.cuda.memory_stats_as_nested_dict(device)
+    return {f"peak_{kind}_bytes": counts[f"{kind}_bytes"]["all"]["peak"] for kind in COUNTED}
+
+
 def memory_history_is_kept() -> bool:
     import torch
 
@@ -263,15 +294,14 @@ def memory_counters() -> Iterator[dict[str, int]]:
         if not counts.get("reserved_bytes.all.peak"):
             continue  # asking the driver would take the device into use
         free, total = torch.cuda.mem_get_info(device)
-        kinds = ("requested", "allocated", "reserved")
         yield {
             "device": device,
             "free_bytes": free,
             "total_bytes": total,
             "retries": counts.get("num_alloc_retries", 0),
             "failures": counts.get("num_ooms", 0),
-            **{f"{kind}_bytes": counts.get(f"{kind}_bytes.all.current", 0) for kind in kinds},
-            **{f"peak_{kind}_bytes": counts.get(f"{kind}_bytes.all.peak", 0) for kind in kinds},
+            **{f"{kind}_bytes": counts.get(f"{kind}_bytes.all.current", 0) for kind in COUNTED},
+            **{f"peak_{kind}_bytes": counts.get(f"{kind}_bytes.all.peak", 0) for kind in COUNTED},
         }
 
 

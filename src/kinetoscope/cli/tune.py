@@ -148,13 +148,6 @@ def _foreseen(recording: str, words: list[str], batches: list[str]) -> Foreseen:
     from kinetoscope.report.progress import load_shown
 
     run = load_shown([recording])
-    rows = [peak.fits for peak in peaks(run).peaks if peak.fits is not None]
-    if not rows:
-        raise InputError(
-            "it does not say what grows with the batch, or how large the device is",
-            where=recording,
-            mend="record it with `kinetoscope run --memory`",
-        )
     command = run.manifest.command if run.manifest else ()
     given = int(batches[0]) if len(batches) == 1 and batches[0].isdecimal() else None
     batch = given if batches else recorded_batch(command, words)
@@ -162,6 +155,13 @@ def _foreseen(recording: str, words: list[str], batches: list[str]) -> Foreseen:
         raise UsageError(
             "the batch that was recorded is not known: its command is another one",
             mend="name it, a single number: --batch N",
+        )
+    rows = [peak.fits for peak in peaks(run).peaks if peak.fits is not None]
+    if not rows:
+        raise InputError(
+            "it does not say what grows with the batch, or how large the device is",
+            where=recording,
+            mend="record it with `kinetoscope run --memory`",
         )
     least = min(rows, key=lambda row: row.high)
     return Foreseen(

@@ -102,6 +102,7 @@ class Finding:
     Args:
         saving_bytes: by how much the peak of the device's memory gets lower, by itself; 0 where that is not
             what it is about.
+        saving_bytes_at_most: they are a bound: what the allocator once needed is not known.
         paced_by: the rank that sets the pace of all, where this shortens the step of others that wait for it.
         subject: what tells this finding from others of the same rule (an op, a kernel); findings of several
             ranks with one subject become one.
@@ -124,6 +125,7 @@ class Finding:
     source: str | None = None
     proof: Proof | None = None
     saving_bytes: int = 0
+    saving_bytes_at_most: bool = False
     subject: str = ""
     remaining: Remaining = Remaining(0.0, 0.0, 0.0)
     severity: Severity = "info"

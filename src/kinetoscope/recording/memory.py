@@ -38,7 +38,8 @@ class HeldTensor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One device by the driver's and the allocator's account, in bytes; peaks since the program began.
+    """One device by the driver's and the allocator's account, in bytes; peaks since the program began, or,
+    in recordings that did not yet keep them where the program has its peaks counted anew, since then.
 
     ``requested`` is what tensors asked for, ``allocated`` the blocks that they got, ``reserved`` what the
     allocator has of the driver; ``free`` and ``total`` are the driver's, of all processes.

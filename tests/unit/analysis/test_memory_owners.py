@@ -82,6 +82,63 @@ def test_what_a_variable_has_held_since_before_the_history_is_kept(tmp_path: Pat
     assert before.select("role", "owner").rows() == [("kept", "kept[*]"), ("before", "main")]
 
 
+def names(module: str) -> tuple[str, ...]:
+    return (f"{SITE}nn/modules/{module}.py:9:forward", *OF_LAYER[1:])
+
+
+CHECKPOINTED = (*OF_LAYER[:-2], f"{SITE}utils/checkpoint.py:9:checkpoint", *MAIN)
+COMPILED = (
+    "/tmp/torchinductor_u/ab/cabdefghijklmnopqrstuvwx.py:77:call",
+    f"{SITE}_functorch/_aot_autograd/runtime_wrappers.py:2503:forward",
+    f"{SITE}autograd/function.py:596:apply",
+    *MAIN,
+)
+
+
+@pytest.mark.parametrize(
+    ("stack", "layers", "role"),
+    [
+        (names("normalization"), 3, "activation"),
+        (names("normalization"), 2, "cache"),  # of two layers what is on its way
+        (names("linear"), 3, "cache"),  # keys and values
+        (CHECKPOINTED, 1, "activation"),
+        (COMPILED, 1, "activation"),
+    ],
+)
+def test_without_an_account_what_is_held_in_a_first_forward_pass_says_whether_it_trains(
+    tmp_path: Path, stack: tuple[str, ...], layers: int, role: str
+):
+    allocator = Allocator()
+    allocator.begin()
+    allocator.alloc(MIB, frames(f"{SITE}nn/modules/module.py:9:_apply", *MAIN))
+    allocator.free(allocator.alloc(MIB, frames(*OF_LAYER)))
+    for _ in range(layers):
+        allocator.alloc(2 * MIB, frames(*stack))
+    known = owned(read(dump(tmp_path / "x.pickle", allocator)), None, 0).sort("start")
+    assert known["role"].to_list() == ["parameter", "temporary", *layers * [role]]
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_what_cublas_multiplies_in_is_its_own_unless_another_is_as_large(tmp_path: Path, others: int):
+    """One of each thread, of which the program's has cuBLASLt's beside it."""
+    allocator = Allocator()
+    for size in (32 * MIB, MIB):
+        allocator.alloc(size, frames(*OF_LAYER))
+    allocator.alloc(32 * MIB)
+    for _ in range(others):
+        allocator.alloc(32 * MIB, frames(*OF_LAYER))
+    allocator.alloc(32 * MIB, frames(f"{SITE}nn/modules/module.py:9:_apply", *MAIN))
+    allocator.begin()
+    for lines in (OF_LAYER, None):
+        allocator.free(allocator.alloc(32 * MIB, [] if lines is None else frames(*lines)))
+    allocator.alloc(32 * MIB, frames(*OF_LAYER))
+    (history,) = devices(read(dump(tmp_path / "x.pickle", allocator)), None)
+    found = history.known.filter(pl.col("role") == "workspace").with_columns(owner().alias("owner"))
+    assert sorted(found["bytes"]) == ([] if others else [MIB, 32 * MIB, 32 * MIB])
+    assert set(found["owner"]) == (set() if others else {"cuBLAS"})
+    assert found["start"].is_null().all()
+
+
 def frame(text: str) -> Frame:
     file, line, name = text.rsplit(":", 2)
     return Frame(name, file, int(line))
@@ -114,6 +171,10 @@ LAYER = (
                 f"{SITE}autograd/function.py:9:apply",
             ),
             Told(graph="cabdefghijklmnopqrstuvwx", graph_line=77, backward=True, forward=True),
+        ),
+        (
+            (f"{SITE}nn/modules/module.py:9:_apply", "/home/u/train.py:9:<module>"),
+            Told("train.py:9", "<module>", built=True),
         ),
         (
             (f"{SITE}optim/adam.py:1:step", "/home/u/train.py:9:<module>"),

@@ -36,7 +36,11 @@ class FakeAllocator:
         replace("keep_memory_history", self.keep)
         replace("memory_history_is_kept", lambda: self.kept)
         replace("memory_snapshot", self.snapshot)
-        replace("memory_counters", lambda: iter([{"device": 0, "reserved_bytes": 1 << 20}]))
+        self.peaks = dict.fromkeys((f"peak_{kind}_bytes" for kind in torch_private.COUNTED), 0)
+        replace("watch_peak_resets", lambda before: setattr(self, "reset", before))
+        replace("memory_peaks", lambda device: self.peaks)
+        counters = {"device": 0, "reserved_bytes": 1 << 20}
+        replace("memory_counters", lambda: iter([counters | self.peaks]))
 
     def keep(self, entries: int, *, releases: bool = False, anew: bool = True) -> None:
         self.kept = entries > 0
@@ -91,7 +95,7 @@ def test_history_is_kept_whenever_no_step_is_timed_and_read_once(allocator: Fake
 
 def test_the_first_allocation_that_fails_is_written_down(allocator: FakeAllocator, tmp_path: Path):
     history = AllocatorHistory(tmp_path, 3)
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))])
+    optimizer = object.__new__(torch.optim.SGD)  # a real one imports all of the compiler
     allocator.starting()
     for _ in range(2):
         allocator.fails(0, 512, 1 << 30, 0)
@@ -99,6 +103,41 @@ def test_the_first_allocation_that_fails_is_written_down(allocator: FakeAllocato
     held = recorded.read(tmp_path / history.files["oom_held"])
     assert (held.failed_bytes, held.has_optimizer) == (512, optimizer is not None)
     assert allocator.log == ["on", "snapshot"]
+
+
+def test_peaks_are_the_program_s_whatever_it_resets(allocator: FakeAllocator, tmp_path: Path):
+    """Of each kind the most of all stretches between resets, and of the last one, which has no end yet."""
+    history = AllocatorHistory(tmp_path, 0)
+    allocator.starting()
+    names = list(allocator.peaks)
+    for peaks in ((5, 6, 80), (7, 9, 80), (3, 4, 90)):
+        allocator.peaks = dict(zip(names, peaks, strict=True))
+        allocator.reset(0)
+    allocator.peaks = dict(zip(names, (1, 10, 70), strict=True))
+    allocator.reset(1)  # another device's
+    allocator.fails(0, 512, 1 << 30, 0)
+    (device,) = recorded.read(tmp_path / history.files["oom_held"]).devices
+    assert (device.peak_requested_bytes, device.peak_allocated_bytes, device.peak_reserved_bytes) == (
+        7,
+        10,
+        90,
+    )
+
+
+def test_peaks_are_read_before_the_program_resets_them_by_whichever_name(
+    allocator: FakeAllocator, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.undo()
+    calls: list[tuple[str, int]] = []
+    for name in torch_private.RESET_PEAKS:
+        monkeypatch.setattr(
+            torch._C, name, lambda device, name=name: calls.append((name, device)), raising=False
+        )
+    torch_private.watch_peak_resets(lambda device: calls.append(("before", device)))
+    torch._C._cuda_resetPeakMemoryStats(2)
+    torch._C._accelerator_resetPeakStats(3)
+    one, other = torch_private.RESET_PEAKS
+    assert calls == [("before", 2), (one, 2), ("before", 3), (other, 3)]
 
 
 def test_a_history_that_the_program_keeps_is_left_alone(allocator: FakeAllocator, tmp_path: Path):
@@ -121,6 +160,7 @@ def test_the_stack_of_an_emptied_cache_is_kept_and_of_no_other_release(
     monkeypatch.setattr(torch_private, "keep_memory_history", allocator.keep)
     monkeypatch.setattr(torch_private, "memory_history_is_kept", lambda: allocator.kept)
     monkeypatch.setattr(torch_private, "watch_out_of_memory", lambda act: None)
+    monkeypatch.setattr(torch_private, "watch_peak_resets", lambda before: None)
     history = AllocatorHistory(tmp_path, 0)
     history.device_in_use()
     torch._C._cuda_emptyCache()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import traces
 from kinetoscope.analysis.run import MemoryFiles, Run, load
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
-from kinetoscope.recording.memory import Held
+from kinetoscope.recording.memory import DeviceMemory, Held
 from snapshots import CALL, MAIN, MIB, OF_OPTIMIZER, SITE, Allocator, dump, frames
 
 LAYERS = 6
@@ -123,6 +124,35 @@ def test_what_a_change_would_free_is_what_it_frees(
     assert rule not in right.findings(tmp_path)
 
 
+class Failing(Allocator):
+    """Has no room for the third of autograd's allocations that are as large as logits."""
+
+    large = 0
+
+    def alloc(self, size: int, at: object = None, *given: object, **named: object) -> int:
+        self.large += at is None and size >= 80 * MIB
+        if self.large == 3:
+            self.fail(size)
+            raise MemoryError
+        return super().alloc(size, at, *given, **named)  # type: ignore[arg-type]
+
+
+class Failed(Loop):
+    def __post_init__(self) -> None:
+        with suppress(MemoryError):
+            super().__post_init__()
+
+
+def test_what_a_change_would_free_when_an_allocation_fails_the_changed_program_does_not_hold_then(
+    tmp_path: Path,
+):
+    wrong, right = (Failed(logits=80 * MIB, float32=large, allocator=Failing()) for large in (True, False))
+    found = wrong.findings(tmp_path, failed_bytes=160 * MIB, has_optimizer=True)["float32-logits"]
+    then = [loop.allocator.counts()["requested"] for loop in (wrong, right)]
+    assert found.evidence[0].text.startswith("when the allocation failed")
+    assert found.saving_bytes == pytest.approx(then[0] - then[1], rel=0.1)
+
+
 def test_checkpointed_layers_hold_their_inputs_and_one_layer_s_tensors(tmp_path: Path):
     loop = Loop()
     found = loop.findings(tmp_path)["activation-memory"]
@@ -166,19 +196,41 @@ def test_steps_that_have_room_only_once_the_cache_is_given_back_are_named(tmp_pa
     assert "allocator-retries" not in loop(1 << 40)
 
 
-def test_holes_are_named_where_they_are_much_of_what_is_reserved(tmp_path: Path):
+def holes() -> Loop:
+    """Half of what is there lies between what is given back, where what is asked for next does not fit."""
     loop = Loop(temporary=300 * MIB)
     allocator = loop.allocator
     held = [allocator.alloc(9 * MIB, frames(*MAIN)) for _ in range(60)]
     for one in held[::2]:
         allocator.free(one)
-    big = allocator.alloc(600 * MIB, frames(*MAIN))
+    allocator.alloc(600 * MIB, frames(*MAIN))
     loop.boundaries = [loop.boundaries[-1], (allocator.now + 1) * 1000]
+    return loop
+
+
+def test_holes_are_named_where_they_are_much_of_what_is_reserved(tmp_path: Path):
+    loop = holes()
+    used, reserved = loop.allocator.peaks["allocated"], loop.allocator.counts()["reserved"]
     found = loop.findings(tmp_path)["memory-fragmentation"]
-    assert big
-    used = allocator.peaks["allocated"]
-    assert found.saving_bytes == int(allocator.counts()["reserved"] - 1.05 * used)
+    assert found.saving_bytes == int(reserved - 1.05 * used)
+    assert found.saving_bytes_at_most  # before the history there may have been more
     assert "memory-fragmentation" not in Loop().findings(tmp_path)
+
+
+def test_what_expandable_segments_free_is_of_the_most_that_was_needed_or_of_the_moment_that_failed(
+    tmp_path: Path,
+):
+    loop = holes()
+    most, reserved = loop.allocator.peaks["requested"], loop.allocator.counts()["reserved"]
+    peak = most + 9 * MIB
+    counted = (DeviceMemory(device=0, peak_requested_bytes=peak, peak_allocated_bytes=peak),)
+    known = loop.findings(tmp_path, devices=counted)["memory-fragmentation"]
+    assert (known.saving_bytes, known.saving_bytes_at_most) == (int(reserved - 1.05 * peak), False)
+    # What was cached was just given back: what is reserved beyond the blocks of that moment are holes.
+    counted = (DeviceMemory(device=0, peak_requested_bytes=reserved, peak_allocated_bytes=reserved),)
+    failed = loop.findings(tmp_path, devices=counted, failed_bytes=5 << 30)["memory-fragmentation"]
+    now = loop.allocator.counts()["allocated"]
+    assert (failed.saving_bytes, failed.saving_bytes_at_most) == (int(reserved - 1.05 * now), False)
 
 
 def test_what_makes_a_program_fit_stands_before_what_makes_it_fast(tmp_path: Path):

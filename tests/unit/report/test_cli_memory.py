@@ -18,7 +18,7 @@ from kinetoscope.report.collect.memory import peaks
 from kinetoscope.report.document import FitsRow
 from kinetoscope.report.words import memory_lines
 from report_sample import host_only
-from snapshots import MAIN, MIB, Allocator, Training, dump, frames
+from snapshots import MAIN, MIB, OF_LAYER, Allocator, Training, dump, frames
 
 
 def recording(folder: Path) -> Path:
@@ -44,7 +44,7 @@ def recording(folder: Path) -> Path:
         devices=(device,),
     )
     (memory / "rank0.json").write_bytes(msgspec.json.encode(held))
-    training.allocator.fail(5 << 30)
+    training.allocator.fail(5 << 30, frames(*OF_LAYER))
     dump(memory / "rank0.oom.pickle", training.allocator)
     failed = msgspec.structs.replace(held, failed_bytes=5 << 30)
     (memory / "rank0.oom.json").write_bytes(msgspec.json.encode(failed))
@@ -78,6 +78,8 @@ def test_a_recording_s_peak_is_split_and_every_byte_has_an_owner(
     assert len(failure["notes"]) == 1
     assert (steps["moment"], steps["failed_bytes"]) == ("recorded steps", None)
     assert (failure["moment"], failure["failed_bytes"]) == ("out of memory", 5 << 30)
+    assert failure["failed_stack"][0] == OF_LAYER[0].rpartition(":")[0] + " forward"
+    assert (steps["failed_by"], steps["failed_stack"]) == (None, [])
     assert steps["growth"][0]["bytes_per_step"] == 700_000
     assert steps["fits"]["low"] <= steps["fits"]["high"]
 
@@ -88,7 +90,7 @@ def test_the_page_names_parts_owners_growth_and_what_fits(tmp_path: Path, capsys
     shown = capsys.readouterr().out
     for words in ("activation", "model.py:33", "+700 kB a step", "times the recorded batch", "owners more"):
         assert words in shown
-    assert "which asked for 5.37 GB more" in " ".join(shown.split())
+    assert "which asked for 5.37 GB more in linear at model.py:33" in " ".join(shown.split())
     assert main(["findings", folder]) == 0
     assert "700 kB more are kept with every step" in capsys.readouterr().out
 
@@ -132,7 +134,7 @@ def test_what_holds_no_memory_is_an_input_error(tmp_path: Path, capsys: pytest.C
 def test_a_report_begins_with_the_memory_that_ran_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["report", str(recording(tmp_path))]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "It ran out of memory: 5.37 GB could not be had where" in printed
+    assert "It ran out of memory: 5.37 GB could not be had in linear at model.py:33 where" in printed
     assert printed.index("kinetoscope memory ") < printed.index("-o report.html")
 
 

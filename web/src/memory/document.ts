@@ -46,6 +46,8 @@ export interface MemoryPeak {
   rank: number;
   device: number;
   moment: "recorded steps" | "history" | "out of memory" | "snapshot" | "timeline";
+  failed_bytes: number | null;
+  failed_stack: string[];
   peak_us: number;
   history_us: number;
   requested_bytes: number;

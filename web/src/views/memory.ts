@@ -6,6 +6,7 @@ import { h, titled, type Child } from "../dom.ts";
 import { area } from "../memory/area.ts";
 import { blocks } from "../memory/blocks.ts";
 import type { HolderRow, MemoryPeak } from "../memory/document.ts";
+import { failure } from "../memory/failure.ts";
 import { lineOf, stackOf } from "../memory/owner.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
@@ -15,7 +16,8 @@ import { share, table } from "../table.ts";
 
 export function memory(app: App, { parameters }: Route): Child {
   const { memory, allocator, memory_peaks: peaks } = app.report;
-  const at = Math.min(Number(parameters.get("peak") ?? 0) || 0, peaks.length - 1);
+  const failed = peaks.findIndex((peak) => peak.failed_bytes !== null); // why anybody looks here
+  const at = Math.min(Number(parameters.get("peak") ?? Math.max(0, failed)) || 0, peaks.length - 1);
   return [
     h("h1", {}, peaks.length ? app.sentences.peaks[at]!.join(" ") : "Memory"),
     peaks.length > 1 &&
@@ -26,7 +28,7 @@ export function memory(app: App, { parameters }: Route): Child {
           h(
             "a",
             { href: format(["memory"], { peak: place }), "aria-current": place === at && "true" },
-            title,
+            `${title} ${when(peaks[place]!)}`,
           ),
         ),
       ),
@@ -120,6 +122,7 @@ function history(app: App, at: number, block: number): Child {
         { class: "notes" },
         peak.notes.map((note) => h("li", {}, note)),
       ),
+    failure(app, peak),
     peak.over_time.length > 1 && titled("Over time", "what tensors held, by role", area(app, peak)),
     peak.blocks.length > 1 &&
       peak.history_us > 0 &&

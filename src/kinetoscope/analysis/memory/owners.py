@@ -4,6 +4,7 @@ graph pool        the memory of a CUDA graph
 parameter, gradient, optimizer state
                   what the program says it is; buffers count as parameters
 communication     allocated by torch.distributed
+workspace         what cuBLAS multiplies in
 activation        allocated in the forward pass, and held until the backward pass
 input             held likewise, and allocated before the first module of its step was called
 temporary         given back in the pass in which it was allocated
@@ -21,12 +22,13 @@ import polars as pl
 
 from kinetoscope.analysis.memory.lifetimes import allocations
 from kinetoscope.analysis.memory.stacks import told
+from kinetoscope.analysis.memory.workspaces import workspaces
 from kinetoscope.recording.memory import Held, HeldTensor
 from kinetoscope.snapshot.model import Snapshot
 
 ROLES = (
     "parameter", "gradient", "optimizer state", "activation", "input", "temporary", "cache", "graph pool",
-    "communication", "kept", "before",
+    "communication", "workspace", "kept", "before",
 )  # fmt: skip
 NAMED = {
     "parameter": "parameter",
@@ -34,6 +36,8 @@ NAMED = {
     "gradient": "gradient",
     "optimizer state": "optimizer state",
 }
+# Modules whose results the next layer takes and nobody else; alive in so many layers, backward's.
+ONLY_BACKWARD, LAYERS = ("activation", "batchnorm", "dropout", "normalization"), 3
 MORE = "{} and {} more"
 PLACED = (pl.Int64, pl.Int64, pl.String, pl.String, pl.Int64)
 
@@ -52,7 +56,7 @@ def owned(snapshot: Snapshot, held: Held | None, device: int) -> pl.DataFrame:
     names = _names(known, held.tensors if held else (), device)
     known = known.join(names, on="allocation", how="left", maintain_order="left")
     # One that ran out of memory in its first forward pass has run nothing backward yet.
-    meant = held is not None and held.failed_bytes is not None and held.has_optimizer
+    meant = held.failed_bytes is not None and held.has_optimizer if held is not None else _saves(known)
     return known.with_columns(_role(known, meant).alias("role")).drop(
         "named", "pass", "last_pass", "ran_backward", "called"
     )
@@ -118,6 +122,14 @@ def _names(known: pl.DataFrame, tensors: Sequence[HeldTensor], device: int) -> p
     )
 
 
+def _saves(known: pl.DataFrame) -> bool:
+    """Whether what is there is for a backward pass by its stack, or since nothing else needs it: results of
+    torch's own layers that the next ones have used, in layer after layer."""
+    there = known.filter(pl.col("end").is_null())
+    last = there.filter(pl.col("forward"), pl.col("module").is_in(ONLY_BACKWARD))
+    return bool(there["trains"].any() or (last.group_by("stack", "bytes").len()["len"] >= LAYERS).any())
+
+
 def _role(known: pl.DataFrame, meant_to_train: bool) -> pl.Expr:
     trains = bool(known["ran_backward"].any()) or meant_to_train
     # What the backward pass left to the snapshot is a gradient, if the program has it as one.
@@ -134,8 +146,12 @@ def _role(known: pl.DataFrame, meant_to_train: bool) -> pl.Expr:
         .then(pl.lit("graph pool"))
         .when(pl.col("named").is_in(list(NAMED)))
         .then(pl.col("named").replace(NAMED))
+        .when(pl.col("built") & pl.col("end").is_null() & (not known["named"].is_in(list(NAMED)).any()))
+        .then(pl.lit("parameter"))
         .when(pl.col("communication"))
         .then(pl.lit("communication"))
+        .when(pl.col("allocation").is_in(workspaces(known).implode()))
+        .then(pl.lit("workspace"))
         .when(pl.col("optimizer"))
         .then(of_optimizer.otherwise(pl.lit("temporary")))
         .when(pl.col("start").is_null() & pl.col("named").is_null())

@@ -13,6 +13,7 @@ from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.memory.lifetimes import Curve, alive, curve
 from kinetoscope.analysis.memory.ops import unseen
 from kinetoscope.analysis.memory.owners import ROLES, owned
+from kinetoscope.analysis.memory.workspaces import OWNER
 from kinetoscope.recording.memory import DeviceMemory, Held
 from kinetoscope.snapshot.model import MAP, SEGMENT, SEGMENT_FREE, UNMAP, Snapshot
 
@@ -53,6 +54,11 @@ class DeviceHistory:
     @property
     def reserved(self) -> int:
         return self.curve.at(self.place)[1]
+
+    @property
+    def most_requested(self) -> int:
+        """At any time of the history, which may reach back before the recorded steps."""
+        return whole(self.curve.table["held"].max())
 
     @property
     def at_peak(self) -> pl.DataFrame:
@@ -192,7 +198,9 @@ def owner() -> pl.Expr:
     is_said = pl.col("role").is_in(["parameter", "gradient", "optimizer state"]) | pl.col("start").is_null()
     named = pl.col("name").is_not_null() & is_said
     return (
-        pl.when(named)
+        pl.when(pl.col("role") == "workspace")
+        .then(pl.lit(OWNER))
+        .when(named)
         .then(path)
         .when(pl.col("graph") != "")
         .then(graph)

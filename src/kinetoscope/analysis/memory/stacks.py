@@ -18,9 +18,12 @@ LIBRARY = re.compile(
 )
 TORCH = re.compile(r"(^|/)torch/(?!_inductor_generated)")
 LAYER = re.compile(r"(^|/)torch/nn/modules/(?!module\.py|_functions|container)(\w+)\.py$")
+BUILDS = re.compile(r"(^|/)torch/nn/(modules/|parameter\.py$)")
 OPTIMIZER = re.compile(r"(^|/)torch/optim/")
 DISTRIBUTED = re.compile(r"(^|/)torch/(distributed/|nn/parallel/|_C/_distributed)")
 CHECKPOINT = re.compile(r"(^|/)torch/utils/checkpoint\.py$")
+# Its ``forward`` is that of a graph which was compiled with its backward.
+COMPILED_FORWARD = re.compile(r"(^|/)torch/_functorch/_aot_autograd/\w*runtime_wrappers\.py$")
 COMPILER = re.compile(r"(^|/)torch/_(dynamo|inductor|functorch|subclasses|export)/")
 # What Inductor writes: a folder of two letters, a file that is named after its content.
 GENERATED = re.compile(r"(^|/)([0-9a-z]{2})/(c\2[0-9a-z]{20,})\.py$")
@@ -38,6 +41,8 @@ class Told(NamedTuple):
         module: the innermost module whose forward runs: torch's own by its file (``linear``), others by the
             line where they are written.
         graph, graph_line: of generated code: the file's name and the line that allocates.
+        built: a module is made or moved to the device, and none runs.
+        trains: it is of a checkpoint, or of a graph that has a backward: no inference does either.
         backward: nothing of the program's own thread is on it: autograd called.
     """
 
@@ -50,13 +55,14 @@ class Told(NamedTuple):
     forward: bool = False
     optimizer: bool = False
     communication: bool = False
-    recomputed: bool = False
+    built: bool = False
+    trains: bool = False
 
 
 SCHEMA = {
     "stack": pl.Int32, "line": pl.String, "function": pl.String, "module": pl.String, "graph": pl.String,
     "graph_line": pl.Int32, "backward": pl.Boolean, "forward": pl.Boolean, "optimizer": pl.Boolean,
-    "communication": pl.Boolean, "recomputed": pl.Boolean,
+    "communication": pl.Boolean, "built": pl.Boolean, "trains": pl.Boolean,
 }  # fmt: skip
 
 
@@ -69,9 +75,9 @@ def told(snapshot: Snapshot) -> pl.DataFrame:
 
 def tell(stack: Stack) -> Told:
     """What a stack says. One without a frame is autograd's, where stacks were recorded at all."""
-    files = [frame.file for frame in stack]
     user = next((frame for frame in stack if not _is_library(frame)), None)
     generated = next(((match, frame) for frame in stack if (match := GENERATED.search(frame.file))), None)
+    forward = any(frame.name in CALL for frame in stack) or generated is not None
     # What calls modules is not what allocates: DDP's forward, an optimizer that is given a closure.
     inside = [*takewhile(lambda frame: frame.name not in CALL, stack)]
     return Told(
@@ -81,11 +87,16 @@ def tell(stack: Stack) -> Told:
         graph=generated[0][3] if generated else "",
         graph_line=generated[1].line if generated else 0,
         backward=stack[-1].name not in BEGINNINGS if stack else True,
-        forward=any(frame.name in CALL for frame in stack) or generated is not None,
+        forward=forward,
         optimizer=any(OPTIMIZER.search(frame.file) for frame in inside),
         communication=any(DISTRIBUTED.search(frame.file) for frame in takewhile(_is_library, inside)),
-        recomputed=any(map(CHECKPOINT.search, files)),
+        built=not forward and any(BUILDS.search(frame.file) for frame in stack),
+        trains=any(CHECKPOINT.search(frame.file) or _is_compiled_forward(frame) for frame in stack),
     )
+
+
+def _is_compiled_forward(frame: Frame) -> bool:
+    return frame.name == "forward" and COMPILED_FORWARD.search(frame.file) is not None
 
 
 def _is_library(frame: Frame) -> bool:

@@ -66,6 +66,7 @@ class AllocatorHistory:
         self.program: HeldByProgram | None = None
         self.boundaries: list[int] = []
         self.gradients: list[HeldTensor] = []
+        self.peaks: dict[int, dict[str, int]] = {}  # by device, from before the program reset them
         if torch_private.cuda_in_use():
             self.device_in_use()
         else:
@@ -81,6 +82,7 @@ class AllocatorHistory:
                     lambda: self._stacks_of_releases(True), lambda: self._stacks_of_releases(False)
                 )
             )
+            self._harmlessly(lambda: torch_private.watch_peak_resets(self._peaks_go))
             self.keep(self.wanted)
 
     def keep(self, on: bool) -> None:
@@ -101,6 +103,18 @@ class AllocatorHistory:
         """Of those that empty_cache() makes alone: all would cost as much again as the allocations'."""
         if self.on and os.getpid() == self.pid:
             self._harmlessly(lambda: torch_private.keep_memory_history(ENTRIES, releases=on, anew=False))
+
+    def _peaks_go(self, device: int) -> None:
+        if self.in_use and os.getpid() == self.pid:
+            self._harmlessly(lambda: self._keep_peaks(device))
+
+    def _keep_peaks(self, device: int) -> None:
+        self.peaks[device] = self._since_start(device, torch_private.memory_peaks(device))
+
+    def _since_start(self, device: int, counters: dict[str, int]) -> dict[str, int]:
+        """The same, with the peaks since the program began."""
+        kept = self.peaks.get(device, {})
+        return counters | {name: max(peak, counters[name]) for name, peak in kept.items()}
 
     def boundary(self) -> None:
         if self.on:
@@ -130,7 +144,10 @@ class AllocatorHistory:
             entries=ENTRIES,
             has_optimizer=bool(program.optimizers),
             tensors=(*program.tensors(inspect.currentframe()), *self.gradients),
-            devices=tuple(DeviceMemory(**counters) for counters in torch_private.memory_counters()),
+            devices=tuple(
+                DeviceMemory(**self._since_start(counters["device"], counters))
+                for counters in torch_private.memory_counters()
+            ),
         )
         write_whole(
             home / f"{name}.pickle", pickle.dumps(snapshot, protocol=4)

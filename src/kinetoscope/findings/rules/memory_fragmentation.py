@@ -12,6 +12,8 @@ How it decides
     What is reserved at the peak, less the most that blocks ever had of it and a twentieth more, where that is
     a tenth of what is reserved: of programs whose sizes never change it was measured to be up to 7 %. At
     least 20 MiB, which is what the allocator asks for at a time. Not where segments are expandable already.
+    A bound where nobody knows the most: no counters of the allocator's, or the program has them begin anew.
+    Of an allocation that failed it is what blocks have then: all that was cached was just given back.
 
 What to do
     ``PYTORCH_ALLOC_CONF=expandable_segments:True``: segments grow by pages, and holes are given back. Pad
@@ -24,6 +26,7 @@ Source
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from kinetoscope import numbers
 from kinetoscope.analysis.memory.peak import DeviceHistory, split
@@ -47,17 +50,33 @@ def find(scene: Scene) -> Iterable[Finding]:
             scene,
             one,
             freed,
-            title=f"{numbers.size(reserved)} are reserved where blocks never had more than "
+            title=f"{numbers.size(reserved)} are reserved where blocks {_had(one.history)} "
             f"{numbers.size(used)}: the rest is free, in pieces that did not fit",
             advice="Let segments grow and shrink by pages; pad lengths that change to a few sizes.",
             basis="what is reserved, less the most that blocks had and a twentieth of it",
             snippet="PYTORCH_ALLOC_CONF=expandable_segments:True",
         )
         if found:
-            yield found
+            yield replace(found, saving_bytes_at_most=not _is_known(one.history))
 
 
 def _used(history: DeviceHistory) -> int:
-    """Bytes that blocks had at most: at the peak, or earlier by the allocator's own account."""
+    """Bytes that blocks had at most: at the peak, or earlier by the history or the allocator's account."""
     rounding = dict(split(history).select("part", "bytes").iter_rows())["rounding"]
-    return max(history.requested + rounding, history.counters.peak_allocated_bytes if history.counters else 0)
+    now = history.requested + rounding
+    if history.failed_bytes:
+        return now
+    counted = history.counters.peak_allocated_bytes if history.counters else 0
+    return max(now, history.most_requested, counted)
+
+
+def _had(history: DeviceHistory) -> str:
+    if history.failed_bytes:
+        return "had"
+    return "never had more than" if _is_known(history) else "are not known to have had more than"
+
+
+def _is_known(history: DeviceHistory) -> bool:
+    counters = history.counters
+    is_whole = counters is not None and counters.peak_requested_bytes >= history.most_requested
+    return bool(history.failed_bytes) or is_whole

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 import msgspec
 import polars as pl
 
@@ -13,7 +15,8 @@ from kinetoscope.analysis.memory.growth import growth
 from kinetoscope.analysis.memory.histories import RankHistory, histories
 from kinetoscope.analysis.memory.ops import BASE
 from kinetoscope.analysis.memory.owners import ROLES
-from kinetoscope.analysis.memory.peak import holders, over_time, owner, split
+from kinetoscope.analysis.memory.peak import DeviceHistory, holders, over_time, owner, split
+from kinetoscope.analysis.memory.stacks import told
 from kinetoscope.analysis.origins.held import held_at_peak
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.memory import allocator_calls, memory_over_time, memory_statistics
@@ -34,7 +37,7 @@ from kinetoscope.report.document import (
     MemorySample,
 )
 from kinetoscope.snapshot import timeline as timelines
-from kinetoscope.snapshot.model import Snapshot
+from kinetoscope.snapshot.model import OOM, Snapshot
 from kinetoscope.snapshot.timeline import Timeline
 
 CURVE = 100  # points over the recording
@@ -112,6 +115,7 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> Mem
         device=history.device,
         moment=history.moment,
         failed_bytes=one.held.failed_bytes if one.held else None,
+        **_failed(one.history),
         peak_us=float(history.time_us - began),
         history_us=float(ended - began),
         requested_bytes=history.requested,
@@ -181,6 +185,26 @@ def _of_timeline(timeline: Timeline) -> MemoryPeak:
         snapshot=timeline.path,
         notes=[NO_OWNERS],
     )
+
+
+class Failed(TypedDict, total=False):
+    """Fields of :class:`MemoryPeak`."""
+
+    failed_by: str
+    failed_line: str | None
+    failed_stack: list[str]
+
+
+def _failed(history: DeviceHistory) -> Failed:
+    """Who asked for what could not be had; nothing where nobody says."""
+    snapshot = history.snapshot
+    failures = snapshot.entries.filter(pl.col("device") == history.device, pl.col("action") == OOM)
+    if not history.failed_bytes or failures.is_empty() or len(snapshot.stacks) == 1:
+        return {}
+    number = int(failures["stack"][-1])
+    said = told(snapshot).row(number, named=True)
+    by = said["module"] or said["function"] or ("autograd" if said["backward"] else "torch")
+    return Failed(failed_by=by, failed_line=said["line"] or None, failed_stack=stack_lines(snapshot, number))
 
 
 def _parts(one: RankHistory) -> list[MemoryPart]:

@@ -35,6 +35,8 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     of_the_profiler: bool = False
     saving_bytes: int = 0
     """Of the device's memory at its peak, by itself: these do not add up."""
+    saving_bytes_at_most: bool = False
+    """``saving_bytes`` is no estimate but a bound: what the allocator once needed is not known."""
     saving_basis: str
     evidence: list[EvidenceRow]
     advice: str

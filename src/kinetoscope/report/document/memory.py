@@ -158,6 +158,10 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     """recorded steps, history (no steps are known), out of memory, snapshot (no history was kept), timeline
     (of the profiler: what was reserved is not known, and ``reserved_bytes`` is what was held)."""
     failed_bytes: int | None
+    failed_by: str | None = None
+    """What asked for it: a module, a function or autograd; null where no stack tells it."""
+    failed_line: str | None = None
+    failed_stack: list[str] = []
     peak_us: float
     history_us: float
     requested_bytes: int

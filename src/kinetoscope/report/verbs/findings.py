@@ -89,7 +89,7 @@ def _lines(row: FindingRow, start_us: float, unit: str) -> Iterable[tuple[str, T
         saving.append(f"  ({names.plain(row.saving_basis)})", style="not bold dim")
         yield "saves", saving
     elif row.saving_bytes:
-        freed = Text(f"about {numbers.size(row.saving_bytes)} at the peak", style="green")
+        freed = Text(headline.freed(row), style="green")
         yield "frees", freed.append(f"  ({names.plain(row.saving_basis)})", style="not bold dim")
     else:
         yield "saves", Text(f"– ({names.plain(row.saving_basis)})", style="dim")

@@ -148,7 +148,7 @@ def worth_doing(report: Report) -> list[FindingRow]:
 def saving(report: Report, row: FindingRow) -> str:
     """What a finding's advice is estimated to bring, and of what; empty where it claims nothing."""
     if row.saving_us <= 0 and row.saving_bytes:
-        return f"frees about {numbers.size(row.saving_bytes)} at the peak"
+        return f"frees {freed(row)}"
     if row.saving_us <= 0 and not row.also and row.paced_by is None:
         return ""
     of = " a step" if report.steps else ""
@@ -163,6 +163,12 @@ def saving(report: Report, row: FindingRow) -> str:
     if row.saving_on_critical_path or by_itself:
         return f"saves about {numbers.time(row.saving_us)}{of}{by_itself}"
     return f"frees about {numbers.time(row.saving_us)} of device time{of}"
+
+
+def freed(row: FindingRow) -> str:
+    """What of the device's memory a finding's advice frees."""
+    about = "at most" if row.saving_bytes_at_most else "about"
+    return f"{about} {numbers.size(row.saving_bytes)} at the peak"
 
 
 def of_its_own(row: FindingRow) -> str:

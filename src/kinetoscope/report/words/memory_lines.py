@@ -14,6 +14,7 @@ PARTS = {
     "cache": "outlives its step; nothing runs backward",
     "graph pool": "of CUDA graphs",
     "communication": "of torch.distributed",
+    "workspace": "of cuBLAS: one for each thread and stream that multiplies",
     "kept": "outlives the step after its own",
     "before": "from before the history, and nobody says whose",
     "unknown": "of no category",
@@ -44,8 +45,14 @@ def headline(peak: document.MemoryPeak) -> tuple[str, str]:
         words.append(f"of the device's {numbers.size(peak.total_bytes)}")
     words.append(MOMENTS.get(peak.moment, peak.moment))
     if peak.failed_bytes is not None:
-        words.append(f"which asked for {numbers.size(peak.failed_bytes)} more")
+        words.append(f"which asked for {numbers.size(peak.failed_bytes)} more{_asked(peak)}")
     return title, ", ".join(words)
+
+
+def _asked(peak: document.MemoryPeak) -> str:
+    """By what an allocation was asked for that failed, and where."""
+    by = f" in {names.plain(peak.failed_by)}" if peak.failed_by else ""
+    return by + (f" at {names.plain(peak.failed_line)}" if peak.failed_line else "")
 
 
 def fits(row: document.FitsRow, failed_bytes: int | None = None) -> str:
@@ -103,7 +110,7 @@ def ran_out(report: document.Report) -> str:
         return ""
     most = max(peak.parts, key=lambda part: part.bytes)
     return (
-        f"It ran out of memory: {numbers.size(peak.failed_bytes or 0)} could not be had where "
+        f"It ran out of memory: {numbers.size(peak.failed_bytes or 0)} could not be had{_asked(peak)} where "
         f"{numbers.size(peak.requested_bytes)} were held of {numbers.size(peak.reserved_bytes)} reserved; "
         f"the largest part: {most.part}, {numbers.size(most.bytes)}.{_elsewhere(peak)}"
     )

@@ -63,6 +63,7 @@ MEMORY = {
     "cache": "#2fa39a",
     "graph pool": "#5574c4",
     "communication": "#d8576b",
+    "workspace": "#8a6d52",
     "kept": "#a0569b",
     "before": "#7f8fa3",
     "rounding": "#9aa5b1",
