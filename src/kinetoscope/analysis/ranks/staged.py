@@ -22,6 +22,7 @@ from kinetoscope.analysis.ranks.collectives import PAIR
 from kinetoscope.analysis.ranks.operations import Operation, replay
 from kinetoscope.analysis.ranks.pipelines import CannotTell, Chain, Stretch, Transfer, chain, ends, passes
 
+EXCHANGE = "exchange"  # of a forward and a backward transfer in one batch, as 1F1B does
 HOST = "host"  # what is idle between operations, and no other operation explains
 NEAR_NS = 10_000  # by which what an operation waits for may seem to end after it began
 MOST = 50_000  # operations that are replayed: of more, the first steps
@@ -123,10 +124,8 @@ class _Job:
         Raises:
             CannotTell: its passes are not known; then nothing of it is added.
         """
-        if met.filter(pl.col("law") == PAIR).select(pl.col("meeting", "source").is_null().any()).row(0) != (
-            False,
-            False,
-        ):
+        untold = pl.col("meeting").is_null() | (pl.col("ways").list.len() == 0)
+        if met.select((untold & (pl.col("law") == PAIR)).any()).item():
             raise CannotTell("of a send or receive the other end is not known")
         made = [
             self._of_rank(rank, met.filter(pl.col("rank") == rank), computed.filter(pl.col("rank") == rank))
@@ -145,22 +144,25 @@ class _Job:
     ) -> tuple[list[_Node], list[list[int]], dict[int, list[int]]]:
         """Its operations in the order of their launches, the places of each pass's stretches, and what its
         passes need of the transfers."""
-        columns = ("launched_ns", "source", "target", "law", "kind", "bytes", "meeting", "start_ns", "end_ns",
+        columns = ("launched_ns", "ways", "law", "kind", "bytes", "meeting", "start_ns", "end_ns",
                    "clock_ns", "transfer_ns")  # fmt: skip
         nodes: list[_Node] = []
         transfers: list[Transfer] = []
-        for launched, source, target, law, kind, size, meeting, start, end, clock, took in met.select(
+        for launched, both, law, kind, size, meeting, start, end, clock, took in met.select(
             pl.col("launched_ns").fill_null(pl.col("start_ns")), *columns[1:]
         ).iter_rows():
             sort = kind
             if law == PAIR:
-                is_forward = self.chain.after.get(source) == target
-                sort = f"{'forward' if is_forward else 'backward'} transfer"
-                transfers.append(Transfer(len(nodes), launched, source, target))
+                sort = EXCHANGE
+                if len(both) == 1:
+                    is_forward = self.chain.after.get(both[0][0]) == both[0][1]
+                    sort = f"{'forward' if is_forward else 'backward'} transfer"
+                transfers += [Transfer(len(nodes), launched, *way) for way in both]
             ahead = clock or 0
             nodes.append(
                 _Node(rank, sort, f"{sort} {size}", launched, start - ahead, end - ahead, law, meeting,
-                      law == PAIR and source == rank, took_ns=end - start if took is None else took)
+                      law == PAIR and all(source == rank for source, _ in both),
+                      took_ns=end - start if took is None else took)
             )  # fmt: skip
         stretches: list[Stretch] = []
         for what, launched, start, end, clock in computed.select(

@@ -28,14 +28,13 @@ from dataclasses import replace
 
 import polars as pl
 
-from kinetoscope.analysis.compared.comparison import culprit
+from kinetoscope.analysis.compared.comparison import MOST, culprit
 from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.analysis.replay.change import shorten
 from kinetoscope.analysis.replay.late import evened
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.job import Changes, both
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.rules.straggler import MOSTLY
 from kinetoscope.findings.savings import LOW, MEDIUM
 from kinetoscope.findings.scene import Scene
 
@@ -48,7 +47,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     if uneven.is_empty() and waits(scene.run, scene.trace).is_empty():
         return
     rank, share = culprit(scene.run)
-    turns = rank is not None and share < MOSTLY
+    turns = rank is not None and share < MOST
     if uneven.is_empty() and not turns:
         return
     waited = waits(scene.run, scene.trace) if turns else _beyond_its_bytes(uneven)

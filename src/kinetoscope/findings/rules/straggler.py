@@ -9,7 +9,7 @@ Why it is slow
 How it decides
     With the recordings of all ranks: what a collective takes longer than on the rank that came last. With one
     recording alone: what it takes longer than the shortest of its kind and size. Exposed waiting of 3 % of
-    the step or more. If one rank is waited for in more than 60 % of the time it is the straggler; if they
+    the step or more. If one rank is waited for in half of the waiting or more it is the straggler; if they
     take turns it is ``collective-imbalance``. Saved is what the job's step gains, all ranks replayed at once,
     if the late rank's ways into collectives take no longer than its peers'; where it computes longer, no
     longer than the mean of all, since the work has to be shared out and the others get slower.
@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kinetoscope.analysis.compared.comparison import comparison, culprit
+from kinetoscope.analysis.compared.comparison import MOST, comparison, culprit
 from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.analysis.replay.late import evened, punctual
 from kinetoscope.analysis.run import Run
@@ -37,7 +37,6 @@ from kinetoscope.findings.model import Evidence, Finding
 from kinetoscope.findings.savings import MEDIUM
 from kinetoscope.findings.scene import Scene, scenes
 
-MOSTLY = 0.6
 # By the cause of its lateness (see ``analysis.compared``): what the late rank did, and what to look at.
 LOOK = {
     "slow kernel": "takes longer for one kernel: look at its input there",
@@ -61,7 +60,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     if waited.is_empty():
         return
     rank, share = culprit(scene.run)
-    if rank is not None and (share < MOSTLY or rank == scene.rank):
+    if rank is not None and (share < MOST or rank == scene.rank):
         return
     found = comparison(scene.run).verdict
     spread = found.rank == rank and found.cause in WORK
@@ -79,7 +78,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     basis = (
         "estimated from the shortest collective of each kind"
         if rank is None
-        else f"in {share:.0%} of the waiting"
+        else f"{'its doing' if found.rank == rank else 'last'} in {share:.0%} of the waiting"
     )
     longest = waited.sort("saved_ns", descending=True).head(6)
     yield Finding(

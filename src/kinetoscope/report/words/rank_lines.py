@@ -13,7 +13,8 @@ ROWS = 8
 STAGES = 16
 NOTABLE = 1.02  # times as long: below it no stage or operation is named
 OPERATIONS = {"forward": "forward passes", "backward": "backward passes", "host": "the host between passes",
-              "forward transfer": "sending forward", "backward transfer": "sending backward"}  # fmt: skip
+              "forward transfer": "sending forward", "backward transfer": "sending backward",
+              "exchange": "sending both ways at once"}  # fmt: skip
 
 
 class Grid(NamedTuple):
