@@ -1,6 +1,7 @@
 """Training on two GPUs or more, in parallel in one of several ways, with one rank slow for one cause.
 
-torchrun --nproc-per-node 2 parallel.py --way ddp|fsdp|tensor|pipeline|1f1b --slow none|host|kernel|loader|sync
+torchrun --nproc-per-node 2 parallel.py
+    --way ddp|fsdp|tensor|pipeline|1f1b --slow none|host|kernel|loader|sync
 """
 
 from __future__ import annotations
