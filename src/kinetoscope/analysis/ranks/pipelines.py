@@ -67,6 +67,14 @@ class Chain:
     before: Mapping[int, int]
     stage: Mapping[int, int]
 
+    def workers(self) -> list[tuple[int, ...]]:
+        """The data-parallel workers: of each all its stages' ranks."""
+        found = [[rank] for rank in sorted(self.stage) if rank not in self.before]
+        for ranks in found:
+            while (following := self.after.get(ranks[-1])) is not None:
+                ranks.append(following)
+        return [tuple(ranks) for ranks in found]
+
 
 def ends(table: pl.DataFrame) -> pl.DataFrame:
     """Adds to collectives ``ways``: of sends and receives, from which rank to which (see ``collectives``); of
