@@ -9,7 +9,7 @@ Why it is slow
 
 How it decides
     Recorded split sizes whose largest is at least 1.5 times their mean, or exposed waiting of 3 % of the step
-    with no rank waited for in more than 60 % of it. An even load brings the slowest down to the mean, not to
+    with no rank waited for in half of it or more. An even load brings the slowest down to the mean, not to
     the fastest: saved is what the job's step gains, all ranks replayed together, if no rank's way into a
     collective takes longer than the mean of all. Of one rank's recording half of the waiting counts as saved.
 

@@ -8,7 +8,7 @@ import msgspec
 
 
 class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """``status``: even | straggler | turns | unknown. Of a straggler: its rank, its share of all waiting, and
+    """``status``: even | straggler | turns | unknown. Of a straggler: its rank, its share of the waiting, and
     why it was late (null: cannot be told): slow kernel | clocks | more work | more data | compute | host |
     data loader | synchronization | recompilation | allocator. ``why`` it is unknown, or even though ranks
     wait."""

@@ -41,7 +41,7 @@ def verdict(ranks: Ranks) -> str:
         detail = f" ({names.shorten(found.detail, 60)})" if found.detail else ""
         why = f": {WHY[found.cause]}{detail}" if found.cause in WHY else ": why cannot be told"
         share = numbers.percent(found.share_of_waiting)
-        return f"Rank {found.rank} is waited for, in {share} of all waiting{why}."
+        return f"Rank {found.rank} is waited for{why}; {share} of the waiting is its doing."
     if found.status == "turns":
         last = ", ".join(
             f"rank {row.rank} ({WHY.get(row.cause or '', 'cause unknown')})" for row in ranks.worst[:3]
