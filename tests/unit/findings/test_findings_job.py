@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import polars as pl
 import pytest
 
 import traces
+from kinetoscope.analysis.compared.comparison import comparison
 from kinetoscope.analysis.replay import ranks
 from kinetoscope.analysis.replay.change import without_host
-from kinetoscope.analysis.replay.late import punctual
-from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.run import Run, load
 from kinetoscope.findings import savings
 from kinetoscope.findings.job import Job
+from kinetoscope.findings.late import punctual
 from kinetoscope.findings.ledger import settle
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.registry import find
@@ -22,6 +24,7 @@ from kinetoscope.findings.rules import straggler
 from kinetoscope.findings.scene import scenes
 from kinetoscope.trace.model import Trace
 
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "h200-dist"
 STEPS, OWN_US, LATE_US, MOVES_US = 4, 3_000, 2_000, 500
 # The recorded window begins with the first work: of the first step some is not in it.
 NEAR = 0.06
@@ -149,3 +152,11 @@ def test_ranks_that_meet_nowhere_take_as_long_as_the_slowest() -> None:
     )
     (found,) = settle(run, [finding("own", first)])
     assert (first.us, found.remaining.us, found.saving.us) == (pytest.approx(20), 0, pytest.approx(20))
+
+
+@pytest.mark.parametrize("name", ["fsdp_warm_none", "pipeline_none"])
+def test_nobody_is_called_a_straggler_whom_the_comparison_of_ranks_clears(name: str) -> None:
+    run = load(*(FIXTURES / f"{name}_rank{number}.json.gz" for number in range(2)))
+    assert comparison(run).verdict.rank is None
+    assert [finding for scene in scenes(run) for finding in straggler.find(scene)] == []
+    assert find(run)[0].rule == "overhead-bound"

@@ -9,10 +9,11 @@ Why it is slow
 How it decides
     With the recordings of all ranks: what a collective takes longer than on the rank that came last. With one
     recording alone: what it takes longer than the shortest of its kind and size. Exposed waiting of 3 % of
-    the step or more. If one rank is waited for in half of the waiting or more it is the straggler; if they
-    take turns it is ``collective-imbalance``. Saved is what the job's step gains, all ranks replayed at once,
-    if the late rank's ways into collectives take no longer than its peers'; where it computes longer, no
-    longer than the mean of all, since the work has to be shared out and the others get slower.
+    the step or more. A rank for whose doing half of the waiting was is the straggler, unless it may be
+    chance; if they take turns it is ``collective-imbalance``; if it cannot be told, as of a pipeline's
+    stages, nobody is named (``report`` says why). Saved is what the job's step gains, all ranks replayed at
+    once, if the late rank's ways into collectives take no longer than its peers'; where it computes longer,
+    no longer than the mean of all, since the work has to be shared out and the others get slower.
 
 What to do
     What the rank that is waited for did longer than the others between two collectives says where to look:
@@ -28,11 +29,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kinetoscope.analysis.compared.comparison import MOST, comparison, culprit
+from kinetoscope.analysis.compared.comparison import comparison, culprit
 from kinetoscope.analysis.idle.waits import waits
-from kinetoscope.analysis.replay.late import evened, punctual
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings import evidence, savings
+from kinetoscope.findings.late import evened, punctual
 from kinetoscope.findings.model import Evidence, Finding
 from kinetoscope.findings.savings import MEDIUM
 from kinetoscope.findings.scene import Scene, scenes
@@ -60,9 +61,10 @@ def find(scene: Scene) -> Iterable[Finding]:
     if waited.is_empty():
         return
     rank, share = culprit(scene.run)
-    if rank is not None and (share < MOST or rank == scene.rank):
-        return
     found = comparison(scene.run).verdict
+    # That one rank is waited for most is nobody's fault where it would be so by chance, or in a pipeline.
+    if rank is not None and (found.rank is None or rank == scene.rank):
+        return
     spread = found.rank == rank and found.cause in WORK
     saving = savings.device(scene, waited, "exposed waiting inside collectives, all of it")
     if saving.share < MEDIUM:
@@ -78,7 +80,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     basis = (
         "estimated from the shortest collective of each kind"
         if rank is None
-        else f"{'its doing' if found.rank == rank else 'last'} in {share:.0%} of the waiting"
+        else f"its doing in {share:.0%} of the waiting"
     )
     longest = waited.sort("saved_ns", descending=True).head(6)
     yield Finding(
