@@ -134,7 +134,7 @@ def test_the_share_of_waiting_is_one_wherever_it_stands(
         is_cold = cold & {*ends["step"], *([why["where"]] if why["cause"] else [])}
         if meeting is None or is_cold or ends["own_ns"].has_nulls() or why["cause"] == START:
             continue
-        longest, shortest = ends["duration_ns"].max(), ends["duration_ns"].min()
+        shortest, longest = sorted(ends["duration_ns"].to_list())
         waited += longest - shortest
         its += (longest - shortest) * (why["culprit"] == 1)
     verdict = found.verdict

@@ -40,7 +40,7 @@ CHOSEN = [
             ("pipeline, in batches", "sync"),
             ("pipeline, sends and receives alone", "work"),
             ("experts", "experts"),
-            ("broadcasts", "host"),
+            ("broadcasts", "kernel"),
             ("data parallel, begun apart", "loader"),
         )
     ),
