@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cases.recorded import HERE
 from cases.replays import FIXTURES, PAGE, recordings, rows
 from command import complaints, kinetoscope
 from kinetoscope import cli
@@ -14,6 +15,7 @@ from kinetoscope.analysis.replay import what_if
 from kinetoscope.analysis.replay.replay import replays
 from kinetoscope.analysis.run import load
 from kinetoscope.bench.measure.statistics import quantile
+from kinetoscope.report.collect.replay import replay, what_if_listing
 
 OURS = [(name, files) for name, files in recordings() if files[0].is_relative_to(FIXTURES)]
 EAGER = str(FIXTURES / "h200" / "mm_4096_warm_eager.json.gz")
@@ -78,6 +80,18 @@ def test_what_fits_nothing_is_said(
 ) -> None:
     assert cli.main(["whatif", EAGER, *words]) == status
     assert said in capsys.readouterr().err
+
+
+def test_of_ranks_that_meet_the_step_that_goes_on_is_shown_not_how_long_each_was_recorded() -> None:
+    run = load(*sorted((HERE / "small-collectives").glob("before.rank*.json.gz")))
+    found = what_if_listing(run, [what_if.without_waits])
+    assert found is not None
+    # Of two unlike steps one is replayed: from its own recording's begin rank 0 would take four of them.
+    assert found.replay == replay(run)
+    assert (found.replay.rank, found.replay.recorded_us) == (1, pytest.approx(17_514.49, rel=1e-6))
+    assert abs(found.replay.error) < 0.02
+    assert sum(part.us for part in found.replay.critical_path) == pytest.approx(found.replay.step_us)
+    assert found.after_us <= found.replay.step_us
 
 
 def test_asked_twice_is_saved_once() -> None:

@@ -8,7 +8,7 @@ for each other, a finding saves what all get faster by (see ``job``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -99,7 +99,9 @@ class _Book:
         self.beside_us = 0.0
         self.saved_us = 0.0
         self.owners: list[Finding] = []
-        self._gains: dict[int, float] = {}  # as the book stands now
+        # As the book stands now:
+        self._after: dict[int, Changes] = {}
+        self._gains: dict[int, float] = {}
 
     def gain(self, finding: Finding) -> float:
         """What the finding saves after those that are in the book."""
@@ -108,18 +110,33 @@ class _Book:
         return self._gains[id(finding)]
 
     def _gain(self, finding: Finding) -> float:
-        saved = self.job.saves(both(finding.saving.together or {}, self.changes))
+        saved = self.job.saves(self._changes_after(finding))
         beside = self.beside_us + finding.saving.beside_us
         return max(0.0, self._bounded(saved + beside) - self.saved_us)
+
+    def joint_gain(self, findings: Iterable[Finding]) -> float:
+        """What several save together after those that are in the book: no one of them saves more."""
+        changes, beside = self.changes, self.beside_us
+        for finding in findings:
+            changes = both(finding.saving.together or {}, changes)
+            beside += finding.saving.beside_us
+        return max(0.0, self._bounded(self.job.saves(changes) + beside) - self.saved_us)
+
+    def _changes_after(self, finding: Finding) -> Changes:
+        """All that changes once the finding is in the book. Once: what is found of a change is kept by it."""
+        if id(finding) not in self._after:
+            self._after[id(finding)] = both(finding.saving.together or {}, self.changes)
+        return self._after[id(finding)]
 
     def enter(self, finding: Finding, gain: float) -> Finding:
         little = gain < OWNED * finding.saving.us
         paced_by = finding.paced_by if little else None
         owner = self._owner(finding) if little and paced_by is None else ""
-        self.changes = both(self.changes, finding.saving.together or {})
+        self.changes = self._changes_after(finding)
         self.beside_us += finding.saving.beside_us
         self.saved_us = self._bounded(self.saved_us + gain)
         self.owners.append(finding)
+        self._after.clear()
         self._gains.clear()
         low, high = experience.interval(finding.rule)
         most = self.job.step_us
@@ -134,7 +151,7 @@ class _Book:
     def _owner(self, finding: Finding) -> str:
         """The rule that holds most of what the finding claims; of what only got off the critical path, the
         one that saves most."""
-        shared = [(_shared_ns(finding, owner), owner) for owner in self.owners]
+        shared = zip(_shared_ns(finding, self.owners), self.owners, strict=True)
         most, owner = max(shared, key=lambda pair: pair[0], default=(0.0, None))
         if owner is None:
             return ""
@@ -170,7 +187,9 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
         if gains[id(chosen)] > chosen.saving.freed_share * job.slowest.own_busy_us:
             # Device time counts for more once the host keeps up, all of it at most; other gains only get
             # smaller.
+            most_us = book.joint_gain(freeing) if len(freeing) > 1 else job.step_us
             gains |= {id(one): max(gains[id(one)], one.saving.most_us) for one in freeing}
+            gains |= {id(one): min(gains[id(one)], most_us) for one in freeing}
     kept = [_graded(job, finding) for finding in ordered + others]
     # A program that ran out of memory has to fit before it can be fast. Those that save nothing more come
     # last, the most serious first.
@@ -199,30 +218,31 @@ def _next(
     best = _greatest(book, worth, gains)
     if not experience.helps(best.rule):
         sure = [finding for finding in worth if experience.helps(finding.rule)]
-        if sure and gains[id(other := _greatest(book, sure, gains))] >= least:
+        if sure and gains[id(other := _greatest(book, sure, gains, least))] >= least:
             best = other
     causes = [one for one in worth if roles.get(one.rule) != "symptom" and experience.helps(one.rule)]
     if roles.get(best.rule) == "symptom" and causes:
-        cause = _greatest(book, causes, gains)
-        if gains[id(cause)] >= EXPLAINS * gains[id(best)]:
+        enough = EXPLAINS * gains[id(best)]
+        if gains[id(cause := _greatest(book, causes, gains, enough))] >= enough:
             return cause
     return best
 
 
-def _greatest(book: _Book, findings: list[Finding], gains: dict[int, float]) -> Finding:
-    """The finding that gains most; ``gains`` hold what each gained when last asked, and are brought up to
-    date only while that may change the answer: what others claimed seldom makes a change worth more."""
+def _greatest(book: _Book, findings: list[Finding], gains: dict[int, float], least: float = 0.0) -> Finding:
+    """The finding that gains most; the one that seemed to, where none gains ``least``. ``gains`` hold what
+    each gained when last asked, and are brought up to date only while that may change the answer: what
+    others claimed seldom makes a change worth more."""
     waiting = sorted(findings, key=lambda finding: -gains[id(finding)])
-    asked, most = list[Finding](), -1.0
+    asked, most = waiting[:1], least
     for finding in waiting:
-        if gains[id(finding)] <= most - ALIKE_US:
+        if gains[id(finding)] < least or gains[id(finding)] <= most - ALIKE_US:
             break
         if book.owners:
             gains[id(finding)] = book.gain(finding)
         asked.append(finding)
         most = max(most, gains[id(finding)])
     alike = [finding for finding in asked if gains[id(finding)] >= most - ALIKE_US]
-    return min(alike, key=lambda finding: (finding.rule, finding.subject))
+    return min(alike or asked, key=lambda finding: (finding.rule, finding.subject))
 
 
 def _graded(job: Job, finding: Finding) -> Finding:
@@ -258,18 +278,29 @@ def _within(findings: Iterable[Finding], most_us: float, step_us: float) -> Iter
         left -= us
 
 
-def _shared_ns(one: Finding, other: Finding) -> float:
-    """How much of the time that the changes of two findings take away is the same."""
-    theirs = other.saving.together or {}
-    return sum(
-        _same_ns(change, theirs.get(rank, NOTHING)) for rank, change in (one.saving.together or {}).items()
-    )
+def _shared_ns(one: Finding, others: Sequence[Finding]) -> list[float]:
+    """By other finding, how much of the time that the changes of both take away is the same."""
+    shared = [0.0] * len(others)
+    hosts: list[tuple[pl.DataFrame, pl.DataFrame]] = []
+    for number, other in enumerate(others):
+        theirs = other.saving.together or {}
+        for rank, change in (one.saving.together or {}).items():
+            their = theirs.get(rank, NOTHING)
+            shared[number] += _same_device_ns(change, their)
+            if len(change.host) and len(their.host):
+                pair = pl.lit(number).alias("other"), pl.lit(rank).alias("rank")
+                hosts.append((change.host.with_columns(pair), their.host.with_columns(pair)))
+    if hosts:  # all in one pass
+        own, theirs = (pl.concat(tables) for tables in zip(*hosts, strict=True))
+        same = intervals.intersect(own, theirs, ["other", "rank", "lane"])
+        for number, ns in intervals.length(same, ["other"]).iter_rows():
+            shared[number] += ns
+    return shared
 
 
-def _same_ns(one: Change, other: Change) -> float:
-    both = pl.min_horizontal("saved_ns", "saved_ns_right").max()
-    device = one.device.join(other.device, on="id").group_by("id", maintain_order=True).agg(both)
-    shared = float(device["saved_ns"].sum())
-    if one.host.is_empty() or other.host.is_empty():
-        return shared
-    return shared + intervals.total(intervals.intersect(one.host, other.host, ["lane"]))
+def _same_device_ns(one: Change, other: Change) -> float:
+    if one.device.is_empty() or other.device.is_empty():
+        return 0.0
+    less = pl.min_horizontal("saved_ns", "saved_ns_right").max()
+    device = one.device.join(other.device, on="id").group_by("id", maintain_order=True).agg(less)
+    return float(device["saved_ns"].sum())

@@ -8,6 +8,7 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.replay.change import (
+    NOTHING,
     Change,
     at_once,
     merge_launches,
@@ -98,6 +99,8 @@ def _launches(scene: Scene, shorter: pl.DataFrame) -> Change:
     """Calls that launch nothing but what is gone."""
     device = scene.trace.device_events
     gone = shorter.filter(shorter["saved_ns"] >= device["duration_ns"].gather(shorter["id"]))["id"].unique()
+    if gone.is_empty():
+        return NOTHING
     spared = launches(device["launch"].gather(gone)).join(scene.launched, on=["launch", "launched"])
     return without_host(scene.trace.host_events[spared["launch"].sort()])
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traces
+from kinetoscope.analysis.replay import what_if
 from kinetoscope.analysis.replay.change import Change, shorten, without_idle
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
@@ -123,6 +124,30 @@ def test_device_time_that_the_host_hides_is_the_most_that_may_be_saved() -> None
     (hidden,) = settle(run, [finding("hidden", half)])
     assert hidden.remaining.us < 0.1 * scene.busy_us
     assert hidden.remaining.high_us == pytest.approx(scene.busy_us / 2)
+
+
+def test_what_several_free_is_asked_of_all_at_once_and_changes_no_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Run((late(kernel_us=19),))
+    (scene,) = scenes(run)
+    quicker = savings.of(scene, what_if.host(run, 0.4).changes[0], "")
+    freed = [
+        savings.device(scene, scene.work.slice(0, 4 + 4 * n), "", saved=pl.col("duration_ns") * 0.1 * (n + 1))
+        for n in range(4)
+    ]
+    found = [
+        finding("host", quicker),
+        *(finding("device", one, subject=f"{n}") for n, one in enumerate(freed)),
+    ]
+    joint = settle(run, found)
+    assert [(one.rule, one.subject) for one in joint[:2]] == [("host", ""), ("device", "3")]
+
+    def unbounded(book: object, findings: object) -> float:
+        return float("inf")
+
+    monkeypatch.setattr("kinetoscope.findings.ledger._Book.joint_gain", unbounded)
+    assert joint == settle(run, found)
 
 
 def test_what_is_not_predicted_says_what_it_is_at_most_and_promises_nothing() -> None:

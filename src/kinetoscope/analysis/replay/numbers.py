@@ -40,7 +40,7 @@ def recorded(graph: Graph, pace: float = 1.0) -> State:
         "id",
         pl.col("block").set_sorted(),
         "duration_ns",
-        "pause_ns",
+        pl.col("pause_ns").cast(pl.Float64),
         crowded_ns=pl.when(crowded).then(pl.col("lost_ns").clip(lower_bound=0)).otherwise(0),
         work_ns=pl.when("meets").then(0).otherwise("work_ns").cast(pl.Float64),
         ready=(pl.col("point_ns") - opened) * pace + pl.col("latency_ns"),
@@ -83,7 +83,9 @@ def _shortened(work: pl.DataFrame, left: pl.Series) -> pl.DataFrame:
     shorter = work["work_ns"] * left
     before, after = (float(each.sum()) for each in (work["work_ns"], shorter))
     gone = 1 - after / before if before else 0.0  # of one rank, where any is
-    pause = work["pause_ns"] - work["crowded_ns"] * gone
+    pause = work["pause_ns"]
+    if work["crowded_ns"].max():
+        pause = pause - work["crowded_ns"] * gone
     if kept.all():
         return work.with_columns(shorter, pause)
     nothing, none = pl.Series([0.0]), pl.Series([None], dtype=pl.Float64)

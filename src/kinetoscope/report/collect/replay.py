@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from kinetoscope.analysis.replay import what_if
 from kinetoscope.analysis.replay.change import NOTHING, Change
 from kinetoscope.analysis.replay.named import Segment
-from kinetoscope.analysis.replay.replay import Replay, replays
+from kinetoscope.analysis.replay.replay import Replay, alone, job
 from kinetoscope.analysis.run import Run
 from kinetoscope.report import document
 
@@ -25,8 +25,8 @@ def replay(run: Run, joint_saving_us: float | None = None) -> document.Replay | 
 
 
 def longest(run: Run) -> Replay | None:
-    """The replay of the rank whose step takes longest."""
-    found = max(replays(run).values(), key=lambda one: one.step_us, default=None)
+    """The replay of the rank whose step takes longest; of ranks that meet, the job's from there."""
+    found = job(run) or max(alone(run).values(), key=lambda one: one.step_us, default=None)
     return found if found is not None and found.step_us > 0 else None
 
 

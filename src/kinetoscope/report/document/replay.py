@@ -15,7 +15,7 @@ class PathRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """The rank whose step takes longest.
+    """Of the rank whose step takes longest; of ranks that meet in collectives the job's, seen from there.
 
     ``step_us`` is the step replayed, of the program as it runs where that was timed, and ``critical_path``
     sums to it; ``recorded_us`` the step (or the whole recording) as recorded, ``error`` by which share of it

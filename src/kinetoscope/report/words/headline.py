@@ -12,6 +12,7 @@ from kinetoscope.report.words import memory_lines, names, own_pace, phase_lines,
 PHASES = 4
 # A finding's saving is told otherwise where so much of it is another's, or only comes with others'.
 OWNED, WORTH = 0.5, 0.005
+UNLIKE = 0.1  # mean and median of steps that are so far apart are both given
 VERDICTS = {
     "good": "The recording is good: nothing in it weakens the numbers below.",
     "degraded": "The recording is degraded: read the numbers below with these notes.",
@@ -176,12 +177,17 @@ def together(report: Report) -> str:
     replay, saves = report.replay, [row for row in worth_doing(report) if row.saving_us > 0]
     if replay is None or not replay.joint_saving_us or len(saves) < 2:
         return ""
-    step = report.as_it_runs.step_us.median if report.as_it_runs else replay.recorded_us
+    typical = report.as_it_runs.step_us.median if report.as_it_runs else replay.recorded_us
+    # What savings are shares of: with a cold start in it the mean is far from what a step usually takes.
+    step = next((row.saving_us / row.share_of_step for row in saves if row.share_of_step), typical)
     left = numbers.time(max(0.0, step - replay.joint_saving_us))
     what = "step" if report.steps else "recording"
+    before = numbers.time(step)
+    if abs(step - typical) > UNLIKE * typical:
+        before += f" at the mean ({numbers.time(typical)} at the median)"
     return (
         f"Together they save about {numbers.time(replay.joint_saving_us)}: a {what} of "
-        f"{numbers.time(step)} would take about {left} (each says what it adds to those above it; replayed "
+        f"{before} would take about {left} (each says what it adds to those above it; replayed "
         f"unchanged, the recorded {what} is off by {numbers.percent(abs(replay.error))})."
     )
 
