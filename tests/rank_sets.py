@@ -9,8 +9,8 @@ clock.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -29,6 +29,9 @@ TRANSFER = {"allreduce": 120.0, "_allgather_base": 80.0, "_reduce_scatter_base":
 NOTHING: Mapping[int, float] = MappingProxyType({})
 LAUNCH, ARRIVES, LOADER, READS = 6.0, 4.0, 150.0, 20.0
 HOLDS, MICROBATCHES, PASSES = 2500.0, 4, 30.0
+
+
+Transfer = tuple[str, str, int]  # "send" or "recv", forward or backward ("F", "B"), which microbatch
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,8 @@ class Job:
     ahead: by host, of ``per_host`` ranks each, how far its clock is ahead, and by how much it drifts.
     data: the collectives at a step's end, one after the other.
     marks: whether steps are marked.
-        way: ``layers``; ``pipeline``, where each rank is a stage (1F1B); or ``experts``, on every rank some.
+    way: ``layers``; ``pipeline``, where each rank is a stage (1F1B); ``batches``, the same, sent as torch
+        does; or ``experts``, on every rank some.
     """
 
     name: str
@@ -185,7 +189,8 @@ def _experts(job: Job, ranks: list[_Rank], number: int) -> None:
 def _pipeline(job: Job, ranks: list[_Rank], number: int) -> None:
     """One forward, one backward: sends are buffered, receives wait for them."""
     sent: dict[tuple[int, int, int], float] = {}
-    stages = {rank.number: _stage(job, rank, sent) for rank in ranks}
+    one = _batches if job.way == "batches" else _stage
+    stages = {rank.number: one(job, rank, sent) for rank in ranks}
     while stages:
         stages = {own: stage for own, stage in stages.items() if next(stage, False)}
 
@@ -202,18 +207,72 @@ def _stage(job: Job, rank: _Rank, sent: dict[tuple[int, int, int], float]) -> It
             while (came, rank.number, done[what]) not in sent:
                 yield True
             _pass(job, rank, "recv", came, sent[came, rank.number, done[what]])
-        if what == "F":
-            _layer(rank, job.fault, 1)
-        else:
-            began = rank.host
-            rank.compute("gemm_backward", 250.0)
-            rank.compute("gemm_backward", 250.0)
-            rank.events.append(
-                host("autograd::engine::evaluate_function: MmBackward0", began, rank.host - began)
-            )
+        _microbatch(job, rank, what)
         if 0 <= goes <= last:
             sent[rank.number, goes, done[what]] = _pass(job, rank, "send", goes)
         done[what] += 1
+
+
+def _microbatch(job: Job, rank: _Rank, what: str) -> None:
+    if what == "F":
+        _layer(rank, job.fault, 1)
+        return
+    began = rank.host
+    rank.compute("gemm_backward", 250.0)
+    rank.compute("gemm_backward", 250.0)
+    rank.events.append(host("autograd::engine::evaluate_function: MmBackward0", began, rank.host - began))
+
+
+def _batches(job: Job, rank: _Rank, sent: dict[tuple[int, int, int], float]) -> Iterator[bool]:
+    """As torch's Schedule1F1B: what is left to send goes with what is received next, in one batch."""
+    warm = min(MICROBATCHES, job.ranks - rank.number)
+    left: list[Transfer] = []
+    for number in range(warm):
+        yield from _batch(job, rank, sent, [("recv", "F", number)])
+        _microbatch(job, rank, "F")
+        left = [("send", "F", number)]
+        if number < warm - 1:
+            yield from _batch(job, rank, sent, left)
+    for number in range(MICROBATCHES):
+        yield from _batch(job, rank, sent, [*left, ("recv", "B", number)])
+        _microbatch(job, rank, "B")
+        left = [("send", "B", number)]
+        if warm + number < MICROBATCHES:
+            yield from _batch(job, rank, sent, [*left, ("recv", "F", warm + number)])
+            _microbatch(job, rank, "F")
+            left = [("send", "F", warm + number)]
+        else:
+            yield from _batch(job, rank, sent, left)
+            left = []
+
+
+def _batch(
+    job: Job, rank: _Rank, sent: dict[tuple[int, int, int], float], transfers: list[Transfer]
+) -> Iterator[bool]:
+    """Two tensors of each transfer, all in one kernel, which has no arguments: the calls before it have. It
+    waits for what it receives, not for who receives."""
+    own = rank.number
+    ends = [(kind, own + (1 if (kind == "send") == (what == "F") else -1), n) for kind, what, n in transfers]
+    ends = [one for one in ends if 0 <= one[1] < job.ranks]
+    if not ends:
+        return
+    for kind, peer, _ in ends:
+        for elements in (32768, 64):
+            rank.during("record_param_comms", 3.0)
+            rank.events[-1]["args"] |= {
+                **_arguments("stages", groups(job)[EVERYONE][0], kind, elements, elements),
+                "Dst Rank" if kind == "send" else "Src Rank": peer,
+            }
+    came = [rank.launch()]
+    sent |= {(own, peer, number): came[0] for kind, peer, number in ends if kind == "send"}
+    for kind, peer, number in ends:
+        while kind == "recv" and (peer, own, number) not in sent:
+            yield True
+        came += [sent[peer, own, number]] if kind == "recv" else []
+    rank.device = max(came) + PASSES + rank.random.uniform(0, 1)
+    rank.events.append(
+        kernel("ncclDevKernel_SendRecv", came[0], rank.device - came[0], rank.correlation, stream=18)
+    )
 
 
 def _pass(job: Job, rank: _Rank, kind: str, peer: int, sent: float = 0.0) -> float:
@@ -229,7 +288,7 @@ def _pass(job: Job, rank: _Rank, kind: str, peer: int, sent: float = 0.0) -> flo
     return start
 
 
-WAYS = {"layers": _layers, "experts": _experts, "pipeline": _pipeline}
+WAYS = {"layers": _layers, "experts": _experts, "pipeline": _pipeline, "batches": _pipeline}
 
 
 def _load(rank: _Rank, job: Job, number: int) -> None:
@@ -317,88 +376,3 @@ def _left(events: list[Event], number: int, loss: Loss) -> Iterable[Event]:
     if number in loss.holes:
         lost.append(collectives[len(collectives) // 2])
     return (one for one in events if not any(one is gone for gone in lost))
-
-
-CAUSES = {
-    "kernel": "slow kernel", "clocks": "clocks", "work": "more work", "host": "host", "loader": "data loader",
-    "sync": "synchronization", "compile": "recompilation", "experts": "more data",
-}  # fmt: skip
-
-
-EVERYWHERE = ("kernel", "clocks", "work", "host", "loader", "sync", "compile")
-
-
-def jobs() -> list[Job]:
-    """Every fault in four kinds of job, each recorded whole and in several broken ways."""
-    hosts = ((0.0, 0.0), (5_000.0, 2e-5), (-12_000.0, -1e-5), (731.0, 5e-5))
-    plain = Job("data parallel")
-    kinds: list[Callable[[str, int], Job]] = [
-        lambda kind, seed: replace(plain, fault=Fault(seed % 4, kind), seed=seed),
-        lambda kind, seed: replace(
-            plain, name="two hosts", fault=Fault(seed % 4, kind), ahead=hosts, seed=seed
-        ),
-        lambda kind, seed: Job(
-            "tensor and data parallel", 8, 2, fault=Fault(seed % 8, kind), ahead=hosts, seed=seed
-        ),
-        lambda kind, seed: replace(
-            plain, name="sharded", data=("_allgather_base", "_reduce_scatter_base", "broadcast"),
-            fault=Fault(seed % 4, kind), ahead=hosts, seed=seed,
-        ),
-    ]  # fmt: skip
-    whole = [
-        make(kind, seed + 3 * index)
-        for seed, kind in enumerate(EVERYWHERE)
-        for index, make in enumerate(kinds)
-    ]
-    return [
-        *whole,
-        *_broken(kinds),
-        *_other_ways(hosts),
-        *(replace(make("none", 40 + i), fault=Fault()) for i, make in enumerate(kinds)),
-    ]
-
-
-def _broken(kinds: list[Callable[[str, int], Job]]) -> list[Job]:
-    found: list[Job] = []
-    for index, kind in enumerate(("kernel", "host", "loader", "clocks")):
-        for make in kinds[index % 2 : index % 2 + 2]:
-            job = make(kind, 20 + index)
-            culprit = job.fault.rank or 0
-            other = (culprit + 1) % job.ranks
-            third = (culprit + 2) % job.ranks
-            found += [
-                replace(job, name=f"{job.name}, {what}", loss=loss)
-                for what, loss in (
-                    ("another rank missing", Loss(missing=(other,))),
-                    ("the culprit missing", Loss(missing=(culprit,))),
-                    ("another rank damaged", Loss(damaged=(other,))),
-                    ("first collective lost", Loss(shifted=(other,))),
-                    ("one lost in the middle, one repeated", Loss(holes=(third,), repeated=(other,))),
-                )
-            ]
-    return found
-
-
-def _other_ways(hosts: tuple[tuple[float, float], ...]) -> list[Job]:
-    """Pipelines, experts and broadcasts, and recordings that do not begin together."""
-    pipeline = Job("pipeline", data=("allreduce",), ahead=hosts, way="pipeline")
-    alone = Job("pipeline, sends and receives alone", data=(), way="pipeline")
-    experts = Job("experts", ahead=hosts, way="experts")
-    sent = Job("broadcasts", data=("broadcast", "broadcast"))
-    faults = [
-        *((pipeline, kind, 0 if kind == "loader" else at % 3) for at, kind in enumerate(EVERYWHERE)),
-        *((alone, kind, at % 3) for at, kind in enumerate(("kernel", "work", "compile"))),
-        *((experts, kind, at % 4) for at, kind in enumerate(("experts", "kernel", "host", "sync", "clocks"))),
-        *((replace(experts, seed=9), "experts", rank) for rank in (1, 3)),
-        *((sent, kind, 0) for kind in ("kernel", "host", "loader")),
-        *((job, "none", None) for job in (pipeline, alone, experts, sent)),
-    ]
-    begun = Loss(late=(1, 2))
-    apart = replace(Job("data parallel, begun apart"), loss=begun)
-    return [
-        *(replace(job, fault=Fault(rank, kind), seed=job.seed + at)
-          for at, (job, kind, rank) in enumerate(faults)),
-        *(replace(apart, fault=Fault(rank, kind), seed=rank, ahead=ahead)
-          for rank, kind in ((1, "kernel"), (0, "host"), (3, "loader")) for ahead in ((), hosts)),
-        replace(pipeline, name="pipeline, begun apart", loss=begun, fault=Fault(1, "kernel")),
-    ]  # fmt: skip

@@ -14,7 +14,8 @@ from pathlib import Path
 from kinetoscope.analysis.compared.comparison import Verdict, compare
 from kinetoscope.analysis.compared.parts import Part, part
 from kinetoscope.trace.read import read
-from rank_sets import CAUSES, Job, jobs, recorded
+from rank_jobs import CAUSES, jobs
+from rank_sets import Job, recorded
 
 
 def judged(job: Job, verdict: Verdict) -> str:

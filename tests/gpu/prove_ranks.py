@@ -31,6 +31,9 @@ CASES = {
     ("tensor", "host"): "host",
     ("tensor", "kernel"): "more work",
     ("pipeline", "none"): None,
+    ("1f1b", "none"): None,
+    ("1f1b", "host"): "host",
+    ("1f1b", "kernel"): "more work",
 }
 LIMIT_S = 230
 

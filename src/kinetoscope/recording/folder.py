@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -93,6 +94,14 @@ def create(program: str, out: Path | None, *, now: datetime | None = None, host:
     raise UsageError("a thousand recordings of this second exist already", where=str(home))
 
 
+def of_job(program: str, job: str, host: str) -> Path:
+    """``recordings/<program>-<job>``, alike on all hosts; where this one has recorded in it, the next."""
+    home = Path(HOME)
+    stem = f"{_plain(program) or 'program'}-{_plain(job)}"
+    names = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
+    return next(home / name for name in names if not (home / name / host).exists())
+
+
 def _begin_hosts(out: Path) -> None:
     """Make a folder of hosts' recordings, or join one; no other folder is taken for one."""
     with suppress(OSError):
@@ -107,9 +116,15 @@ def _begin_hosts(out: Path) -> None:
         )
 
 
+def of_all_hosts(folder: Path) -> Path | None:
+    """The folder of all hosts' recordings, of which this is one; None where it is no host's."""
+    return folder.parent if (folder.parent / HOSTS).exists() else None
+
+
 def agreements(folder: Path) -> Path:
     """Where the ranks of a run agree: in the recording, or beside those of the other hosts."""
-    return folder.parent / AGREED if (folder.parent / HOSTS).exists() else folder / RANKS
+    shared = of_all_hosts(folder)
+    return shared / AGREED if shared else folder / RANKS
 
 
 def claim(folder: Path, rank: int) -> bool:

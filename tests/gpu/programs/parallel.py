@@ -1,6 +1,7 @@
 """Training on two GPUs or more, in parallel in one of several ways, with one rank slow for one cause.
 
-torchrun --nproc-per-node 2 parallel.py --way ddp|fsdp|tensor|pipeline --slow none|host|kernel|loader|sync
+torchrun --nproc-per-node 2 parallel.py
+    --way ddp|fsdp|tensor|pipeline|1f1b --slow none|host|kernel|loader|sync
 """
 
 from __future__ import annotations
@@ -68,22 +69,18 @@ def main() -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     own = options.slow if rank == world - 1 else "none"
     torch.manual_seed(0)
-    if options.way == "pipeline":
-        pipeline(rank, world, options.steps)
+    more = torch.randn(4 * DIM, 4 * DIM, device="cuda", dtype=torch.bfloat16)
+    if options.way in ("pipeline", "1f1b"):
+        pipeline(rank, world, options.steps, options.way, own, more)
         dist.destroy_process_group()
         return
     layers = nn.Sequential(*(Block() for _ in range(LAYERS))).cuda().bfloat16()
     model = parallel(options.way, layers, world)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
     batches = iter(torch.utils.data.DataLoader(Batches(SLOW_S if own == "loader" else 0.0), batch_size=None))
-    more = torch.randn(4 * DIM, 4 * DIM, device="cuda", dtype=torch.bfloat16)
     for _ in range(options.steps):
         x = next(batches).cuda()
-        if own == "host":
-            time.sleep(SLOW_S)
-        if own == "kernel":
-            for _ in range(12):
-                more @ more
+        hold_back(own, more)
         if own == "sync":
             torch.cuda.synchronize()
             time.sleep(SLOW_S / 4)
@@ -95,17 +92,27 @@ def main() -> None:
     dist.destroy_process_group()
 
 
-def pipeline(rank: int, world: int, steps: int) -> None:
-    """One stage a rank, eight microbatches a step, forward and backward one after the other."""
-    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+def hold_back(own: str, more: torch.Tensor) -> None:
+    if own == "host":
+        time.sleep(SLOW_S)
+    if own == "kernel":
+        for _ in range(12):
+            more @ more
+
+
+def pipeline(rank: int, world: int, steps: int, way: str, own: str, more: torch.Tensor) -> None:
+    """One stage a rank, eight microbatches a step; all forward before all backward, or by turns."""
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
     stage_module = Block().cuda().bfloat16()
     stage = PipelineStage(stage_module, rank, world, torch.device("cuda"))
-    schedule = ScheduleGPipe(stage, 8, loss_fn=lambda y, target: (y - target).float().square().mean())
+    kind = Schedule1F1B if way == "1f1b" else ScheduleGPipe
+    schedule = kind(stage, 8, loss_fn=lambda y, target: (y - target).float().square().mean())
     optimizer = torch.optim.AdamW(stage_module.parameters(), lr=1e-4)
     x = torch.randn(BATCH, DIM, device="cuda", dtype=torch.bfloat16)
     for _ in range(steps):
         optimizer.zero_grad(set_to_none=True)
+        hold_back(own, more)
         if rank == 0:
             schedule.step(x)
         elif rank == world - 1:

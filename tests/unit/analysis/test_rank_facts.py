@@ -14,9 +14,16 @@ from typing import Any
 import polars as pl
 import pytest
 
+from kinetoscope import numbers
 from kinetoscope.analysis.compared.chance import cold_steps
-from kinetoscope.analysis.compared.comparison import Comparison, compare
+from kinetoscope.analysis.compared.comparison import Comparison, compare, comparison, culprit
 from kinetoscope.analysis.compared.parts import part
+from kinetoscope.analysis.ranks.blame import START
+from kinetoscope.analysis.run import Run
+from kinetoscope.findings.rules import straggler
+from kinetoscope.findings.scene import scenes
+from kinetoscope.report.collect.ranks import ranks
+from kinetoscope.report.words import rank_lines
 from kinetoscope.trace.read import read
 
 Collective = tuple[float, float]  # start and duration, µs
@@ -109,6 +116,41 @@ def test_the_held_back_rank_is_the_straggler_and_its_host_is_why(shared_data: Pa
     assert ideal is not None
     assert abs(ideal.error) < 0.03
     assert ideal.recorded_ns - ideal.without[1] == pytest.approx(3 * 20e6, rel=0.1)
+
+
+@pytest.mark.parametrize(("name", "rank"), [("ddp_straggler", 1), ("ddp_loader", 1), ("ddp_none", None)])
+def test_the_share_of_waiting_is_one_wherever_it_stands(
+    name: str, rank: int | None, recorded: Callable[[str], Path]
+) -> None:
+    """Summed by hand over what each rank was in a collective longer than the other, the first of each rank
+    and those of cold steps left out. The finding's title says the same number."""
+    run = Run(tuple(read(recorded(f"h200-dist/{name}_rank{one}.json.gz")) for one in range(2)))
+    found = comparison(run)
+    cold = {*cold_steps(found.parts)}
+    blamed = {one["meeting"]: one for one in found.blamed.iter_rows(named=True)}
+    waited, its = 0, 0
+    for (meeting,), ends in found.table.partition_by("meeting", as_dict=True).items():
+        why = blamed.get(meeting, {"culprit": None, "where": "", "cause": None})
+        is_cold = cold & {*ends["step"], *([why["where"]] if why["cause"] else [])}
+        if meeting is None or is_cold or ends["own_ns"].has_nulls() or why["cause"] == START:
+            continue
+        shortest, longest = sorted(ends["duration_ns"].to_list())
+        waited += longest - shortest
+        its += (longest - shortest) * (why["culprit"] == 1)
+    verdict = found.verdict
+    assert verdict.rank == rank
+    if rank is None:
+        return
+    assert verdict.share == pytest.approx(its / waited, abs=1e-5)  # a broadcast's sender did not wait
+    assert culprit(run) == (rank, verdict.share)
+    said = ranks(run)
+    assert said is not None
+    share = numbers.percent(verdict.share)
+    assert f"{share} of the waiting is its doing" in rank_lines.verdict(said)
+    assert said.verdict.share_of_waiting == verdict.share
+    titles = [one.title for scene in scenes(run) for one in straggler.find(scene)]
+    assert titles
+    assert all(f"its doing in {verdict.share:.0%} of the waiting" in title for title in titles)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ import msgspec
 import polars as pl
 import pytest
 
+import rank_jobs
 import rank_sets
 from kinetoscope.analysis.compared.comparison import Comparison, compare
 from kinetoscope.analysis.compared.parts import APPROACH, Part, part, placed
-from kinetoscope.analysis.ranks.collectives import collectives
+from kinetoscope.analysis.ranks.collectives import collectives, ways
 from kinetoscope.analysis.replay.change import NOTHING, without_host
 from kinetoscope.analysis.replay.replay import replays
 from kinetoscope.analysis.run import Run
@@ -27,7 +28,7 @@ from kinetoscope.trace.read import read
 from rank_sets import Fault, Job
 from traces import kernel, trace
 
-JOBS = rank_sets.jobs()
+JOBS = rank_jobs.jobs()
 # Every fault once, in each kind of job; every loss once; every way of meeting.
 CHOSEN = [
     *(JOBS[4 * fault + job] for fault, job in enumerate((0, 1, 2, 3, 0, 1, 3))),
@@ -36,9 +37,10 @@ CHOSEN = [
         next(job for job in JOBS if (job.name, job.fault.kind) == wanted)
         for wanted in (
             ("pipeline", "clocks"),
+            ("pipeline, in batches", "sync"),
             ("pipeline, sends and receives alone", "work"),
             ("experts", "experts"),
-            ("broadcasts", "host"),
+            ("broadcasts", "kernel"),
             ("data parallel, begun apart", "loader"),
         )
     ),
@@ -46,16 +48,19 @@ CHOSEN = [
 
 
 @cache
+def part_of(trace: bytes) -> Part:
+    """Sets that lack something share the ranks that lack nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        path.write_bytes(trace)
+        return part(read(path))
+
+
+@cache
 def parts_of(job: Job) -> list[Part]:
     """One a rank: of a rank that is there twice the first."""
-    found: dict[int, Part] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for rank, trace in rank_sets.recorded(job):
-            path = Path(folder) / f"rank{rank}.json"
-            path.write_bytes(msgspec.json.encode(trace))
-            if rank not in found:
-                found[rank] = part(read(path))
-    return list(found.values())
+    traces = dict(reversed(rank_sets.recorded(job)))
+    return [part_of(msgspec.json.encode(traces[rank])) for rank in sorted(traces)]
 
 
 def sums(compared: Comparison) -> None:
@@ -79,7 +84,7 @@ def test_the_culprit_and_its_cause(job: Job) -> None:
     if job.fault.rank in job.loss.missing:
         assert (verdict.status, verdict.rank) == ("unknown", None)
     else:
-        assert (verdict.rank, verdict.cause) == (job.fault.rank, rank_sets.CAUSES[job.fault.kind])
+        assert (verdict.rank, verdict.cause) == (job.fault.rank, rank_jobs.CAUSES[job.fault.kind])
     if job.ahead:
         for rank, clock in compared.paired.clocks.items():
             offset = (
@@ -112,9 +117,10 @@ def longest(job: Job) -> float:
     return max(one["ts"] + one["dur"] for one in kernels) - min(one["ts"] for one in kernels)
 
 
-def test_a_pipeline_without_its_late_host_is_one_that_never_had_it() -> None:
+@pytest.mark.parametrize("name", ["pipeline", "pipeline, in batches"])
+def test_a_pipeline_without_its_late_host_is_one_that_never_had_it(name: str) -> None:
     """Rank 2 waits for its device four times a step."""
-    job = Job("pipeline", data=("allreduce",), way="pipeline", fault=Fault(2, "sync"))
+    job = next(job for job in JOBS if (job.name, job.fault) == (name, Fault(2, "sync")))
     found = compare(parts_of(job)).ideal
     assert found is not None
     assert found.staged is not None
@@ -159,6 +165,26 @@ def test_what_a_send_is_paired_with() -> None:
     assert {tuple(sorted(ranks)) for ranks in met["rank"]} == {(0, 1), (1, 2), (2, 3)}
     assert len(met) == 3 * 2 * rank_sets.MICROBATCHES * job.steps
     assert set(met["transfers"]) == {1}
+
+
+def test_a_batch_both_ways_is_paired_with_its_peer_s() -> None:
+    """Torch's 1F1B on four stages. Stage 0 sends three of four microbatches alone, and the last one with the
+    first gradient that it receives; each batch of two tensors a way is one kernel, and so is its peer's."""
+    job = next(job for job in CHOSEN if job.name == "pipeline, in batches")
+    found = pl.concat(one.collectives for one in parts_of(job)).filter(pl.col("law") == "pair")
+    met = (
+        compare(parts_of(job))
+        .table.filter(pl.col("law") == "pair")
+        .with_columns(pl.col("like").map_elements(lambda like: str(ways(like)), pl.String).alias("ways"))
+    )
+    assert met["complete"].all()
+    assert met.group_by("meeting").agg(pl.col("rank").n_unique())["rank"].to_list() == [2] * (len(met) // 2)
+    of_first = met.filter(pl.col("rank") == 0)["ways"].value_counts()
+    assert dict(of_first.iter_rows()) == {
+        "[(0, 1)]": 3 * job.steps, "[(0, 1), (1, 0)]": job.steps, "[(1, 0)]": 3 * job.steps,
+    }  # fmt: skip
+    assert set(found["bytes"]) == {4 * (32768 + 64)}
+    assert ways("send-receive 8 Float 0 0") == []
 
 
 def test_the_other_end_of_a_send_is_counted_within_its_group() -> None:

@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.capture.options import Options
+from kinetoscope.capture.process.launch import Outcome
+from kinetoscope.capture.process.summary import summarize
 from kinetoscope.errors import UsageError
 from kinetoscope.fleet.inputs import find
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording import meeting
 from kinetoscope.recording.folder import RankReport
-from kinetoscope.recording.manifest import Environment, RankRecord, StepTimings
+from kinetoscope.recording.manifest import Environment, Manifest, RankRecord, StepTimings
 from kinetoscope.recording.meeting import meet
 
 NOW = datetime(2026, 1, 2, 3, 4, 5)
@@ -81,6 +83,28 @@ def test_without_a_folder_of_their_own_hosts_are_told_apart_by_name(
     monkeypatch.chdir(tmp_path)
     names = [folders.create("train", None, now=NOW, host=host).name for host in ("node-7", "node-8")]
     assert names == ["train-20260102-030405-node-7", "train-20260102-030405-node-8"]
+
+
+def test_hosts_of_a_job_that_has_a_name_share_a_folder_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Twice each: what was recorded is never overwritten, and the second time they agree again."""
+    monkeypatch.chdir(tmp_path)
+    made: list[Path] = []
+    for host in ("node-7", "node-8", "node-7", "node-8"):
+        out = folders.of_job("train", "job/42", host)
+        made.append(meet("train", out, None, host)[0])
+    paths = [folder.relative_to(tmp_path / "recordings").as_posix() for folder in made]
+    assert paths == [f"train-job-42{n}/{host}" for n in ("", "-2") for host in ("node-7", "node-8")]
+    assert folders.agreements(made[0]) == folders.agreements(made[1]) != folders.agreements(made[2])
+    ranks = (RankRecord(rank=0, exit="ok"),)
+    summarize(Outcome(made[1], Manifest(ranks=ranks, exit="ok"), 0, True, "node-8"), report=False)
+    assert "hosts together, once they have ended: kinetoscope report recordings/train-job-42\n" in (
+        capsys.readouterr().err
+    )
+    own = folders.create("train", None, host="node-8")
+    summarize(Outcome(own, Manifest(ranks=ranks, exit="ok"), 0, True, "node-8"), report=False)
+    assert "with one --out on a disk that all share" in capsys.readouterr().err
 
 
 def test_ranks_of_two_hosts_meet_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

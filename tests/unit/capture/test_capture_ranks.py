@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kinetoscope.capture.process.ranks import is_recorded, leader, listed, on_several_hosts, recorded_count
+from kinetoscope.capture.process.ranks import (
+    is_recorded,
+    job,
+    leader,
+    listed,
+    on_several_hosts,
+    recorded_count,
+)
 from kinetoscope.cli.run import add_arguments
 
 # Rank and its place on its host: two hosts of four.
@@ -35,6 +42,18 @@ def test_those_that_are_recorded(which: str, ranks: list[int]) -> None:
 def test_a_launcher_that_is_one_of_several(words: str, several: bool) -> None:
     assert on_several_hosts(words.split(), {}) == several
     assert on_several_hosts(words.split(), {"PET_NNODES": "2"})
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "name"),
+    [
+        ("torchrun --nnodes 2 --rdzv-id=run7 train.py --rdzv-id 8", {"SLURM_JOB_ID": "9"}, "run7"),
+        ("torchrun --nnodes 2 --rdzv_id none train.py", {"SLURM_JOB_ID": "9"}, "9"),
+        ("torchrun --nnodes 2 train.py", {"PET_RDZV_ID": "none"}, ""),
+    ],
+)
+def test_what_all_hosts_call_a_job(words: str, variables: dict[str, str], name: str) -> None:
+    assert job(words.split(), variables) == name
 
 
 def test_hosts_without_a_place_on_them_is_the_first_rank() -> None:

@@ -56,9 +56,7 @@ def stands_out(late: pl.DataFrame, steps: pl.DataFrame, chance: float, *, after_
         return True
     lost = (
         names.to_frame("step")
-        .join(late.group_by(step="where").agg(pl.col("lost_ns").clip(0).sum()), on="step", how="left")[
-            "lost_ns"
-        ]
+        .join(late.group_by("step").agg(pl.col("lost_ns").clip(0).sum()), on="step", how="left")["lost_ns"]
         .fill_null(0)
     )
     apart = whole((lost - lost.median()).abs().median()) if len(lost) > 2 else 0

@@ -43,8 +43,9 @@ class Verdict(NamedTuple):
     """``status``: ``even`` (nobody waits), ``straggler``, ``turns`` (one after the other is late),
     ``unknown``.
 
-    Of a straggler: its ``rank``, its ``share`` of all waiting, the ``cause`` (null: cannot be told) and what
-    more is known of it. ``why`` it is unknown.
+    Of a straggler: its ``rank``, its ``share`` of the waiting (what of it its own longer ways made, first
+    collectives and cold steps left out), the ``cause`` (null: cannot be told) and what more is known of it.
+    ``why`` it is unknown.
     """
 
     status: str
@@ -82,11 +83,12 @@ def comparison(run: Run) -> Comparison:
 
 
 def culprit(run: Run) -> tuple[int | None, float]:
-    """The rank whose doing most of the waiting was, and its share of it; (None, 0) without other ranks.
-
-    Where nobody's way took longer than its peers' it counts as the last one's.
+    """The straggler and its share of the waiting, as the verdict has them; where nobody is one, who was
+    waited for most, the last one where nobody's way took longer. (None, 0) without other ranks.
     """
     found = comparison(run)
+    if found.verdict.rank is not None:
+        return found.verdict.rank, found.verdict.share
     whole = found.table.filter("complete")["meeting"].unique()
     known = found.blamed.filter(
         pl.col("meeting").is_in(whole.implode()) & pl.col("cause").ne_missing(START), pl.col("waited_ns") > 0

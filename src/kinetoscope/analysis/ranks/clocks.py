@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.ranks.collectives import TOGETHER
+from kinetoscope.analysis.ranks.collectives import TOGETHER, ways
 from kinetoscope.bench.measure.statistics import median
 
 # By how many collectives a rank's sequence may lie off another's of the same steps.
@@ -91,7 +91,7 @@ def _by_transfers(sequences: Sequence[Mapping[int, Ends]], found: Mapping[int, C
 def _latencies(members: Mapping[int, Ends], source: int, target: int) -> list[int]:
     """By how much what one sends ends later at the other, if both have as many."""
     sent, come = (
-        [(like, end) for _, like, end in members[rank] if like.split(" ")[-2:] == [str(source), str(target)]]
+        [(like, end) for _, like, end in members[rank] if ways(like) == [(source, target)]]
         for rank in (source, target)
     )
     if [like for like, _ in sent] != [like for like, _ in come]:

@@ -48,6 +48,8 @@ LAWS = {kind.name: kind.law for kind in KINDS}
 BUS = {kind.name: kind.bus for kind in KINDS}
 
 OWN = "<own>"  # in what a send or receive is like, for its rank: torch names the other end alone
+BATCHED = " + "  # between those of one batch
+SENT = '"(send|recv)"'  # in the arguments of a call
 MOST_RANKS = 1 << 20  # a header may say anything
 LONGEST = 48  # characters of a group's ranks
 
@@ -93,7 +95,7 @@ def collectives(trace: Trace) -> pl.DataFrame:
         where that is not known).
     """
     table = work(trace).filter(pl.col("part") == "communication").sort("device", "start_ns")
-    table = _described(_with_batched(trace, table))
+    table = _together(_described(_with_batched(trace, table)))
     groups = pl.DataFrame(
         [(text, *_group(text)) for text in table["arguments"].unique().drop_nulls()],
         schema={"arguments": pl.String, "known": pl.String, "size": pl.Int64},
@@ -116,30 +118,37 @@ def collectives(trace: Trace) -> pl.DataFrame:
 
 
 def _with_batched(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
-    """With the arguments of what was sent or received in a batch of one, as torch's pipelines do: its kernel
-    has none, but the call before its launch has. Of a batch of several, one kernel, none are known."""
+    """With the arguments of what was sent and received in a batch, as pipelines do: its kernel has none, but
+    the calls before its launch have. One row a call, all of a kernel with its ``batch``."""
     host = trace.host_events
-    calls = (
-        host.filter(matching(host, "collective", '"(send|recv)"'))
-        .select("lane", called_ns="start_ns", call="collective")
-        .sort("called_ns")
-        .with_columns(pl.int_range(pl.len()).over("lane").alias("nth"))
-    )
-    if calls.is_empty():
-        return table
-    launched = host["start_ns"].gather(table["launch"]), host["lane"].gather(table["launch"])
-    before = (
-        table.select(pl.int_range(pl.len()).alias("row"))
-        .with_columns(launched[0].alias("at"), launched[1].alias("lane"))
+    table = table.with_row_index("batch")
+    calls = host.filter(matching(host, "collective", SENT)).select("lane", "start_ns", call="collective")
+    launches = (
+        table.select("batch")
+        .with_columns(host.select("lane", at="start_ns")[table["launch"]])
         .drop_nulls()
         .sort("at")
-        .join_asof(calls, left_on="at", right_on="called_ns", by="lane", check_sortedness=False)
-        .filter((pl.col("nth") - pl.col("nth").shift(1).over("lane").fill_null(-1)) == 1)
     )
-    told = table.select(pl.int_range(pl.len()).alias("row")).join(
-        before, on="row", how="left", maintain_order="left"
+    called = calls.sort("start_ns").join_asof(
+        launches, left_on="start_ns", right_on="at", by="lane", strategy="forward", check_sortedness=False
     )
-    return table.with_columns(pl.coalesce(pl.col("collective"), told["call"]).alias("collective"))
+    batched = table.filter(~pl.col("collective").cast(pl.String).str.contains(SENT).fill_null(False))
+    known = batched.select("batch").join(called.drop_nulls("batch"), on="batch", maintain_order="right")
+    return table.join(
+        known.select("batch", "call"), on="batch", how="left", maintain_order="left"
+    ).with_columns(pl.coalesce("call", "collective").alias("collective"))
+
+
+def _together(table: pl.DataFrame) -> pl.DataFrame:
+    """One row a kernel, from one row a call: ``like`` of them all, and the ``bytes`` of the larger side."""
+    is_sent = pl.col("like").str.contains(f"{OWN} [^ ]+$")
+    sides = [pl.col("bytes").filter(side).sum() for side in (is_sent, ~is_sent)]
+    several = pl.len() > 1
+    return table.group_by("batch", maintain_order=True).agg(
+        pl.exclude("batch", "like", "bytes").first(),
+        pl.col("like").str.join(BATCHED),
+        pl.when(several).then(pl.max_horizontal(sides)).otherwise(pl.col("bytes").first()).alias("bytes"),
+    )
 
 
 def _described(table: pl.DataFrame) -> pl.DataFrame:
@@ -191,6 +200,12 @@ def _group(arguments: str) -> tuple[str, int | None]:
     return f"{said.get('Process Group Name', '')} {listed}", size if isinstance(
         size, int
     ) and size > 0 else None
+
+
+def ways(like: str) -> list[tuple[int, int]]:
+    """From which rank to which a send, a receive or a batch of them goes; empty where that is not known."""
+    found = re.findall(r"(?:^| )(\d+) (\d+)(?= \+ |$)", like)
+    return sorted({(int(source), int(target)) for source, target in found if source != target})
 
 
 def members(group: str) -> list[int]:

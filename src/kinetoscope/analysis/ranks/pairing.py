@@ -10,7 +10,7 @@ import polars as pl
 
 from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.ranks.clocks import Clock, clocks, refined
-from kinetoscope.analysis.ranks.collectives import ARRIVAL, OWN, PAIR, TOGETHER
+from kinetoscope.analysis.ranks.collectives import ARRIVAL, BATCHED, OWN, PAIR, TOGETHER
 
 # The ranks of one collective end together (within 7 µs on eight ranks of one host); further apart than this,
 # or than half the time to a rank's next one, they are not the same.
@@ -47,7 +47,8 @@ def paired(table: pl.DataFrame, world: int | None, hosts: Mapping[int, str] = UN
     # From the first of all on, so that means of times are exact to the nanosecond.
     began = table["start_ns"].min() or 0
     times = pl.col("start_ns", "end_ns")
-    like = pl.col("like").str.replace(OWN, pl.col("rank").cast(pl.String), literal=True)
+    like = pl.col("like").str.replace_all(OWN, pl.col("rank").cast(pl.String), literal=True)
+    like = like.str.split(BATCHED).list.sort().list.join(BATCHED)  # both ends in one order
     table = table.with_row_index("row").with_columns(times - began, like)
     found = clocks(table, hosts)
     table = _met(table, found)

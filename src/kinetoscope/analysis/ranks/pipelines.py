@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.ranks.collectives import PAIR
+from kinetoscope.analysis.ranks.collectives import PAIR, ways
 from kinetoscope.analysis.ranks.stretches import BACKWARD, FORWARD, UPDATE
 
 TINY = 0.05  # of the median pass: what is shorter is no pass, but belongs to a neighbour
@@ -67,14 +67,21 @@ class Chain:
     before: Mapping[int, int]
     stage: Mapping[int, int]
 
+    def workers(self) -> list[tuple[int, ...]]:
+        """The data-parallel workers: of each all its stages' ranks."""
+        found = [[rank] for rank in sorted(self.stage) if rank not in self.before]
+        for ranks in found:
+            while (following := self.after.get(ranks[-1])) is not None:
+                ranks.append(following)
+        return [tuple(ranks) for ranks in found]
+
 
 def ends(table: pl.DataFrame) -> pl.DataFrame:
-    """Adds to collectives ``source`` and ``target`` of sends and receives: null where not both are known."""
-    parts = pl.when(pl.col("law") == PAIR).then(pl.col("like").str.split(" "))
-    return table.with_columns(
-        parts.list.get(place, null_on_oob=True).cast(pl.Int32, strict=False).alias(name)
-        for place, name in ((-2, "source"), (-1, "target"))
-    )
+    """Adds to collectives ``ways``: of sends and receives, from which rank to which (see ``collectives``); of
+    a batch both ways, of unknown ends none."""
+    likes = table.filter(pl.col("law") == PAIR).select(pl.col("like").unique())
+    known = pl.Series("ways", [ways(like) for like in likes["like"]], pl.List(pl.Array(pl.Int32, 2)))
+    return table.join(likes.with_columns(known), on="like", how="left", maintain_order="left")
 
 
 def chain(table: pl.DataFrame) -> Chain:
@@ -83,9 +90,12 @@ def chain(table: pl.DataFrame) -> Chain:
     Raises:
         CannotTell: they are no chain.
     """
-    sent = table.filter(pl.col("law") == PAIR).drop_nulls(["source", "target", "meeting"])
+    sent = table.filter(pl.col("meeting").is_not_null() & (pl.col("ways").list.len() == 1)).with_columns(
+        pl.col("ways").list.first().arr.get(place).alias(name)
+        for place, name in enumerate(("source", "target"))
+    )
     if sent.is_empty():
-        raise CannotTell("no send names its two ends, as several in one batch do not")
+        raise CannotTell("no send names its two ends")
     first = (
         sent.sort(pl.col("end_ns") - pl.col("clock_ns"))
         .group_by(

@@ -13,6 +13,7 @@ from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from heapq import nlargest
 from statistics import fmean, median
 from typing import NamedTuple
 
@@ -22,7 +23,9 @@ from kinetoscope.analysis.ranks.collectives import PAIR
 from kinetoscope.analysis.ranks.operations import Operation, replay
 from kinetoscope.analysis.ranks.pipelines import CannotTell, Chain, Stretch, Transfer, chain, ends, passes
 
+EXCHANGE = "exchange"  # of a forward and a backward transfer in one batch, as 1F1B does
 HOST = "host"  # what is idle between operations, and no other operation explains
+WORKERS = 64  # that are replayed each alone
 NEAR_NS = 10_000  # by which what an operation waits for may seem to end after it began
 MOST = 50_000  # operations that are replayed: of more, the first steps
 ERROR = 0.05  # of the replay of what was recorded: beyond it nothing is concluded
@@ -30,7 +33,8 @@ ERROR = 0.05  # of the replay of what was recorded: beyond it nothing is conclud
 
 class Staged(NamedTuple):
     """Times in ns, from the first operation's beginning to the last one's end. ``without``: one rank's
-    lateness; slowdowns ``by_stage`` (its ranks) and ``by_sort`` of operation."""
+    lateness; slowdowns ``by_stage`` (its ranks), ``by_worker`` (a data-parallel one's ranks; of more than
+    ``WORKERS`` those that lose most, of one none) and ``by_sort`` of operation."""
 
     steps: int
     recorded_ns: int
@@ -38,6 +42,7 @@ class Staged(NamedTuple):
     ideal_ns: int
     without: dict[int, int]
     by_stage: dict[tuple[int, ...], float]
+    by_worker: dict[tuple[int, ...], float]
     by_sort: dict[str, float]
 
 
@@ -123,10 +128,8 @@ class _Job:
         Raises:
             CannotTell: its passes are not known; then nothing of it is added.
         """
-        if met.filter(pl.col("law") == PAIR).select(pl.col("meeting", "source").is_null().any()).row(0) != (
-            False,
-            False,
-        ):
+        untold = pl.col("meeting").is_null() | (pl.col("ways").list.len() == 0)
+        if met.select((untold & (pl.col("law") == PAIR)).any()).item():
             raise CannotTell("of a send or receive the other end is not known")
         made = [
             self._of_rank(rank, met.filter(pl.col("rank") == rank), computed.filter(pl.col("rank") == rank))
@@ -145,22 +148,25 @@ class _Job:
     ) -> tuple[list[_Node], list[list[int]], dict[int, list[int]]]:
         """Its operations in the order of their launches, the places of each pass's stretches, and what its
         passes need of the transfers."""
-        columns = ("launched_ns", "source", "target", "law", "kind", "bytes", "meeting", "start_ns", "end_ns",
+        columns = ("launched_ns", "ways", "law", "kind", "bytes", "meeting", "start_ns", "end_ns",
                    "clock_ns", "transfer_ns")  # fmt: skip
         nodes: list[_Node] = []
         transfers: list[Transfer] = []
-        for launched, source, target, law, kind, size, meeting, start, end, clock, took in met.select(
+        for launched, both, law, kind, size, meeting, start, end, clock, took in met.select(
             pl.col("launched_ns").fill_null(pl.col("start_ns")), *columns[1:]
         ).iter_rows():
             sort = kind
             if law == PAIR:
-                is_forward = self.chain.after.get(source) == target
-                sort = f"{'forward' if is_forward else 'backward'} transfer"
-                transfers.append(Transfer(len(nodes), launched, source, target))
+                sort = EXCHANGE
+                if len(both) == 1:
+                    is_forward = self.chain.after.get(both[0][0]) == both[0][1]
+                    sort = f"{'forward' if is_forward else 'backward'} transfer"
+                transfers += [Transfer(len(nodes), launched, *way) for way in both]
             ahead = clock or 0
             nodes.append(
                 _Node(rank, sort, f"{sort} {size}", launched, start - ahead, end - ahead, law, meeting,
-                      law == PAIR and source == rank, took_ns=end - start if took is None else took)
+                      law == PAIR and all(source == rank for source, _ in both),
+                      took_ns=end - start if took is None else took)
             )  # fmt: skip
         stretches: list[Stretch] = []
         for what, launched, start, end, clock in computed.select(
@@ -247,11 +253,11 @@ class _Job:
 
             return run(is_its, is_its)
 
-        def but(stage: int) -> float:
-            """With what that stage computed, sent and waited for its host as recorded."""
+        def but(ranks: tuple[int, ...]) -> float:
+            """With what those computed, sent and waited for their hosts as recorded."""
 
             def is_other(one: _Node) -> bool:
-                return self.chain.stage[one.rank] != stage
+                return one.rank not in ranks
 
             return run(is_other, lambda one: is_other(one) or not one.computes) / without
 
@@ -260,9 +266,19 @@ class _Job:
         return Staged(
             self.count, round(recorded), round(whole), round(without),
             {rank: round(alone(rank)) for rank in worst},
-            {tuple(ranks): but(stage) for stage, ranks in sorted(stages.items())},
+            {tuple(ranks): but(tuple(ranks)) for _, ranks in sorted(stages.items())},
+            {ranks: but(ranks) for ranks in self._workers()},
             by_sort | {HOST: run(all_of, lambda one: not one.computes) / without},
         )  # fmt: skip
+
+    def _workers(self) -> list[tuple[int, ...]]:
+        """Those to replay alone."""
+        found = self.chain.workers()
+        lost = dict.fromkeys(self.chain.stage, 0.0)
+        for one in self.nodes:
+            lost[one.rank] += one.took_ns - one.usual_ns + max(0.0, one.delay_ns - one.usual_delay_ns)
+        most = nlargest(WORKERS, found, key=lambda ranks: sum(lost[rank] for rank in ranks))
+        return sorted(most) if len(found) > 1 else []
 
     def _measure(self) -> None:
         """What each operation takes, how long after what it waits for it begins, and both as is usual."""

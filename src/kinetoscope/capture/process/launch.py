@@ -25,7 +25,7 @@ import msgspec
 import kinetoscope
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process.child import Instructions
-from kinetoscope.capture.process.ranks import on_several_hosts, rank_and_world, recorded_count
+from kinetoscope.capture.process.ranks import job, on_several_hosts, rank_and_world, recorded_count
 from kinetoscope.errors import InputError, UsageError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording.manifest import Manifest
@@ -101,6 +101,7 @@ class Outcome:
     manifest: Manifest
     status: int
     speaks: bool  # False for the ranks but the first, where a launcher started a `kinetoscope run` a rank
+    host: str = ""  # which, where it is one of several
 
 
 def run(what: Program, options: Options, out: Path | None, announce: Callable[[Path], None]) -> Outcome:
@@ -115,6 +116,9 @@ def run(what: Program, options: Options, out: Path | None, announce: Callable[[P
     place = rank_and_world(os.environ)
     is_one_of_several = what.launcher and on_several_hosts(what.command, os.environ)
     host = folders.host() if is_one_of_several else ""
+    named = job(what.command, os.environ) if host and out is None else ""
+    if named:
+        out = folders.of_job(what.name, named, host)
     folder, first = meet(what.name, out, place[0] if place else None, host)
     if first:
         folders.begin(folder, what.command, options)
@@ -129,7 +133,7 @@ def run(what: Program, options: Options, out: Path | None, announce: Callable[[P
     manifest = folders.finish(
         folder, exit=_exit(status), status=status, alone=not what.launcher and place is None
     )
-    return Outcome(folder, manifest, status, True)
+    return Outcome(folder, manifest, status, True, host)
 
 
 def _wait(command: Sequence[str], variables: dict[str, str]) -> int:

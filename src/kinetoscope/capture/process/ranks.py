@@ -11,6 +11,9 @@ RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 # By which a launcher is told that it is one of several, each on a host: torchrun's, accelerate's.
 HOSTS = ("--nnodes", "--num_machines", "--num-machines")
+# What all hosts of a job call it: a launcher's word, or a variable of torchrun or of the cluster.
+JOB_WORDS = ("--rdzv-id", "--rdzv_id")
+JOB = ("PET_RDZV_ID", "SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID")
 WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 
 
@@ -24,14 +27,26 @@ def rank_and_world(variables: "Mapping[str, str]") -> "tuple[int, int] | None":
 
 def on_several_hosts(words: "Sequence[str]", variables: "Mapping[str, str]") -> bool:
     """Whether a launcher's command line (``--nnodes 2``, ``--nnodes=1:4``) or torchrun's variable says so."""
-    said = [variables.get("PET_NNODES", "")]
+    said = [variables.get("PET_NNODES", ""), *_said(words, HOSTS)]
+    return any(most.isdigit() and int(most) > 1 for most in (one.rpartition(":")[2] for one in said))
+
+
+def job(words: "Sequence[str]", variables: "Mapping[str, str]") -> str:
+    """What all hosts call this run; empty where nothing says so."""
+    names = [*_said(words, JOB_WORDS), *(variables.get(name, "") for name in JOB)]
+    return next((name for name in names if name not in ("", "none")), "")
+
+
+def _said(words: "Sequence[str]", options: "Sequence[str]") -> "list[str]":
+    """The values of a launcher's options; what follows the script is the program's."""
+    found: list[str] = []
     for word, following in zip(words, [*words[1:], ""], strict=True):
         name, is_whole, value = word.partition("=")
-        if name in HOSTS:
-            said.append(value if is_whole else following)
+        if name in options:
+            found.append(value if is_whole else following)
         if word.endswith(".py"):
-            break  # what follows is the program's
-    return any(most.isdigit() and int(most) > 1 for most in (one.rpartition(":")[2] for one in said))
+            break
+    return found
 
 
 def listed(which: str) -> frozenset[int]:

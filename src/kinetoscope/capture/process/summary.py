@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kinetoscope.capture.process.launch import Outcome
 from kinetoscope.capture.process.messages import say
+from kinetoscope.recording import folder as folders
 from kinetoscope.recording.manifest import RankRecord
 
 
@@ -46,6 +47,10 @@ def summarize(outcome: Outcome, *, report: bool) -> None:
     say(f"the recording is {shown(outcome.folder)}")
     if recorded and not reported:  # a report ends with the next commands itself
         say(f"next: kinetoscope report {shown(outcome.folder)} -o report.html")
+    if together := folders.of_all_hosts(outcome.folder):
+        say(f"of all hosts together, once they have ended: kinetoscope report {shown(together)}")
+    elif outcome.host:
+        say("other hosts record steps of their own: with one --out on a disk that all share they agree")
 
 
 def _steps(record: RankRecord) -> str:

@@ -9,9 +9,10 @@ Why it is slow
 
 How it decides
     Recorded split sizes whose largest is at least 1.5 times their mean, or exposed waiting of 3 % of the step
-    with no rank waited for in more than 60 % of it. An even load brings the slowest down to the mean, not to
-    the fastest: saved is what the job's step gains, all ranks replayed together, if no rank's way into a
-    collective takes longer than the mean of all. Of one rank's recording half of the waiting counts as saved.
+    with no straggler, and no rank waited for in more than 60 % of it. An even load brings the slowest down to
+    the mean, not to the fastest: saved is what the job's step gains, all ranks replayed together, if no
+    rank's way into a collective takes longer than the mean of all. Of one rank's recording half of the
+    waiting counts as saved.
 
 What to do
     Balance what is sent: an auxiliary load-balancing loss or capacity limit for experts, sequences packed by
@@ -28,18 +29,18 @@ from dataclasses import replace
 
 import polars as pl
 
-from kinetoscope.analysis.compared.comparison import culprit
+from kinetoscope.analysis.compared.comparison import comparison, culprit
 from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.analysis.replay.change import shorten
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.job import Changes, both
 from kinetoscope.findings.late import evened
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.rules.straggler import MOSTLY
 from kinetoscope.findings.savings import LOW, MEDIUM
 from kinetoscope.findings.scene import Scene
 
 UNEVEN = 1.5
+MOSTLY = 0.6
 GAIN = 0.5
 
 
@@ -48,7 +49,8 @@ def find(scene: Scene) -> Iterable[Finding]:
     if uneven.is_empty() and waits(scene.run, scene.trace).is_empty():
         return
     rank, share = culprit(scene.run)
-    turns = rank is not None and share < MOSTLY
+    verdict = comparison(scene.run).verdict
+    turns = rank is not None and verdict.rank is None and (verdict.status == "turns" or share < MOSTLY)
     if uneven.is_empty() and not turns:
         return
     waited = waits(scene.run, scene.trace) if turns else _beyond_its_bytes(uneven)

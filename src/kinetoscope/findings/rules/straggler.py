@@ -9,8 +9,8 @@ Why it is slow
 How it decides
     With the recordings of all ranks: what a collective takes longer than on the rank that came last. With one
     recording alone: what it takes longer than the shortest of its kind and size. Exposed waiting of 3 % of
-    the step or more. If one rank is waited for in more than 60 % of the time it is the straggler; if they
-    take turns it is ``collective-imbalance``; if it may be chance, or cannot be told, as of a pipeline's
+    the step or more. A rank for whose doing half of the waiting was is the straggler, unless it may be
+    chance; if they take turns it is ``collective-imbalance``; if it cannot be told, as of a pipeline's
     stages, nobody is named (``report`` says why). Saved is what the job's step gains, all ranks replayed at
     once, if the late rank's ways into collectives take no longer than its peers'; where it computes longer,
     no longer than the mean of all, since the work has to be shared out and the others get slower.
@@ -38,7 +38,6 @@ from kinetoscope.findings.model import Evidence, Finding
 from kinetoscope.findings.savings import MEDIUM
 from kinetoscope.findings.scene import Scene, scenes
 
-MOSTLY = 0.6
 # By the cause of its lateness (see ``analysis.compared``): what the late rank did, and what to look at.
 LOOK = {
     "slow kernel": "takes longer for one kernel: look at its input there",
@@ -62,11 +61,9 @@ def find(scene: Scene) -> Iterable[Finding]:
     if waited.is_empty():
         return
     rank, share = culprit(scene.run)
-    if rank is not None and (share < MOSTLY or rank == scene.rank):
-        return
     found = comparison(scene.run).verdict
     # That one rank is waited for most is nobody's fault where it would be so by chance, or in a pipeline.
-    if rank is not None and found.rank is None and found.why:
+    if rank is not None and (found.rank is None or rank == scene.rank):
         return
     spread = found.rank == rank and found.cause in WORK
     saving = savings.device(scene, waited, "exposed waiting inside collectives, all of it")
@@ -83,7 +80,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     basis = (
         "estimated from the shortest collective of each kind"
         if rank is None
-        else f"in {share:.0%} of the waiting"
+        else f"its doing in {share:.0%} of the waiting"
     )
     longest = waited.sort("saved_ns", descending=True).head(6)
     yield Finding(

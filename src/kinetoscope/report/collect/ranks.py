@@ -329,6 +329,7 @@ def _ideal(found: Comparison) -> document.IdealRow | None:
         grain="passes",
         steps=staged.steps,
         by_stage={ranges(ranks): slowdown for ranks, slowdown in staged.by_stage.items()},
+        by_worker={ranges(ranks): slowdown for ranks, slowdown in staged.by_worker.items()},
         by_operation=staged.by_sort,
     )
 

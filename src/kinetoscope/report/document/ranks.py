@@ -8,7 +8,7 @@ import msgspec
 
 
 class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """``status``: even | straggler | turns | unknown. Of a straggler: its rank, its share of all waiting, and
+    """``status``: even | straggler | turns | unknown. Of a straggler: its rank, its share of the waiting, and
     why it was late (null: cannot be told): slow kernel | clocks | more work | more data | compute | host |
     data loader | synchronization | recompilation | allocator. ``why`` it is unknown, or even though ranks
     wait."""
@@ -127,7 +127,8 @@ class IdealRow(msgspec.Struct, frozen=True, kw_only=True):
 
     Of a pipeline whose passes are known (``grain``: passes, else collectives) the time of ``steps`` steps,
     and how many times as long they would take, without stragglers but for one stage's (``by_stage``: its
-    ranks) or one sort of operation's (``by_operation``; host: what no operation explains). ``why`` they are
+    ranks), one data-parallel worker's (``by_worker``: its ranks; of many those that lose most, of one
+    none) or one sort of operation's (``by_operation``; host: what no operation explains). ``why`` they are
     not known.
     """
 
@@ -140,6 +141,7 @@ class IdealRow(msgspec.Struct, frozen=True, kw_only=True):
     grain: str = "collectives"
     steps: int | None = None
     by_stage: dict[str, float] = {}
+    by_worker: dict[str, float] = {}
     by_operation: dict[str, float] = {}
     why: str = ""
 

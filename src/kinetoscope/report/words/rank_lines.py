@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import median
 from typing import NamedTuple
 
 from kinetoscope import numbers
@@ -10,10 +11,11 @@ from kinetoscope.report.document import CollectiveRow, Ranks, RanksListing
 from kinetoscope.report.words import names
 
 ROWS = 8
-STAGES = 16
+STAGES, WORKERS = 16, 3
 NOTABLE = 1.02  # times as long: below it no stage or operation is named
 OPERATIONS = {"forward": "forward passes", "backward": "backward passes", "host": "the host between passes",
-              "forward transfer": "sending forward", "backward transfer": "sending backward"}  # fmt: skip
+              "forward transfer": "sending forward", "backward transfer": "sending backward",
+              "exchange": "sending both ways at once"}  # fmt: skip
 
 
 class Grid(NamedTuple):
@@ -39,7 +41,7 @@ def verdict(ranks: Ranks) -> str:
         detail = f" ({names.shorten(found.detail, 60)})" if found.detail else ""
         why = f": {WHY[found.cause]}{detail}" if found.cause in WHY else ": why cannot be told"
         share = numbers.percent(found.share_of_waiting)
-        return f"Rank {found.rank} is waited for, in {share} of all waiting{why}."
+        return f"Rank {found.rank} is waited for{why}; {share} of the waiting is its doing."
     if found.status == "turns":
         last = ", ".join(
             f"rank {row.rank} ({WHY.get(row.cause or '', 'cause unknown')})" for row in ranks.worst[:3]
@@ -196,14 +198,18 @@ def _slowdowns(ranks: Ranks) -> Iterable[Grid]:
     if found is None or not found.by_stage:
         return
     stages = [(f"stage {at}, rank {own}", took) for at, (own, took) in enumerate(found.by_stage.items())]
+    workers = sorted(found.by_worker.items(), key=lambda one: -one[1])
+    among = [(f"worker, ranks {own}", took) for own, took in workers[:WORKERS]]
+    if len(workers) > WORKERS:
+        among.append((f"workers, median of {len(workers)}", median(found.by_worker.values())))
     each = [(OPERATIONS.get(sort, sort), took) for sort, took in found.by_operation.items()]
     each.sort(key=lambda one: -one[1])
     yield Grid(
         "Pipeline", "how many times as long, were all else as its peers have it at the mean",
-        ("stage or operation", "slowdown"),
+        ("stage, data-parallel worker or operation", "slowdown"),
         [
             (names.shorten(what, 40), f"{took:.3f}")
-            for what, took in (*stages[:STAGES], *each)
+            for what, took in (*stages[:STAGES], *among, *each)
         ],
     )  # fmt: skip
 
