@@ -43,7 +43,7 @@ def covered(work: list[tuple[str, int, int, int, int]], device: int, *parts: str
     return {t for part, d, _, ts, dur in work if d == device and part in parts for t in range(ts, ts + dur)}
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(recording)
 def test_the_definitions_hold_on_any_recording(
     drawn: tuple[list[tuple[str, int, int, int, int]], int],

@@ -69,7 +69,7 @@ def test_every_argument_of_an_event(value: Any, tmp_path: Path) -> None:
 
 
 @settings(
-    max_examples=10,
+    max_examples=6,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

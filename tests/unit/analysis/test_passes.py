@@ -78,7 +78,7 @@ def test_passes_without_device_work_match_nothing() -> None:
     assert (len(found.rows), found.share) == (0, 0.0)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(st.text("abc", max_size=12), st.text("abc", max_size=12))
 def test_matches_are_alike_in_order_and_never_twice(ours: str, theirs: str) -> None:
     light, full = made([plain(ours)], every=60, length=10), made([plain(theirs)], every=60, length=10)
@@ -247,7 +247,7 @@ def test_a_program_without_a_device_has_a_step_and_no_busy_time() -> None:
     assert own.inflation == pytest.approx(2.5)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(
     st.lists(st.text("abc", max_size=6), min_size=1, max_size=3),
     st.lists(st.text("abc", max_size=6), max_size=3),

@@ -323,9 +323,9 @@ def test_a_second_recording_proves_what_only_an_edit_can_do(tmp_path: Path) -> N
     low, high = row["measured_interval_us"]
     # Welch: a standard error of √(2 · 66.7 µs² / 4), three degrees of freedom.
     assert (high - low) / 2 == pytest.approx(3.182 * (2 * 66.667 / 4) ** 0.5, rel=1e-3)
-    copies = ROOT / "tests" / "cases" / "pageable-copy"
-    several = changed(tmp_path, "several", steps, copies / "before.json.gz")
-    without = changed(tmp_path, "without", steps, copies / "after.json.gz")
+    eager = ROOT / "tests" / "cases" / "eager-remainder"
+    several = changed(tmp_path, "several", steps, eager / "before.json.gz")
+    without = changed(tmp_path, "without", steps, eager / "after.json.gz")
     document = json.loads(kinetoscope("findings", several, "--proof", without, "--json").stdout)
     assert len(document["after"]["gone"]) > 1
     assert {row["measured_verdict"] for row in document["findings"]} == {None}

@@ -22,7 +22,7 @@ SEED = gzip.decompress(
     (Path(__file__).resolve().parents[2] / "fixtures" / "h200" / "mm_64_warm_eager.json.gz").read_bytes()
 )
 BOUNDED = settings(
-    max_examples=50,
+    max_examples=30,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -157,7 +157,7 @@ def brute_force(rows: list[dict[str, int]]) -> list[tuple[int | None, int, int]]
     return result
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     intervals=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(0, 25)), max_size=25),
     offset=st.sampled_from([0, -7, 1_694_128_201_426_556_000]),
@@ -180,7 +180,7 @@ def test_the_tree_is_what_brute_force_finds(intervals: list[tuple[int, int, int]
     assert found == brute_force(tree.select("lane", "start_ns", "duration_ns").to_dicts())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(cuts=st.lists(st.integers(0, 1000), max_size=12), lane=st.integers(0, 3))
 def test_events_that_nest_need_no_walk(cuts: list[int], lane: int) -> None:
     ends = sorted(set(cuts))
