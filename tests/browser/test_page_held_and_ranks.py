@@ -14,8 +14,8 @@ import pytest
 import traces
 from browsing import Open, go
 from kinetoscope import numbers
-from kinetoscope.analysis.compared.comparison import compare
-from kinetoscope.analysis.compared.parts import part
+from kinetoscope.analysis.ranks.comparison import compare
+from kinetoscope.analysis.ranks.parts import part
 from kinetoscope.analysis.run import MemoryFiles, Run
 from kinetoscope.report.collect import ranks as comparing
 from kinetoscope.report.collect.memory import peaks

@@ -11,8 +11,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from kinetoscope.analysis.compared.comparison import Verdict, compare
-from kinetoscope.analysis.compared.parts import Part, part
+from kinetoscope.analysis.ranks.comparison import Verdict, compare
+from kinetoscope.analysis.ranks.parts import Part, part
 from kinetoscope.trace.read import read
 from rank_jobs import CAUSES, jobs
 from rank_sets import Job, recorded

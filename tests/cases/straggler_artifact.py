@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.ranks.collectives import PAIR, TOGETHER
-from kinetoscope.analysis.ranks.operations import Operation, replay
-from kinetoscope.analysis.ranks.staged import Staged, staged
-from kinetoscope.analysis.ranks.stretches import UPDATE
-from kinetoscope.analysis.ranks.waits import waits
+from kinetoscope.analysis.collectives.recorded import PAIR, TOGETHER
+from kinetoscope.analysis.collectives.waiting import waits
+from kinetoscope.analysis.ranks.computed import UPDATE
+from kinetoscope.analysis.ranks.pipeline_replay import Staged, staged
+from kinetoscope.analysis.ranks.simulator import Operation, replay
 
 STAGE = 64  # ranks of reports are numbered by stage, so many apart
 COMPUTE = ("forward-compute", "backward-compute", "gc", "optimizer")
@@ -154,7 +154,7 @@ def of_reports(job: Job, step: int) -> Staged:
             met.append((rank, number[op], start, end, PAIR, "send-receive", f"{ends[0]} {ends[1]}"))
         else:
             met.append((rank, number[op], start, end, TOGETHER, op.sort, ""))
-    columns = ("rank", "meeting", "start_ns", "end_ns", "law", "kind", "like")
+    columns = ("rank", "instance", "start_ns", "end_ns", "semantics", "kind", "signature")
     table = pl.DataFrame(met, columns, orient="row").with_columns(
         (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"),
         pl.col("start_ns").alias("launched_ns"),

@@ -9,9 +9,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.idle.launches import launches
-from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.analysis.kernels.taxonomy import OTHER
 from kinetoscope.analysis.run import Run, load
 from kinetoscope.analysis.time.window import window

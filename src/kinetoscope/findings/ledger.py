@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from kinetoscope.analysis.idle.waits import waits
+from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.replay.change import NOTHING, Change
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals

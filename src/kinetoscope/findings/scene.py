@@ -8,10 +8,10 @@ from functools import cached_property
 import polars as pl
 
 from kinetoscope.analysis.aggregates import whole
+from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.compiled.compiling import compiler_phases
 from kinetoscope.analysis.events.rows import matching, rows
 from kinetoscope.analysis.idle.gaps import gaps
-from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered

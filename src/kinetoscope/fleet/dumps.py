@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import msgspec
 
-from kinetoscope.analysis.ranks.hangs import Issued
+from kinetoscope.analysis.collectives.hangs import Issued
 from kinetoscope.errors import InputError
 
 _RANK = re.compile(r"(\d+)(?:\.\w+)?$")

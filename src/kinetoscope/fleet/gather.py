@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from kinetoscope.analysis.compared.parts import Part, placed, renumbered
 from kinetoscope.analysis.numbering import latest_window
+from kinetoscope.analysis.ranks.parts import Part, placed, renumbered
 from kinetoscope.errors import InputError
 from kinetoscope.fleet.engine import Engine
 from kinetoscope.fleet.inputs import Found, TraceFile, file_system, is_remote

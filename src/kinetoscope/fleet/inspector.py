@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.ranks.inspected import INSPECTED
+from kinetoscope.analysis.collectives.inspected import INSPECTED
 from kinetoscope.errors import InputError
 
 LONGEST_LINE = 1 << 20  # bytes; a collective's is a few hundred, with its events some thousand

@@ -13,15 +13,21 @@ import msgspec
 import polars as pl
 
 from kinetoscope import __version__
-from kinetoscope.analysis.compared.parts import KERNEL_TIMES, PARTED, STEPS, Facts, Part
-from kinetoscope.analysis.ranks.stretches import COMPUTED
+from kinetoscope.analysis.ranks.computed import COMPUTED
+from kinetoscope.analysis.ranks.parts import KERNEL_TIMES, OVERLAPPED, PARTED, STEPS, Facts, Part
 from kinetoscope.errors import InputError
 from kinetoscope.fleet.inputs import PART, TraceFile
 from kinetoscope.recording.manifest import write_whole
 
-FORMAT = 4
+FORMAT = 5
 _UNUSED_S = 30 * 86400  # after which a part in the user's cache goes
-_TABLES = {"collectives": PARTED, "kernels": KERNEL_TIMES, "steps": STEPS, "computed": COMPUTED}
+_TABLES = {
+    "collectives": PARTED,
+    "kernels": KERNEL_TIMES,
+    "steps": STEPS,
+    "overlapped": OVERLAPPED,
+    "computed": COMPUTED,
+}
 
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,7 +37,7 @@ def mapped(url: str, rank: int | None) -> bytes:
 
 
 def _mapped(path: str, url: str, rank: int | None) -> bytes:
-    from kinetoscope.analysis.compared.parts import part, renumbered
+    from kinetoscope.analysis.ranks.parts import part, renumbered
     from kinetoscope.fleet.store import encode
     from kinetoscope.trace.read import read
 

@@ -24,8 +24,8 @@ def report_many(
         InputError: nothing of it can be read.
         UsageError: the output cannot be written.
     """
-    from kinetoscope.analysis.compared.comparison import compare
-    from kinetoscope.analysis.ranks.hangs import hangs
+    from kinetoscope.analysis.collectives.hangs import hangs
+    from kinetoscope.analysis.ranks.comparison import compare
     from kinetoscope.fleet import engine as engines
     from kinetoscope.fleet import inspector
     from kinetoscope.fleet.dumps import read

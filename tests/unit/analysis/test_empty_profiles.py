@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from kinetoscope.analysis.collectives.waiting import exposed_waiting, waiting
 from kinetoscope.analysis.cost.roofline import kernel_roofline, roofline
 from kinetoscope.analysis.health.verdict import health
 from kinetoscope.analysis.idle.gaps import gaps, idle
 from kinetoscope.analysis.idle.launches import launch_statistics, launches, queue_depth
-from kinetoscope.analysis.idle.waiting import exposed_waiting, waiting
 from kinetoscope.analysis.origins.attribution import attribution
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.step_outliers import step_outliers

@@ -16,9 +16,9 @@ import pytest
 
 import rank_jobs
 import rank_sets
-from kinetoscope.analysis.compared.comparison import Comparison, compare
-from kinetoscope.analysis.compared.parts import APPROACH, Part, part, placed
-from kinetoscope.analysis.ranks.collectives import collectives, ways
+from kinetoscope.analysis.collectives.recorded import collectives, ways
+from kinetoscope.analysis.ranks.comparison import Comparison, compare
+from kinetoscope.analysis.ranks.parts import APPROACH, Part, part, placed
 from kinetoscope.analysis.replay.change import NOTHING, without_host
 from kinetoscope.analysis.replay.replay import replays
 from kinetoscope.analysis.run import Run
@@ -161,7 +161,9 @@ def test_what_a_send_is_paired_with() -> None:
     """Torch names the other end alone. As many go each way as there are microbatches."""
     job = next(job for job in CHOSEN if job.name == "pipeline, sends and receives alone")
     table = compare(parts_of(job)).table
-    met = table.group_by("meeting").agg("rank", "law", pl.col("transfer_ns").n_unique().alias("transfers"))
+    met = table.group_by("instance").agg(
+        "rank", "semantics", pl.col("transfer_ns").n_unique().alias("transfers")
+    )
     assert {tuple(sorted(ranks)) for ranks in met["rank"]} == {(0, 1), (1, 2), (2, 3)}
     assert len(met) == 3 * 2 * rank_sets.MICROBATCHES * job.steps
     assert set(met["transfers"]) == {1}
@@ -171,14 +173,14 @@ def test_a_batch_both_ways_is_paired_with_its_peer_s() -> None:
     """Torch's 1F1B on four stages. Stage 0 sends three of four microbatches alone, and the last one with the
     first gradient that it receives; each batch of two tensors a way is one kernel, and so is its peer's."""
     job = next(job for job in CHOSEN if job.name == "pipeline, in batches")
-    found = pl.concat(one.collectives for one in parts_of(job)).filter(pl.col("law") == "pair")
+    found = pl.concat(one.collectives for one in parts_of(job)).filter(pl.col("semantics") == "pair")
     met = (
         compare(parts_of(job))
-        .table.filter(pl.col("law") == "pair")
-        .with_columns(pl.col("like").map_elements(lambda like: str(ways(like)), pl.String).alias("ways"))
+        .table.filter(pl.col("semantics") == "pair")
+        .with_columns(pl.col("signature").map_elements(lambda like: str(ways(like)), pl.String).alias("ways"))
     )
     assert met["complete"].all()
-    assert met.group_by("meeting").agg(pl.col("rank").n_unique())["rank"].to_list() == [2] * (len(met) // 2)
+    assert met.group_by("instance").agg(pl.col("rank").n_unique())["rank"].to_list() == [2] * (len(met) // 2)
     of_first = met.filter(pl.col("rank") == 0)["ways"].value_counts()
     assert dict(of_first.iter_rows()) == {
         "[(0, 1)]": 3 * job.steps, "[(0, 1), (1, 0)]": job.steps, "[(1, 0)]": 3 * job.steps,
@@ -196,7 +198,7 @@ def test_the_other_end_of_a_send_is_counted_within_its_group() -> None:
             "Collective name": name, end: peer, "Process Group Ranks": "[1, 3]", "dtype": "Float",
             "In msg nelems": 8,
         }  # fmt: skip
-        found.append(collectives(trace(event))["like"].item())
+        found.append(collectives(trace(event))["signature"].item())
     assert found == ["send-receive 8 Float <own> 3", "send-receive 8 Float 1 <own>"]
 
 

@@ -9,9 +9,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from kinetoscope.analysis.collectives.waiting import exposed_waiting, waiting, waits
 from kinetoscope.analysis.idle.gaps import idle
-from kinetoscope.analysis.idle.waiting import exposed_waiting, waiting
-from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.analysis.run import Run
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read

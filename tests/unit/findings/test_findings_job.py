@@ -10,13 +10,13 @@ import polars as pl
 import pytest
 
 import traces
-from kinetoscope.analysis.compared.comparison import comparison
+from kinetoscope.analysis.ranks.comparison import comparison
 from kinetoscope.analysis.replay import ranks
 from kinetoscope.analysis.replay.change import without_host
+from kinetoscope.analysis.replay.stragglers import punctual
 from kinetoscope.analysis.run import Run, load
 from kinetoscope.findings import savings
 from kinetoscope.findings.job import Job
-from kinetoscope.findings.late import punctual
 from kinetoscope.findings.ledger import settle
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.registry import find

@@ -15,8 +15,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from kinetoscope.analysis.compared.parts import Part, part
 from kinetoscope.analysis.numbering import natural, rank_in
+from kinetoscope.analysis.ranks.parts import Part, part
 from kinetoscope.cli import main
 from kinetoscope.errors import InputError
 from kinetoscope.fleet import engine
@@ -238,8 +238,8 @@ def test_many_are_compared_unasked_on_a_page_too(
 @pytest.mark.parametrize("suffix", [".md", ".txt"])
 def test_what_is_written_does_not_grow_with_the_ranks(traces: Path, tmp_path: Path, suffix: str) -> None:
     parts = [part(read(path)) for path in sorted(traces.rglob("*.json"))]
-    from kinetoscope.analysis.compared.comparison import compare
-    from kinetoscope.analysis.compared.parts import renumbered
+    from kinetoscope.analysis.ranks.comparison import compare
+    from kinetoscope.analysis.ranks.parts import renumbered
     from kinetoscope.report.collect.ranks import listing
     from kinetoscope.report.verbs.ranks import rendered
 
@@ -295,7 +295,7 @@ def test_ray_maps_as_this_process_does_though_a_worker_is_killed(
 
 
 def test_missing_ranks_are_said(tmp_path: Path) -> None:
-    from kinetoscope.analysis.compared.comparison import compare
+    from kinetoscope.analysis.ranks.comparison import compare
     from kinetoscope.report.collect.ranks import compared
 
     parts = []

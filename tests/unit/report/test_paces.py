@@ -8,9 +8,9 @@ from statistics import median
 
 import pytest
 
-from kinetoscope.analysis.compared import paces
-from kinetoscope.analysis.compared.comparison import Comparison, compare
-from kinetoscope.analysis.compared.parts import part, renumbered
+from kinetoscope.analysis.ranks import step_times
+from kinetoscope.analysis.ranks.comparison import Comparison, compare
+from kinetoscope.analysis.ranks.parts import part, renumbered
 from kinetoscope.report.collect.ranks import compared
 from kinetoscope.trace.read import read
 from rank_sets import Fault, Job, recorded
@@ -73,7 +73,7 @@ def test_alike_ranks_are_one_row_and_the_worst_have_their_own(found: Comparison)
 
 
 def test_many_steps_are_few_columns(found: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paces, "COLUMNS", 2)
+    monkeypatch.setattr(step_times, "COLUMNS", 2)
     table, walked = compared(found, every=True).paces, _walked(found)
     names = [f"ProfilerStep#{number}" for number in range(5)]
     assert table.steps == [f"{names[0]} to {names[2]}", f"{names[3]} to {names[4]}"]
@@ -88,8 +88,8 @@ def test_rows_do_not_grow_with_the_ranks(found: Comparison) -> None:
 
 
 def test_groups_beyond_the_most_are_one() -> None:
-    assert paces.set_apart([[0, 1, 2], [3, 4], [5]], [4, 1], 2) == [(4,), (1,), [0, 2], [3], [5]]
-    assert paces.set_apart([[0, 1], [2], [3]], [], 1) == [[0, 1], [2, 3]]
+    assert step_times.set_apart([[0, 1, 2], [3, 4], [5]], [4, 1], 2) == [(4,), (1,), [0, 2], [3], [5]]
+    assert step_times.set_apart([[0, 1], [2], [3]], [], 1) == [[0, 1], [2, 3]]
 
 
 def test_each_sort_of_collective_has_the_meeting_that_was_waited_in_most(found: Comparison) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kinetoscope.analysis.compared.comparison import compare
+from kinetoscope.analysis.ranks.comparison import compare
 from kinetoscope.report.collect.ranks import compared
 from kinetoscope.report.document import IdealRow, Ranks
 from kinetoscope.report.words import rank_lines

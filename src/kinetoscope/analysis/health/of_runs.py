@@ -6,8 +6,8 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.aggregates import whole
+from kinetoscope.analysis.collectives.waiting import waiting
 from kinetoscope.analysis.health.notes import DEGRADED, INFO, NEVER, Note, gravity, share_of
-from kinetoscope.analysis.idle.waiting import waiting
 from kinetoscope.analysis.passes.as_it_runs import as_it_runs
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
+from kinetoscope.analysis.collectives.waiting import exposed_waiting, waiting
 from kinetoscope.analysis.idle.causes import CAUSE, host_causes
 from kinetoscope.analysis.idle.launches import arrival_ns
-from kinetoscope.analysis.idle.waiting import exposed_waiting, waiting
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.layers import overlay

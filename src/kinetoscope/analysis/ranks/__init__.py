@@ -1,1 +1,1 @@
-"""Ranks of one run compared: their collectives paired, their clocks, who waited for whom, and why."""
+"""Ranks of one run compared: who was late, why, and how long the run would take if no rank were."""

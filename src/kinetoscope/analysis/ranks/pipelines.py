@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.ranks.collectives import PAIR, ways
-from kinetoscope.analysis.ranks.stretches import BACKWARD, FORWARD, UPDATE
+from kinetoscope.analysis.collectives.recorded import PAIR, ways
+from kinetoscope.analysis.ranks.computed import BACKWARD, FORWARD, UPDATE
 
 TINY = 0.05  # of the median pass: what is shorter is no pass, but belongs to a neighbour
 
@@ -79,9 +79,9 @@ class Chain:
 def ends(table: pl.DataFrame) -> pl.DataFrame:
     """Adds to collectives ``ways``: of sends and receives, from which rank to which (see ``collectives``); of
     a batch both ways, of unknown ends none."""
-    likes = table.filter(pl.col("law") == PAIR).select(pl.col("like").unique())
-    known = pl.Series("ways", [ways(like) for like in likes["like"]], pl.List(pl.Array(pl.Int32, 2)))
-    return table.join(likes.with_columns(known), on="like", how="left", maintain_order="left")
+    likes = table.filter(pl.col("semantics") == PAIR).select(pl.col("signature").unique())
+    known = pl.Series("ways", [ways(like) for like in likes["signature"]], pl.List(pl.Array(pl.Int32, 2)))
+    return table.join(likes.with_columns(known), on="signature", how="left", maintain_order="left")
 
 
 def chain(table: pl.DataFrame) -> Chain:
@@ -90,7 +90,7 @@ def chain(table: pl.DataFrame) -> Chain:
     Raises:
         CannotTell: they are no chain.
     """
-    sent = table.filter(pl.col("meeting").is_not_null() & (pl.col("ways").list.len() == 1)).with_columns(
+    sent = table.filter(pl.col("instance").is_not_null() & (pl.col("ways").list.len() == 1)).with_columns(
         pl.col("ways").list.first().arr.get(place).alias(name)
         for place, name in enumerate(("source", "target"))
     )

@@ -124,7 +124,7 @@ class Graph:
         return none.scatter(slots, pl.int_range(len(slots), dtype=pl.UInt32, eager=True))
 
 
-class Part(NamedTuple):
+class RankSpans(NamedTuple):
     """One rank's share of a graph, and by how much its clock is ahead of the others'."""
 
     trace: Trace
@@ -135,7 +135,7 @@ class Part(NamedTuple):
 class _Share(NamedTuple):
     """A part with its numbers counted on from those of the parts before it."""
 
-    part: Part
+    part: RankSpans
     work: pl.DataFrame
     stretches: Stretches
     program: list[Timed]
@@ -147,11 +147,11 @@ class _Share(NamedTuple):
 Timed = tuple[int, int, Instruction]
 
 
-def build(parts: Sequence[Part], meetings: pl.DataFrame | None = None) -> Graph:
+def build(parts: Sequence[RankSpans], meetings: pl.DataFrame | None = None) -> Graph:
     """The graph of ranks that meet in collectives.
 
     Args:
-        meetings: ``meeting``, ``rank``, ``id`` (of the device event) and ``transfer_ns``; None: each rank's
+        meetings: ``instance``, ``rank``, ``id`` (of the device event) and ``transfer_ns``; None: each rank's
             collectives take as long as they were recorded.
     """
     meetings = _complete(NO_MEETINGS.clear() if meetings is None else meetings, parts)
@@ -185,11 +185,11 @@ def build(parts: Sequence[Part], meetings: pl.DataFrame | None = None) -> Graph:
 
 
 NO_MEETINGS = pl.DataFrame(
-    schema={"meeting": pl.UInt32, "rank": pl.Int32, "id": pl.UInt32, "transfer_ns": pl.Int64}
+    schema={"instance": pl.UInt32, "rank": pl.Int32, "id": pl.UInt32, "transfer_ns": pl.Int64}
 )
 
 
-def _share(part: Part, meetings: pl.DataFrame, stretch: int, stream: int, block: int) -> _Share:
+def _share(part: RankSpans, meetings: pl.DataFrame, stretch: int, stream: int, block: int) -> _Share:
     trace, clock = part.trace, part.clock_ns
     own = stretches(trace, part.spans)
     met = meetings["id"].filter(meetings["rank"] == trace.rank)
@@ -225,7 +225,7 @@ def _joint(rank: int, joint: Passed, offset: int, targets: tuple[int, ...]) -> J
     return Joint(joint.stretch + offset, joint.stretch + offset + 1, call, targets, float(joint.tail_ns))
 
 
-def _complete(meetings: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
+def _complete(meetings: pl.DataFrame, parts: Sequence[RankSpans]) -> pl.DataFrame:
     """Those that every rank of them took part in inside its spans."""
     if meetings.is_empty():
         return meetings
@@ -233,9 +233,9 @@ def _complete(meetings: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
         delays(part.trace).filter(inside(part.spans)).select("id", rank=pl.lit(part.trace.rank, pl.Int32))
         for part in parts
     ]
-    ranks = meetings.with_columns(pl.len().over("meeting").alias("ranks"))
+    ranks = meetings.with_columns(pl.len().over("instance").alias("ranks"))
     found = ranks.join(pl.concat(ids), on=["rank", "id"], how="semi")
-    return found.filter(pl.len().over("meeting") == pl.col("ranks")).drop("ranks")
+    return found.filter(pl.len().over("instance") == pl.col("ranks")).drop("ranks")
 
 
 def _meetings(work: pl.DataFrame, meetings: pl.DataFrame, clocks: Mapping[int, int]) -> list[Timed]:
@@ -243,7 +243,7 @@ def _meetings(work: pl.DataFrame, meetings: pl.DataFrame, clocks: Mapping[int, i
     found = (
         work.with_row_index("place")
         .join(meetings, on=["rank", "id"])
-        .group_by("meeting", maintain_order=True)
+        .group_by("instance", maintain_order=True)
         .agg("block", "stream", "place", pl.col("transfer_ns").first(), key=(pl.col("end_ns") - clock).min())
     )
     return [

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import polars as pl
 
 from kinetoscope.analysis.aggregates import whole
-from kinetoscope.analysis.idle.waiting import waiting
+from kinetoscope.analysis.collectives.waiting import waiting
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.replay.engine import Numbers, once
-from kinetoscope.analysis.replay.graph import Graph, Part, build
+from kinetoscope.analysis.replay.graph import Graph, RankSpans, build
 from kinetoscope.analysis.replay.spans import Spans, chosen, of_steps, spans
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
@@ -31,16 +31,17 @@ def together(run: Run) -> tuple[Graph, dict[int, Spans]] | None:
     Of more than ``MOST`` the slowest, the median and those that are waited for most stand for all.
     """
     table = waiting(run).filter(
-        pl.col("meeting").is_not_null() & (pl.col("transfer_ns") >= 0) & (pl.col("basis") == "ranks")
+        pl.col("instance").is_not_null() & (pl.col("transfer_ns") >= 0) & (pl.col("basis") == "ranks")
     )
     if len(run.traces) < 2 or table.is_empty():
         return None
     traces = _telling(run, table)
     table = table.filter(pl.col("rank").is_in([trace.rank for trace in traces]))
     within = _same_steps(traces)
-    clocks = _clocks(table)
-    parts = [Part(trace, within[trace.rank], clocks.get(trace.rank, 0)) for trace in traces]
-    return build(parts, table.select("meeting", "rank", "id", "transfer_ns")), within
+    ahead = table.drop_nulls("clock_ns").group_by("rank").agg(pl.col("clock_ns").median())
+    clocks = {int(rank): whole(median) for rank, median in ahead.iter_rows()}
+    parts = [RankSpans(trace, within[trace.rank], clocks.get(trace.rank, 0)) for trace in traces]
+    return build(parts, table.select("instance", "rank", "id", "transfer_ns")), within
 
 
 def pace_ns(graph: Graph, numbers: Numbers) -> float:
@@ -85,11 +86,3 @@ def _same_steps(traces: Sequence[Trace]) -> dict[int, Spans]:
         trace.rank: of_steps(trace, sorted(names[name] for name in common)) if common else spans(trace)
         for trace, names in zip(traces, named, strict=True)
     }
-
-
-def _clocks(table: pl.DataFrame) -> dict[int, int]:
-    """By how much each rank's clock is ahead: collectives end at one instant on all ranks."""
-    ends = table.select("rank", "meeting", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
-    apart = pl.col("end_ns") - pl.col("end_ns").min().over("meeting")
-    medians = ends.with_columns(apart.alias("apart")).group_by("rank").agg(pl.col("apart").median())
-    return {int(rank): whole(median) for rank, median in medians.iter_rows()}

@@ -9,7 +9,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.as_it_runs import as_it_runs
 from kinetoscope.analysis.replay.change import NOTHING, Change
 from kinetoscope.analysis.replay.engine import Numbers, growth, matrix, once
-from kinetoscope.analysis.replay.graph import Graph, Part, build
+from kinetoscope.analysis.replay.graph import Graph, RankSpans, build
 from kinetoscope.analysis.replay.named import Segment, segments
 from kinetoscope.analysis.replay.numbers import State, changed, recorded
 from kinetoscope.analysis.replay.path import repeated, single
@@ -131,7 +131,7 @@ class Replay:
 def replay(trace: Trace) -> Replay:
     """One rank by itself, as recorded: its collectives take as long as they did."""
     within = spans(trace)
-    return Replay(trace.rank, build([Part(trace, within)]), within, [trace])
+    return Replay(trace.rank, build([RankSpans(trace, within)]), within, [trace])
 
 
 @remembered
@@ -169,4 +169,4 @@ def _alone(trace: Trace, runs_us: float | None) -> Replay:
     if runs_us is None:
         return replay(trace)
     within = spans(trace)
-    return Replay(trace.rank, build([Part(trace, within)]), within, [trace], runs_us)
+    return Replay(trace.rank, build([RankSpans(trace, within)]), within, [trace], runs_us)

@@ -29,12 +29,12 @@ from dataclasses import replace
 
 import polars as pl
 
-from kinetoscope.analysis.compared.comparison import comparison, culprit
-from kinetoscope.analysis.idle.waits import waits
+from kinetoscope.analysis.collectives.waiting import waits
+from kinetoscope.analysis.ranks.comparison import comparison, culprit
 from kinetoscope.analysis.replay.change import shorten
+from kinetoscope.analysis.replay.stragglers import evened
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.job import Changes, both
-from kinetoscope.findings.late import evened
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.savings import LOW, MEDIUM
 from kinetoscope.findings.scene import Scene

@@ -33,8 +33,8 @@ from dataclasses import replace
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.idle.waits import waits
-from kinetoscope.analysis.ranks.collectives import BUS, collectives
+from kinetoscope.analysis.collectives.recorded import BUS, collectives
+from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.replay.change import shorten
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import evidence, savings

@@ -29,16 +29,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kinetoscope.analysis.compared.comparison import comparison, culprit
-from kinetoscope.analysis.idle.waits import waits
+from kinetoscope.analysis.collectives.waiting import waits
+from kinetoscope.analysis.ranks.comparison import comparison, culprit
+from kinetoscope.analysis.replay.stragglers import evened, punctual
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.late import evened, punctual
 from kinetoscope.findings.model import Evidence, Finding
 from kinetoscope.findings.savings import MEDIUM
 from kinetoscope.findings.scene import Scene, scenes
 
-# By the cause of its lateness (see ``analysis.compared``): what the late rank did, and what to look at.
+# By the cause of its lateness (see ``analysis.ranks``): what the late rank did, and what to look at.
 LOOK = {
     "slow kernel": "takes longer for one kernel: look at its input there",
     "clocks": "takes longer for all kernels: look at its device's clocks and temperature",

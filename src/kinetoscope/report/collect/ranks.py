@@ -11,12 +11,12 @@ import msgspec
 import polars as pl
 
 from kinetoscope import __version__
-from kinetoscope.analysis.compared.comparison import Comparison, comparison
-from kinetoscope.analysis.compared.paces import paces, set_apart
-from kinetoscope.analysis.compared.parts import Part
-from kinetoscope.analysis.ranks.collectives import BUS, PAIR
-from kinetoscope.analysis.ranks.hangs import Hang
-from kinetoscope.analysis.ranks.inspected import INSPECTED, inspected
+from kinetoscope.analysis.collectives.hangs import Hang
+from kinetoscope.analysis.collectives.inspected import INSPECTED, inspected
+from kinetoscope.analysis.collectives.recorded import BUS, PAIR
+from kinetoscope.analysis.ranks.comparison import Comparison, comparison
+from kinetoscope.analysis.ranks.parts import Part
+from kinetoscope.analysis.ranks.step_times import paces, set_apart
 from kinetoscope.analysis.run import Run
 from kinetoscope.hardware.links import link
 from kinetoscope.report import document
@@ -135,7 +135,7 @@ def _each(found: Comparison) -> pl.DataFrame:
     )  # fmt: skip
     waited = found.table.group_by("rank").agg(
         pl.col("waiting_ns", "exposed_waiting_ns", "exposed_transfer_ns").sum(),
-        pl.col("waiting_ns").filter(pl.col("law") == PAIR).sum().alias("bubble_ns"),
+        pl.col("waiting_ns").filter(pl.col("semantics") == PAIR).sum().alias("bubble_ns"),
     )
     blamed = (
         found.blamed.drop_nulls("culprit").group_by(rank="culprit").agg(blamed_ns=pl.col("waited_ns").sum())
@@ -191,7 +191,7 @@ def _clocks(found: Comparison) -> list[document.ClockRow]:
 def _collectives(found: Comparison) -> list[document.CollectiveRow]:
     """Those that were waited in most first."""
     sort = pl.coalesce("group_name", "group").alias("sort")
-    meeting = pl.coalesce("meeting", -1 - pl.col("id").cast(pl.Int64))
+    meeting = pl.coalesce("instance", -1 - pl.col("id").cast(pl.Int64))
     is_uneven = (pl.col("bytes").n_unique() > 1).over(meeting) & (pl.col("kind") == "all-to-all")
     largest = pl.col("bytes").max()
     meetings = (
@@ -336,17 +336,17 @@ def _ideal(found: Comparison) -> document.IdealRow | None:
 
 def _meetings(found: Comparison) -> list[document.Meeting]:
     """Of each sort of collectives that somebody came late to, the meeting with most waiting."""
-    waited = found.blamed.group_by("meeting").agg(pl.col("waited_ns").sum())
+    waited = found.blamed.group_by("instance").agg(pl.col("waited_ns").sum())
     sort = [pl.coalesce("group_name", "group").alias("sort"), "size", "kind", "bytes"]
     most = (
-        found.table.select("meeting", *sort)
-        .unique("meeting", keep="first", maintain_order=True)
-        .join(waited, on="meeting")
-        .sort("waited_ns", "meeting", descending=[True, False])
+        found.table.select("instance", *sort)
+        .unique("instance", keep="first", maintain_order=True)
+        .join(waited, on="instance")
+        .sort("waited_ns", "instance", descending=[True, False])
         .unique(["sort", "size", "kind", "bytes"], keep="first", maintain_order=True)
-        .head(MEETINGS)["meeting"]
+        .head(MEETINGS)["instance"]
     )
-    return [_meeting(found.table.filter(pl.col("meeting") == one).sort("rank")) for one in most]
+    return [_meeting(found.table.filter(pl.col("instance") == one).sort("rank")) for one in most]
 
 
 def _meeting(own: pl.DataFrame) -> document.Meeting:

@@ -8,29 +8,19 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.compared.chance import CHANCE, beyond_pace, cold_steps, lengths, stands_out
-from kinetoscope.analysis.compared.parts import PARTED, STRETCHES, Part, part, placed
+from kinetoscope.analysis.collectives.pairing import Paired
+from kinetoscope.analysis.collectives.recorded import COLLECTIVES, PAIR, hosts_of, members
+from kinetoscope.analysis.collectives.waiting import BUSY, collectives_of, waited
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.ranks.blame import START, blamed
-from kinetoscope.analysis.ranks.collectives import PAIR, hosts_of, members
-from kinetoscope.analysis.ranks.ideal import Ideal, without_stragglers
+from kinetoscope.analysis.ranks.attribution import START, attributed
+from kinetoscope.analysis.ranks.chance import CHANCE, beyond_pace, cold_steps, lengths, stands_out
+from kinetoscope.analysis.ranks.computed import COMPUTED
 from kinetoscope.analysis.ranks.kernels import EVEN_COMPUTE, data_ratio, kernel_cause
-from kinetoscope.analysis.ranks.pairing import Paired, paired
-from kinetoscope.analysis.ranks.stretches import COMPUTED
-from kinetoscope.analysis.ranks.waits import waits
+from kinetoscope.analysis.ranks.lateness import ALLOCATOR, COMPILE, COMPUTE, HOST, SYNC, with_lateness
+from kinetoscope.analysis.ranks.parts import OVERLAPPED, PARTED, Part, part, placed
+from kinetoscope.analysis.ranks.without_stragglers import Ideal, without_stragglers
 from kinetoscope.analysis.run import Run
 
-# Why a rank was late: what its device did, or was idle for, that those of its peers did not.
-COMPUTE, SYNC, COMPILE, ALLOCATOR = "compute", "synchronization", "recompilation", "allocator"
-HOST = "host"
-CAUSES = {
-    COMPUTE: ["busy"],
-    HOST: ["launch-bound", "host-op", "unexplained"],
-    "data loader": ["data-loading"],
-    SYNC: ["synchronization"],
-    COMPILE: ["compilation"],
-    ALLOCATOR: ["allocator"],
-}
 # A rank is the straggler if for it most of the waiting was; waiting below this share of all time is nobody's.
 MOST = 0.5
 NEGLIGIBLE = 0.01
@@ -62,13 +52,15 @@ class Comparison:
     parts: one a rank, by rank.
     missing: ranks that the run had and that are not here.
     paired: see there.
-    table: all collectives with what they waited, exposed waiting and exposed transfer among it.
+    recorded: all collectives with what they waited and what their ranks did on their own (``parts``).
+    table: the same, with by how much longer ranks took than others (``lateness``).
     blamed: see there; its causes are those of ``CAUSES``, of compute what its kernels say.
     """
 
     parts: tuple[Part, ...]
     missing: tuple[int, ...]
     paired: Paired
+    recorded: pl.DataFrame
     table: pl.DataFrame
     blamed: pl.DataFrame
     verdict: Verdict
@@ -79,7 +71,7 @@ class Comparison:
 def comparison(run: Run) -> Comparison:
     """The ranks of a run that is in memory."""
     hosts = hosts_of(run)
-    return compare([placed(part(trace), hosts[trace.rank]) for trace in run.traces])
+    return compare([placed(part(trace), hosts[trace.rank]) for trace in run.traces], collectives_of(run))
 
 
 def culprit(run: Run) -> tuple[int | None, float]:
@@ -89,9 +81,9 @@ def culprit(run: Run) -> tuple[int | None, float]:
     found = comparison(run)
     if found.verdict.rank is not None:
         return found.verdict.rank, found.verdict.share
-    whole = found.table.filter("complete")["meeting"].unique()
+    whole = found.table.filter("complete")["instance"].unique()
     known = found.blamed.filter(
-        pl.col("meeting").is_in(whole.implode()) & pl.col("cause").ne_missing(START), pl.col("waited_ns") > 0
+        pl.col("instance").is_in(whole.implode()) & pl.col("cause").ne_missing(START), pl.col("waited_ns") > 0
     )
     each = known.group_by(pl.coalesce("culprit", "last").alias("rank")).agg(pl.col("waited_ns").sum())
     if each.is_empty():
@@ -100,48 +92,46 @@ def culprit(run: Run) -> tuple[int | None, float]:
     return int(rank), waited / int(each["waited_ns"].sum())
 
 
-def compare(parts: Sequence[Part]) -> Comparison:
-    """Compare ranks by their parts, one a rank."""
+def compare(parts: Sequence[Part], paired: Paired | None = None) -> Comparison:
+    """Compare ranks by their parts, one a rank.
+
+    Args:
+        paired: their collectives, where they have been paired (see ``collectives.waiting``).
+    """
     parts = sorted(parts, key=lambda part: part.facts.rank)
     here = {part.facts.rank for part in parts}
     world = max((part.facts.world or 0 for part in parts), default=0)
-    table = pl.concat([pl.DataFrame(schema=PARTED), *(part.collectives for part in parts)])
-    grouped = {rank for group in table["group"].unique() for rank in members(group)}
+    recorded = pl.concat([pl.DataFrame(schema=PARTED), *(part.collectives for part in parts)])
+    grouped = {rank for group in recorded["group"].unique() for rank in members(group)}
     missing = sorted({*range(world), *grouped} - here)
-    met = paired(table, world or None, {part.facts.rank: part.facts.host for part in parts})
-    table = _exposed(waits(met.table, met.residuals))
-    for cause, columns in CAUSES.items():
-        table = table.with_columns(pl.sum_horizontal(columns).alias(cause))
+    paired = paired or _paired(parts, recorded.select(list(COLLECTIVES)), world or None)
+    own = recorded.select("rank", "id", pl.exclude(list(COLLECTIVES)))
+    recorded = paired.table.join(own, on=["rank", "id"], how="left", maintain_order="left")
+    table = with_lateness(recorded)
     cold = cold_steps(parts)
-    found = _explained(blamed(table, list(CAUSES), [COMPUTE, SYNC], cold), parts)
-    chilled = found.filter(pl.col("where").is_in(cold))["meeting"].implode()
-    warm = table.filter(~pl.col("step").is_in(cold), ~pl.col("meeting").is_in(chilled).fill_null(False))
+    found = _explained(attributed(table, cold), parts)
+    chilled = found.filter(pl.col("where").is_in(cold))["instance"].implode()
+    warm = table.filter(~pl.col("step").is_in(cold), ~pl.col("instance").is_in(chilled).fill_null(False))
     verdict = _standing_out(warm, found, parts, cold, bool(missing))
     costs = found.drop_nulls("culprit").group_by("culprit").agg(pl.col("waited_ns").sum())
-    worst = costs.top_k(WORST, by="waited_ns")["culprit"].to_list()
-    without = without_stragglers(warm, _computed(parts), [COMPUTE, SYNC], worst)
-    return Comparison(tuple(parts), tuple(missing), met, table, found, verdict, without)
+    worst = costs.sort("waited_ns", "culprit", descending=[True, False])["culprit"].head(WORST).to_list()
+    without = without_stragglers(warm, _computed(parts), worst)
+    return Comparison(tuple(parts), tuple(missing), paired, recorded, table, found, verdict, without)
+
+
+def _paired(parts: Sequence[Part], recorded: pl.DataFrame, world: int | None) -> Paired:
+    overlapped = [
+        part.overlapped.select(pl.lit(part.facts.rank, pl.Int32).alias("rank"), *OVERLAPPED) for part in parts
+    ]
+    facts = [part.facts for part in parts]
+    windows = {one.rank: (one.start_ns, one.start_ns + one.window_ns) for one in facts}
+    hosts = {one.rank: one.host for one in facts}
+    return waited(recorded, pl.concat([pl.DataFrame(schema=BUSY), *overlapped]), windows, world, hosts)
 
 
 def _computed(parts: Sequence[Part]) -> pl.DataFrame:
     own = [part.computed.with_columns(pl.lit(part.facts.rank, pl.Int32).alias("rank")) for part in parts]
     return pl.concat(own) if own else pl.DataFrame(schema={**COMPUTED, "rank": pl.Int32})
-
-
-def _exposed(table: pl.DataFrame) -> pl.DataFrame:
-    """Adds ``exposed_waiting_ns`` and ``exposed_transfer_ns``: what the device computed or copied beside is
-    taken out, to a part of ``STRETCHES`` exactly."""
-    share = pl.col("waiting_ns") / pl.col("duration_ns").clip(1) * STRETCHES
-    beside = [
-        pl.col("beside_ns").list.get(k, null_on_oob=True).fill_null(0) * (share - k).clip(0, 1)
-        for k in range(STRETCHES)
-    ]
-    hidden = pl.sum_horizontal(beside).round().cast(pl.Int64)
-    whole = pl.col("duration_ns") - pl.col("beside_ns").list.sum()
-    exposed = (pl.col("waiting_ns") - hidden).clip(0)
-    return table.with_columns(exposed.alias("exposed_waiting_ns")).with_columns(
-        (whole - pl.col("exposed_waiting_ns")).clip(0).alias("exposed_transfer_ns")
-    )
 
 
 def _explained(found: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
@@ -172,41 +162,43 @@ def _standing_out(
     steps = lengths(parts).filter(~pl.col("name").is_in(cold))
     time_ns = int(steps["length_ns"].sum()) if cold else sum(part.facts.window_ns for part in parts)
     verdict = _verdict(table, found, time_ns, lacking)
-    if verdict.rank is None:
+    if verdict.rank is None and verdict.status != "turns":
         return verdict
     chance = 0.0 if verdict.cause in UNLIKE else CHANCE
     # Into a rank's first collective its way is not known: of the steps that hold one nothing can be told.
-    started = found.filter(pl.col("cause") == START)["meeting"].implode()
-    untold = pl.col("own_ns").is_null().any().over("meeting") | pl.col("meeting").is_in(started)
+    started = found.filter(pl.col("cause") == START)["instance"].implode()
+    untold = pl.col("own_ns").is_null().any().over("instance") | pl.col("instance").is_in(started)
     own = table.with_columns(untold.alias("untold")).filter(
-        pl.col("rank") == verdict.rank, pl.col("meeting").is_not_null()
+        pl.lit(verdict.rank is None) | (pl.col("rank") == verdict.rank), pl.col("instance").is_not_null()
     )
     judged = steps.filter(~pl.col("name").is_in(own.filter("untold")["step"].implode()))
     steps = judged if len(judged) else steps
-    # What it computed in its way the others did beside their waiting, if its kernels took no longer.
-    late = found.filter(pl.col("last") == verdict.rank, pl.col("cause").ne_missing(COMPUTE))
-    if stands_out(beyond_pace(late, table, verdict.rank, HOST), steps, chance, after_cold=bool(cold)):
+    # What it computed the others did as well, if its kernels took no longer.
+    late = found.filter(pl.col("cause").ne_missing(COMPUTE))
+    if verdict.rank is not None:
+        late = beyond_pace(late.filter(pl.col("last") == verdict.rank), table, verdict.rank, HOST)
+    if stands_out(late, steps, chance, after_cold=bool(cold), is_one=verdict.rank is not None):
         return verdict
     why = "no rank stands out from how much steps differ by chance"
     # Part of what a stage loses is hidden in the pipeline's bubbles.
-    is_hidden = bool((table["law"] == PAIR).any())
+    is_hidden = bool((table["semantics"] == PAIR).any())
     return Verdict("unknown" if lacking or is_hidden else "even", why=why)
 
 
 def _verdict(table: pl.DataFrame, found: pl.DataFrame, time_ns: int, lacking: bool) -> Verdict:
-    started = found.filter(pl.col("cause") == START)["meeting"]
-    firsts = table.filter(pl.col("own_ns").is_null())["meeting"].drop_nulls()
+    started = found.filter(pl.col("cause") == START)["instance"]
+    firsts = table.filter(pl.col("own_ns").is_null())["instance"].drop_nulls()
     known = table.filter(
         pl.col("basis").is_in(["ranks", "some ranks"])
-        & ~pl.col("meeting").is_in(pl.concat([started, firsts]).unique().implode())
+        & ~pl.col("instance").is_in(pl.concat([started, firsts]).unique().implode())
     )
     if known.is_empty():
         return Verdict("unknown", why="no collective of two ranks could be paired")
-    is_pipeline = bool((known["law"] == PAIR).any())
-    partial = table.filter(pl.col("complete").is_not_null() & ~pl.col("complete"))["meeting"].unique()
+    is_pipeline = bool((known["semantics"] == PAIR).any())
+    partial = table.filter(pl.col("complete").is_not_null() & ~pl.col("complete"))["instance"].unique()
     lacking = lacking or len(partial) > 0
     costs = found.filter(pl.col("culprit").is_not_null()).with_columns(
-        _attributable(pl.col("meeting").is_in(partial.implode()))
+        _attributable(pl.col("instance").is_in(partial.implode()))
     )
     # A pipeline's stages wait for each other, whoever is late or not.
     waited = int((costs["cost"] if is_pipeline else known["waiting_ns"]).sum())
@@ -221,7 +213,7 @@ def _verdict(table: pl.DataFrame, found: pl.DataFrame, time_ns: int, lacking: bo
     total = max(1, waited if not lacking else max(waited, int(costs["cost"].sum())))
     if top is not None and cost >= MOST * total and cost >= NEGLIGIBLE * time_ns:
         own = costs.filter(pl.col("culprit") == top)
-        by = own.group_by("cause").agg(pl.col("cost").sum(), pl.col("detail").mode().first())
+        by = own.group_by("cause").agg(pl.col("cost").sum(), pl.col("detail").mode().min())
         cause, _, detail = by.sort("cost", "cause", descending=[True, False]).row(0)
         return Verdict("straggler", top, min(1.0, cost / total), cause, detail)
     if sum(each["cost"]) >= MOST * total and not lacking:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.ranks.collectives import KINDS, TOGETHER
+from kinetoscope.analysis.collectives.recorded import KINDS, TOGETHER
 
 # One row a rank's collective; ``number`` in its ``communicator``; ``group`` as the program named that.
 INSPECTED = {
@@ -37,7 +37,7 @@ def inspected(table: pl.DataFrame) -> pl.DataFrame:
     kind = pl.coalesce(
         pl.when(pl.col("name").str.contains(one.pattern)).then(pl.lit(one.name)) for one in KINDS
     )
-    together = [one.name for one in KINDS if one.law == TOGETHER]
+    together = [one.name for one in KINDS if one.semantics == TOGETHER]
     key = ("communicator", "group", "size", "kind", "bytes", "number")
     meetings = (
         table.with_columns(kind.alias("kind"))

@@ -6,11 +6,11 @@ A thousand ranks are compared without their traces: each is read by itself, and 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 import msgspec
 import polars as pl
 
+from kinetoscope.analysis.collectives.recorded import COLLECTIVES, collectives, host_of, world_size
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.analysis.idle.causes import CAUSES
@@ -18,8 +18,7 @@ from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.ranks.collectives import COLLECTIVES, collectives, host_of, world_size
-from kinetoscope.analysis.ranks.stretches import COMPUTED, stretches
+from kinetoscope.analysis.ranks.computed import COMPUTED, stretches
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
@@ -29,19 +28,20 @@ from kinetoscope.trace.model import Trace
 
 KERNELS = 40  # names of a rank, those of most time; the rest is one row a step
 REST = "others"
-# What the device did from the end of one collective to the start of the next: columns that sum to ``own_ns``.
+# What a rank's device did on its own between two collectives: columns that sum to ``own_ns``.
 APPROACH = ["busy", *CAUSES]
-# A collective is cut into so many stretches, and of each it is kept how much of it the device computed
-# beside.
-STRETCHES = 8
+AT_ITS_END_NS = 2_000  # what begins so near to a collective's end waited for it
+MOST_INTERVALS = 4096  # that are kept of what a device computed while a collective ran
 
 PARTED = {
     **COLLECTIVES,
     "own_ns": pl.Int64,
     "host_ns": pl.Int64,
     **dict.fromkeys(APPROACH, pl.Int64),
-    "beside_ns": pl.List(pl.Int64),
+    "beside_ns": pl.Int64,
+    "blocked_ns": pl.Int64,
 }
+OVERLAPPED = {"device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
 KERNEL_TIMES = {"step": pl.String, "name": pl.String, "launches": pl.UInt32, "duration_ns": pl.Int64}
 STEPS = {"name": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64}
 
@@ -70,12 +70,16 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 @dataclass(frozen=True, eq=False)
 class Part:
     """Args:
-    collectives: columns of ``PARTED``: ``collectives`` with what the device did since the one before
-        (``own_ns`` and its parts; null for the first), ``host_ns``, how long its host took from that one's
-        launch to this one's while it did not wait for the device, and ``beside_ns``, how long it computed or
-        copied in each of ``STRETCHES`` equal stretches of it.
+    collectives: columns of ``PARTED``: ``collectives`` with what its rank did on its own from its collective
+        before to this one (``own_ns`` and the ``APPROACH`` that it consists of; null for the first): from
+        start to start, less the time for which the device could do nothing but wait for a collective to end.
+        ``host_ns``: how long its host took from that one's launch to this one's while it did not wait for the
+        device. ``beside_ns``: how much of its own a rank did from the collective's start until nothing was
+        left to do; ``blocked_ns``: from then until its end.
     kernels: columns of ``KERNEL_TIMES``.
     steps: columns of ``STEPS``, by the device's clock.
+    overlapped: columns of ``OVERLAPPED``: when the device computed or copied while a collective ran; of more
+        than ``MOST_INTERVALS`` those with the shortest pauses between them are one.
     computed: columns of ``COMPUTED``: of a pipeline's stage what it computed between sends and receives.
     """
 
@@ -83,6 +87,7 @@ class Part:
     collectives: pl.DataFrame
     kernels: pl.DataFrame
     steps: pl.DataFrame
+    overlapped: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=OVERLAPPED))
     computed: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPUTED))
 
 
@@ -113,7 +118,8 @@ def part(trace: Trace) -> Part:
         },
     )
     steps = periods(trace).select(STEPS.keys()) if len(trace.steps) else pl.DataFrame(schema=STEPS)
-    return Part(facts, _approached(trace, lost), _kernels(trace), steps, stretches(trace))
+    met = _approached(trace, lost, overlapped := _overlapped(trace))
+    return Part(facts, met, _kernels(trace), steps, _fewer(overlapped), stretches(trace))
 
 
 def renumbered(part: Part, rank: int) -> Part:
@@ -130,23 +136,57 @@ def placed(part: Part, host: str) -> Part:
     return replace(part, facts=msgspec.structs.replace(part.facts, host=host))
 
 
-def _approached(trace: Trace, lost: pl.DataFrame) -> pl.DataFrame:
-    """The collectives, with what came before each."""
+def _overlapped(trace: Trace) -> pl.DataFrame:
+    """When a device computed or copied while a collective ran, merged."""
+    is_collective = pl.col("part") == "communication"
+    communicated, other = (
+        intervals.union(work(trace).filter(one), ["device"]) for one in (is_collective, ~is_collective)
+    )
+    found = intervals.intersect(communicated, other, ["device"])
+    return found.select(pl.col(name).cast(dtype) for name, dtype in OVERLAPPED.items())
+
+
+def _fewer(overlapped: pl.DataFrame) -> pl.DataFrame:
+    """At most ``MOST_INTERVALS``: the shortest pauses are closed."""
+    pause = pl.col("start_ns") - pl.col("end_ns").shift(1).over("device")
+    table = overlapped.with_columns(pause.alias("pause"))
+    longest = table["pause"].drop_nulls().sort(descending=True)
+    if len(table) <= MOST_INTERVALS:
+        return overlapped
+    begins = pl.col("pause").is_null() | (pl.col("pause") > longest[MOST_INTERVALS - 1])
+    return (
+        table.group_by("device", begins.cum_sum().alias("interval"), maintain_order=True)
+        .agg(pl.col("start_ns").first(), pl.col("end_ns").last())
+        .drop("interval")
+    )
+
+
+def _approached(trace: Trace, lost: pl.DataFrame, overlapped: pl.DataFrame) -> pl.DataFrame:
+    """The collectives, with what their rank did on its own before and beside each."""
     table = collectives(trace).with_columns(
-        pl.col("end_ns").cum_max().shift(1).over("device").alias("free_ns")
+        pl.col("start_ns").shift(1).over("device").alias("since_ns"),
+        (pl.col("end_ns") - AT_ITS_END_NS).alias("at"),
     )
-    table = table.with_columns(
-        pl.col("free_ns").is_null().alias("first"),
-        pl.min_horizontal(pl.col("free_ns").fill_null(pl.col("start_ns")), "start_ns").alias("free_ns"),
+    # What began to run in a collective did not wait for its end: from the last of it on nothing was left to
+    # do.
+    last = table.select("device", "at").with_row_index("row").sort("at").join_asof(
+        overlapped.sort("start_ns"), left_on="at", right_on="start_ns", by="device", check_sortedness=False,
+        allow_exact_matches=False,
+    ).sort("row")["end_ns"]  # fmt: skip
+    table = table.drop("at").with_columns(
+        pl.max_horizontal("start_ns", pl.min_horizontal(last.fill_null(0), "end_ns")).alias("done_ns"),
+        pl.col("since_ns").is_null().alias("first"),
+        pl.coalesce("since_ns", "start_ns").alias("since_ns"),
     )
-    between, beside = _covered(trace, lost, table)
-    own = table["start_ns"] - table["free_ns"]
+    between, blocked, beside = _covered(trace, lost, overlapped, table)
+    own = table["start_ns"] - table["since_ns"] - blocked
     between["start-or-end"] += own - sum(between.values(), pl.zeros(len(table), pl.Int64, eager=True))
     return table.with_columns(
         own.set(table["first"], None).alias("own_ns"),
         _host(trace, table).alias("host_ns"),
         *(length.alias(name) for name, length in between.items()),
-        pl.DataFrame(beside).select(pl.concat_list(pl.all())).to_series().alias("beside_ns"),
+        (pl.col("done_ns") - pl.col("start_ns") - beside).alias("beside_ns"),
+        (pl.col("end_ns") - pl.col("done_ns")).alias("blocked_ns"),
     ).select(pl.col(name).cast(dtype) for name, dtype in PARTED.items())
 
 
@@ -159,32 +199,41 @@ def _host(trace: Trace, table: pl.DataFrame) -> pl.Series:
 
 
 def _covered(
-    trace: Trace, lost: pl.DataFrame, table: pl.DataFrame
-) -> tuple[dict[str, pl.Series], list[pl.Series]]:
-    """How much of each way the device computed or copied, and was idle for each cause; and how much of each
-    of the ``STRETCHES`` of a collective it computed or copied. All in one search: calls cost, rows do not."""
+    trace: Trace, lost: pl.DataFrame, overlapped: pl.DataFrame, table: pl.DataFrame
+) -> tuple[dict[str, pl.Series], pl.Series, pl.Series]:
+    """From a collective's start to the next one's: how long the device computed or copied, and was idle for
+    each cause; how long a collective blocked it; and how long another one did until nothing was left to do
+    beside it.
+
+    What it did not compute while a collective ran that did not block it, its host was late with. All in one
+    search: calls cost, rows do not.
+    """
     key = ["cover", "device"]
+    own = work(trace)
+    is_collective = pl.col("part") == "communication"
+    alone = intervals.subtract(intervals.union(own.filter(is_collective), ["device"]), overlapped, ["device"])
     covers = [
-        one.select(cover.cast(pl.String).alias("cover"), "device", *intervals.BOUNDS)
-        for one, cover in (
-            (work(trace).filter(pl.col("part") != "communication"), pl.lit("busy")),
-            (lost, pl.col("cause")),
+        one.select(cover.cast(pl.String).alias("cover"), "device", "start_ns", end)
+        for one, cover, end in (
+            (own.filter(~is_collective), pl.lit("busy"), pl.col("end_ns")),
+            (lost, pl.col("cause"), pl.col("end_ns")),
+            (alone, pl.lit("alone"), pl.col("end_ns")),
+            (table.drop("start_ns").rename({"done_ns": "start_ns"}), pl.lit("blocked"), pl.col("end_ns")),
         )
     ]
-    stretch = (pl.col("end_ns") - pl.col("start_ns")) / STRETCHES
-    bounds = [(pl.col("start_ns") + stretch * k).cast(pl.Int64) for k in range(STRETCHES + 1)]
+    names = [*APPROACH, "alone", "blocked"]
     edges = [
-        *((name, pl.col(bound)) for name in APPROACH for bound in ("free_ns", "start_ns")),
-        *(("busy", bound) for bound in bounds),
+        *((name, bound) for name in names for bound in ("since_ns", "start_ns")),
+        *(("blocked", bound) for bound in ("start_ns", "done_ns")),
     ]
     instants = [table.select(pl.lit(cover).alias("cover"), "device", at=at) for cover, at in edges]
     until = intervals.covered_until(intervals.union(pl.concat(covers), key), pl.concat(instants), key)
     cut = [until.slice(len(table) * k, len(table)) for k in range(len(edges))]
-    ways, inside = cut[: 2 * len(APPROACH)], cut[2 * len(APPROACH) :]
-    return (
-        {name: ways[2 * k + 1] - ways[2 * k] for k, name in enumerate(APPROACH)},
-        [(after - before).alias(str(k)) for k, (before, after) in enumerate(pairwise(inside))],
-    )
+    lengths = [after - before for before, after in zip(cut[::2], cut[1::2], strict=True)]
+    between = dict(zip(names, lengths, strict=False))
+    blocked = between.pop("blocked")
+    between["unexplained"] += between.pop("alone") - blocked
+    return between, blocked, lengths[-1]
 
 
 def _kernels(trace: Trace) -> pl.DataFrame:
@@ -197,8 +246,8 @@ def _kernels(trace: Trace) -> pl.DataFrame:
         .group_by("name", pl.col("step_name").fill_null("").alias("step"))
         .agg(pl.len().alias("launches"), pl.col("duration_ns").sum())
     )
-    most = table.group_by("name").agg(pl.col("duration_ns").sum()).top_k(KERNELS, by="duration_ns")["name"]
-    texts = most.cast(pl.String).to_list()
+    most = table.group_by(pl.col("name").cast(pl.String)).agg(pl.col("duration_ns").sum())
+    texts = most.sort("duration_ns", "name", descending=[True, False])["name"].head(KERNELS).to_list()
     short = dict(zip(texts, short_names(texts), strict=True))
     return (
         table.with_columns(pl.col("name").cast(pl.String).replace_strict(short, default=REST))

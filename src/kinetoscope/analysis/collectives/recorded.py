@@ -27,7 +27,7 @@ class Kind(NamedTuple):
 
     name: str
     pattern: str  # of its recorded name or its kernel's
-    law: str
+    semantics: str
     bus: float
 
 
@@ -44,7 +44,7 @@ KINDS = (
     Kind("reduce", r"(?i)reduce", TOGETHER, 0.0),
     Kind("other", "", TOGETHER, 0.0),
 )
-LAWS = {kind.name: kind.law for kind in KINDS}
+SEMANTICS = {kind.name: kind.semantics for kind in KINDS}
 BUS = {kind.name: kind.bus for kind in KINDS}
 
 OWN = "<own>"  # in what a send or receive is like, for its rank: torch names the other end alone
@@ -66,9 +66,9 @@ COLLECTIVES = {
     "end_ns": pl.Int64,
     "duration_ns": pl.Int64,
     "kind": pl.String,
-    "law": pl.String,
+    "semantics": pl.String,
     "bytes": pl.Int64,
-    "like": pl.String,
+    "signature": pl.String,
     "sequence": pl.String,
     "group": pl.String,
     "group_name": pl.String,
@@ -77,6 +77,7 @@ COLLECTIVES = {
     "recorded": pl.Boolean,
     "before": pl.Boolean,
     "launched_ns": pl.Int64,
+    "stream": pl.Int64,
 }
 
 
@@ -86,13 +87,13 @@ def collectives(trace: Trace) -> pl.DataFrame:
 
     Returns:
         ``rank``, ``device``, ``id`` (row of ``device_events``), ``start_ns``, ``end_ns``, ``duration_ns``,
-        ``kind`` and ``law`` (see ``KINDS``), ``bytes`` (of the larger side: what nccl-tests count; null where
-        unknown), ``like`` (one text for what must be alike on all ranks; ``OWN`` stands for the rank itself),
-        ``sequence`` (torch's number of it in its group, which its latest versions record; else empty),
-        ``group`` (one text a process group; of an unrecorded one the stream), ``group_name``, ``size`` (how
-        many ranks it has; null where unknown), ``step`` (name of the step it was launched in; empty without),
-        ``recorded`` (its arguments are), ``before`` (launched before the recording) and ``launched_ns`` (null
-        where that is not known).
+        ``kind`` and ``semantics`` (see ``KINDS``), ``bytes`` (of the larger side: what nccl-tests count; null
+        where unknown), ``signature`` (one text for what must be alike on all ranks; ``OWN`` stands for the
+        rank itself), ``sequence`` (torch's number of it in its group, which its latest versions record; else
+        empty), ``group`` (one text a process group; of an unrecorded one the stream), ``group_name``,
+        ``size`` (how many ranks it has; null where unknown), ``step`` (name of the step it was launched in;
+        empty without), ``recorded`` (its arguments are), ``before`` (launched before the recording),
+        ``launched_ns`` (null where that is not known) and ``stream``.
     """
     table = work(trace).filter(pl.col("part") == "communication").sort("device", "start_ns")
     table = _together(_described(_with_batched(trace, table)))
@@ -140,19 +141,20 @@ def _with_batched(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _together(table: pl.DataFrame) -> pl.DataFrame:
-    """One row a kernel, from one row a call: ``like`` of them all, and the ``bytes`` of the larger side."""
-    is_sent = pl.col("like").str.contains(f"{OWN} [^ ]+$")
+    """One row a kernel, from one row a call: ``signature`` of them all, and the ``bytes`` of the larger
+    side."""
+    is_sent = pl.col("signature").str.contains(f"{OWN} [^ ]+$")
     sides = [pl.col("bytes").filter(side).sum() for side in (is_sent, ~is_sent)]
     several = pl.len() > 1
     return table.group_by("batch", maintain_order=True).agg(
-        pl.exclude("batch", "like", "bytes").first(),
-        pl.col("like").str.join(BATCHED),
+        pl.exclude("batch", "signature", "bytes").first(),
+        pl.col("signature").str.join(BATCHED),
         pl.when(several).then(pl.max_horizontal(sides)).otherwise(pl.col("bytes").first()).alias("bytes"),
     )
 
 
 def _described(table: pl.DataFrame) -> pl.DataFrame:
-    """With ``arguments``, ``kind``, ``law``, ``bytes``, ``like``, ``sequence``, ``recorded`` and
+    """With ``arguments``, ``kind``, ``semantics``, ``bytes``, ``signature``, ``sequence``, ``recorded`` and
     ``group_name``."""
     arguments = pl.col("collective").cast(pl.String)
 
@@ -165,7 +167,7 @@ def _described(table: pl.DataFrame) -> pl.DataFrame:
     counts = [said(f"{side} msg nelems").cast(pl.Int64, strict=False) for side in ("In", "Out")]
     # An all-to-all's shares differ from rank to rank.
     shape = pl.when(kind != "all-to-all").then(pl.max_horizontal(counts)).cast(pl.String).fill_null("")
-    law = kind.replace_strict(LAWS)
+    law = kind.replace_strict(SEMANTICS)
     own = pl.when(law == PAIR).then(pl.lit(OWN)).otherwise(pl.lit(""))
     # Torch counts the other end within the process group (pytorch/pytorch#153819).
     ranks = said("Process Group Ranks").str.extract_all(r"\d+")
@@ -179,10 +181,10 @@ def _described(table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(
         arguments.alias("arguments"),
         kind.alias("kind"),
-        law.alias("law"),
+        law.alias("semantics"),
         sequence.alias("sequence"),
         (pl.max_horizontal(counts) * element).alias("bytes"),
-        pl.concat_str(kind, shape, said("dtype").fill_null(""), *peers, separator=" ").alias("like"),
+        pl.concat_str(kind, shape, said("dtype").fill_null(""), *peers, separator=" ").alias("signature"),
         arguments.is_not_null().alias("recorded"),
         said("Process Group Description").alias("group_name"),
     )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.compared.comparison import Comparison
+from kinetoscope.analysis.ranks.comparison import Comparison
 
 COLUMNS = 120  # of steps; of more, several are one
 

@@ -8,7 +8,7 @@ from statistics import median
 import polars as pl
 
 from kinetoscope.analysis.aggregates import whole
-from kinetoscope.analysis.compared.parts import Part
+from kinetoscope.analysis.ranks.parts import Part
 
 # By what part of a step equal ranks differ in one step, by chance and the profiler: two H200s that do the
 # same were found 0.2 apart. What a straggler loses is more than so many times the spread of as many steps.
@@ -41,14 +41,17 @@ def lengths(parts: Sequence[Part]) -> pl.DataFrame:
     return pl.concat(found)
 
 
-def stands_out(late: pl.DataFrame, steps: pl.DataFrame, chance: float, *, after_cold: bool) -> bool:
-    """Whether what a rank lost is more than chance, by how many steps there are and how much they differ.
+def stands_out(
+    late: pl.DataFrame, steps: pl.DataFrame, chance: float, *, after_cold: bool, is_one: bool
+) -> bool:
+    """Whether what one rank lost, or all did in turn, is more than chance, by how many steps there are and
+    how much they differ. By chance one rank is late in some steps and early in others; some rank is late in
+    each.
 
     Args:
-        late: the meetings into which it came last. Where no steps were recorded nothing is known of chance.
-        steps: see ``lengths``.
-        chance: the least by which steps differ, of a step.
-        after_cold: of the first of them a part is not known, since its way began in a cold step.
+        late: the collectives into which it came last. Where no steps were recorded nothing is known of
+        chance. steps: see ``lengths``. chance: the least by which steps differ, of a step. after_cold: of the
+        first of them a part is not known, since its way began in a cold step.
     """
     names = steps["name"].unique(maintain_order=True)
     names = names[1:] if after_cold and len(names) > 1 else names
@@ -61,7 +64,7 @@ def stands_out(late: pl.DataFrame, steps: pl.DataFrame, chance: float, *, after_
     )
     apart = whole((lost - lost.median()).abs().median()) if len(lost) > 2 else 0
     spread = max(chance * whole(steps["length_ns"].median()), NORMAL * apart)
-    return int(lost.sum()) > SPREADS * spread * len(lost) ** 0.5
+    return int(lost.sum()) > SPREADS * spread * len(lost) ** (0.5 if is_one else 1)
 
 
 def beyond_pace(late: pl.DataFrame, table: pl.DataFrame, rank: int, host: str) -> pl.DataFrame:
@@ -74,10 +77,10 @@ def beyond_pace(late: pl.DataFrame, table: pl.DataFrame, rank: int, host: str) -
     """
     others = (
         table.filter(pl.col("rank") != rank, pl.col("host_ns") > 0)
-        .group_by("meeting")
+        .group_by("instance")
         .agg(pl.col("host_ns").median().alias("usual"))
     )
-    ways = table.filter(pl.col("rank") == rank).join(others, on="meeting")
+    ways = table.filter(pl.col("rank") == rank).join(others, on="instance")
     pace = min(
         max(float(ways.select((pl.col("host_ns") / pl.col("usual")).median()).item() or 1.0) - 1, 0.0), PACE
     )

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.ranks.collectives import PAIR
-from kinetoscope.analysis.ranks.operations import Operation, replay
+from kinetoscope.analysis.collectives.recorded import PAIR
 from kinetoscope.analysis.ranks.pipelines import CannotTell, Chain, Stretch, Transfer, chain, ends, passes
+from kinetoscope.analysis.ranks.simulator import Operation, replay
 
 EXCHANGE = "exchange"  # of a forward and a backward transfer in one batch, as 1F1B does
 HOST = "host"  # what is idle between operations, and no other operation explains
@@ -50,7 +50,7 @@ class Staged(NamedTuple):
 class _Node:
     """A stretch of computing, or a rank's end of a collective; times on one clock.
 
-    ``like`` is what it is measured by: its sort, and of collectives their size.
+    ``signature`` is what it is measured by: its sort, and of collectives their size.
     """
 
     rank: int
@@ -59,7 +59,7 @@ class _Node:
     launched_ns: int
     came_ns: float
     left_ns: float
-    law: str = ""  # of a collective
+    semantics: str = ""  # of a collective
     meeting: int | None = None
     is_sender: bool = False
     sent: int | None = None  # of a receive what it was sent, where that was buffered
@@ -71,7 +71,7 @@ class _Node:
 
     @property
     def computes(self) -> bool:
-        return not self.law
+        return not self.semantics
 
 
 def staged(table: pl.DataFrame, computed: pl.DataFrame, worst: Sequence[int] = ()) -> Staged:
@@ -128,8 +128,8 @@ class _Job:
         Raises:
             CannotTell: its passes are not known; then nothing of it is added.
         """
-        untold = pl.col("meeting").is_null() | (pl.col("ways").list.len() == 0)
-        if met.select((untold & (pl.col("law") == PAIR)).any()).item():
+        untold = pl.col("instance").is_null() | (pl.col("ways").list.len() == 0)
+        if met.select((untold & (pl.col("semantics") == PAIR)).any()).item():
             raise CannotTell("of a send or receive the other end is not known")
         made = [
             self._of_rank(rank, met.filter(pl.col("rank") == rank), computed.filter(pl.col("rank") == rank))
@@ -148,7 +148,7 @@ class _Job:
     ) -> tuple[list[_Node], list[list[int]], dict[int, list[int]]]:
         """Its operations in the order of their launches, the places of each pass's stretches, and what its
         passes need of the transfers."""
-        columns = ("launched_ns", "ways", "law", "kind", "bytes", "meeting", "start_ns", "end_ns",
+        columns = ("launched_ns", "ways", "semantics", "kind", "bytes", "instance", "start_ns", "end_ns",
                    "clock_ns", "transfer_ns")  # fmt: skip
         nodes: list[_Node] = []
         transfers: list[Transfer] = []
@@ -309,7 +309,7 @@ class _Job:
         # What a collective began later than the promptest of its sort, it waited for ranks or streams that
         # were not recorded.
         for one in met:
-            if one.law != PAIR and one.after:
+            if one.semantics != PAIR and one.after:
                 delays[f"{one.sort} False"] = min(delays[f"{one.sort} False"], one.delay_ns)
         for sort, one in zip(sorts, self.nodes, strict=True):
             one.usual_delay_ns = max(0.0, delays.get(sort, 0.0)) if one.after else one.delay_ns

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import polars as pl
 
+from kinetoscope.analysis.collectives.recorded import PAIR, collectives
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, OPTIMIZER
 from kinetoscope.analysis.kernels.work import work
-from kinetoscope.analysis.ranks.collectives import PAIR, collectives
 from kinetoscope.analysis.time import intervals
 from kinetoscope.trace.model import Trace
 
@@ -33,7 +33,7 @@ def stretches(trace: Trace) -> pl.DataFrame:
         from when to when its kernels ran (``start_ns``, ``end_ns``).
     """
     met = collectives(trace)
-    if not (met["law"] == PAIR).any():
+    if not (met["semantics"] == PAIR).any():
         return pl.DataFrame(schema=COMPUTED)
     own = work(trace).filter(pl.col("part") != "communication", pl.col("launch").is_not_null())
     host = trace.host_events

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.ranks.collectives import TOGETHER, ways
+from kinetoscope.analysis.collectives.recorded import TOGETHER, ways
 from kinetoscope.bench.measure.statistics import median
 
 # By how many collectives a rank's sequence may lie off another's of the same steps.
@@ -24,6 +24,9 @@ SHIFTS = 16
 SCATTER_NS = 100_000
 # Of the collectives of the shorter sequence so many must end together; two at the least, if there are two.
 LEAST_SHARE = 1 / 3
+# An alignment that pairs such a share of what the best one does is as good. Where a step repeats one
+# collective ten times, a shift by one still pairs nine of ten.
+AS_GOOD = 0.98
 ENOUGH = 6  # pairs, from which a drift can be told from their scatter
 FASTEST = 5e-4  # no clock drifts by more: oscillators are good to 100 ppm
 
@@ -109,11 +112,11 @@ def _beside(
 
 def _sequences(table: pl.DataFrame) -> list[dict[int, Ends]]:
     """Of every group each rank's usable collectives in order; the larger groups first."""
-    usable = table.filter((pl.col("law") == TOGETHER) & ~pl.col("before"))
+    usable = table.filter((pl.col("semantics") == TOGETHER) & ~pl.col("before"))
     if usable.is_empty():  # then those that end nearly together
         usable = table.filter(~pl.col("before"))
     found: dict[str, dict[int, Ends]] = {}
-    like = pl.col("like") + pl.col("sequence")
+    like = pl.col("signature") + pl.col("sequence")
     listed = usable.sort("start_ns").group_by("group", "rank").agg("step", like, "end_ns")
     for group, rank, steps, like, ends in listed.sort("group", "rank").iter_rows():
         found.setdefault(group, {})[rank] = list(zip(steps, like, ends, strict=True))
@@ -144,7 +147,8 @@ def against(reference: Ends, other: Ends) -> Clock | None:
     if most < max(LEAST_SHARE * fewer, min(2, fewer)) or not most:
         return None
     return min(
-        (line for agreeing, line in ways if agreeing >= 0.8 * most), key=lambda line: abs(line.ahead_ns)
+        (line for agreeing, line in ways if agreeing >= AS_GOOD * most),
+        key=lambda line: abs(line.ahead_ns),
     )
 
 

@@ -1,0 +1,215 @@
+"""How long each rank waited in each collective, for whom, and how much of that nothing hid.
+
+A collective's kernel runs on every rank from the moment that rank arrives until the data has moved; it is
+busy all that time. The rank that arrives last waits for nobody. This needs the traces of the other ranks;
+where they are absent, the shortest collective of the same kind and size in the one trace stands for the
+transfer, and ``basis`` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import polars as pl
+
+from kinetoscope.analysis.collectives.pairing import Paired, paired
+from kinetoscope.analysis.collectives.recorded import (
+    COLLECTIVES,
+    PAIR,
+    SENDER,
+    TOGETHER,
+    collectives,
+    hosts_of,
+    world_size,
+)
+from kinetoscope.analysis.kernels.work import DEVICE, work
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.run import Run
+from kinetoscope.analysis.time import intervals
+from kinetoscope.analysis.time.window import window
+from kinetoscope.trace.model import Trace
+
+# What a rank came later than the next one before it may be said to be last: its clock tells no more.
+LEAST_NS = 1_000
+APART_NS = 10_000  # by which ends that belong together lie apart (7 µs on eight ranks of one host)
+BUSY = {"rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
+
+
+@remembered
+def collectives_of(run: Run) -> Paired:
+    """The collectives of all ranks, paired, with what each waited (see ``waited``)."""
+    tables = [collectives(trace) for trace in run.traces]
+    computed = [_computed(trace).select(list(BUSY)) for trace in run.traces]
+    windows = {trace.rank: (window(trace).start_ns, window(trace).end_ns) for trace in run.traces}
+    sizes = [size for trace in run.traces if (size := world_size(trace))]
+    return waited(
+        pl.concat([pl.DataFrame(schema=COLLECTIVES), *tables]),
+        pl.concat([pl.DataFrame(schema=BUSY), *computed]),
+        windows,
+        max(sizes, default=None),
+        hosts_of(run),
+    )
+
+
+def _computed(trace: Trace) -> pl.DataFrame:
+    return intervals.union(work(trace).filter(pl.col("part") != "communication"), DEVICE)
+
+
+def waiting(run: Run) -> pl.DataFrame:
+    """One row a communication kernel, of all ranks (see ``waited``)."""
+    return collectives_of(run).table
+
+
+def exposed_waiting(run: Run) -> pl.DataFrame:
+    """Per ``rank`` and ``device``: ``exposed_waiting_ns``, the time of its window in which some collective
+    waited for another rank while the device computed and copied nothing."""
+    known = waiting(run).drop_nulls("waiting_ns")
+    total = known.group_by(DEVICE, maintain_order=True).agg(pl.col("exposed_waiting_ns").sum())
+    return total.filter(pl.col("exposed_waiting_ns") > 0)
+
+
+def waits(run: Run, trace: Trace) -> pl.DataFrame:
+    """The collectives of one rank that waited for another: rows of ``work`` with ``waiting_ns`` and
+    ``saved_ns``, how long of that, inside the window, the device did nothing else."""
+    own = waiting(run).filter((pl.col("rank") == trace.rank) & (pl.col("waiting_ns") > 0))
+    found = own.select("id", "waiting_ns", saved_ns="exposed_waiting_ns")
+    return work(trace).join(found, on="id", maintain_order="left")
+
+
+def waited(
+    table: pl.DataFrame,
+    computed: pl.DataFrame,
+    windows: Mapping[int, tuple[int, int]],
+    world: int | None,
+    hosts: Mapping[int, str],
+) -> Paired:
+    """Pair the collectives of all ranks, and find what each rank waited in them.
+
+    Args:
+        table: ``collectives`` of all ranks.
+        computed: when each ``rank`` and ``device`` computed or copied, merged, at least while a collective
+        ran. windows: by rank, from when to when its window lasts, ns. world, hosts: see ``pairing.paired``.
+
+    Returns:
+        ``table`` with the columns of ``pairing.Paired`` and of ``_with_waiting``, and how much of both the
+        device did nothing else inside its window: ``exposed_waiting_ns``, ``exposed_transfer_ns``, null where
+        what it waited is not known.
+    """
+    found = paired(table, world, hosts)
+    return replace(found, table=_exposed(_with_waiting(found.table, found.residuals), computed, windows))
+
+
+def _exposed(
+    table: pl.DataFrame, computed: pl.DataFrame, windows: Mapping[int, tuple[int, int]]
+) -> pl.DataFrame:
+    """Adds ``exposed_waiting_ns`` and ``exposed_transfer_ns``.
+
+    Each instant of a device counts once: where collectives of several streams wait at once, it is the one's
+    that began to wait first; where one waits while another moves data, it is waiting. So these times sum to
+    the time of the window in which a device did nothing but communicate.
+    """
+    bounds = pl.DataFrame(
+        [(rank, *bound) for rank, bound in windows.items()],
+        {"rank": pl.Int32, "low": pl.Int64, "high": pl.Int64},
+        orient="row",
+    )
+    table = table.sort(*DEVICE, "start_ns", "id").join(bounds, on="rank", how="left", maintain_order="left")
+    table = table.with_columns((pl.col("start_ns") + pl.col("waiting_ns").fill_null(0)).alias("until"))
+    waits = table.select(*DEVICE, "start_ns", end_ns="until")
+    is_known = table["waiting_ns"].is_not_null()
+    busy = intervals.union(pl.concat([computed.select(waits.columns), waits]), DEVICE)
+
+    def alone(covered: pl.DataFrame, begin: str, end: str) -> pl.Series:
+        """From ``begin``, or from where an earlier row's ``end`` was, to ``end``, less what is covered."""
+        before = pl.col(end).cum_max().shift(1).over(DEVICE).fill_null(0)
+        begun = pl.max_horizontal(begin, before)
+        edges = [
+            table.select(*DEVICE, edge.clip(pl.col("low"), pl.col("high")).alias("at"))
+            for edge in (begun, pl.max_horizontal(begun, end))
+        ]
+        instants = pl.concat(edges)
+        free = instants["at"] - intervals.covered_until(covered, instants, DEVICE)
+        return (free[len(table) :] - free[: len(table)]).set(~is_known, None)
+
+    return table.with_columns(
+        alone(computed, "start_ns", "until").alias("exposed_waiting_ns"),
+        alone(busy, "until", "end_ns").alias("exposed_transfer_ns"),
+    ).drop("low", "high", "until")
+
+
+def _with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> pl.DataFrame:
+    """Adds to a paired table (see ``pairing``) what ranks waited.
+
+    By law (see ``collectives``). Together: all end at one instant, so what a rank's collective took longer
+    than the shortest is waiting, whatever its clock says. A pair's ends too, unless the sender leaves early,
+    and then its end is the shorter. Arrival: until the last rank had come. Sender: until the sender had; it
+    waits for nobody, and is of those that leave first the one that came last.
+
+    Of a meeting that lacks ranks nobody can say who came last: one of those may have. What its collectives
+    take longer than the shortest of their kind in their group is waiting all the same.
+
+    Returns:
+        ``transfer_ns``, ``waiting_ns``, ``last_rank`` (null where it is not known, or nobody waited longer
+        than clocks and ends can tell), ``sender`` (of a broadcast or the like; else meaningless), ``skew_ns``
+        (from the first rank's arrival to the last's) and ``basis``: ``ranks``, ``some ranks`` (the meeting
+        lacks some), ``trace`` (compared with the shortest of its kind on the same rank), or null.
+    """
+    law, meeting = pl.col("semantics"), pl.col("instance")
+    arrival = pl.col("start_ns") - pl.col("clock_ns")
+    left = pl.col("end_ns") - pl.col("clock_ns")
+    table = table.with_columns(
+        # By which of the two a rank's coming is told: the clock's readings, or how long it was there.
+        pl.when(law.is_in([TOGETHER, PAIR])).then(-pl.col("duration_ns")).otherwise(arrival).alias("arrival"),
+        pl.col("rank").replace_strict(
+            {rank: found or 0.0 for rank, found in residuals.items()}, default=0.0, return_dtype=pl.Float64
+        ).max().over("instance").alias("residual"),
+    )  # fmt: skip
+    first = left <= left.min().over("instance") + pl.max_horizontal(pl.lit(APART_NS), "residual")
+    came = pl.when(first).then(arrival)
+    table = table.with_columns(
+        pl.col("rank").sort_by(came, "rank", descending=[True, False], nulls_last=True)
+        .first().over("instance").alias("sender"),
+    )  # fmt: skip
+    came = (
+        pl.when(law == SENDER)
+        .then(pl.col("arrival").filter(pl.col("rank") == pl.col("sender")).first().over("instance"))
+        .otherwise(pl.col("arrival").max().over("instance"))
+    )
+    whole = meeting.is_not_null() & pl.col("complete")
+    waited = (came - pl.col("arrival")).clip(0, pl.col("duration_ns"))
+    shortest = pl.col("duration_ns").min()
+    some = meeting.is_not_null() & ~pl.col("complete") & (law == TOGETHER)
+    alone = meeting.is_null() & pl.col("recorded") & (pl.len().over("rank", "signature", "group") > 1)
+    table = table.with_columns(
+        pl.when(whole)
+        .then(
+            pl.when(law.is_in([TOGETHER, PAIR]))
+            .then(shortest.over("instance"))
+            .otherwise(pl.col("duration_ns") - waited)
+        )
+        .when(some)
+        .then(pl.col("duration_ns").filter(some).min().over("group", "signature"))
+        .when(alone)
+        .then(shortest.over("rank", "group", "signature"))
+        .alias("transfer_ns"),
+        pl.when(whole).then(pl.lit("ranks")).when(some).then(pl.lit("some ranks")).when(alone)
+        .then(pl.lit("trace")).alias("basis"),
+    )  # fmt: skip
+    arrivals = pl.col("arrival").sort(descending=True)
+    second = pl.when(law == SENDER).then(pl.col("arrival").min()).otherwise(arrivals.get(1, null_on_oob=True))
+    apart = (came - second.over("instance")) > pl.max_horizontal(pl.lit(LEAST_NS), "residual")
+    latest = (
+        pl.when(law == SENDER)
+        .then("sender")
+        .otherwise(
+            pl.col("rank").sort_by("arrival", "rank", descending=[True, False]).first().over("instance")
+        )
+    )
+    return table.with_columns(
+        (pl.col("duration_ns") - pl.col("transfer_ns")).alias("waiting_ns"),
+        pl.when(whole & apart).then(latest).alias("last_rank"),
+        pl.when(whole)
+        .then((pl.col("arrival").max() - pl.col("arrival").min()).over("instance"))
+        .alias("skew_ns"),
+    ).drop("arrival", "residual")

@@ -1,0 +1,152 @@
+"""By how much longer each rank took for its own work than the other ranks of the same collective: one column
+that attribution, the test against chance and the replays share.
+
+Ranks are compared over *segments*. A segment ends with a collective beside which no rank computed anything,
+so that all ranks stand at the same place of their program once it has ended. Where collectives run while
+ranks compute, as in data parallelism, a rank that waits for a late one goes on with its own work, and what it
+did since its last collective tells nothing; what all of them did since the segment began does. Where nothing
+overlaps, every collective ends a segment.
+
+A device that is idle longer than its peers' need not mean that its host was slower: a host that is late once
+is so at every launch after, until both wait for their devices. What a rank took longer for its host's sake is
+therefore no more than its host took longer; what is left had been lost before.
+
+The two ends of a pipeline's send do not do the same, and the longer way is nobody's fault. There a stage
+takes too long by the share by which its whole step is longer than its peers' (the lower median); all other
+waiting is the pipeline's bubbles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import polars as pl
+
+from kinetoscope.analysis.collectives.recorded import PAIR
+
+COMPUTE, SYNC, COMPILE, ALLOCATOR, HOST = (
+    "compute", "synchronization", "recompilation", "allocator", "host",
+)  # fmt: skip
+# Why a rank was late: what its device did, or was idle for, that those of its peers did not (see
+# ``parts.APPROACH``).
+CAUSES = {
+    COMPUTE: ["busy"],
+    HOST: ["launch-bound", "host-op", "unexplained"],
+    "data loader": ["data-loading"],
+    SYNC: ["synchronization"],
+    COMPILE: ["compilation"],
+    ALLOCATOR: ["allocator"],
+}
+ON_DEVICE = (COMPUTE, SYNC)  # may take longer while the host took no longer
+# Launches and kernels of equal ranks differ by as much.
+NEGLIGIBLE_NS = 20_000
+APART_NS = 10_000  # what follows within this waited for what was before it
+RANK = ["rank", "device"]
+
+Usual = Callable[[str], pl.Expr]
+
+
+def lower_median(name: str) -> pl.Expr:
+    return pl.col(name).quantile(0.5, "lower")
+
+
+def mean(name: str) -> pl.Expr:
+    return pl.col(name).mean()
+
+
+def with_lateness(table: pl.DataFrame, usual: Usual = lower_median) -> pl.DataFrame:
+    """Add to the collectives of all ranks by how much longer their ranks took.
+
+    Args:
+        table: paired collectives, with the columns of ``parts.PARTED``.
+        usual: what of the ranks in a collective a rank is compared with.
+
+    Returns:
+        ``table`` by rank, device and start, with the time of each of ``CAUSES``; ``segment`` (a number for
+        each rank and device), ``is_end`` (of a segment); ``is_bound`` (it began as soon as the one before it
+        on its stream had ended); ``segment_ns``, ``<cause>_all``: what the rank did on its own in the
+        segment; ``longer_ns``, ``<cause>_longer``: by how much that was longer than usual, null where it is
+        not known; ``usual_host_ns``: what the others' hosts took.
+    """
+    names = ["own_ns", "host_ns", *CAUSES]
+    # In every step: a rank whose host is late computes nothing beside a collective that the others compute
+    # beside.
+    sort = ["group", "signature", "nth"]
+    is_level = (pl.col("beside_ns").max() <= NEGLIGIBLE_NS).over(sort)
+    pause = pl.col("start_ns") - pl.col("end_ns").shift(1).over(*RANK, "stream")
+    is_end = (
+        pl.col("is_level") | ~pl.col("is_bound").any().over("instance") & pl.col("instance").is_not_null()
+    )
+    table = (
+        table.sort(*RANK, "start_ns", "id")
+        .with_columns(pl.int_range(pl.len()).over("rank", "step", "group", "signature").alias("nth"))
+        .with_columns(
+            (is_level & pl.col("instance").is_not_null()).alias("is_level"),
+            (pause < APART_NS).fill_null(False).alias("is_bound"),
+            *(pl.sum_horizontal(columns).alias(cause) for cause, columns in CAUSES.items()),
+        )
+        .with_columns(is_end.alias("is_end"))
+        .with_columns(pl.col("is_end").shift(1, fill_value=False).cum_sum().over(RANK).alias("segment"))
+    )
+    table = table.with_columns(_sum_of_known(name).over(*RANK, "segment").alias(_all(name)) for name in names)
+    table = _with_stages(table, names)
+    is_pair = pl.col("semantics") == PAIR
+    table = table.with_columns(
+        pl.when(is_pair)
+        .then(pl.col(_all(name)) * pl.col(f"{name} too long"))
+        .otherwise(pl.col(_all(name)) - usual(_all(name)).over("instance"))
+        .alias(_longer(name))
+        for name in names
+    )
+    slower = pl.col(_longer("host_ns")).clip(0)
+    on_device = pl.sum_horizontal(pl.col(_longer(name)).clip(0) for name in ON_DEVICE)
+    bounded = [
+        pl.min_horizontal(_longer(name), slower).alias(_longer(name))
+        for name in CAUSES
+        if name not in ON_DEVICE
+    ]
+    is_unknown = pl.any_horizontal(
+        pl.col("own_ns").is_null().any().over("instance"), pl.col("instance").is_null()
+    )
+    longer = pl.when(slower.is_null()).then(_longer("own_ns")).otherwise(
+        pl.min_horizontal(_longer("own_ns"), slower + on_device)
+    )  # fmt: skip
+    return (
+        table.with_columns(longer.alias("longer_ns"), *bounded)
+        .with_columns(
+            pl.when(is_unknown).then(None)
+            .when(is_pair).then(pl.sum_horizontal(_longer(cause) for cause in CAUSES))
+            .otherwise("longer_ns").alias("longer_ns"),
+            pl.col(_all("own_ns")).alias("segment_ns"),
+            lower_median(_all("host_ns")).over("instance").alias("usual_host_ns"),
+        )
+        .drop("nth", "is_level", _all("own_ns"), _longer("own_ns"), *(f"{name} too long" for name in names))
+    )  # fmt: skip
+
+
+def _all(name: str) -> str:
+    return f"{name}_all"
+
+
+def _longer(name: str) -> str:
+    return f"{name}_longer"
+
+
+def _sum_of_known(name: str) -> pl.Expr:
+    """Null only where nothing is known."""
+    return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum())
+
+
+def _with_stages(table: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """Add by which share of each column a rank's step is longer than those of the ranks that it sends to and
+    receives from (``… too long``; null where there are none)."""
+    steps = table.group_by("rank", "step").agg(pl.col(name).clip(0).sum() for name in names)
+    peers = table.filter(pl.col("semantics") == PAIR).select("group", "rank", "step").unique()
+    longer = peers.join(steps, on=["rank", "step"]).with_columns(
+        (1 - lower_median(name).over("group", "step") / pl.col(name))
+        .clip(0)
+        .fill_nan(0)
+        .alias(f"{name} too long")
+        for name in names
+    )
+    return table.join(longer.drop(names), on=["group", "rank", "step"], how="left", maintain_order="left")

@@ -1,0 +1,303 @@
+"""How long a run would take if no rank were late, replayed from what each rank did on its own.
+
+As in "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025), at the grain of
+collectives: a collective begins when its last rank is there and its stream is free, and takes as long as the
+data needs. Each rank does its own work meanwhile, until it comes to where it needs a collective's result.
+Replayed as recorded it gives the recorded time, and by how much it does not is said. Without stragglers no
+rank takes longer for its own work than usual (see ``lateness``); stages of a pipeline, whose two ends of a
+send do not do the same, then compute alike long, as the paper has it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import polars as pl
+
+from kinetoscope.analysis.collectives.recorded import PAIR, SENDER
+from kinetoscope.analysis.ranks.lateness import APART_NS, ON_DEVICE
+from kinetoscope.analysis.ranks.pipeline_replay import Staged, staged
+from kinetoscope.analysis.ranks.pipelines import CannotTell
+from kinetoscope.analysis.ranks.simulator import Operation, replay
+
+ROUNDING_NS = 1.0
+
+
+@dataclass(frozen=True)
+class Ideal:
+    """All in ns, from the first collective's end to the last one's.
+
+    Args:
+        recorded_ns: as recorded.
+        replayed_ns: replayed without a change.
+        ideal_ns: with no way longer than its peers'.
+        without: by rank, with that rank's ways alone no longer than its peers'.
+        staged: of a pipeline whose passes are known, by which it was replayed then.
+        why: of another pipeline, why they are not.
+    """
+
+    recorded_ns: int
+    replayed_ns: int
+    ideal_ns: int
+    without: dict[int, int]
+    staged: Staged | None = None
+    why: str = ""
+
+    @property
+    def error(self) -> float:
+        return self.replayed_ns / self.recorded_ns - 1 if self.recorded_ns else 0.0
+
+    @property
+    def slowdown(self) -> float:
+        """By which factor the run takes longer for its stragglers."""
+        return self.replayed_ns / self.ideal_ns if self.ideal_ns else 1.0
+
+
+def without_stragglers(
+    table: pl.DataFrame, computed: pl.DataFrame, worst: Sequence[int] = ()
+) -> Ideal | None:
+    """A pipeline by its passes, where they are known (see ``pipeline_replay``); else by its collectives. None
+    where ranks meet in fewer than two.
+
+    Args:
+        table: collectives of all ranks with what they waited and by how much longer ranks took.
+        computed: what the stages of a pipeline computed (``parts.Part``), with ``rank``.
+        worst: ranks to replay without their own lateness, one by one.
+    """
+    found = _by_collectives(table, worst)
+    if found is None or not (table["semantics"] == PAIR).any():
+        return found
+    try:
+        known = staged(table, computed, worst)
+    except CannotTell as reason:
+        return replace(found, why=str(reason))
+    return Ideal(known.recorded_ns, known.replayed_ns, known.ideal_ns, known.without, known)
+
+
+class _End(NamedTuple):
+    """One rank's end of a collective. Positions are ns of the rank's own work since the first collective
+    began: when it came (``ready``) and where it had nothing left to do without the collective's result
+    (``needed``), as recorded and without lateness."""
+
+    rank: int
+    ready: float
+    needed: float
+    usual_ready: float
+    usual_needed: float
+    after: int | None  # the row of the collective before it on its stream
+    is_free: bool  # waits for nobody: what it sends is buffered
+    is_receiver: bool  # of a broadcast or the like: waits for its sender alone
+
+
+class _Collective(NamedTuple):
+    left_ns: float
+    transfer_ns: float
+    rows: list[int]
+    ends: list[_End]
+
+
+class _Rank:
+    """A rank under way."""
+
+    def __init__(self) -> None:
+        # At which position of its own work it was after which operations, and which collectives it needs
+        # where.
+        self.trail: list[tuple[float, list[int]]] = [(0.0, [])]
+        self.needs: list[tuple[float, int]] = []
+
+    @property
+    def position(self) -> float:
+        return self.trail[-1][0]
+
+    def at(self, position: float) -> tuple[list[int], float]:
+        """After which operations it comes to a position, and how long after."""
+        place = bisect_right(self.trail, position, key=lambda one: one[0]) - 1
+        came, after = self.trail[max(place, 0)]
+        return after, max(0.0, position - came)
+
+    def goes_on(self, position: float, after: list[int]) -> None:
+        self.trail.append((max(position, self.position), after))
+
+
+def _by_collectives(table: pl.DataFrame, worst: Sequence[int]) -> Ideal | None:
+    collectives = _collectives(table)
+    if len(collectives) < 2:
+        return None
+
+    def replayed(is_usual: Callable[[int], bool]) -> int:
+        groups, ends = _operations(collectives, is_usual)
+        times = replay(groups)
+        first = max(times[place] for place in ends[: len(collectives[0].ends)])
+        return round(max(times[place] for place in ends) - first)
+
+    return Ideal(
+        round(max(one.left_ns for one in collectives) - collectives[0].left_ns),
+        replayed(lambda rank: False),
+        replayed(lambda rank: True),
+        {rank: replayed(lambda other, rank=rank: other == rank) for rank in worst},
+    )
+
+
+def _operations(
+    collectives: Sequence[_Collective], is_usual: Callable[[int], bool]
+) -> tuple[list[list[Operation]], list[int]]:
+    """What is replayed, and the places of the collectives' ends in it."""
+    ranks: dict[int, _Rank] = {}
+    places: dict[int | None, int] = {}  # of rows
+    groups: list[list[Operation]] = []
+    ends: list[int] = []
+    count = 0
+
+    def add(group: list[Operation]) -> int:
+        nonlocal count
+        groups.append(group)
+        count += len(group)
+        return count - len(group)
+
+    for one in collectives:
+        came: dict[int, tuple[_End, float, float, Operation]] = {}
+        for row, end in zip(one.rows, one.ends, strict=True):
+            rank = ranks.setdefault(end.rank, _Rank())
+            usual = is_usual(end.rank)
+            ready, needed = (end.usual_ready, end.usual_needed) if usual else (end.ready, end.needed)
+            rank.needs.sort()
+            while rank.needs and rank.needs[0][0] <= ready + ROUNDING_NS:
+                position, place = rank.needs.pop(0)
+                if position > rank.position:
+                    rank.goes_on(position, [add([Operation(*rank.at(position), 0.0)])])
+                rank.goes_on(position, [*rank.trail[-1][1], place])
+            if needed > ready + ROUNDING_NS and ready > rank.position:
+                rank.goes_on(ready, [add([Operation(*rank.at(ready), 0.0)])])
+            before = (places[end.after],) if end.after in places else ()
+            operation = Operation(*rank.at(ready), one.transfer_ns, end.is_free, before)
+            came[row] = end, ready, needed, operation
+        receivers = [row for row, (end, *_) in came.items() if end.is_receiver]
+        together = [row for row in came if row not in receivers] or receivers
+        first = add([came[row][-1] for row in together])
+        places |= {row: first + place for place, row in enumerate(together)}
+        for row in receivers if together is not receivers else ():
+            operation = came[row][-1]
+            places[row] = add([operation._replace(needs=(*operation.needs, first))])
+        for row, (end, ready, needed, _) in came.items():
+            rank, place = ranks[end.rank], places[row]
+            ends.append(place)
+            if needed > ready + ROUNDING_NS:
+                rank.needs.append((needed, place))
+            else:
+                rank.goes_on(ready, [place] if ready >= rank.position else [*rank.trail[-1][1], place])
+    return groups, ends
+
+
+def _collectives(table: pl.DataFrame) -> list[_Collective]:
+    """In the order of time."""
+    known = ("instance", "transfer_ns", "clock_ns")
+    # One order for all ranks, that of replaying; those that end at once, as batched ones, begin apart or not.
+    table = (
+        _positions(table)
+        .filter(pl.all_horizontal(pl.col(name).is_not_null() for name in known))
+        .with_columns(
+            (pl.col("start_ns") - pl.col("clock_ns")).alias("came_ns"),
+            (pl.col("end_ns") - pl.col("clock_ns")).alias("left_ns"),
+        )
+    )
+    order = (pl.col(name).median().over("instance") for name in ("left_ns", "came_ns"))
+    table = table.sort(*order, "instance", "rank")
+    is_free = (pl.col("semantics") == PAIR) & (pl.col("waiting_ns") == 0)
+    columns = ("rank", "ready", "needed", "usual_ready", "usual_needed", "after", "is_free", "is_receiver")
+    is_sent = pl.col("semantics") == SENDER
+    is_sender = is_sent & (pl.col("rank") == pl.col("sender"))
+    table = table.with_columns(
+        (is_free | is_sender).alias("is_free"), (is_sent & ~is_sender).alias("is_receiver")
+    )
+    lines = table.group_by("instance", maintain_order=True).agg(
+        pl.col("left_ns").max(), pl.col("transfer_ns").min().cast(pl.Float64), "row", *columns
+    )
+    return [
+        _Collective(left, transfer, rows, [_End(*end) for end in zip(*each, strict=True)])
+        for _, left, transfer, rows, *each in lines.iter_rows()
+    ]
+
+
+def _positions(table: pl.DataFrame) -> pl.DataFrame:
+    """Add ``row``, ``ready``, ``needed`` (see ``_End``), both as ``usual_…``, and ``after``.
+
+    When a collective was ready that began right after another one of its stream had ended is not known: not
+    later than it began, nor than on the ranks that it did not keep waiting.
+    """
+    key = ["rank", "device"]
+    came = pl.col("start_ns") - pl.col("clock_ns")
+    table = (
+        table.sort(*key, "start_ns", "id")
+        .with_row_index("row")
+        .with_columns(
+            (pl.col("clock_ns").is_null() | pl.col("instance").is_null()).alias("is_alone"),
+            pl.col("row").shift(1).over(*key, "stream").alias("after"),
+        )
+    )
+    # What its first collective came after the first of all; one that is no other rank's is its own work.
+    own = pl.when("is_alone").then(pl.col("own_ns").fill_null(0) + pl.col("blocked_ns")).otherwise("own_ns")
+    table = table.with_columns(own.cast(pl.Float64).alias("own"), came.min().alias("began")).with_columns(
+        pl.coalesce("own", (came - pl.col("began")).cast(pl.Float64), 0.0).alias("own")
+    )
+    if bool((table["semantics"] == PAIR).any()):
+        usual = pl.col("own") + pl.sum_horizontal(ON_DEVICE) * pl.col("more")
+        table = _with_stages(table)
+    else:
+        share = (pl.col("longer_ns") / pl.col("segment_ns")).fill_nan(0).clip(0, 1).fill_null(0)
+        usual = pl.col("own") * (1 - share)
+    table = table.with_columns(usual.clip(0).alias("usual_own"))
+    segment = (*key, "segment")
+    table = table.with_columns(
+        *(pl.col(name).cum_sum().over(key).alias(f"{name}_at") for name in ("own", "usual_own")),
+        (pl.col("usual_own").sum() / pl.col("own").sum()).over(segment).fill_nan(1.0).alias("faster"),
+        pl.when(pl.col("own_ns").is_null())
+        .then(0.0)
+        .otherwise("usual_own")
+        .cum_sum()
+        .over(segment)
+        .alias("since"),
+    )
+    is_bound = pl.col("is_bound")
+    is_blocked = pl.col("blocked_ns") > APART_NS
+    needed = pl.col("since") + pl.col("beside_ns") * pl.col("faster")
+    of_others = pl.col("since").filter(~is_bound).min().over("instance")
+    # Where it kept all of them waiting, it may have been ready as early as the one before it.
+    ready = pl.when(~is_bound).then("since").when(of_others.is_not_null()).then(
+        pl.min_horizontal("since", of_others)
+    )  # fmt: skip
+    table = table.with_columns(
+        ready.forward_fill().over(*segment, "stream").fill_null(0.0).alias("ready_since"),
+        pl.when(is_blocked).then(needed)
+        .otherwise(pl.max_horizontal(needed, needed.filter(is_blocked).median().over("instance")))
+        .alias("needed_since"),
+    )  # fmt: skip
+
+    def position(since: str, at: str, faster: pl.Expr) -> pl.Expr:
+        return pl.col(at) + (pl.col(since) - pl.col("since")) / faster
+
+    recorded, alike = pl.col("faster").clip(1e-9), pl.lit(1.0)
+    return table.with_columns(
+        position("ready_since", "own_at", recorded).alias("ready"),
+        position("needed_since", "own_at", recorded).alias("needed"),
+        position("ready_since", "usual_own_at", alike).alias("usual_ready"),
+        position("needed_since", "usual_own_at", alike).alias("usual_needed"),
+    )
+
+
+def _with_stages(table: pl.DataFrame) -> pl.DataFrame:
+    """Add ``more``: by which share a stage of a pipeline would compute longer or shorter in a step, were all
+    alike long. What one of them does not do another must, so that is their mean and not the shortest.
+
+    Each is as long as its median step, but longer in one that is; a step that was cut short is not stretched.
+    """
+    own = pl.sum_horizontal(ON_DEVICE).sum().over("rank", "step")
+    table = table.with_columns(own.alias("computed_ns"))
+    stages = (
+        table.unique(["rank", "step"]).group_by("rank").agg(pl.col("computed_ns").median().alias("stage"))
+    )
+    table = table.join(stages, on="rank", how="left", maintain_order="left")
+    average = pl.lit(stages["stage"].mean())
+    return table.with_columns((average / pl.max_horizontal("computed_ns", "stage", 1) - 1).alias("more"))
