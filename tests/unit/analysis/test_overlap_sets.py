@@ -1,5 +1,4 @@
-"""What one slow rank costs a job whose communication runs while it computes, against a simulation of the same job
-without it."""
+"""The cost of one slow rank where communication runs while ranks compute, against the same job without it."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import pytest
 import overlap_sets
 from kinetoscope.analysis.ranks.comparison import Comparison, compare
 from kinetoscope.analysis.ranks.parts import part
-from kinetoscope.analysis.replay.stragglers import punctual
+from kinetoscope.analysis.replay.ranks import punctual
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings.job import Job as Replayed
 from kinetoscope.trace.read import read

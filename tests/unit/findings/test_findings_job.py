@@ -13,7 +13,7 @@ import traces
 from kinetoscope.analysis.ranks.comparison import comparison
 from kinetoscope.analysis.replay import ranks
 from kinetoscope.analysis.replay.change import without_host
-from kinetoscope.analysis.replay.stragglers import punctual
+from kinetoscope.analysis.replay.ranks import punctual
 from kinetoscope.analysis.run import Run, load
 from kinetoscope.findings import savings
 from kinetoscope.findings.job import Job

@@ -32,7 +32,7 @@ import polars as pl
 from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.ranks.comparison import comparison, culprit
 from kinetoscope.analysis.replay.change import shorten
-from kinetoscope.analysis.replay.stragglers import evened
+from kinetoscope.analysis.replay.ranks import evened
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.job import Changes, both
 from kinetoscope.findings.model import Finding

@@ -31,7 +31,7 @@ from dataclasses import replace
 
 from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.ranks.comparison import comparison, culprit
-from kinetoscope.analysis.replay.stragglers import evened, punctual
+from kinetoscope.analysis.replay.ranks import evened, punctual
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.model import Evidence, Finding
