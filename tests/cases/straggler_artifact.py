@@ -18,7 +18,7 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import PAIR, TOGETHER
-from kinetoscope.analysis.collectives.waiting import waits
+from kinetoscope.analysis.collectives.waiting import with_waiting
 from kinetoscope.analysis.ranks.computed import UPDATE
 from kinetoscope.analysis.ranks.pipeline_replay import Staged, staged
 from kinetoscope.analysis.ranks.simulator import Operation, replay
@@ -163,7 +163,8 @@ def of_reports(job: Job, step: int) -> Staged:
     )  # fmt: skip
     names = ("rank", "what", "launched_ns", "start_ns", "end_ns")
     return staged(
-        waits(table, {}), pl.DataFrame(computed, names, orient="row").with_columns(pl.lit("0").alias("step"))
+        with_waiting(table, {}),
+        pl.DataFrame(computed, names, orient="row").with_columns(pl.lit("0").alias("step")),
     )
 
 

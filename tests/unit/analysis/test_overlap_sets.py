@@ -13,6 +13,7 @@ import overlap_sets
 from kinetoscope.analysis.ranks.comparison import Comparison, compare
 from kinetoscope.analysis.ranks.parts import part
 from kinetoscope.analysis.replay.ranks import punctual
+from kinetoscope.analysis.replay.replay import without_stragglers
 from kinetoscope.analysis.run import Run
 from kinetoscope.findings.job import Job as Replayed
 from kinetoscope.trace.read import read
@@ -57,6 +58,9 @@ def test_the_cost_of_a_slow_rank_is_within_a_quarter_of_the_truth(job: Job) -> N
     replayed = Replayed(run)
     from_events = replayed.saves({job.slow: punctual(run)[job.slow]}) / replayed.step_us
     assert share / WITHIN < from_events < share * WITHIN
+    said = without_stragglers(run)
+    assert said is not None
+    assert 1 - said.without[job.slow] / said.replayed_us == pytest.approx(from_events, abs=1e-6)
 
 
 @pytest.mark.parametrize("job", HEALTHY, ids=named)

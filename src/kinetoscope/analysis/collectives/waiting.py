@@ -92,12 +92,12 @@ def waited(
         ran. windows: by rank, from when to when its window lasts, ns. world, hosts: see ``pairing.paired``.
 
     Returns:
-        ``table`` with the columns of ``pairing.Paired`` and of ``_with_waiting``, and how much of both the
+        ``table`` with the columns of ``pairing.Paired`` and of ``with_waiting``, and how much of both the
         device did nothing else inside its window: ``exposed_waiting_ns``, ``exposed_transfer_ns``, null where
         what it waited is not known.
     """
     found = paired(table, world, hosts)
-    return replace(found, table=_exposed(_with_waiting(found.table, found.residuals), computed, windows))
+    return replace(found, table=_exposed(with_waiting(found.table, found.residuals), computed, windows))
 
 
 def _exposed(
@@ -138,7 +138,7 @@ def _exposed(
     ).drop("low", "high", "until")
 
 
-def _with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> pl.DataFrame:
+def with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> pl.DataFrame:
     """Adds to a paired table (see ``pairing``) what ranks waited.
 
     By law (see ``collectives``). Together: all end at one instant, so what a rank's collective took longer

@@ -70,7 +70,7 @@ def kernel_cause(kernels: pl.DataFrame, rank: int, step: str, data: float = 1.0)
     part = whole(slower["duration_ns"].sum()) / max(1, whole(shared["duration_ns"].sum()))
     if len(shared) >= NAMES and part >= ALL:
         return CLOCKS, f"all kernels take {1 + excess / base:.2f} times as long"
-    most = both.sort("excess_ns", descending=True).select("name", "own_ns", "duration_ns")
+    most = both.sort("excess_ns", "name", descending=[True, False]).select("name", "own_ns", "duration_ns")
     name, own, usual_ns = most.row(0)
     # Its kernels take as much longer as they have more to do.
     if data - 1 >= (own / max(1, usual_ns) - 1) * AS_MUCH:

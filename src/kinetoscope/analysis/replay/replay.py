@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from kinetoscope.analysis.collectives.recorded import PAIR
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.as_it_runs import as_it_runs
+from kinetoscope.analysis.ranks.comparison import comparison
 from kinetoscope.analysis.replay.change import NOTHING, Change
 from kinetoscope.analysis.replay.engine import Numbers, growth, matrix, once
 from kinetoscope.analysis.replay.graph import Graph, RankSpans, build
 from kinetoscope.analysis.replay.named import Segment, segments
 from kinetoscope.analysis.replay.numbers import State, changed, recorded
 from kinetoscope.analysis.replay.path import repeated, single
-from kinetoscope.analysis.replay.ranks import pace_ns, together
+from kinetoscope.analysis.replay.ranks import MOST, pace_ns, punctual, together
 from kinetoscope.analysis.replay.spans import Spans, spans
 from kinetoscope.analysis.run import Run
 from kinetoscope.trace.model import Trace
@@ -156,6 +159,34 @@ def job(run: Run) -> Replay | None:
     rank = max(within, key=lambda rank: timed.get(rank, within[rank].recorded_us))
     own = within[rank]
     return Replay(rank, graph, own, run.traces, timed.get(rank), repeats=own.steps > 0)
+
+
+class WithoutStragglers(NamedTuple):
+    """A step of all ranks, µs: recorded, replayed, with no rank late, and by rank with that one not late."""
+
+    recorded_us: float
+    replayed_us: float
+    ideal_us: float
+    without: dict[int, float]
+
+
+@remembered
+def without_stragglers(run: Run) -> WithoutStragglers | None:
+    """How long a step would take if no rank were late (see ``ranks.punctual``); None where ranks meet
+    nowhere, are too many to be replayed at once, or are a pipeline's stages, which wait whoever is late."""
+    joined, compared = job(run), comparison(run)
+    is_pipeline = bool((compared.table["semantics"] == PAIR).any())
+    if joined is None or is_pipeline or len(run.traces) > MOST or not joined.step_us:
+        return None
+    changes = punctual(run)
+    recorded_us = joined.recorded_us
+    scale = recorded_us * (1 + joined.error) / joined.step_us
+
+    def after(changed: Mapping[int, Change]) -> float:
+        return joined.after(changed.get(joined.rank, NOTHING), changed) * scale
+
+    without = {rank: after({rank: change}) for rank, change in changes.items()}
+    return WithoutStragglers(recorded_us, joined.step_us * scale, after(changes), without)
 
 
 @remembered

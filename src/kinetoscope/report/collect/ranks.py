@@ -17,6 +17,7 @@ from kinetoscope.analysis.collectives.recorded import BUS, PAIR
 from kinetoscope.analysis.ranks.comparison import Comparison, comparison
 from kinetoscope.analysis.ranks.parts import Part
 from kinetoscope.analysis.ranks.step_times import paces, set_apart
+from kinetoscope.analysis.replay.replay import without_stragglers
 from kinetoscope.analysis.run import Run
 from kinetoscope.hardware.links import link
 from kinetoscope.report import document
@@ -31,7 +32,16 @@ def ranks(run: Run) -> document.Ranks | None:
     """Of a run in memory; None of one rank, of which alone nothing is known to be missing."""
     if len(run.traces) < 2:
         return None
-    return compared(comparison(run), every=len(run.traces) <= FEW)
+    made = compared(comparison(run), every=len(run.traces) <= FEW)
+    if made.ideal is None or (step := without_stragglers(run)) is None:
+        return made
+    alone = {rank: us for rank, us in step.without.items() if rank in made.ideal.without}
+    of_step = document.IdealRow(
+        recorded_us=step.recorded_us, replayed_us=step.replayed_us,
+        error=step.replayed_us / step.recorded_us - 1, ideal_us=step.ideal_us,
+        slowdown=step.replayed_us / step.ideal_us, without=alone, grain="events",
+    )  # fmt: skip
+    return msgspec.structs.replace(made, ideal=of_step)
 
 
 def listing(
@@ -148,10 +158,12 @@ def _rank_rows(found: Comparison, each: pl.DataFrame) -> list[document.RankRow]:
     """All ranks, by rank."""
     causes = (
         found.blamed.drop_nulls("culprit").group_by("culprit", "cause", "detail").agg(pl.sum("waited_ns"))
-    )
+    ).sort("waited_ns", "cause", "detail")
     why = {
         rank: (cause, detail)
-        for rank, cause, detail in causes.sort("waited_ns").select("culprit", "cause", "detail").iter_rows()
+        for rank, cause, detail in causes.sort("waited_ns", "cause", "detail")
+        .select("culprit", "cause", "detail")
+        .iter_rows()
     }
     order = each["rank"].to_list()
     known = [why.get(rank, (None, "")) for rank in order]
@@ -202,14 +214,14 @@ def _collectives(found: Comparison) -> list[document.CollectiveRow]:
         .agg(
             largest.alias("bytes"),
             pl.when(pl.col("is_uneven").first()).then(largest / pl.col("bytes").mean()).alias("uneven"),
-            pl.col("rank").sort_by("bytes").last().alias("heaviest_rank"),
+            pl.col("rank").sort_by("bytes", "rank").last().alias("heaviest_rank"),
             pl.when(pl.col("on_host").n_unique() == 1, pl.col("link").n_unique() == 1)
             .then(pl.col("link").first())
             .alias("link"),
             pl.col("transfer_ns").min(),
             pl.col("waiting_ns").sum(),
             pl.col("skew_ns").max(),
-            pl.col("last_rank").first(),
+            pl.col("last_rank").min(),
             (~pl.col("complete").first().fill_null(False)).alias("incomplete"),
         )
     )
@@ -231,7 +243,10 @@ def _collectives(found: Comparison) -> list[document.CollectiveRow]:
             (pl.col("last_rank") == pl.col("last_rank").drop_nulls().mode().min()).sum().alias("last_times"),
             pl.col("last_rank").count().alias("told"),
         )
-        .sort("waiting_ns", "kind", "bytes", descending=[True, False, False])
+        .sort(
+            *("waiting_ns", "kind", "bytes", "sort", "size", "is_uneven"),
+            descending=[True, *[False] * 5],
+        )
         .head(COLLECTIVES)
         .with_columns((pl.col("bytes") / pl.col("transfer_ns").clip(1)).alias("algorithm_gbps"))
     )
@@ -298,7 +313,7 @@ def _spread(each: pl.DataFrame) -> list[document.SpreadRow]:
 def _groups(each: pl.DataFrame) -> pl.DataFrame:
     """Ranks by their compute time, cut wherever it jumps; the largest groups first. ``rank`` lists them."""
     table = each.with_columns((pl.col("compute_ns") / pl.col("window_ns").clip(1)).alias("compute")).sort(
-        "compute"
+        "compute", "rank"
     )
     jump = (pl.col("compute").diff() > ALIKE_WITHIN * pl.col("compute")).fill_null(False)
     table = table.with_columns(jump.cum_sum().alias("alike"))
@@ -314,7 +329,7 @@ def _groups(each: pl.DataFrame) -> pl.DataFrame:
         pl.col("blamed_ns").sum(),
         *shares,
     )
-    return groups.sort("count", "compute", descending=[True, False])
+    return groups.sort("count", "compute", pl.col("rank").list.min(), descending=[True, False, False])
 
 
 def _ideal(found: Comparison) -> document.IdealRow | None:

@@ -123,11 +123,12 @@ class LatenessRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class IdealRow(msgspec.Struct, frozen=True, kw_only=True):
     """The time between the first collective and the last: recorded, replayed (``error``: by which share that
-    is longer), without stragglers, and without the lateness of one rank.
+    is longer), without stragglers, and without the lateness of one rank. Where all events of all ranks are at
+    hand, that of a step (``grain``: events), as the findings have it.
 
-    Of a pipeline whose passes are known (``grain``: passes, else collectives) the time of ``steps`` steps,
-    and how many times as long they would take, without stragglers but for one stage's (``by_stage``: its
-    ranks), one data-parallel worker's (``by_worker``: its ranks; of many those that lose most, of one
+    Of a pipeline whose passes are known (``grain``: passes, else collectives or events) the time of ``steps``
+    steps, and how many times as long they would take, without stragglers but for one stage's (``by_stage``:
+    its ranks), one data-parallel worker's (``by_worker``: its ranks; of many those that lose most, of one
     none) or one sort of operation's (``by_operation``; host: what no operation explains). ``why`` they are
     not known.
     """
