@@ -1,0 +1,72 @@
+"""Reports are a function of their input, whatever the hash seed and the threads; of ranks whatever their
+order."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rank_sets
+from rank_sets import Fault, Job
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+# Ties: two groups in each of which nobody is late, and three ranks that wait alike long.
+JOBS = {
+    "parallel": Job("two groups", 4, 2, steps=3, fault=Fault(3, "kernel")),
+    "pipeline": Job("pipeline", 4, steps=2, way="pipeline", fault=Fault(1, "clocks")),
+}
+PROGRAM = """
+import sys
+from os import environ
+from kinetoscope.cli import main
+folder, *inputs = sys.argv[1:]
+for suffix in ("json", "md", "html", "txt"):
+    main(["report", *inputs, "-o", f"{folder}/report.{suffix}"])
+    if len(inputs) > 1:
+        ranks = inputs if environ["PYTHONHASHSEED"] == "1" else inputs[::-1]
+        main(["report", *ranks, "--engine", "local", "-o", f"{folder}/ranks.{suffix}"])
+for verb in ("findings", "kernels", "graphs"):
+    sys.stdout = open(f"{folder}/{verb}.json", "w")
+    main([verb, *inputs, "--json"])
+    sys.stdout.close()
+"""
+
+
+def made(folder: Path, inputs: list[Path], seed: int) -> dict[str, bytes]:
+    """The files of one process, by name."""
+    folder.mkdir()
+    environment = {
+        **os.environ, "PYTHONHASHSEED": str(seed), "POLARS_MAX_THREADS": str(seed), "KINETOSCOPE_CACHE": "0",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(folder), *map(str, inputs)], env=environment, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("pipeline", "h200-dist/ddp_loader", "one
+rank")]
+
+
+@pytest.mark.parametrize("name", ["parallel", *SLOW])
+def test_a_report_is_the_same_in_two_processes(name: str, tmp_path: Path) -> None:
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+    if name in JOBS:
+        traces = {f"rank{rank}.json": json.dumps(trace) for rank, trace in rank_sets.recorded(JOBS[name])}
+        for file, text in traces.items():
+            (inputs / file).write_text(text)
+    else:
+        found = f"{name}_rank*" if "/" in name else "h200-dist/fsdp_none_rank0*"
+        for path in FIXTURES.glob(found):
+            (inputs / path.name).write_bytes(path.read_bytes())
+    files = sorted(inputs.iterdir())
+    first, second = made(tmp_path / "a", files, 1), made(tmp_path / "b", files, 2)
+    assert [file for file in first if first[file] != second[file]] == []
+    assert len(first) > 6
