@@ -29,6 +29,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         ranks: which ranks of a launched program to record: all, first, hosts (the first of each), or a list
         of
             them (0,3,8-15).
+        careful: do nothing in the program's process that can be left out: the first steps are not recorded,
+            CUPTI is not detached, the compile log is not kept.
         budget_mb: stop a recording of the whole program when the process has grown by this much.
     """
 
@@ -47,4 +49,5 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     bench_harness: bool = False
     kernel_inputs: bool = False
     ranks: str = "all"
+    careful: bool = False
     budget_mb: int = 1000
