@@ -53,6 +53,7 @@ class ProcessRecording:
         self.folder, self.rank, self.options, self.api = folder, rank, options, api
         self.pid, self.began = os.getpid(), time.perf_counter()
         self.ended = False
+        self.phase: str | None = None  # the recorder's, when the accelerator failed
         self.when_saved = lambda: None  # called once there is a trace that an early end would not better
         self.files: dict[str, str] = {}
         self.scripts = source.script()
@@ -84,6 +85,7 @@ class ProcessRecording:
             else at_once,
             lockstep=world > 1,
             tell=self._tell,
+            entered=self._entered,
             decisions=decisions,
         )
         self.tick = self.recorder.tick
@@ -113,6 +115,9 @@ class ProcessRecording:
                 self.options,
                 decisions,
             ).watch()
+
+    def _entered(self, phase: str) -> None:
+        folders.mark_phase(self.folder, self.rank, phase)
 
     def _tell(self, text: str) -> None:
         """Tell the user of `kinetoscope run` how far it is; of many ranks the first speaks."""
@@ -171,6 +176,8 @@ class ProcessRecording:
         if self.ended or os.getpid() != self.pid:
             return None
         self.ended = True
+        if failure is not None and _is_of_accelerator(failure):
+            self.phase = folders.last_phase(self.folder, self.rank)
         try:
             self.recorder.end()
         except Exception as error:
@@ -211,7 +218,9 @@ class ProcessRecording:
             device_trace=self._relative(light) if two_passes else None,
             steps=StepTimings(found_by="program") if trace == own else self.recorder.timings(),
             clocks=tuple(self.clocks.samples),
+            recording_ended=self.recorder.done,
             exit=exit,
+            phase=self.phase,
             wall_s=time.perf_counter() - self.began,
             peak_memory_bytes=environment.peak_memory_bytes(),
             notes=self._notes(),
@@ -248,3 +257,11 @@ class ProcessRecording:
             kept = "; the trace is the one it exported" if self._trace() and self.own_trace.is_file() else ""
             notes.append(f"the program runs a profiler of its own, which was left to work undisturbed{kept}")
         return tuple(notes)
+
+
+def _is_of_accelerator(failure: BaseException) -> bool:
+    """Whether the device failed: torch.AcceleratorError, or RuntimeError in older versions of torch."""
+    named = any(kind.__name__ == "AcceleratorError" for kind in type(failure).__mro__)
+    return named or (
+        isinstance(failure, RuntimeError) and str(failure).startswith(("CUDA error", "HIP error"))
+    )
