@@ -1,25 +1,11 @@
-"""Runs programs plainly and under `kinetoscope run`, and compares what they compute, print, leave and end with.
+"""Runs programs plainly and under `kinetoscope run`: they must compute, print, leave and end with the same.
 
-    PYTHONPATH=src python tests/harm/battery.py --needs cpu --seeds 0-9 --jobs 2 --out harm.jsonl
-
-The programs lie in ``programs/``; comments at the head of each say what it is for and what it needs:
-
-    # needs: cpu | cuda | cuda2      the least that it runs on (cpu)
-    # packages: lightning, timm      what it imports besides torch
-    # exact: no                      its output may differ from run to run; only its shape is compared
-    # arguments: reentrant | not     one program for each, with these arguments
-    # flags: -W error                of Python
-    # variables: NAME=VALUE          of the environment
-    # launcher: -m torch.distributed.run --nproc-per-node 2
-    # status: 3                      what it ends with (0; minus the number of a signal)
-    # interrupted: LINE              what it prints when it is interrupted after it printed ``ready``
-    # sanitize: yes                  one of those that --sanitize runs
-    # suite: yes                     one of those that the ordinary suite runs
+    PYTHONPATH=src:tests python -m harm.battery --needs cpu --seeds 0-9 --jobs 2 --out harm.jsonl
 
 A program runs plainly twice. Where the two outputs differ, so may those under `run`: only status, number of
-lines and names of files are compared. Then it runs once a seed: ``KINETOSCOPE_TEST_SEED`` moves the recorder's
-decisions to other moments, the seed chooses the options of `run`, and at one seed in ten the program is
-interrupted instead. A program that imports polars is not needed: recordings are read as JSON.
+lines and names of files are compared. Then it runs once a seed: ``KINETOSCOPE_TEST_SEED`` moves the decisions
+of the recorder to other moments, the seed chooses options of `run`, and at one seed in ten the program is
+interrupted. Nothing here needs Polars: recordings are read as JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +14,6 @@ import argparse
 import dataclasses
 import fnmatch
 import hashlib
-import importlib.util
 import json
 import os
 import random
@@ -41,76 +26,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = Path(__file__).resolve().parent / "programs"
-DEVICES = {"cpu": 0, "cuda": 1, "cuda2": 2}  # how many GPUs each needs
-INTERRUPT = "SIGINT"  # stands among the options of a run for no option of `run`
-OPTIONS: tuple[tuple[str, ...], ...] = (
-    (),
-    ("--budget", "1"),
-    ("--memory",),
-    ("--stacks",),
-    ("--shapes", "--flops"),
-    ("--whole",),
-    ("--careful",),
-    ("--kernel-inputs",),
-    ("--one-pass",),
-    (INTERRUPT,),
-)
-OURS = "kinetoscope:"
+from harm.catalogue import DEVICES, INTERRUPT, ROOT, Program, known_options, options_of, programs
+from harm.comparison import OURS, Ended, Plain, compare, interruption, own_lines, recorded
+
 SANITIZER = ("compute-sanitizer", "--tool", "memcheck", "--target-processes", "all", "--error-exitcode", "9")
-_HEADER = re.compile(r"# (\w+): (.+)")
-# Parts of lines on stderr that differ between any two runs: addresses, process numbers, times of day.
-_VARIES = re.compile(r"0x[0-9a-f]+|\b\d{3,}\b|\d+:\d+:\d+[.,\d]*")
-_FRAME_OF_OURS = re.compile(r'File ".*/kinetoscope/capture/')
+_SANITIZED = re.compile(r"ERROR SUMMARY: [1-9]")
 _KEPT_CHARACTERS = 6000  # of each output that differs
-
-
-@dataclass(frozen=True)
-class Program:
-    """A program, as its head describes it."""
-
-    name: str
-    path: Path
-    needs: str = "cpu"
-    packages: tuple[str, ...] = ()
-    exact: bool = True
-    arguments: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
-    variables: tuple[tuple[str, str], ...] = ()
-    launcher: tuple[str, ...] = ()
-    status: int = 0
-    interrupted: str = ""
-    sanitize: bool = False
-    suite: bool = False
-
-    @property
-    def words(self) -> list[str]:
-        """What follows `python` and its flags."""
-        return [*self.launcher, str(self.path), *self.arguments]
-
-    @property
-    def missing(self) -> list[str]:
-        """The packages that are not installed."""
-        return [name for name in self.packages if importlib.util.find_spec(name) is None]
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How one run ended and what it left: files of its working folder by name, with a sum of their content."""
-
-    status: int | None  # None: it was still running at its time-out
-    out: str
-    err: str
-    files: Mapping[str, str]
-    seconds: float
 
 
 @dataclass
@@ -127,59 +55,6 @@ class Result:
     messages: list[str] = field(default_factory=list)
     out: str = ""
     err: str = ""
-
-
-@dataclass
-class Plain:
-    """A program without us: its first run, whether its outputs are alike each time, and what went wrong."""
-
-    program: Program
-    run: Ended
-    out_steady: bool
-    err_steady: bool
-    fault: str = ""
-
-
-def programs(folder: Path = PROGRAMS) -> list[Program]:
-    """Every program of the folder: a file whose head has a ``needs:``; once for each of its ``arguments``."""
-    found = []
-    for path in sorted(folder.glob("*.py")):
-        head = dict(_head(path))
-        if "needs" not in head:
-            continue  # what the programs share
-        each = [tuple(words.split()) for words in head.get("arguments", "").split("|")]
-        for arguments in each:
-            found.append(
-                Program(
-                    name="-".join((path.stem, *arguments)),
-                    path=path,
-                    needs=head["needs"],
-                    packages=tuple(head.get("packages", "").replace(",", " ").split()),
-                    exact=head.get("exact") != "no",
-                    arguments=arguments,
-                    flags=tuple(head.get("flags", "").split()),
-                    variables=tuple(_assignment(word) for word in head.get("variables", "").split()),
-                    launcher=tuple(head.get("launcher", "").split()),
-                    status=int(head.get("status", "0")),
-                    interrupted=head.get("interrupted", ""),
-                    sanitize=head.get("sanitize") == "yes",
-                    suite=head.get("suite") == "yes",
-                )
-            )
-    return found
-
-
-def _head(path: Path) -> Iterator[tuple[str, str]]:
-    for line in path.read_text().splitlines():
-        if not line.startswith("#"):
-            return
-        if match := _HEADER.fullmatch(line):
-            yield match[1], match[2]
-
-
-def _assignment(word: str) -> tuple[str, str]:
-    name, _, value = word.partition("=")
-    return name, value
 
 
 class Battery:
@@ -210,7 +85,7 @@ class Battery:
             first,
             out_steady=program.exact
             and all((run.out, run.files) == (first.out, first.files) for run in ended),
-            err_steady=all(_comparable(run.err) == _comparable(first.err) for run in ended),
+            err_steady=all(own_lines(run.err) == own_lines(first.err) for run in ended),
             fault=fault,
         )
 
@@ -264,9 +139,9 @@ class Battery:
     ) -> Ended:
         """One run in a new, empty working folder; its whole process group is gone afterwards."""
         folder = self._folder("work")
-        log = self._folder("log") / "sanitizer.txt"
+        logs = self._folder("logs")
         if self.sanitize:
-            command = [*SANITIZER, "--log-file", str(log), *command]
+            command = [*SANITIZER, "--log-file", f"{logs}/%p.txt", *command]
         began = time.perf_counter()
         with (
             (folder.parent / f"{folder.name}.out").open("w+b") as out,
@@ -305,8 +180,9 @@ class Battery:
             for path in sorted(folder.rglob("*"))
             if path.is_file() and "__pycache__" not in path.parts
         }
-        if log.is_file() and status == 9:
-            texts[1] += log.read_text()[-_KEPT_CHARACTERS:]
+        for log in logs.iterdir():
+            if _SANITIZED.search(log.read_text()):
+                texts[1] += log.read_text()[:_KEPT_CHARACTERS]
         shutil.rmtree(folder, ignore_errors=True)
         for suffix in (".out", ".err"):
             (folder.parent / f"{folder.name}{suffix}").unlink()
@@ -343,124 +219,6 @@ def _end_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
-def compare(plain: Plain, run: Ended) -> list[str]:
-    """What of the run under `run` is not as in the plain one, a sentence each."""
-    if run.status is None:
-        return ["it hangs"]
-    differences = []
-    before = plain.run
-    if run.status != _as_shells_have_it(before.status):
-        differences.append(f"its status is {run.status}, plainly {before.status}")
-    if plain.out_steady:
-        if run.out != before.out:
-            differences.append(f"stdout: {_first_difference(before.out, run.out)}")
-        if run.files != before.files:
-            differences.append(f"files: {_of_mappings(before.files, run.files)}")
-    else:
-        if len(run.out.splitlines()) != len(before.out.splitlines()):
-            differences.append(
-                f"stdout has {len(run.out.splitlines())} lines, plainly {len(before.out.splitlines())}"
-            )
-        if set(run.files) != set(before.files):
-            differences.append(f"files: {sorted(set(run.files) ^ set(before.files))}")
-    if plain.err_steady and _comparable(run.err) != _comparable(before.err):
-        first = _first_difference("\n".join(_comparable(before.err)), "\n".join(_comparable(run.err)))
-        differences.append(f"stderr: {first}")
-    return differences
-
-
-def interruption(plain: Plain, run: Ended) -> list[str]:
-    """What is wrong with a run that was interrupted, if it had not ended before."""
-    if run.status is None:
-        return ["it hangs after an interrupt"]
-    differences = []
-    allowed = {130, _as_shells_have_it(plain.run.status)}
-    # An interrupt within an import, or within a thread that is waited for, ends as another exception.
-    if run.status not in allowed and not (run.status == 1 and "KeyboardInterrupt" in run.err):
-        differences.append(f"its status after an interrupt is {run.status}")
-    if _FRAME_OF_OURS.search(run.err):
-        differences.append("the traceback shows our frames")
-    line = plain.program.interrupted
-    if line and run.status == 130 and "ready" in run.out and line not in run.out.splitlines():
-        differences.append(f"it did not print {line!r}")
-    return differences
-
-
-def recorded(folder: Path) -> tuple[str, list[str]]:
-    """How many steps a recording has (``whole``, ``first`` or ``none``), and what of it cannot be read."""
-    try:
-        manifest = json.loads((folder / "manifest.json").read_bytes())
-    except (OSError, ValueError) as error:
-        return "none", [f"the manifest cannot be read: {error}"]
-    faults, steps = [], "none"
-    for rank in manifest.get("ranks", []):
-        for kind in ("trace", "device_trace"):
-            if kind not in rank:
-                continue
-            try:
-                events = json.loads((folder / rank[kind]).read_bytes())["traceEvents"]
-            except (OSError, ValueError, KeyError) as error:
-                faults.append(f"{rank[kind]} cannot be read: {type(error).__name__}: {error}")
-                continue
-            if not isinstance(events, list):
-                faults.append(f"{rank[kind]} holds no events")
-        found = rank.get("steps", {})
-        if "trace" in rank and steps in ("none", "first"):
-            whole = found.get("found_by", "whole") in ("whole", "program")
-            steps = str(len(found.get("profiled_s", ()))) if found.get("profiled_s") else ""
-            steps = steps or ("whole" if whole else "first")
-    return steps, faults
-
-
-def _as_shells_have_it(status: int | None) -> int | None:
-    return 128 - status if status is not None and status < 0 else status
-
-
-def _comparable(err: str) -> list[str]:
-    """The lines of stderr that are the program's, without what differs between any two runs."""
-    lines = (line for line in err.splitlines() if not line.startswith((OURS, "Extension modules: ")))
-    return [_VARIES.sub("…", line) for line in lines]
-
-
-def _first_difference(before: str, after: str) -> str:
-    plainly, under = before.splitlines(), after.splitlines()
-    for number, (one, other) in enumerate(zip(plainly, under, strict=False), 1):
-        if one != other:
-            return f"line {number} is {other[:300]!r}, plainly {one[:300]!r}"
-    if len(under) > len(plainly):
-        return f"line {len(plainly) + 1} is more: {under[len(plainly)][:300]!r}"
-    if len(under) < len(plainly):
-        return f"line {len(under) + 1} is missing: {plainly[len(under)][:300]!r}"
-    return "line ends"
-
-
-def _of_mappings(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
-
-
-def options_of(program: Program, seed: int, known: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """The options of that seed: ten seeds in a row try each of ``OPTIONS`` once, some with another besides."""
-    options = [chosen for chosen in OPTIONS if chosen in set(known)]
-    offset = int(hashlib.sha256(program.name.encode()).hexdigest(), 16)
-    first = options[(seed + offset) % len(options)] if seed else ()
-    chance = random.Random(f"{program.name} {seed}")
-    second = chance.choice(options) if seed and chance.random() < 0.3 else ()
-    return first if not second or second == first else tuple(dict.fromkeys((*first, *second)))
-
-
-def known_options() -> list[tuple[str, ...]]:
-    """Those of ``OPTIONS`` that this version of `run` has."""
-    shown = subprocess.run(
-        [sys.executable, "-m", "kinetoscope", "run", "--help"],
-        env=os.environ
-        | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    return [chosen for chosen in OPTIONS if all(word in shown for word in chosen if word.startswith("--"))]
-
-
 def gpus() -> int:
     """How many CUDA devices torch sees, asked in another process."""
     asked = "import torch; print(torch.cuda.device_count())"
@@ -477,8 +235,12 @@ def run_all(
     until: float,
     report: Callable[[Plain | Result], None],
 ) -> tuple[list[Plain], list[Result]]:
-    """Run every program plainly, then seed by seed under `run`, ``jobs`` at once; no run begins after ``until``
-    (of ``time.monotonic``)."""
+    """Run every program plainly, then seed by seed under `run`, ``jobs`` at once.
+
+    Args:
+        until: no run begins later, by ``time.monotonic``.
+        report: called with each result as it comes.
+    """
     known = known_options()
     plains: list[Plain] = []
     results: list[Result] = []
@@ -505,7 +267,7 @@ def run_all(
 
 
 def table(plains: Sequence[Plain], results: Sequence[Result], planned: int) -> str:
-    """A line a program: seconds without and with us (medians), runs, verdict, and how many steps were recorded."""
+    """A line a program: seconds without and with us (medians), runs, steps recorded, verdict."""
     lines = [f"{'program':<34} {'plain s':>8} {'under s':>8} {'runs':>5}  {'steps':<12} verdict"]
     for plain in sorted(plains, key=lambda plain: plain.program.name):
         own = [result for result in results if result.program == plain.program.name]
@@ -517,13 +279,15 @@ def table(plains: Sequence[Plain], results: Sequence[Result], planned: int) -> s
         if plain.fault:
             verdict = f"BROKEN: plainly it {plain.fault}"
         lines.append(
-            f"{plain.program.name:<34} {plain.run.seconds:8.1f} {seconds} {len(own):5}  {steps[:12]:<12} {verdict}"
+            f"{plain.program.name:<34} {plain.run.seconds:8.1f} {seconds} {len(own):5}  "
+            f"{steps:<12.12} {verdict}"
         )
-    bad = [result for result in results if result.differences]
-    broken = [plain for plain in plains if plain.fault]
+    differ = sum(bool(result.differences) for result in results)
+    empty = sum(result.steps == "none" for result in results)
+    broken = sum(bool(plain.fault) for plain in plains)
     lines.append(
-        f"{len(plains)} programs, {len(results)} runs of {planned}: {len(bad)} differ, "
-        f"{sum(result.steps == 'none' for result in results)} have no trace, {len(broken)} programs are broken"
+        f"{len(plains)} programs, {len(results)} runs of {planned}: {differ} differ, {empty} have no trace; "
+        f"{broken} programs are broken"
     )
     return "\n".join(lines)
 

@@ -1,4 +1,5 @@
-# Accumulated gradients, an average of weights, and an evaluation every few steps under no_grad and in eval mode.
+# Accumulated gradients, an average of weights, and an evaluation every few steps under no_grad and in eval
+# mode.
 # needs: cpu
 import fingerprint
 import torch

@@ -1,4 +1,5 @@
-# torch.compile with backends that need no compiler: graph breaks, recompilations, and torch's own count of them.
+# torch.compile with backends that need no compiler: graph breaks, recompilations, and torch's own count of
+# them.
 # needs: cpu
 # arguments: eager | aot_eager
 # suite: yes

@@ -1,4 +1,5 @@
-# torch.compile(mode="reduce-overhead") with many shapes: graph trees that warm up, record and replay, with training.
+# torch.compile(mode="reduce-overhead") with many shapes: graph trees that warm up, record and replay, with
+# training.
 # needs: cuda
 import fingerprint
 import torch

@@ -1,4 +1,5 @@
-# An index out of range breaks the CUDA context for good; the program says so and leaves with a status of its own.
+# An index out of range breaks the CUDA context for good; the program says so and leaves with a status of
+# its own.
 # needs: cuda
 # status: 3
 import sys

@@ -1,4 +1,5 @@
-# The allocator with expandable segments and a limit on splitting, shapes that change, and a peak that it prints.
+# The allocator with expandable segments and a limit on splitting, shapes that change, and a peak that it
+# prints.
 # needs: cuda
 # variables: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 import fingerprint

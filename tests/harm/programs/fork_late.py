@@ -1,4 +1,5 @@
-# Loaders whose workers are forked anew at every epoch, in the midst of training, and one that is left half read.
+# Loaders whose workers are forked anew at every epoch, in the midst of training, and one that is left half
+# read.
 # needs: cpu
 import os
 

@@ -1,4 +1,5 @@
-# Captures a CUDA graph for each batch size while it starts, as inference servers do, and then serves by replay.
+# Captures a CUDA graph for each batch size while it starts, as inference servers do, and then serves by
+# replay.
 # needs: cuda
 # sanitize: yes
 import fingerprint

@@ -1,5 +1,5 @@
-# Hooks everywhere: of modules, of all modules, of tensors, of optimizers, and an optimizer that steps inside the
-# backward pass; some come and go during the loop.
+# Hooks everywhere: of modules, of all modules, of tensors, of optimizers, and an optimizer that steps
+# inside the backward pass; some come and go during the loop.
 # needs: cpu
 # suite: yes
 from collections import Counter

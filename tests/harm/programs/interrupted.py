@@ -15,7 +15,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
 try:
     print("ready", flush=True)
-    for step in range(150):
+    for _ in range(150):
         loss = model(torch.ones(2, 16, device=device)).square().mean()
         optimizer.zero_grad()
         loss.backward()

@@ -1,4 +1,5 @@
-# Lazy modules, weight norm by parametrization, pruning, and parameters that are swapped for others amid training.
+# Lazy modules, weight norm by parametrization, pruning, and parameters that are swapped for others amid
+# training.
 # needs: cpu
 import fingerprint
 import torch

@@ -1,4 +1,5 @@
-# Modules with a __call__, __getattr__, __eq__, __hash__, __bool__ and __len__ of their own, slots and metaclasses.
+# Modules with a __call__, __getattr__, __eq__, __hash__, __bool__ and __len__ of their own, slots and
+# metaclasses.
 # needs: cpu
 # suite: yes
 from collections import Counter

@@ -1,5 +1,5 @@
-# The program patches what is often patched: the call of modules, the step of optimizers, and clocks that stand
-# still or run backwards.
+# The program patches what is often patched: the call of modules, the step of optimizers, and clocks that
+# stand still or run backwards.
 # needs: cpu
 # arguments: torch | clocks
 # suite: yes

@@ -1,4 +1,5 @@
-# The program has torch.profiler on a schedule and exports its own trace; later it profiles once more, by hand.
+# The program has torch.profiler on a schedule and exports its own trace; later it profiles once more, by
+# hand.
 # needs: cpu
 # exact: no
 # suite: yes

@@ -1,4 +1,5 @@
-# A recurrent network and convolutions by cuDNN, with its benchmark of algorithms on, and inputs of many shapes.
+# A recurrent network and convolutions by cuDNN, with its benchmark of algorithms on, and inputs of many
+# shapes.
 # needs: cuda
 # exact: no
 import torch

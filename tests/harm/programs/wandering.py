@@ -1,4 +1,5 @@
-# Changes its folder, removes it, clears its environment, closes descriptors that it did not open, and standard error.
+# Changes its folder, removes it, clears its environment, closes descriptors that it did not open, and
+# standard error.
 # needs: cpu
 # suite: yes
 import os

@@ -1,4 +1,5 @@
-# A program that trains little and asks its terminal much: streams, encodings, arguments, limits, its own memory.
+# A program that trains little and asks its terminal much: streams, encodings, arguments, limits, its own
+# memory.
 # needs: cpu
 import os
 import resource
@@ -11,7 +12,7 @@ from torch import nn
 torch.manual_seed(0)
 model = nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(2):
+for _ in range(2):
     model(torch.ones(2, 8)).sum().backward()
     optimizer.step()
 print(sys.stdin.read(), sys.stdin.isatty(), sys.stdout.encoding, sys.stdout.line_buffering, sys.argv[1:])
@@ -19,7 +20,8 @@ print(sys.flags, sys.getrecursionlimit(), sys.getswitchinterval(), threading.sta
 print(
     resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_CORE), os.getpriority(0, 0)
 )
-print([name for name in sorted(os.environ) if name.startswith(("KINETO", "TORCH", "INDUCTOR", "PYTHON"))])
+names = ("KINETO", "TORCH", "INDUCTOR", "PYTHON")
+print([name for name in sorted(os.environ) if name.startswith(names) and "TEST_SEED" not in name])
 print(
     torch.get_num_threads(),
     torch.is_grad_enabled(),
