@@ -50,6 +50,7 @@ def sees():
         "streams": [[s.isatty(), s.encoding, s.errors, s.line_buffering, s.write_through]
                     for s in (sys.stdin, sys.stdout, sys.stderr)],
         "os": [getattr(os, n).__name__ for n in ("_exit", "abort", "execv", "execve", "fork")],
+        "modules": sorted({name.partition(".")[0] for name in sys.modules}),
         "main": sorted(vars(sys.modules["__main__"])),
     }
 """
@@ -75,9 +76,22 @@ def test_once_all_is_recorded_the_process_is_as_without_us(programs: Programs):
     assert run.steps["after"]
     seen, expected = json.loads(run.out), json.loads(plain.out)
     assert set(seen.pop("finders")) - set(expected.pop("finders")) == {"ImportWatch"}
+    ours = {*seen.pop("modules")} - {*expected.pop("modules")} - sys.stdlib_module_names
+    assert ours == {"kinetoscope", "msgspec"}
     log = {fd: seen["files"].pop(fd) for fd in list(seen["files"]) if fd not in expected["files"]}
     assert not any(log.values())  # no child of the program's inherits what we have open
     assert seen == expected
+
+
+def test_functions_at_exit_run_in_their_order(programs: Programs):
+    """Ours lies between them; each finds what it would find without us."""
+    script = programs.write(
+        "import atexit, signal, sys\n"
+        "early = lambda: print('early', signal.getsignal(signal.SIGTERM), sys.stdout.closed, flush=True)\n"
+        "atexit.register(early)\n" + TORCH + "train(3)\natexit.register(lambda: print('late', len(sys.argv)))"
+    )
+    plain, run = both(programs, str(script))
+    assert run.out == plain.out != ""
 
 
 def test_inherited_descriptors_stay_open(programs: Programs):
