@@ -158,7 +158,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return None
         return (
             f"the program died ({self.exit}) while it was being recorded (phase: {self.phase}), which may be "
-            "the cause: try `kinetoscope run --careful …`, and run it without kinetoscope to compare"
+            'the cause: try "kinetoscope run --careful …", and run it without kinetoscope to compare'
         )
 
 
