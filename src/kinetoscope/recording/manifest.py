@@ -34,6 +34,7 @@ from typing import Literal
 import msgspec
 
 from kinetoscope.errors import InputError
+from kinetoscope.recording import plain_file
 
 SCHEMA = "kinetoscope.recording/1"
 FILE = "manifest.json"
@@ -222,7 +223,7 @@ def read(folder: Path) -> Manifest:
     """
     path = folder / FILE
     try:
-        data = path.read_bytes()
+        data = plain_file.content(path)
     except OSError as error:
         raise InputError(
             f"cannot read the recording's manifest: {error.strerror or error}",
