@@ -45,4 +45,6 @@ def test_a_program_does_the_same_under_run(
 def test_ten_seeds_try_every_option() -> None:
     for program in ON_CPU:
         chosen = [options_of(program, seed, OPTIONS) for seed in range(1, 1 + len(OPTIONS))]
-        assert {words for options in chosen for words in options} == {words for each in OPTIONS for words in each}
+        assert {words for options in chosen for words in options} == {
+            words for each in OPTIONS for words in each
+        }
