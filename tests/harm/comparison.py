@@ -15,7 +15,8 @@ OURS = "kinetoscope:"
 _VARIES = re.compile(r"0x[0-9a-f]+|\b\d{3,}\b|\d+:\d+:\d+[.,\d]*")
 # Kineto's own messages, which a program that profiles itself no longer sees (docs/capture.md).
 _OF_KINETO = re.compile(r"[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ ")
-_FRAME_OF_OURS = re.compile(r'File ".*/kinetoscope/capture/')
+# An interrupt within the program's imports shows the frames of the import hook, as of any such hook.
+_FRAME_OF_OURS = re.compile(r'File ".*/kinetoscope/capture/(?!hooks/imports\.py)')
 
 
 @dataclass(frozen=True)

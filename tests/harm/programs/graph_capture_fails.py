@@ -1,4 +1,4 @@
-# A capture that the program itself breaks, by waiting for the device within it, amid training; it goes on eagerly.
+# A capture that the program itself breaks by waiting for the device within it; training goes on eagerly.
 # needs: cuda
 import fingerprint
 import torch
