@@ -78,7 +78,7 @@ class Battery:
         fault = ""
         if first.status is None:
             fault = "hangs"
-        elif any(run.status != program.status for run in ended):
+        elif program.status is not None and any(run.status != program.status for run in ended):
             fault = f"ends with {[run.status for run in ended]}, not {program.status}"
         return Plain(
             program,
