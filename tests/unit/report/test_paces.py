@@ -11,7 +11,7 @@ import pytest
 from kinetoscope.analysis.ranks import step_times
 from kinetoscope.analysis.ranks.comparison import Comparison, compare
 from kinetoscope.analysis.ranks.parts import part, renumbered
-from kinetoscope.report.collect.ranks import compared
+from kinetoscope.document.collect.ranks import compared
 from kinetoscope.trace.read import read
 from rank_sets import Fault, Job, recorded
 
