@@ -34,6 +34,7 @@ from typing import Literal
 import msgspec
 
 from kinetoscope.errors import InputError
+from kinetoscope.recording import plain_file
 
 SCHEMA = "kinetoscope.recording/1"
 FILE = "manifest.json"
@@ -110,6 +111,8 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     after: TimedSteps | None = None
     recorded: TimedSteps | None = None
     released: bool = False  # nothing of the profiler was left in the process when ``after`` was timed
+    slowed: bool = False  # CUPTI was attached to the process when ``before`` was timed
+    paused_s: float = 0.0  # seconds in which the program stood still for the recording
     loader_workers: int | None = None  # processes of the data loader that was waited for last; 0: it has none
     loader_batches: int | None = None  # that they hold ready at most
     notes: tuple[str, ...] = ()
@@ -220,7 +223,7 @@ def read(folder: Path) -> Manifest:
     """
     path = folder / FILE
     try:
-        data = path.read_bytes()
+        data = plain_file.content(path)
     except OSError as error:
         raise InputError(
             f"cannot read the recording's manifest: {error.strerror or error}",
