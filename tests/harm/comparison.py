@@ -19,6 +19,8 @@ _OF_TORCH = re.compile(
     r"|^ERROR: External init callback must run in same thread"
     r"|Requested callback is not found"
     r"|^\[W.* collection\.cpp:\d+\]"
+    r"|observer\.cpp:\d+\] Warning: Leaked callback handle"
+    r"|^  File \".*/kinetoscope/capture/"
     r"|Memory block of unknown size was allocated before the profiling started"
 )
 

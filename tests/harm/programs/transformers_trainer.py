@@ -1,5 +1,6 @@
 # transformers' Trainer with a tiny model made from its configuration.
 # needs: cpu
+# exact: no
 # packages: transformers, accelerate
 import warnings
 
