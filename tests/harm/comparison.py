@@ -115,8 +115,10 @@ def _as_shells_have_it(status: int | None) -> int | None:
 
 
 def own_lines(err: str) -> list[str]:
-    """The lines of stderr that are the program's, without what differs between any two runs."""
-    lines = (line for line in err.splitlines() if not line.startswith((OURS, "Extension modules: ")))
+    """The lines of stderr that are the program's, without what differs between any two runs, and without
+    where each thread was when Python's fault handler was called."""
+    said = err.partition("Fatal Python error: ")[0]
+    lines = (line for line in said.splitlines() if not line.startswith(OURS))
     return [_VARIES.sub("…", line) for line in lines if not _OF_KINETO.match(line)]
 
 

@@ -39,7 +39,7 @@ def test_a_program_does_the_same_under_run(
     plain = battery.plain(program, runs=1)
     assert not plain.fault, plain.run.err
     result = battery.under(plain, SEED, options_of(program, SEED, options))
-    assert not result.differences, result.err
+    assert not result.differences, f"{result.options}: {result.err}"
 
 
 def test_ten_seeds_try_every_option() -> None:
