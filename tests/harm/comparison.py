@@ -72,14 +72,15 @@ def interruption(plain: Plain, run: Ended) -> list[str]:
     if run.status is None:
         return ["it hangs after an interrupt"]
     differences = []
+    status = _as_shells_have_it(run.status)
     allowed = {130, _as_shells_have_it(plain.run.status)}
     # An interrupt within an import, or within a thread that is waited for, ends as another exception.
-    if run.status not in allowed and not (run.status == 1 and "KeyboardInterrupt" in run.err):
-        differences.append(f"its status after an interrupt is {run.status}")
+    if status not in allowed and not (status == 1 and "KeyboardInterrupt" in run.err):
+        differences.append(f"its status after an interrupt is {status}")
     if _FRAME_OF_OURS.search(run.err):
         differences.append("the traceback shows our frames")
     line = plain.program.interrupted
-    if line and run.status == 130 and "ready" in run.out and line not in run.out.splitlines():
+    if line and status == 130 and "ready" in run.out and line not in run.out.splitlines():
         differences.append(f"it did not print {line!r}")
     return differences
 
