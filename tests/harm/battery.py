@@ -3,9 +3,9 @@
     PYTHONPATH=src:tests python -m harm.battery --needs cpu --seeds 0-9 --jobs 2 --out harm.jsonl
 
 A program runs plainly twice. Where the two outputs differ, so may those under `run`: only status, number of
-lines and names of files are compared. Then it runs once a seed: ``KINETOSCOPE_TEST_SEED`` moves the decisions
-of the recorder to other moments, the seed chooses options of `run`, and at one seed in ten the program is
-interrupted. Nothing here needs Polars: recordings are read as JSON.
+lines and names of files are compared. Then it runs once a seed. Seed 0 is `run` as users have it; any other
+moves the decisions of the recorder to other moments (``KINETOSCOPE_TEST_SEED``) and chooses options of `run`,
+and at one in ten the program is interrupted. Nothing here needs Polars: recordings are read as JSON.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class Battery:
             *(sys.executable, *program.flags, "-m", "kinetoscope", "run", "--no-report", "--exit-code"),
             *("--out", str(folder), *own, *([] if program.launcher else ["--"]), *program.words),
         ]
-        run = self._run(program, command, interrupt_s, KINETOSCOPE_TEST_SEED=str(seed))
+        moved = {"KINETOSCOPE_TEST_SEED": str(seed)} if seed else {}
+        run = self._run(program, command, interrupt_s, **moved)
         steps, unreadable = recorded(folder)
         interrupted = INTERRUPT in options
         differences = interruption(plain, run) if interrupted else compare(plain, run)
