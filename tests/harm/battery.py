@@ -63,10 +63,13 @@ class Battery:
     Args:
         timeout_s: seconds after which a run counts as one that hangs.
         sanitize: run everything under compute-sanitizer.
+        recheck: how many more plain runs may show that a difference is the program's own.
     """
 
-    def __init__(self, home: Path, *, timeout_s: float = 90.0, sanitize: bool = False) -> None:
-        self.home, self.timeout_s, self.sanitize = home, timeout_s, sanitize
+    def __init__(
+        self, home: Path, *, timeout_s: float = 90.0, sanitize: bool = False, recheck: int = 3
+    ) -> None:
+        self.home, self.timeout_s, self.sanitize, self.recheck = home, timeout_s, sanitize, recheck
         self._numbers = iter(range(1, 1 << 30))
         self._lock = threading.Lock()
 
@@ -127,9 +130,9 @@ class Battery:
         return result
 
     def _plain_varies(self, plain: Plain, run: Ended) -> bool:
-        """Whether three more plain runs show that the program does by itself what it did under us."""
+        """Whether one of some more plain runs does by itself what the program did under us."""
         command = [sys.executable, *plain.program.flags, *plain.program.words]
-        for _ in range(3):
+        for _ in range(self.recheck):
             again = self._run(plain.program, command)
             if not compare(dataclasses.replace(plain, run=again), run):
                 return True

@@ -16,8 +16,10 @@ from harm.catalogue import OPTIONS, Program, known_options, options_of, programs
 SEED = 1
 ON_CPU = [program for program in programs() if program.needs == "cpu"]
 KNOWN = {  # what still differs
+    "compiled_eagerly-eager": "torch's profiler with memory prints a warning of its allocator's on the CPU",
     "dispatch_modes": "a TorchFunctionMode of the program sees what we read of its tensors",
     "tracing-setprofile": "torch's profiler with stacks takes sys.setprofile for itself, and leaves it empty",
+    "training_threads": "Kineto prints an error where its first session begins in another thread",
 }
 
 
@@ -42,7 +44,7 @@ def test_a_program_does_the_same_under_run(
 ) -> None:
     if program.missing:
         pytest.skip(f"{', '.join(program.missing)} not installed")
-    battery = Battery(tmp_path)
+    battery = Battery(tmp_path, recheck=0 if program.name in KNOWN else 3)
     plain = battery.plain(program, runs=1)
     assert not plain.fault, plain.run.err
     result = battery.under(plain, SEED, options_of(program, SEED, options))
