@@ -238,6 +238,7 @@ def run_all(
     jobs: int,
     until: float,
     report: Callable[[Plain | Result], None],
+    plain_runs: int = 2,
 ) -> tuple[list[Plain], list[Result]]:
     """Run every program plainly, then seed by seed under `run`, ``jobs`` at once.
 
@@ -250,7 +251,7 @@ def run_all(
     results: list[Result] = []
 
     def plainly(program: Program) -> Plain | None:
-        return battery.plain(program) if time.monotonic() < until else None
+        return battery.plain(program, runs=plain_runs) if time.monotonic() < until else None
 
     def under(plain: Plain, seed: int) -> Result | None:
         if time.monotonic() >= until:
@@ -318,6 +319,9 @@ def main(words: Sequence[str] | None = None) -> int:
         "--timeout", type=float, default=90.0, metavar="S", help="seconds a run may take (90)"
     )
     parser.add_argument("--budget-minutes", type=float, default=1e6, help="begin no run after this long")
+    parser.add_argument(
+        "--plain", type=int, default=2, metavar="N", help="plain runs of each; 1 takes it for steady (2)"
+    )
     parser.add_argument("--list", action="store_true", help="say which programs there are, and run none")
     arguments = parser.parse_args(words)
 
@@ -371,7 +375,13 @@ def main(words: Sequence[str] | None = None) -> int:
                 lines.flush()
 
         plains, results = run_all(
-            battery, chosen, arguments.seeds, jobs=arguments.jobs, until=until, report=report
+            battery,
+            chosen,
+            arguments.seeds,
+            jobs=arguments.jobs,
+            until=until,
+            report=report,
+            plain_runs=arguments.plain,
         )
         if lines:
             lines.close()

@@ -16,10 +16,8 @@ from harm.catalogue import OPTIONS, Program, known_options, options_of, programs
 SEED = 1
 ON_CPU = [program for program in programs() if program.needs == "cpu"]
 KNOWN = {  # what still differs
-    "compiled_eagerly-eager": "torch's profiler with memory prints a warning of its allocator's on the CPU",
     "dispatch_modes": "a TorchFunctionMode of the program sees what we read of its tensors",
     "tracing-setprofile": "torch's profiler with stacks takes sys.setprofile for itself, and leaves it empty",
-    "training_threads": "Kineto prints an error where its first session begins in another thread",
 }
 
 

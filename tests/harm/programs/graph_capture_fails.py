@@ -11,7 +11,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
 def train(steps):
     for _ in range(steps):
-        x = torch.randn(16, 64, device="cuda")
+        x = torch.randn(16, 64).cuda()  # torch draws none on a device whose capture has failed
         loss = (model(x) - x).square().mean()
         optimizer.zero_grad()
         loss.backward()
