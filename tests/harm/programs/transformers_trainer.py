@@ -7,7 +7,7 @@ import warnings
 import fingerprint
 import torch
 from torch.utils.data import Dataset
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
+from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback, Trainer, TrainingArguments, set_seed
 
 warnings.filterwarnings("ignore")
 
@@ -37,6 +37,7 @@ arguments = TrainingArguments(
     dataloader_pin_memory=False,
 )
 trainer = Trainer(model=model, args=arguments, train_dataset=Numbers())
+trainer.remove_callback(PrinterCallback)  # prints how long it took
 result = trainer.train()
 for row in trainer.state.log_history:
     print({name: value for name, value in row.items() if name in ("loss", "step", "learning_rate")})
