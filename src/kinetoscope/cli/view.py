@@ -47,9 +47,11 @@ def main(arguments: argparse.Namespace) -> int:
     print(server.url, flush=True)
     print("serving until interrupted (Ctrl-C)", file=sys.stderr)
     if not arguments.no_browser:
-        import webbrowser
+        from kinetoscope.report.serving import opened
 
-        webbrowser.open(server.url)
+        with opened(server.url), server:
+            server.serve_forever()
+        return 0
     with server:
         server.serve_forever()
     return 0

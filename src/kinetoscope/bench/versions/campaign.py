@@ -107,6 +107,12 @@ def _relative(script: str, new: Version) -> str:
 
 def _check(versions: Sequence[Version], words: Sequence[str], module: bool) -> None:
     for version in versions:
+        if not version.folder.is_dir():
+            raise InputError(
+                f"{version.label} has no such folder",
+                where=str(version.folder),
+                mend="run it from one that both have",
+            )
         if not module and not (version.folder / words[0]).is_file():
             raise InputError(
                 f"{version.label} has no such script", where=words[0], mend="name it as seen from this folder"
