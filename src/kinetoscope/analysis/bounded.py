@@ -1,11 +1,12 @@
 """One statement of SQL in a process of its own, under a limit of time and memory.
 
-Polars has no limit: a statement may recurse until its process aborts, or ask for more memory than there is. The
-tables are handed over as files that the process maps, and the rows come back as one.
+Polars has no limit: a statement may recurse until its process aborts, or ask for more memory than there is.
+The tables are handed over as files that the process maps, and the rows come back as one.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -75,7 +76,7 @@ def _answer(home: Path, order: str) -> pl.DataFrame:
     if done.returncode or not (home / RESULT).is_file():
         mend = f"ask for less, or allow more bytes of memory: {MEMORY_VARIABLE}={8 << 30}"
         raise RefusedError("it takes more memory than it is given, or the engine gave up on it", mend)
-    return pl.read_ipc(home / RESULT, memory_map=False)
+    return pl.read_ipc(io.BytesIO((home / RESULT).read_bytes()))
 
 
 _PROGRAM = (
@@ -89,7 +90,7 @@ def _limit(variable: str, usual: float) -> int:
 
 
 def serve() -> None:
-    """Run the order on standard input in the folder that is named; what goes wrong is written beside the rows."""
+    """Run the order on standard input; the rows, or what is wrong, go into the folder that is named."""
     home, order = Path(sys.argv[1]), json.loads(sys.stdin.buffer.read())
     frames = {name: pl.scan_ipc(home / f"{name}.arrow") for name in order["tables"]}
     _confine(order["memory"])

@@ -77,8 +77,8 @@ def query(run: Run, sql: str, *, allow_files: bool = False) -> pl.DataFrame:
         allow_files: let the statement read files and addresses, with ``read_csv`` and its like.
 
     Raises:
-        UsageError: the statement is no SELECT, reads files unasked, cannot be run, or takes more time or memory
-            than it is given (see ``bounded``).
+        UsageError: the statement is no SELECT, reads files unasked, cannot be run, or takes more time or
+            memory than it is given (see ``bounded``).
     """
     if not SELECT.match(sql):
         raise UsageError(
