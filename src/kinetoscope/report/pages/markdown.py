@@ -19,7 +19,7 @@ _HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _BLOCK = re.compile(r"^(?:([-+#=])|(\d+)([.)])(?=\s|$))")
 # GitHub looks for these after Markdown is done, so no backslash stops them: a name must not call a person.
 # Nor may it lead anywhere: addresses become links too, and so do other repositories' issues (owner/name#1).
-_REFERENCE = re.compile(r"@(?=\w)|#(?=\d)|:(?=//)|(?i:\bwww(?=\.))|(?i:\bGH-(?=\d))|(?i:\b(?:mailto|xmpp):)")
+_REFERENCE = re.compile(r"@(?=\w)|#(?=\d)|:(?=//)|(?i:www(?=\.)|GH-(?=\d)|(?:mailto|xmpp):)")
 
 
 def render(report: Report, inputs: Sequence[str]) -> str:
