@@ -1,11 +1,11 @@
 """Attack by chance what is read, where it is read, and where results go. Run from the repository:
 
-    PYTHONPATH=src:tests python -m attack [--minutes 60] [--tries 100] [--seed 0] [--only snapshots] [--keep FOLDER]
+    PYTHONPATH=src:tests python -m attack [--minutes 60] [--tries N] [--seed 0] [--only CLASS] [--keep FOLDER]
 
-goes through the classes in turn, prints what failed, and at the end a table of tries and failures by class. A try
-fails as a fault (a traceback, a panic, an exit status without a meaning), as a hang (more than 30 seconds of the
-processor), by its memory (more than 1 GiB and ten times the input), by an input that it changed, or by what its
-class forbids, such as a gate that passes on a trace that was cut.
+goes through the classes in turn, prints what failed, and at the end a table of tries and failures by class. A
+try fails as a fault (a traceback, a panic, an exit status without a meaning), as a hang (more than 30 seconds
+of the processor), by its memory (more than 1 GiB and ten times the input), by an input that it changed, or by
+what its class forbids, such as a gate that passes on a trace that was cut.
 """
 
 from __future__ import annotations

@@ -177,7 +177,8 @@ def _judged(trial: Trial, status: int, said: str, used: resource.struct_rusage, 
     if used.ru_utime + used.ru_stime > CPU_S or status == -signal.SIGKILL:
         return "hang"
     for fault in FAULTS:
-        if fault in said:
+        # An interrupt while Python itself still starts is Python's own to say.
+        if fault in said and not (trial.signals and said.rstrip().endswith("KeyboardInterrupt")):
             return f"fault: {said[said.index(fault) :][:300]!r}"
     if status not in trial.statuses and status not in ended_by:
         return f"status {status}: {said[-300:]!r}"
