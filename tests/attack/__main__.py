@@ -107,9 +107,8 @@ def main() -> int:
     print("| class | tries | failed | slowest (CPU) |\n|---|---|---|---|")
     for name, count in tries.items():
         print(f"| {name} | {count} | {len(failed[name])} | {slowest[name]:.1f} s |")
-    print(
-        f"\nseeds {arguments.seed} to {seed - 1}: {sum(tries.values())} tries, {sum(map(len, failed.values()))} failed"
-    )
+    every = sum(tries.values())
+    print(f"\nseeds {arguments.seed} to {seed - 1}: {every} tries, {sum(map(len, failed.values()))} failed")
     return 1 if any(failed.values()) else 0
 
 

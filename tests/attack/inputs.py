@@ -129,7 +129,8 @@ def snapshots(chance: random.Random, folder: Path) -> Trial:
 def dumps(chance: random.Random, folder: Path) -> Trial:
     """Dumps of the flight recorder."""
     entry = {
-        "collective_seq_id": 3, "pg_id": 0, "process_group": ("0", "default_pg"), "profiling_name": "nccl:all_reduce",
+        "collective_seq_id": 3, "pg_id": 0, "process_group": ("0", "default_pg"),
+        "profiling_name": "nccl:all_reduce",
         "input_sizes": ((3, 4),), "state": "scheduled", "is_p2p": False,
     }  # fmt: skip
     group = {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}
@@ -284,9 +285,12 @@ def caches(chance: random.Random, folder: Path) -> Trial:
 
 
 WORDS = (
-    "SELECT", "*", "name", "duration_ns", "COUNT(*)", "FROM", "host_events", "device_events", "steps", "WHERE",
-    "GROUP BY", "ORDER BY", "LIMIT 3", "1", "'x'", "NULL", "(", ")", ",", "+", "=", "LIKE '%'", "JOIN", "ON", "CROSS JOIN",
-    "UNION ALL", "WITH a AS", "CASE WHEN", "THEN", "ELSE", "END", "CAST(start_ns AS TIMESTAMP)", "LPAD(name, 99999999)",
+    "SELECT", "*", "name", "duration_ns", "COUNT(*)", "FROM", "host_events", "device_events", "steps",
+    "WHERE",
+    "GROUP BY", "ORDER BY", "LIMIT 3", "1", "'x'", "NULL", "(", ")", ",", "+", "=", "LIKE '%'", "JOIN", "ON",
+    "CROSS JOIN",
+    "UNION ALL", "WITH a AS", "CASE WHEN", "THEN", "ELSE", "END", "CAST(start_ns AS TIMESTAMP)",
+    "LPAD(name, 99999999)",
     "COLUMNS('[')", "REPEAT(name, 1000000)", "generate_series(1, 99999999999)", "::", "\"", "--", "/*",
 )  # fmt: skip
 STATEMENTS = (
@@ -295,7 +299,8 @@ STATEMENTS = (
     "SELECT CAST(start_ns * 1000 AS TIMESTAMP) FROM host_events",
     "SELECT LPAD(name, 2000000000) FROM host_events",
     "SELECT * FROM generate_series(1, 9000000000000)",
-    "SELECT a.name FROM host_events a CROSS JOIN host_events b CROSS JOIN host_events c CROSS JOIN host_events d",
+    "SELECT a.name FROM host_events a CROSS JOIN host_events b CROSS JOIN host_events c "
+    "CROSS JOIN host_events d",
     "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t) SELECT * FROM t",
     f"SELECT {'+'.join('1' * 5000)}",
     f"SELECT {'(' * 900}1{')' * 900}",

@@ -13,8 +13,11 @@ from attack.inputs import LOG, SCHEMA, TRACE
 from attack.trial import Trial
 
 VIEWS = (
-    "report {IN}", "report {IN} -o {OUT}/o.html", "report {IN} -o {OUT}/o.json", "kernels {IN}", "diff {IN} {IN} -o {OUT}/d.md",
-    "export {IN} --to perfetto -o {OUT}/t.json", "export {IN} --to parquet -o {OUT}", "findings {IN} --json", "query {IN} 'SELECT*FROM(steps)'",
+    "report {IN}", "report {IN} -o {OUT}/o.html", "report {IN} -o {OUT}/o.json", "kernels {IN}",
+    "diff {IN} {IN} -o {OUT}/d.md",
+    "export {IN} --to perfetto -o {OUT}/t.json",
+    "export {IN} --to parquet -o {OUT}", "findings {IN} --json",
+    "query {IN} 'SELECT*FROM(steps)'",
 )  # fmt: skip
 
 
@@ -145,7 +148,8 @@ def outputs(chance: random.Random, folder: Path) -> Trial:
     given = "{IN}" if target.name == "manifest.json" else given
     said = chance.choice(
         [
-            f"report {given} -o {named}", f"report {given} --engine local -o {named}", f"diff {given} {TRACE} -o {named}",
+            f"report {given} -o {named}", f"report {given} --engine local -o {named}",
+            f"diff {given} {TRACE} -o {named}",
             f"diff {TRACE} {given} -o {named}", f"export {given} --to perfetto -o {named}",
             f"export {given} --to speedscope -o {named}", f"check {given} --against {named} --update",
         ]

@@ -29,8 +29,8 @@ class Trial:
     """A command and what it may do.
 
     ``{IN}`` stands in ``words`` for the input's path, ``{OUT}`` for a folder that is there and empty.
-    ``statuses`` are the exit statuses that are right; ``look`` says what is wrong with what it left, given that
-    folder and what was said.
+    ``statuses`` are the exit statuses that are right; ``look`` says what is wrong with what it left, given
+    that folder and what was said.
     """
 
     words: list[str | bytes]
@@ -110,7 +110,7 @@ def _started(words: list[bytes], environment: dict[str, str], said: int, begin: 
 
 
 def _forked(words: list[bytes], environment: dict[str, str], said: int, begin: Callable[[], None]) -> int:
-    """Most of a short command is its imports; the engine of the tables starts its threads in the child alone."""
+    """Most of a short command is its imports; the tables' engine starts its threads in the child alone."""
     from kinetoscope import cli
 
     _imported()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import mmap
 import re
+import zlib
 from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,8 +45,11 @@ def is_snapshot(path: Path) -> bool:
     """Whether a file is a pickle, by its name and its first byte."""
     if not path.name.endswith((".pickle", ".pkl", ".pickle.gz", ".pkl.gz")) or not path.is_file():
         return False
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        return file.read(1) == b"\x80"
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            return file.read(1) == b"\x80"
+    except (OSError, EOFError, zlib.error):
+        return True  # by its name: ``read`` says what is wrong with it
 
 
 def read(path: Path) -> Snapshot:
@@ -65,11 +69,15 @@ def read(path: Path) -> Snapshot:
 
 def unpacked(path: Path) -> bytes:
     """Raises:
+    InputError: it is damaged.
     TooLargeError: it unpacks to more than any snapshot would.
     """
     most = MOST_UNPACKED * path.stat().st_size + (1 << 20)
-    with gzip.open(path) as file:
-        data = file.read(most + 1)
+    try:
+        with gzip.open(path) as file:
+            data = file.read(most + 1)
+    except zlib.error as error:
+        raise InputError(f"the gzip file is damaged: {error}", where=str(path)) from error
     if len(data) > most:
         raise TooLargeError(f"it unpacks to more than {MOST_UNPACKED} times its size", where=str(path))
     return data
