@@ -19,8 +19,8 @@ import msgspec
 from playwright.sync_api import Browser, sync_playwright
 
 from kinetoscope.analysis.run import load
-from kinetoscope.report.collect.report import build
-from kinetoscope.report.pages import html
+from kinetoscope.document.collect.report import build
+from kinetoscope.render import html
 
 FRAMES = """async () => {
     const view = kinetoscope.timeline, end = view.store.end, times = [];

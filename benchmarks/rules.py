@@ -54,9 +54,9 @@ def costs(path: Path) -> dict[str, float]:
     from kinetoscope.analysis.replay.replay import replays
     from kinetoscope.analysis.replay.what_if import host
     from kinetoscope.analysis.run import load
+    from kinetoscope.document.collect import report
     from kinetoscope.findings import registry
     from kinetoscope.findings.proof.measured import measurements
-    from kinetoscope.report.collect import report
 
     registry.rules()
     found: dict[str, float] = {}

@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
 from kinetoscope.analysis.run import load
-from kinetoscope.report.collect.findings import listing
-from kinetoscope.report.collect.report import build
-from kinetoscope.report.pages import html
-from kinetoscope.report.pages.terminal import print_report
-from kinetoscope.report.verbs.findings import print_findings
+from kinetoscope.document.collect.findings import listing
+from kinetoscope.document.collect.report import build
+from kinetoscope.render import html
+from kinetoscope.views.findings import print_findings
+from kinetoscope.views.overview import print_report
 
 HERE = Path(__file__).resolve().parent
 PROVED = Path("tests/fixtures/h200_proved/narrow")

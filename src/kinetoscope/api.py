@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from msgspec import Struct, structs, to_builtins
 
-from kinetoscope import numbers
+from kinetoscope import document, numbers
 from kinetoscope.analysis import run as runs
+from kinetoscope.document import difference as differences
+from kinetoscope.document.compilation import Compilation
 from kinetoscope.errors import UsageError
-from kinetoscope.report import document
-from kinetoscope.report.document import difference as differences
-from kinetoscope.report.document.compilation import Compilation
 
 if TYPE_CHECKING:
     import polars as pl
@@ -58,15 +57,15 @@ class Run(runs.Run):
 
     def _repr_html_(self) -> str:
         """The report's page in a frame of its own: what a notebook shows of a run."""
-        from kinetoscope.report.pages.frame import framed
-        from kinetoscope.report.pages.html import render
+        from kinetoscope.render.frame import framed
+        from kinetoscope.render.html import render
 
         return framed(render(self._document(".html"), self.inputs), scripts=True)
 
     def show(self) -> None:
         """Print the report, as ``kinetoscope report`` does."""
-        from kinetoscope.report.pages.console import standard_output
-        from kinetoscope.report.pages.terminal import print_report
+        from kinetoscope.render.console import standard_output
+        from kinetoscope.views.overview import print_report
 
         print_report(self.report(), self.inputs, standard_output())
 
@@ -100,7 +99,7 @@ class Run(runs.Run):
         Raises:
             UsageError: nothing is summed by that, or no kernel is of that category.
         """
-        from kinetoscope.report.collect import kernels
+        from kinetoscope.document.collect import kernels
 
         rows = kernels.listing(self, by, category).rows
         if by != "kernel":
@@ -110,25 +109,25 @@ class Run(runs.Run):
 
     def ops(self) -> pl.DataFrame:
         """The operators as torch's ``key_averages()`` counts them, most device time first."""
-        from kinetoscope.report.collect import kernels
+        from kinetoscope.document.collect import kernels
 
         return _frame(kernels.ops(self), document.OpRow)
 
     def steps(self) -> pl.DataFrame:
         """Every recorded step of every rank: when, how long, how busy its device, how many launches."""
-        from kinetoscope.report.collect import steps
+        from kinetoscope.document.collect import steps
 
         return _frame(steps.steps(self), document.StepRow)
 
     def devices(self) -> pl.DataFrame:
         """Every device: how busy it was in the window of the recorded steps, and with what."""
-        from kinetoscope.report.collect import devices
+        from kinetoscope.document.collect import devices
 
         return _frame(devices.devices(self), document.DeviceRow)
 
     def idle(self) -> pl.DataFrame:
         """Why each device was idle, longest first."""
-        from kinetoscope.report.collect import devices
+        from kinetoscope.document.collect import devices
 
         return _frame(devices.idle(self), document.IdleRow)
 
@@ -157,7 +156,7 @@ class Run(runs.Run):
         Raises:
             InputError: one of them lacks what only recordings have: the time of steps without the profiler.
         """
-        from kinetoscope.report.collect.findings import listing
+        from kinetoscope.document.collect.findings import listing
 
         return listing(self, after).findings
 
@@ -171,7 +170,7 @@ class Run(runs.Run):
         if self.compilation is None:
             return None
         from kinetoscope.analysis.compiled.join import join
-        from kinetoscope.report.collect.compilation import as_document
+        from kinetoscope.document.collect.compilation import as_document
 
         has_events = any(trace.source.events for trace in self.traces)
         return as_document(self.compilation, join(self) if has_events else None)
@@ -189,20 +188,20 @@ class Run(runs.Run):
 
     @cached_property
     def _report(self) -> document.Report:
-        from kinetoscope.report.collect.report import build
+        from kinetoscope.document.collect.report import build
 
         return build(self)
 
     def _document(self, suffix: str) -> document.Report:
         if suffix != ".html":
             return self._report
-        from kinetoscope.report.collect.page import with_page
+        from kinetoscope.document.collect.page import with_page
 
         return with_page(self, self._report)
 
     def _write(self, path: str | Path, suffix: str) -> Path:
-        from kinetoscope.report import destination
-        from kinetoscope.report.pages.formats import renderer
+        from kinetoscope.render import destination
+        from kinetoscope.render.formats import renderer
 
         target = destination.check(Path(path), self.inputs)
         render = renderer(Path(f"report{suffix}"))
@@ -214,19 +213,19 @@ class Difference(differences.Difference, frozen=True, kw_only=True):
     """Two runs beside each other, as ``kinetoscope diff --json`` has them; a notebook shows its page."""
 
     def _repr_html_(self) -> str:
-        from kinetoscope.report.diff.page import render
-        from kinetoscope.report.pages.frame import framed
+        from kinetoscope.render.frame import framed
+        from kinetoscope.views.difference_page import render
 
         return framed(render(self), scripts=False)
 
     def __repr__(self) -> str:
-        from kinetoscope.report.diff.words import headline
+        from kinetoscope.views.difference_words import headline
 
         return f"<{headline(self)}>"
 
     def show(self) -> None:
         """Print it, as ``kinetoscope diff`` does."""
-        from kinetoscope.report.diff.output import print_difference
+        from kinetoscope.views.difference_output import print_difference
 
         print_difference(self, whole=False)
 
@@ -245,7 +244,7 @@ def diff(
         UsageError: an expression is no gate.
     """
     from kinetoscope.comparison.gates import parse
-    from kinetoscope.report.diff.output import compared
+    from kinetoscope.document.collect.difference import compared
 
     found = compared(base, new, [parse(text) for text in fail_on], page=True)
     return Difference(**{field: getattr(found, field) for field in found.__struct_fields__})

@@ -11,7 +11,7 @@ import pytest
 
 from command import RECORDING, kinetoscope
 from kinetoscope.analysis.run import load
-from kinetoscope.report.collect.report import build
+from kinetoscope.document.collect.report import build
 
 
 def export(kind, target, *inputs):

@@ -13,8 +13,8 @@ import pytest
 
 from command import ENVIRONMENT, RECORDING, SMALL, complaints, kinetoscope
 from kinetoscope.analysis.run import load
-from kinetoscope.report.collect.report import build
-from kinetoscope.report.document import Report
+from kinetoscope.document import Report
+from kinetoscope.document.collect.report import build
 
 
 @pytest.fixture(scope="module")

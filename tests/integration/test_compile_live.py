@@ -28,7 +28,7 @@ from kinetoscope.compilation import partition
 from kinetoscope.compilation.model import Compilation
 from kinetoscope.compilation.saved import DEFAULTS
 from kinetoscope.compilation.sources import load
-from kinetoscope.report.document import compilation as document
+from kinetoscope.document import compilation as document
 
 torch = pytest.importorskip("torch")
 PROGRAM = Path(__file__).parent / "compile_cases.py"

@@ -16,8 +16,8 @@ import pytest
 
 from kinetoscope.analysis.kernels.categories import categories
 from kinetoscope.analysis.run import Run
-from kinetoscope.report.collect.report import build
-from kinetoscope.report.document import Report
+from kinetoscope.document import Report
+from kinetoscope.document.collect.report import build
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 

@@ -12,6 +12,8 @@ import hashlib
 import logging
 import os
 import sys
+import threading
+import warnings
 from collections.abc import Callable, Generator, Iterator
 from types import CodeType
 from typing import Any, TypedDict
@@ -177,6 +179,140 @@ def compiler_left_alone(*, stacks: bool) -> Generator[None, None, None]:
             lazy.add("_inductor")
 
 
+def graph_classes() -> Iterator[type]:
+    """The classes whose ``capture_begin`` and ``capture_end`` capture graphs of this torch's devices."""
+    import torch
+
+    for module, name in ((torch.cuda, "CUDAGraph"), (getattr(torch, "xpu", None), "XPUGraph")):
+        graph = getattr(module, name, None)
+        if isinstance(graph, type) and hasattr(graph, "capture_begin") and hasattr(graph, "capture_end"):
+            yield graph
+
+
+def captures_now() -> bool:
+    """Whether the current stream of this thread captures a graph."""
+    import torch
+
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def in_backward() -> bool:
+    """Whether this thread runs a part of a backward pass: a hook, or a checkpointed function once more."""
+    import torch
+
+    return torch._C._current_graph_task_id() != -1
+
+
+@contextlib.contextmanager
+def warnings_kept_in() -> Generator[None, None, None]:
+    """Drop what this thread warns of, whatever filters the program has set.
+
+    ``warnings.catch_warnings`` would have other threads' warnings, and has each warning that the program was
+    shown once shown once more. Up to 2.11, torch's profilers keep ``warn`` under a name of their own.
+    """
+    ours, warn = threading.get_ident(), warnings.warn
+
+    def dropped(*arguments: Any, **named: Any) -> None:
+        if threading.get_ident() != ours:
+            warn(*arguments, **named)
+
+    named = (warnings, *map(sys.modules.get, ("torch.profiler.profiler", "torch.autograd.profiler")))
+    holders = [module for module in named if getattr(module, "warn", None) is warn]
+    for module in holders:
+        setattr(module, "warn", dropped)  # noqa: B010
+    try:
+        yield
+    finally:
+        for module in holders:
+            if getattr(module, "warn", None) is dropped:
+                setattr(module, "warn", warn)  # noqa: B010
+
+
+def profilers() -> Iterator[type]:
+    """The classes of torch whose instances take the one profiler there is, from ``__enter__`` to
+    ``__exit__``."""
+    import torch.autograd.profiler as profilers
+
+    yield profilers.profile
+    for module, name in (
+        (profilers, "emit_nvtx"),
+        (profilers, "emit_itt"),
+        (sys.modules.get("torch.autograd.profiler_legacy"), "profile"),
+    ):
+        if isinstance(found := getattr(module, name, None), type):
+            yield found
+
+
+@contextlib.contextmanager
+def asked_in_silence() -> Generator[None, None, None]:
+    """Ask tensors what they are without the program's modes and subclasses hearing of it."""
+    import torch
+
+    with torch._C.DisableTorchFunction():
+        yield
+
+
+@contextlib.contextmanager
+def said_once_no_more() -> Generator[None, None, None]:
+    """What torch's profiler says once in a process is not said, and not over, by our sessions."""
+    import torch.profiler.profiler as profilers
+
+    once = getattr(profilers, "_warn_once", None)
+    if once is None:
+        yield
+        return
+
+    def silent(*_: Any, **named: Any) -> None:
+        pass
+
+    setattr(profilers, "_warn_once", silent)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(profilers, "_warn_once", once)  # noqa: B010
+
+
+def leave_recording_to_parent() -> None:
+    """Have this fork of a recorded process call none of its profiler's callbacks: CUPTI's abort in a fork."""
+    from torch._C._autograd import _enable_record_function
+
+    _enable_record_function(False)
+
+
+def trains(module: Any) -> bool:
+    """Whether a module has parameters that gradients are computed for.
+
+    Unlike ``parameters()`` it calls nothing of the program's: neither modules' hashes nor methods of theirs.
+    """
+    seen, left = set[int](), [module]
+    while left:
+        attributes: dict[str, Any] = getattr(left.pop(), "__dict__", {})
+        with asked_in_silence():
+            if any(p is not None and p.requires_grad for p in attributes.get("_parameters", {}).values()):
+                return True
+        for inner in attributes.get("_modules", {}).values():
+            if inner is not None and id(inner) not in seen:
+                seen.add(id(inner))
+                left.append(inner)
+    return False
+
+
+@contextlib.contextmanager
+def profiler_variables_kept_in() -> Generator[None, None, None]:
+    """torch.profiler sets variables for CUPTI in the environment, where the program's children would find
+    them; the library itself has read them when it is started."""
+    names = ("DISABLE_CUPTI_LAZY_REINIT", "TEARDOWN_CUPTI")
+    before = {name: os.environ.get(name) for name in names}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
 def dynamo_counters() -> dict[str, dict[str, int]]:
     """``torch._dynamo.utils.counters``, or nothing where nothing was compiled."""
     module = sys.modules.get("torch._dynamo.utils")
@@ -313,12 +449,13 @@ def watch_out_of_memory(act: Callable[[int, int, int, int], None]) -> None:
     getattr(torch._C, OUT_OF_MEMORY)(act)
 
 
-def profiler_configuration(*, any_thread: bool) -> Any:
-    """Kineto's settings: no Python copy of its events; with ``any_thread``, one recording of all threads."""
+def profiler_configuration(*, any_thread: bool, stacks: bool = False) -> Any:
+    """Kineto's settings: no Python copy of its events, unless ``stacks`` are recorded, which are taken from
+    it; with ``any_thread``, one recording of all threads."""
     from torch._C._profiler import _ExperimentalConfig
 
     try:
-        return _ExperimentalConfig(profile_all_threads=any_thread, trace_only=True)
+        return _ExperimentalConfig(profile_all_threads=any_thread, trace_only=not stacks)
     except TypeError:  # before 2.12
         return _ExperimentalConfig(profile_all_threads=any_thread)
 
@@ -354,3 +491,24 @@ def calls_that_wait() -> Iterator[tuple[Any, str]]:
         yield owner, "synchronize"
     if hasattr(torch._C, "_cuda_synchronize"):
         yield torch._C, "_cuda_synchronize"
+
+
+def devices_in_use() -> int:
+    """How many CUDA or ROCm devices this process has a context on."""
+    import torch
+
+    in_use: Callable[[int], bool] = getattr(torch._C, "_cuda_hasPrimaryContext")  # noqa: B009
+    return sum(map(in_use, range(torch.cuda.device_count())))
+
+
+def wait_for_device() -> None:
+    """Wait for the device that this thread uses."""
+    import torch
+
+    torch.cuda.synchronize()
+
+
+def process_group_exists() -> bool:
+    """Whether torch.distributed is in use."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_available() and distributed.is_initialized()

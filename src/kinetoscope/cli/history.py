@@ -14,10 +14,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
+    from kinetoscope.document.collect.history import gathered
     from kinetoscope.errors import InputError
-    from kinetoscope.report.diff.history import gathered
-    from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.verbs.history import print_history, render_json
+    from kinetoscope.render.console import standard_output
+    from kinetoscope.views.history import print_history, render_json
 
     folder: Path = arguments.folder
     if not folder.is_dir():

@@ -22,12 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
+    from kinetoscope.document.collect.report import build
     from kinetoscope.errors import UsageError
-    from kinetoscope.report.collect.report import build
-    from kinetoscope.report.export import pftrace, speedscope
-    from kinetoscope.report.pages import html
-    from kinetoscope.report.progress import load_shown
-    from kinetoscope.report.serving import Content, Server
+    from kinetoscope.export import pftrace, speedscope
+    from kinetoscope.progress import load_shown
+    from kinetoscope.render import html
+    from kinetoscope.render.serving import Content, Server
 
     run = load_shown(arguments.inputs)
     page = html.render(build(run, page=True), arguments.inputs, served=True).encode()
@@ -47,9 +47,10 @@ def main(arguments: argparse.Namespace) -> int:
     print(server.url, flush=True)
     print("serving until interrupted (Ctrl-C)", file=sys.stderr)
     if not arguments.no_browser:
-        from kinetoscope.report.serving import opened
+        from kinetoscope.render.serving import opened
+        from kinetoscope.trace.cache import user_folder
 
-        with opened(server.url), server:
+        with opened(server.url, user_folder()), server:
             server.serve_forever()
         return 0
     with server:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kinetoscope.report.collect.replay import Asked
+    from kinetoscope.document.collect.replay import Asked
 
 EPILOG = """\
 examples:
@@ -46,10 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.report.collect.replay import what_if_listing
-    from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.progress import load_shown
-    from kinetoscope.report.verbs.whatif import print_what_if, render_json
+    from kinetoscope.document.collect.replay import what_if_listing
+    from kinetoscope.progress import load_shown
+    from kinetoscope.render.console import standard_output
+    from kinetoscope.views.whatif import print_what_if, render_json
 
     asked = _asked(arguments)
     listing = what_if_listing(load_shown(arguments.inputs), asked)

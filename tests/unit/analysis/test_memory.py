@@ -17,7 +17,7 @@ from kinetoscope.analysis.time.memory import (
     memory_statistics,
     memory_timeline,
 )
-from kinetoscope.report.collect.memory import memory
+from kinetoscope.document.collect.memory import memory
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 

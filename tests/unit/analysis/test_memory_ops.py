@@ -9,7 +9,7 @@ import traces
 from kinetoscope.analysis.memory.histories import histories
 from kinetoscope.analysis.memory.peak import holders
 from kinetoscope.analysis.run import MemoryFiles, Run
-from kinetoscope.report.collect.memory import peaks
+from kinetoscope.document.collect.memory import peaks
 from kinetoscope.trace.read import read
 from snapshots import MAIN, WHEN_US, Allocator, dump, frames
 

@@ -14,8 +14,8 @@ from kinetoscope.analysis.run import load as load_profile
 from kinetoscope.compilation import cache_keys
 from kinetoscope.compilation.model import Compilation
 from kinetoscope.compilation.sources import load
-from kinetoscope.report.collect.compilation import as_document
-from kinetoscope.report.collect.graph_detail import kernel_details
+from kinetoscope.document.collect.compilation import as_document
+from kinetoscope.document.collect.graph_detail import kernel_details
 
 
 def logs(shared_data: Path, name: str) -> Compilation:

@@ -12,7 +12,7 @@ import pytest
 
 from kinetoscope import cli
 from kinetoscope.recording import manifest as manifests
-from kinetoscope.report import destination
+from kinetoscope.render import destination
 
 TRACE = Path(__file__).parents[2] / "fixtures" / "h200_breaks" / "breaks.json.gz"
 

@@ -13,8 +13,8 @@ import pytest
 
 import traces
 from kinetoscope.analysis.run import MemoryFiles, Run
+from kinetoscope.export import perfetto
 from kinetoscope.recording.memory import Held
-from kinetoscope.report.export import perfetto
 from kinetoscope.snapshot.model import ALLOC
 from kinetoscope.snapshot.read import read as read_snapshot
 from kinetoscope.trace.read import read

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.analysis.run import Run
-from kinetoscope.report.export import perfetto, pftrace
-from kinetoscope.report.export.protobuf import varint
+from kinetoscope.export import perfetto, pftrace
+from kinetoscope.export.protobuf import varint
 from traces import call, host, kernel, step, trace
 
 

@@ -3,8 +3,8 @@ import re
 
 import pytest
 
-from kinetoscope.report.pages import markdown
-from kinetoscope.report.pages.markdown import escape
+from kinetoscope.render import markdown
+from kinetoscope.render.markdown import escape
 from report_sample import HOSTILE, host_only, hostile, report
 
 

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from kinetoscope.report.serving import LOOPBACK, Content, Server, opened
+from kinetoscope.render.serving import LOOPBACK, Content, Server, opened
 
 
 @pytest.fixture
@@ -96,10 +96,9 @@ def test_a_client_that_goes_away_is_no_error(capfd: pytest.CaptureFixture[str]) 
 
 
 def test_a_browser_is_not_given_the_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     asked: list[str] = []
     monkeypatch.setattr("webbrowser.open", asked.append)
-    with opened("http://127.0.0.1:1/secret/"):
+    with opened("http://127.0.0.1:1/secret/", tmp_path / "cache"):
         assert "secret" not in asked[0]
         page = Path(asked[0].removeprefix("file://"))
         assert "secret" in page.read_text()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import threading
 import time
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 from weakref import WeakSet
@@ -17,7 +17,8 @@ from kinetoscope.capture.hooks.imports import with_variables
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder import cupti
 from kinetoscope.capture.recorder.annotation import MarkedStep, annotate
-from kinetoscope.capture.recorder.memory import MemoryHistory, NoMemoryHistory
+from kinetoscope.capture.recorder.captures import Captures, Occupied
+from kinetoscope.capture.recorder.memory import MemoryHistory
 from kinetoscope.capture.steps.stopwatch import Mark
 
 # full: the host's ops and what the device does.
@@ -61,8 +62,13 @@ class Device(Protocol):
         """Whether sessions may be of the light kind."""
         ...
 
+    def occupied(self) -> Occupied | None:
+        """Where a graph is captured or gradients are computed, so that nothing else may be done."""
+        ...
+
     def release(self) -> bool:
-        """Take out of the process what ended sessions left in it; False: something of them stays."""
+        """Take out of the process what ended sessions left in it, where that cannot harm the program; False:
+        something of them stays."""
         ...
 
     def synchronize(self) -> None: ...
@@ -83,103 +89,43 @@ class Device(Protocol):
         ...
 
 
-class TorchProfilerSession:
-    """A ``torch.profiler.profile``, with the program's own step numbers on its step annotations.
+class KinetoSession:
+    """A session of torch's profiler; its steps are marked by the wall clock, which Kineto's times are of.
+
+    The marks are written into the exported file. A ``record_function`` would mark them as well, but it is an
+    op: what the program has put between itself and its ops (a ``TorchDispatchMode``, NVTX) would see it.
 
     Args:
-        any_thread: record every thread, so that any may end the recording; costs a little more an event.
         memory: the allocator's history, which is told where steps begin and end.
-        cuda: the program uses a CUDA or ROCm device.
+        stacks: Python's stacks are recorded.
+        arguments: torch.profiler.profile's.
     """
 
-    def __init__(
-        self,
-        options: Options,
-        memory: MemoryHistory | None = None,
-        *,
-        any_thread: bool = False,
-        cuda: bool | None = None,
-    ) -> None:
-        import torch
-        from torch.profiler import ProfilerActivity, profile
+    def __init__(self, memory: MemoryHistory | None, *, stacks: bool, **arguments: Any) -> None:
+        from torch.profiler import profile
 
-        activities = [ProfilerActivity.CPU]
-        if torch.cuda.is_initialized() if cuda is None else cuda:
-            activities.append(ProfilerActivity.CUDA)
-        elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
-            activities.append(ProfilerActivity.XPU)
-        self.stacks, self.memory = options.stacks, memory or NoMemoryHistory()
-        self.profile = profile(
-            activities=activities,
-            record_shapes=options.shapes or options.flops,
-            with_stack=options.stacks,
-            profile_memory=options.memory,
-            with_flops=options.flops,
-            experimental_config=torch_private.profiler_configuration(any_thread=any_thread),
-        )
-        _OURS.add(self.profile)
-        self.record_function: Callable[[str], Any] = torch.profiler.record_function
-        self.step: Any = None
-        self.running_part: Any = None
-
-    def prepare(self) -> None:
-        _prepare(self.profile, stacks=self.stacks)
-
-    def start(self) -> None:
-        self.profile.start_trace()
-
-    def mark(self, step: int | None) -> None:
-        """End the step that is running, and begin step number ``step`` (None: none)."""
-        self._part_ends()
-        if self.step is not None:
-            self.step.__exit__(None, None, None)
-            self.step = None
-        self.memory.boundary()
-        if step is not None:
-            self.step = self.record_function(f"ProfilerStep#{step}")
-            self.step.__enter__()
-
-    def part(self, name: str) -> None:
-        """End the part of the step that is running, and begin the next, which so ends with the step."""
-        self._part_ends()
-        if self.step is not None:
-            self.running_part = self.record_function(name)
-            self.running_part.__enter__()
-
-    def _part_ends(self) -> None:
-        if self.running_part is not None:
-            self.running_part.__exit__(None, None, None)
-            self.running_part = None
-
-    def stop(self) -> None:
-        self.profile.stop_trace()
-
-    def export(self, path: Path) -> None:
-        _exported(self.profile, path).replace(path)
-
-
-class LightSession:
-    """Kineto on the device alone: a fraction of what the full session costs the host.
-
-    It knows no annotations, for those are the host's. Steps are marked by the wall clock, which Kineto's own
-    times are of, and written into the exported file.
-    """
-
-    def __init__(self) -> None:
-        from torch.profiler import ProfilerActivity, profile
-
-        configuration = torch_private.profiler_configuration(any_thread=False)
-        self.profile = profile(activities=[ProfilerActivity.CUDA], experimental_config=configuration)
+        self.memory, self.stacks = memory, stacks
+        with torch_private.warnings_kept_in():
+            self.profile = profile(**arguments)
         _OURS.add(self.profile)
         self.steps: list[MarkedStep] = []
         self.running: tuple[int, int] | None = None
         self.running_part: tuple[str, int] | None = None
 
     def prepare(self) -> None:
-        _prepare(self.profile, stacks=False)
+        """Allocate buffers and switch the device's tracing on, before recording starts."""
+        # torch reminds us that events of earlier cycles are gone, of which there are none.
+        with (
+            torch_private.warnings_kept_in(),
+            torch_private.said_once_no_more(),
+            torch_private.compiler_left_alone(stacks=self.stacks),
+            torch_private.profiler_variables_kept_in(),
+        ):
+            with_variables(QUIET, self.profile.prepare_trace)
 
     def start(self) -> None:
-        self.profile.start_trace()
+        with torch_private.warnings_kept_in(), torch_private.profiler_variables_kept_in():
+            self.profile.start_trace()
 
     def mark(self, step: int | None) -> None:
         """End the step that is running, and begin step number ``step`` (None: none)."""
@@ -188,10 +134,13 @@ class LightSession:
         if self.running is not None:
             number, began = self.running
             self._keep(number, began, now)
+        if self.memory is not None:
+            self.memory.boundary()
+            now = time.time_ns()
         self.running = None if step is None else (step, now)
 
     def part(self, name: str) -> None:
-        """End the part of the step that is running, and begin the next."""
+        """End the part of the step that is running, and begin the next, which so ends with the step."""
         now = time.time_ns()
         self._part_ends(now)
         if self.running is not None:
@@ -208,7 +157,8 @@ class LightSession:
         self.steps.append(MarkedStep(number, began, ended, os.getpid(), thread, part))
 
     def stop(self) -> None:
-        self.profile.stop_trace()
+        with torch_private.warnings_kept_in():
+            self.profile.stop_trace()
 
     def export(self, path: Path) -> None:
         exported = _exported(self.profile, path)
@@ -216,6 +166,52 @@ class LightSession:
             annotate(exported, self.steps, path)
         finally:
             exported.unlink()
+
+
+def full_session(
+    options: Options, memory: MemoryHistory | None, *, any_thread: bool, cuda: bool
+) -> KinetoSession:
+    """Host and device together.
+
+    Args:
+        options: what to record of them.
+        memory: the allocator's history.
+        any_thread: record every thread, so that any may end the recording; costs a little more an event.
+        cuda: the program uses a CUDA or ROCm device.
+    """
+    import torch
+    from torch.profiler import ProfilerActivity
+
+    activities = [ProfilerActivity.CPU]
+    if cuda:
+        activities.append(ProfilerActivity.CUDA)
+    elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
+        activities.append(ProfilerActivity.XPU)
+    # Python's stacks are taken where a program's own profile function would be.
+    stacks = options.stacks and sys.getprofile() is None
+    return KinetoSession(
+        memory,
+        stacks=stacks,
+        activities=activities,
+        record_shapes=options.shapes or options.flops,
+        with_stack=stacks,
+        profile_memory=options.memory,
+        with_flops=options.flops,
+        experimental_config=torch_private.profiler_configuration(any_thread=any_thread, stacks=stacks),
+    )
+
+
+def light_session() -> KinetoSession:
+    """The device alone: a fraction of what the full session costs the host."""
+    from torch.profiler import ProfilerActivity
+
+    configuration = torch_private.profiler_configuration(any_thread=False)
+    return KinetoSession(
+        None,
+        stacks=False,
+        activities=[ProfilerActivity.CUDA],
+        experimental_config=configuration,
+    )
 
 
 def _exported(profile: Any, path: Path) -> Path:
@@ -229,7 +225,8 @@ def _exported(profile: Any, path: Path) -> Path:
     """
     exported = path.with_suffix(".part.json")
     exported.open("wb").close()  # Kineto would complain on the program's stderr
-    profile.export_chrome_trace(str(exported))
+    with torch_private.warnings_kept_in():
+        profile.export_chrome_trace(str(exported))
     if _is_whole(exported):
         return exported
     for left in (exported, exported.with_name(f"{exported.name}.tmp")):
@@ -247,28 +244,24 @@ def _is_whole(path: Path) -> bool:
     return b'"traceName"' in ending and ending.rstrip().endswith(b"}")
 
 
-def _prepare(profile: Any, *, stacks: bool) -> None:
-    """Allocate buffers and switch the device's tracing on, before recording starts."""
-    # The warning is a reminder that events of earlier cycles are gone: there are none.
-    with warnings.catch_warnings(), torch_private.compiler_left_alone(stacks=stacks):
-        warnings.simplefilter("ignore")
-        with_variables(QUIET, profile.prepare_trace)
-
-
 class TorchDevice:
     """The devices of this process, through torch."""
 
     def __init__(self, options: Options, memory: MemoryHistory | None = None) -> None:
         self.options, self.memory = options, memory
         self.cuda = False  # set when CUDA is being initialized: torch says so only afterwards
+        self.captures = Captures()
 
     def session(self, *, kind: SessionKind, any_thread: bool) -> ProfilerSession:
         import torch
 
         if kind == "light":
-            return LightSession()
-        return TorchProfilerSession(
-            self.options, self.memory, any_thread=any_thread, cuda=self.cuda or torch.cuda.is_initialized()
+            return light_session()
+        return full_session(
+            self.options,
+            self.memory,
+            any_thread=any_thread,
+            cuda=self.cuda or torch.cuda.is_initialized(),
         )
 
     def has_light_pass(self) -> bool:
@@ -278,10 +271,15 @@ class TorchDevice:
         cuda = torch.cuda.is_initialized() and torch.version.hip is None
         return cuda and ProfilerActivity.CUDA in supported_activities()
 
+    def occupied(self) -> Occupied | None:
+        return self.captures.occupied()
+
     def release(self) -> bool:
         import torch
 
-        return cupti.detach() if torch.cuda.is_initialized() else True
+        if not torch.cuda.is_initialized():
+            return True
+        return not self.options.careful and self.occupied() is None and cupti.detach()
 
     def has_clock(self) -> bool:
         import torch
@@ -289,10 +287,10 @@ class TorchDevice:
         return torch.cuda.is_initialized()
 
     def mark(self) -> Mark | None:
-        """An event on the current stream; None while a graph is captured, whose part it would be."""
+        """An event on the current stream; None while a graph is captured, whose part it might become."""
         import torch
 
-        if not torch.cuda.is_initialized() or torch.cuda.is_current_stream_capturing():
+        if not torch.cuda.is_initialized() or self.occupied() is not None:
             return None
         event = torch.cuda.Event(enable_timing=True)
         event.record()
