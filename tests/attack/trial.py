@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
 SRC = Path(__file__).parents[2] / "src"
 CPU_S, WALL_S = 30, 240  # a machine that is shared may take its time; the processor's is the command's own
@@ -146,13 +147,11 @@ def _imported() -> None:
     from kinetoscope.findings import registry
 
     registry.rules()
-    for name in (
-        *(f"cli.{verb}" for verb in VERBS),
-        "report.collect.report",
-        "report.collect.page",
-        "report.many",
-    ):
-        import_module(f"kinetoscope.{name}")
+    for verb in VERBS:
+        import_module(f"kinetoscope.cli.{verb}")
+    for room in ("analysis", "document", "export", "fleet", "render", "views"):
+        for module in walk_packages(import_module(f"kinetoscope.{room}").__path__, f"kinetoscope.{room}."):
+            import_module(module.name)
 
 
 def _waited(number: int, signals: tuple[tuple[float, int], ...]) -> tuple[int, resource.struct_rusage]:
