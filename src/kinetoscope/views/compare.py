@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from rich.console import Console
@@ -16,6 +16,8 @@ from kinetoscope.render import names, palette
 from kinetoscope.render.json import indented
 from kinetoscope.views.check import gate_lines
 from kinetoscope.views.listing import grid
+
+AIM = 0.05  # how near an answer is worth a longer budget
 
 
 def render_json(found: VersionsCompared, gates: Sequence[GateRow]) -> str:
@@ -46,6 +48,8 @@ def print_versions(found: VersionsCompared, gates: Sequence[GateRow], console: C
         console.print(
             Text(f"the same matrix product between the runs: ± {spread} (this machine's noise)", style="dim")
         )
+    for line in what_would_tell(found):
+        console.print(Text(line, style="yellow"), soft_wrap=True)
     for line in gate_lines(gates):
         console.print(line, soft_wrap=True)
 
@@ -61,6 +65,22 @@ def verdict(found: VersionsCompared) -> str:
     if found.verdict == "same":
         return f"the same, ± {half}"
     return f"{found.verdict} by {change} ± {half}"
+
+
+def what_would_tell(found: VersionsCompared) -> Iterable[str]:
+    """Why nothing could be told, where the load is the reason, and the budget that would tell."""
+    if found.verdict != "cannot tell":
+        return
+    if found.load is not None and found.cores and found.load > found.cores + 1:  # one is the program itself
+        yield (
+            f"the machine is loaded ({found.load:.1f} want to run on {numbers.count(found.cores, 'core')}), "
+            "and that spreads the runs: a quiet one tells sooner"
+        )
+    half = (found.high - found.low) / 2
+    if math.isfinite(half) and half > AIM:
+        seconds = found.seconds * (half / AIM) ** 2  # an interval shrinks with the root of the pairs
+        time = numbers.time(seconds * 1e6)
+        yield f"for ± {numbers.percent(AIM)} it needs some {time}: --budget {seconds:.0f}"
 
 
 def _runs(row: VersionRow) -> str:

@@ -58,7 +58,9 @@ def _bar(peak: MemoryPeak) -> Text:
     """All parts beside each other; one that is less than half a cell is not drawn."""
     bar = Text("  ")
     for part in peak.parts:
-        bar.append("█" * round(part.share_of_reserved * BAR), style=palette.memory(part.part))
+        bar.append(
+            "█" * round(min(max(part.share_of_reserved, 0.0), 1.0) * BAR), style=palette.memory(part.part)
+        )
     return bar
 
 
