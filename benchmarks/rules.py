@@ -55,7 +55,7 @@ def costs(path: Path) -> dict[str, float]:
     from kinetoscope.analysis.replay.what_if import host
     from kinetoscope.analysis.run import load
     from kinetoscope.findings import registry
-    from kinetoscope.findings.proof.measured import measurements
+    from kinetoscope.proof.measured import measurements
     from kinetoscope.report.collect import report
 
     registry.rules()

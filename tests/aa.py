@@ -21,8 +21,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kinetoscope.bench.measure.statistics import Ratio, compare_groups, compare_rounds, median
 from kinetoscope.comparison.step_time import of_one_run_each
+from kinetoscope.statistics.distribution import median
+from kinetoscope.statistics.intervals import Ratio, compare_groups, compare_rounds
 
 COMPARISONS, REPEATS, PAIRS = 200, 5, 8
 STEPS, TURNS = 60, 20_000

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kinetoscope.analysis.replay.replay import Replay, replay, replays
 from kinetoscope.analysis.run import Run, load
-from kinetoscope.bench.measure.statistics import quantile
+from kinetoscope.statistics.distribution import quantile
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "replay.md"

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.bench.measure.statistics import compare_rounds, median
+from kinetoscope.statistics.distribution import median
+from kinetoscope.statistics.intervals import compare_rounds
 
 Step = Callable[[], Any]
 

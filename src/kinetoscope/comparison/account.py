@@ -21,8 +21,8 @@ from kinetoscope.analysis.passes.match import aligned
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.analysis.time.window import window
-from kinetoscope.bench.measure.statistics import median
 from kinetoscope.comparison.on_host import WHOLE, functions, host_ops
+from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.model import Trace
 
 LAUNCH_BOUND = "launch-bound"

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kinetoscope import numbers
-from kinetoscope.bench.measure.statistics import Ratio
 from kinetoscope.comparison.counts import COUNTED, Counts
 from kinetoscope.errors import UsageError, meant
+from kinetoscope.statistics.intervals import Ratio
 
 STEP_TIME = "step_time"
 _GATE = re.compile(r"\s*([a-z]+(?:[_ -][a-z]+)*)\s*(>=|>)\s*([0-9.]+)\s*(%|[a-zµ]*B?)\s*")

@@ -8,13 +8,13 @@ from itertools import pairwise
 from pathlib import Path
 
 from kinetoscope.analysis.run import TRACE_FILE, Run
-from kinetoscope.bench.measure.levels import FEWEST, change_points
-from kinetoscope.bench.measure.statistics import Ratio
 from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.counts import Counts, counts
 from kinetoscope.comparison.step_time import samples_us, step_time
 from kinetoscope.findings.registry import find
 from kinetoscope.recording.manifest import is_recording
+from kinetoscope.statistics.change_points import FEWEST, change_points
+from kinetoscope.statistics.intervals import Ratio
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from kinetoscope.analysis.passes.unprofiled import Unprofiled, unprofiled
 from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.phases import leading_of
-from kinetoscope.bench.measure.statistics import median
 from kinetoscope.recording.manifest import RankRecord
+from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.model import Trace
 
 MATCHED = 0.9  # of the light pass' kernels: with fewer, the full pass alone says why the device idles

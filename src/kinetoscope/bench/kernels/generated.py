@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ast
 import gzip
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from kinetoscope.compilation.generated.module import Definition, parse
 from kinetoscope.errors import InputError, KinetoscopeError
 from kinetoscope.recording import trust
 
@@ -105,9 +105,6 @@ class ReplayError(KinetoscopeError):
     """A generated module cannot be run or followed from the recording alone."""
 
 
-_COMPILERS = {"triton": "triton", "cpp_pybinding": "cpp"}
-
-
 def find(path: Path, graph: str = "") -> list[Module]:
     """The generated modules of a recording, a folder, or a single ``.py`` (also ``.py.gz``) file.
 
@@ -135,37 +132,26 @@ def read(path: Path) -> Module | None:
     source = (gzip.decompress(data) if path.suffix == ".gz" else data).decode(errors="replace")
     if "async_compile" not in source or "AsyncCompile()" not in source:
         return None
+    module = parse(source)
     try:
-        tree = ast.parse(source)
+        kernels = {d.name: _kernel(d, source) for d in module.kernels if d.language in ("triton", "cpp")}
     except SyntaxError:
         return None
-    aot = re.search(r"^# AOT ID: \['([^']+)'\]", source, re.MULTILINE)
-    kernels = {kernel.name: kernel for kernel in _kernels(tree, source.splitlines())}
-    return Module(path, source, aot[1] if aot else "", kernels)
+    return Module(path, source, module.aot_id or "", kernels)
 
 
-def _kernels(tree: ast.Module, lines: Sequence[str]) -> Iterator[Kernel]:
-    for statement in tree.body:
-        match statement:
-            case ast.Assign(
-                targets=[ast.Name(id=name)],
-                value=ast.Call(
-                    func=ast.Attribute(value=ast.Name(id="async_compile"), attr=compiler), args=arguments
-                ),
-            ) if compiler in _COMPILERS:
-                # triton(name, source, …) and cpp_pybinding(types, source, …): the source is the second.
-                types: object = ast.literal_eval(arguments[0])
-                signature = tuple(map(str, types)) if isinstance(types, list) else ()
-                text = str(ast.literal_eval(arguments[1]))
-                comment = _comment_above(lines, statement.lineno)
-                yield Kernel(name, text, _COMPILERS[compiler], signature, comment)
-            case _:
-                pass
-
-
-def _comment_above(lines: Sequence[str], number: int) -> str:
-    """The comment lines directly above line ``number`` (counted from 1)."""
-    first = number - 1
-    while first > 0 and lines[first - 1].startswith("#"):
-        first -= 1
-    return "\n".join(lines[first : number - 1])
+def _kernel(definition: Definition, source: str) -> Kernel:
+    """A kernel with its own source: the second argument of ``async_compile.triton(name, source, …)`` and
+    ``cpp_pybinding(types, source, …)``."""
+    text = source[definition.start : definition.end]
+    (statement,) = ast.parse(text).body
+    match statement:
+        case ast.Assign(value=ast.Call(args=[first, second, *_])):
+            types: object = ast.literal_eval(first)
+            signature = tuple(map(str, types)) if isinstance(types, list) else ()
+            comment = text[: text.index(f"{definition.name} =")].rstrip("\n")
+            return Kernel(
+                definition.name, str(ast.literal_eval(second)), definition.language, signature, comment
+            )
+        case _:
+            raise SyntaxError(f"{definition.name} is not defined by a call of async_compile")

@@ -9,20 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kinetoscope.bench.kernels.generated import Argument, Kernel, TensorArgument
-
-# Inductor's heuristic (the decorator of a Triton kernel) → the project's category.
-CATEGORIES = {
-    "pointwise": "pointwise",
-    "reduction": "reduction",
-    "cooperative_reduction": "reduction",
-    "persistent_reduction": "persistent reduction",
-    "split_scan": "scan",
-    "scan": "scan",
-    "template": "template",
-    "fixed_config": "template",
-    "foreach": "foreach",
-    "user_autotune": "user Triton",
-}
+from kinetoscope.compilation.generated.module import CATEGORIES, cpp_category
 
 
 class Facts(NamedTuple):
@@ -86,8 +73,7 @@ def _cpp_facts(kernel: Kernel) -> Facts:
     match = re.search(r"void\s+kernel\((.*?)\)\s*{", kernel.source, re.DOTALL)
     names = tuple(re.findall(r"(\w+)\s*(?:,|$)", match[1])) if match else ()
     mutated = tuple(name for name in names if name.startswith("in_out"))
-    category = "reduction" if "tmp_acc" in kernel.source else "pointwise"
-    return Facts(category, names, mutated, None, None, _index_bound(kernel.source))
+    return Facts(cpp_category(kernel.source), names, mutated, None, None, _index_bound(kernel.source))
 
 
 def _index_bound(source: str) -> int | None:

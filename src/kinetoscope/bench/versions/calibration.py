@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from kinetoscope.bench.measure import statistics
 from kinetoscope.bench.measure.device import import_torch
+from kinetoscope.statistics import distribution
 
 ON_DEVICE, ON_HOST = 2048, 192  # rows of the square product that is calculated
 CALLS, SAMPLES = 20, 5
@@ -34,6 +34,6 @@ def calibration() -> Callable[[], float]:
 
     def timed() -> float:
         sample()
-        return statistics.median([sample() for _ in range(SAMPLES)])
+        return distribution.median([sample() for _ in range(SAMPLES)])
 
     return timed

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kinetoscope.bench.measure import statistics
-from kinetoscope.bench.measure.statistics import Ratio
 from kinetoscope.bench.tune.program import run_trial
 from kinetoscope.bench.tune.results import steady
 from kinetoscope.bench.tune.settings import Setting
@@ -17,6 +15,8 @@ from kinetoscope.bench.tune.trial import TrialRequest, TrialResult
 from kinetoscope.bench.versions.results import Calibration, VersionRow, VersionsCompared
 from kinetoscope.bench.versions.worktree import Version
 from kinetoscope.errors import InputError, ProgramError
+from kinetoscope.statistics import distribution, intervals
+from kinetoscope.statistics.intervals import Ratio
 
 # An interval of fewer pairs is narrow by luck too often: see docs/compare.md.
 FEWEST_PAIRS = 6
@@ -90,7 +90,7 @@ def compare_versions(
         ratio=ratio.ratio,
         low=ratio.low,
         high=ratio.high,
-        verdict=statistics.stands(ratio, precision),
+        verdict=intervals.stands(ratio, precision),
         pairs=pairs,
         stopped="precise" if narrow else "out of time",
         seconds=spent,
@@ -127,11 +127,11 @@ def _usable(report: TrialResult, version: Version) -> TrialResult:
 
 
 def _steps_s(reports: Sequence[TrialResult]) -> list[float]:
-    return [statistics.median(steady(report)) for report in reports]
+    return [distribution.median(steady(report)) for report in reports]
 
 
 def _ratio(reports: tuple[list[TrialResult], list[TrialResult]]) -> Ratio:
-    return statistics.compare_rounds(_steps_s(reports[0]), _steps_s(reports[1]))
+    return intervals.compare_rounds(_steps_s(reports[0]), _steps_s(reports[1]))
 
 
 def _so_far(reports: tuple[list[TrialResult], list[TrialResult]]) -> str:
@@ -145,7 +145,7 @@ def _row(version: Version, reports: Sequence[TrialResult]) -> VersionRow:
     runs = _steps_s(reports)
     return VersionRow(
         label=version.label,
-        step_s=statistics.median(runs),
+        step_s=distribution.median(runs),
         runs_s=tuple(runs),
         steps=sum(len(steady(report)) for report in reports),
         graph_breaks=reports[0].graph_breaks,
@@ -155,6 +155,6 @@ def _row(version: Version, reports: Sequence[TrialResult]) -> VersionRow:
 
 
 def _calibration(samples: list[float]) -> Calibration:
-    middle = statistics.median(samples)
-    spread = (statistics.quantile(samples, 0.9) - statistics.quantile(samples, 0.1)) / 2 / middle
+    middle = distribution.median(samples)
+    spread = (distribution.quantile(samples, 0.9) - distribution.quantile(samples, 0.1)) / 2 / middle
     return Calibration(samples_s=tuple(samples), spread=spread)

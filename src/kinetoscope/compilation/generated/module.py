@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from kinetoscope.bench.kernels.source import CATEGORIES
 from kinetoscope.compilation.generated.buffers import Buffers
 from kinetoscope.compilation.model import CallCost, Row
 
@@ -38,6 +37,19 @@ PEAKS = {
 
 LIBRARIES = ("extern_kernels.", "torch.ops.", "aten.", "prims.")
 
+# Inductor's heuristic (the decorator of a Triton kernel) → the project's category.
+CATEGORIES = {
+    "pointwise": "pointwise",
+    "reduction": "reduction",
+    "cooperative_reduction": "reduction",
+    "persistent_reduction": "persistent reduction",
+    "split_scan": "scan",
+    "scan": "scan",
+    "template": "template",
+    "fixed_config": "template",
+    "foreach": "foreach",
+    "user_autotune": "user Triton",
+}
 # For kernels whose source names no heuristic: Inductor's own prefixes.
 PREFIX = {
     "triton_poi": "pointwise",
@@ -151,16 +163,11 @@ def _definition(match: re.Match[str], header: str, body: str, end: int) -> Defin
     hints = SIZE_HINTS.search(body)
     signature = SIGNATURE.search(body)
     gigabytes, flop = KERNEL_GB.search(body), KERNEL_FLOP.search(body)
-    category = CATEGORIES.get(heuristic[1]) if heuristic else None
-    if category is None and name.startswith("cpp_"):
-        category = "reduction" if "tmp_acc" in body else "pointwise"
-    elif category is None:
-        category = next((c for prefix, c in PREFIX.items() if name.startswith(prefix)), "other")
     return Definition(
         name=name,
         symbol=match["symbol"] or name,
         language="triton" if match["language"] == "triton" else match["language"].split("_")[0],
-        category=category,
+        category=_category(name, heuristic[1] if heuristic else "", body),
         path=path[1].strip() if path else None,
         aten_ops=_names(original["aten"]) if original else (),
         nodes=tuple(dict.fromkeys(FRAGMENT.findall(header))),
@@ -172,6 +179,19 @@ def _definition(match: re.Match[str], header: str, body: str, end: int) -> Defin
         start=match.start() - len(header),
         end=end,
     )
+
+
+def _category(name: str, heuristic: str, body: str) -> str:
+    if heuristic in CATEGORIES:
+        return CATEGORIES[heuristic]
+    if name.startswith("cpp_"):
+        return cpp_category(body)
+    return next((category for prefix, category in PREFIX.items() if name.startswith(prefix)), "other")
+
+
+def cpp_category(source: str) -> str:
+    """The category of a C++ kernel: what reduces has an accumulator."""
+    return "reduction" if "tmp_acc" in source else "pointwise"
 
 
 def _dtype(signature: str, body: str) -> str | None:

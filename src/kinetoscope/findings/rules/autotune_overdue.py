@@ -35,10 +35,8 @@ from kinetoscope import numbers
 from kinetoscope.analysis.compiled.regions import compiled, regions
 from kinetoscope.analysis.cost.roofline import costed
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.bench.tune.settings import Setting
-from kinetoscope.findings import evidence
+from kinetoscope.findings import commands, evidence
 from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.proof import commands
 from kinetoscope.findings.savings import MEDIUM
 from kinetoscope.findings.scene import Scene
 from kinetoscope.findings.slow_calls import slow_calls
@@ -48,8 +46,8 @@ POSSIBLE = 0.6
 LONG_NS = 20_000
 BASIS = "a guess: a template that moves the same bytes at 60 % of the peak"
 ADVICE = "Try max-autotune and measure."
-SETTING = Setting(mode="max-autotune-no-cudagraphs")
-SNIPPET = 'torch.compile(model, mode="max-autotune-no-cudagraphs")'
+MODE = "max-autotune-no-cudagraphs"
+SNIPPET = f'torch.compile(model, mode="{MODE}")'
 
 
 def find(scene: Scene) -> Iterable[Finding]:
@@ -95,7 +93,7 @@ def _slow(scene: Scene) -> Iterable[Finding]:
             shown=f"{short_name(slow.kernel)}, inputs {worst['shapes']}",
             advice=ADVICE,
             snippet=SNIPPET,
-            proof=commands.tune(scene, SETTING),
+            proof=commands.tune(scene, MODE),
         )
 
 
@@ -123,5 +121,5 @@ def _followed(scene: Scene) -> Iterable[Finding]:
         evidence=[evidence.of(scene, "pointwise kernels after a product", longest)],
         advice=ADVICE,
         snippet=SNIPPET,
-        proof=commands.tune(scene, SETTING),
+        proof=commands.tune(scene, MODE),
     )

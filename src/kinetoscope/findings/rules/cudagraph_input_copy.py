@@ -30,10 +30,8 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH
-from kinetoscope.bench.tune.settings import Setting
-from kinetoscope.findings import evidence, savings
+from kinetoscope.findings import commands, evidence, savings
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
 from kinetoscope.findings.scene import Scene
 
 COPIES = r"^aten::(_foreach_copy_|copy_)$"
@@ -62,5 +60,5 @@ def find(scene: Scene) -> Iterable[Finding]:
         "limit.",
         snippet="torch._dynamo.mark_static_address(x)  # or torch.compile(fn) without a mode",
         source=evidence.source(scene, copying["id"]),
-        proof=commands.tune(scene, Setting(mode="default")),
+        proof=commands.tune(scene, mode="default"),
     )

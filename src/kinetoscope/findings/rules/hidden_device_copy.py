@@ -28,10 +28,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
-from kinetoscope.bench.tune.settings import Setting
-from kinetoscope.findings import evidence, savings
+from kinetoscope.findings import commands, evidence, savings
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
 from kinetoscope.findings.scene import Scene
 
 
@@ -65,5 +63,5 @@ def find(scene: Scene) -> Iterable[Finding]:
         "template.",
         snippet='torch.compile(fn, mode="max-autotune")',
         source=evidence.source(scene, hidden["op"]),
-        proof=commands.tune(scene, Setting(mode="max-autotune")),
+        proof=commands.tune(scene, mode="max-autotune"),
     )

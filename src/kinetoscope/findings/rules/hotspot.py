@@ -26,9 +26,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.findings import evidence, savings
+from kinetoscope.findings import commands, evidence, savings
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
 from kinetoscope.findings.savings import LOW
 from kinetoscope.findings.scene import Scene
 

@@ -27,10 +27,9 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.idle.gaps import TIMES
-from kinetoscope.findings import evidence, savings
+from kinetoscope.findings import commands, evidence, savings
 from kinetoscope.findings.in_force import fewer_launches
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
 from kinetoscope.findings.rules.overhead_bound import BUSY
 from kinetoscope.findings.savings import LOW, MEDIUM
 from kinetoscope.findings.scene import Scene
@@ -61,5 +60,5 @@ def find(scene: Scene) -> Iterable[Finding]:
         evidence=evidence.of_gaps(scene, longest),
         advice=remedy.advice,
         source=evidence.source(scene, longest["host_event"]),
-        proof=commands.tune(scene, remedy.setting) if remedy.setting else None,
+        proof=commands.tune(scene, remedy.mode) if remedy.mode else None,
     )

@@ -30,8 +30,8 @@ import polars as pl
 
 from kinetoscope.analysis.cost.roofline import costed
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.findings import commands
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
 from kinetoscope.findings.rules.autotune_overdue import slow_products, untuned
 from kinetoscope.findings.scene import Scene
 from kinetoscope.findings.slow_calls import slow_calls

@@ -35,9 +35,9 @@ from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.kernels.occupancy import fitted
 from kinetoscope.analysis.origins.attribution import attribution
+from kinetoscope.findings import commands
 from kinetoscope.findings.in_force import Remedy
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
 from kinetoscope.findings.rules.misaligned_shapes import MISALIGNED
 from kinetoscope.findings.scene import Scene
 from kinetoscope.findings.slow_calls import SlowCalls, slow_calls

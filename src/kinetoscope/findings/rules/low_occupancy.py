@@ -30,9 +30,8 @@ import polars as pl
 
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.kernels.occupancy import fitted
-from kinetoscope.findings import evidence, savings
+from kinetoscope.findings import commands, evidence, savings
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
 from kinetoscope.findings.scene import Scene
 
 LONG_NS = 20_000

@@ -27,10 +27,8 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.bench.tune.settings import Setting
-from kinetoscope.findings import evidence, savings
+from kinetoscope.findings import commands, evidence, savings
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
 from kinetoscope.findings.scene import Scene
 
 ENGINES = r"\b[dw]grad\w*?(_engine|_alg\d_\d)<float,"  # cuDNN's of old, which it still chooses for NCHW
@@ -59,5 +57,5 @@ def find(scene: Scene) -> Iterable[Finding]:
         advice="Allow TF32, or use bfloat16.",
         snippet='torch.set_float32_matmul_precision("high")',
         source=evidence.source(scene, longest["op"]),
-        proof=commands.tune(scene, Setting(as_written=True, matmul_precision="high")),
+        proof=commands.tune(scene, matmul_precision="high"),
     )

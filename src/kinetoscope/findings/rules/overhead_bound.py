@@ -32,10 +32,9 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.findings import evidence, savings
+from kinetoscope.findings import commands, evidence, savings
 from kinetoscope.findings.in_force import fewer_launches
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
 from kinetoscope.findings.scene import Scene
 
 # Below half, the host and not the device sets the pace; from there on single gaps are `launch-gap`'s.
@@ -72,5 +71,5 @@ def find(scene: Scene) -> Iterable[Finding]:
         evidence=[evidence.of(scene, shown, kernels), *evidence.of_gaps(scene, longest)],
         advice=remedy.advice,
         snippet=remedy.snippet,
-        proof=commands.tune(scene, remedy.setting) if remedy.setting else None,
+        proof=commands.tune(scene, remedy.mode) if remedy.mode else None,
     )

@@ -32,9 +32,8 @@ import polars as pl
 from kinetoscope import numbers
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.kernels.occupancy import fitted
-from kinetoscope.findings import evidence, savings
+from kinetoscope.findings import commands, evidence, savings
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
 from kinetoscope.findings.scene import Scene
 
 BLOCK_A_CHANNEL = r"cudnn::bn_\w*1C11"

@@ -8,8 +8,8 @@ from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
 from kinetoscope.findings import savings
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof.measured import Measured, Measurements, measurements
 from kinetoscope.findings.registry import find
+from kinetoscope.proof.measured import Measured, Measurements, measurements
 from kinetoscope.report.collect.rows import row
 from kinetoscope.report.document import After, EvidenceRow, FindingRow, FindingsListing
 

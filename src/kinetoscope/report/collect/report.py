@@ -10,7 +10,7 @@ from kinetoscope import __version__
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.events.ops import ops
 from kinetoscope.analysis.run import Run
-from kinetoscope.findings.proof.measured import Measurements, measurements
+from kinetoscope.proof.measured import Measurements, measurements
 from kinetoscope.report.collect import (
     devices,
     findings,

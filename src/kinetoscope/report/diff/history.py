@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 
 from kinetoscope.analysis.run import Run
-from kinetoscope.bench.measure.statistics import median
 from kinetoscope.comparison.counts import COUNTED
 from kinetoscope.comparison.history import Point, history, recordings
 from kinetoscope.errors import InputError
@@ -17,6 +16,7 @@ from kinetoscope.report.collect.rows import row
 from kinetoscope.report.document.history import History, HistoryRow
 from kinetoscope.report.document.report import SCHEMA
 from kinetoscope.report.progress import load_shown
+from kinetoscope.statistics.distribution import median
 
 
 def gathered(folder: Path) -> History:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from kinetoscope import numbers
 from kinetoscope.analysis.run import Run
-from kinetoscope.bench.measure import statistics
-from kinetoscope.bench.tune.settings import Setting
+from kinetoscope.findings.commands import program
 from kinetoscope.findings.model import Finding, Proof
-from kinetoscope.findings.proof.after import After, after
-from kinetoscope.findings.proof.commands import program
+from kinetoscope.proof.after import After, after
+from kinetoscope.statistics import intervals
 
 if TYPE_CHECKING:  # a recording without measurements is read without bench
     from kinetoscope.bench.autotune.configurations import Tuned
@@ -69,9 +68,9 @@ class Measurements:
         proof = finding.proof
         if proof is None or self.kept is None:
             return None
-        if proof.setting is not None:
+        if proof.kernel is None:
             tunings = filter(self._here, self.kept.tunings)
-            measured = (by_tune(tuning, proof.setting, self.words) for tuning in tunings)
+            measured = (by_tune(tuning, proof, self.words) for tuning in tunings)
         else:
             measured = (by_bench(result, proof) for result in filter(self._here, self.kept.autotuned))
         return next((newest for newest in measured if newest is not None), None)
@@ -99,12 +98,12 @@ def measurements(run: Run, later: Run | None = None) -> Measurements:
     return Measurements(read(run.folder), words, names, second)
 
 
-def by_tune(tuning: Tuning, setting: Setting, words: tuple[str, ...] | None) -> Measured | None:
-    """What a setting saves of a step of the program as it is written; None if it was not tried for it."""
+def by_tune(tuning: Tuning, proof: Proof, words: tuple[str, ...] | None) -> Measured | None:
+    """The saving of a proof's setting, per step of the program as it is written; None if it was not tried."""
     if words is None:
         return None
     for row in tuning.rows:
-        if not _is(row, setting) or not _same_program(tuning.command, row.setting.batch, words):
+        if not _is(row, proof) or not _same_program(tuning.command, row.setting.batch, words):
             continue
         written = _written(tuning.rows, row.setting.batch)
         if row.error is not None:
@@ -114,17 +113,13 @@ def by_tune(tuning: Tuning, setting: Setting, words: tuple[str, ...] | None) -> 
     return None
 
 
-def _is(row: Row, setting: Setting) -> bool:
+def _is(row: Row, proof: Proof) -> bool:
     tried = row.setting
-    if setting.as_written:
-        return row.as_written and tried.matmul_precision == setting.matmul_precision
-    backend = None if tried.backend == "inductor" else tried.backend
-    return (tried.mode, backend, tried.dynamic, tried.matmul_precision) == (
-        setting.mode,
-        setting.backend,
-        setting.dynamic,
-        setting.matmul_precision,
-    )
+    if tried.matmul_precision != proof.matmul_precision:
+        return False
+    if proof.mode is None:
+        return row.as_written
+    return tried.mode == proof.mode and tried.backend in (None, "inductor") and tried.dynamic is None
 
 
 def _same_program(command: tuple[str, ...], batch: str | None, words: tuple[str, ...]) -> bool:
@@ -145,7 +140,7 @@ def _written(rows: Collection[Row], batch: str | None) -> Row | None:
 
 def _difference(written: Row, row: Row, tuning: Tuning) -> Measured:
     common = min(len(written.rounds_s), len(row.rounds_s))
-    ratio = statistics.compare_rounds(written.rounds_s[:common], row.rounds_s[:common])
+    ratio = intervals.compare_rounds(written.rounds_s[:common], row.rounds_s[:common])
     before_us, after_us = (written.step_s or 0.0) * 1e6, (row.step_s or 0.0) * 1e6
     basis = (
         f"tune on {tuning.device}: {numbers.time(before_us)} a step as written ({written.label}), "
@@ -156,7 +151,7 @@ def _difference(written: Row, row: Row, tuning: Tuning) -> Measured:
         before_us - after_us,
         _interval(before_us, ratio) if common > 1 else None,
         f"{basis}; its output differs from eager's" if differs else basis,
-        "differs" if differs else statistics.verdict(ratio),
+        "differs" if differs else intervals.verdict(ratio),
     )
 
 
@@ -186,7 +181,7 @@ def by_bench(result: Result, proof: Proof) -> Measured | None:
     return Measured(saving_us, _interval(proof.kernel_us, alone), basis, alone.verdict)
 
 
-def _interval(base_us: float, ratio: statistics.Ratio | Comparison) -> tuple[float, float]:
+def _interval(base_us: float, ratio: intervals.Ratio | Comparison) -> tuple[float, float]:
     """Between what is saved where a change leaves so much of a time."""
     return base_us * (1 - ratio.high), base_us * (1 - ratio.low)
 

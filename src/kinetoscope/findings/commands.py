@@ -5,23 +5,28 @@ from __future__ import annotations
 import shlex
 from pathlib import PurePath
 
-from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.findings.model import Proof
 from kinetoscope.findings.scene import Scene
 from kinetoscope.recording.manifest import Manifest
 
 
-def tune(scene: Scene, setting: Setting) -> Proof | None:
-    """`kinetoscope tune` of the recorded program under one setting; None where a launcher started it."""
+def tune(scene: Scene, mode: str | None = None, *, matmul_precision: str | None = None) -> Proof | None:
+    """`kinetoscope tune` of the recorded program under one setting; None where a launcher started it.
+
+    Args:
+        mode: of torch.compile; None leaves the program's own calls of it as they are.
+    """
     manifest, folder = scene.run.manifest, scene.run.folder
     words = program(manifest) if manifest else None
     if words is None or folder is None:
         return None
-    options = ["--out", str(folder), "--modes", setting.mode or "eager"]
-    if setting.matmul_precision is not None:
-        options += ["--matmul-precision", setting.matmul_precision]
+    options = ["--out", str(folder), "--modes", mode or "eager"]
+    if matmul_precision is not None:
+        options += ["--matmul-precision", matmul_precision]
     rest = words if words[0] == "-m" else ("--", *words)
-    return Proof(f"kinetoscope tune {shlex.join([*options, *rest])}", setting=setting)
+    return Proof(
+        f"kinetoscope tune {shlex.join([*options, *rest])}", mode=mode, matmul_precision=matmul_precision
+    )
 
 
 def bench(scene: Scene, kernel: str) -> Proof | None:

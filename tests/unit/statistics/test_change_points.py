@@ -8,15 +8,14 @@ import statistics
 
 import pytest
 
-from kinetoscope.bench.measure.levels import change_points
-from kinetoscope.bench.measure.statistics import (
+from kinetoscope.statistics.change_points import change_points
+from kinetoscope.statistics.intervals import (
     Ratio,
     compare_apart,
     compare_groups,
     stands,
     wandering,
     welch_margin,
-    widened,
 )
 
 
@@ -78,7 +77,7 @@ def test_one_run_of_each_has_no_interval() -> None:
 
 
 def test_independent_errors_add_as_squares() -> None:
-    found = widened(Ratio(1.0, math.exp(-0.03), math.exp(0.03)), 0.04)
+    found = Ratio(1.0, math.exp(-0.03), math.exp(0.03)).widened(0.04)
     assert found.low == pytest.approx(math.exp(-0.05))
     assert found.high == pytest.approx(math.exp(0.05))
 

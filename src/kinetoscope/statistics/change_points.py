@@ -7,14 +7,14 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kinetoscope.bench.measure.statistics import CONFIDENCE, Ratio, compare_groups
+from kinetoscope.statistics.intervals import CONFIDENCE, Ratio, compare_groups
 
 PERMUTATIONS = 999
 FEWEST = 6
 
 
 class ChangePoint(NamedTuple):
-    """From ``at`` on values are others; ``ratio`` is of the stretch behind it to the one before."""
+    """From ``at`` on values are others; ``ratio`` is of the values behind it to those before."""
 
     at: int
     ratio: Ratio
@@ -23,8 +23,8 @@ class ChangePoint(NamedTuple):
 def change_points(values: Sequence[float], *, seed: int = 0) -> list[ChangePoint]:
     """Where a series of medians of runs changes its level, in order.
 
-    A stretch is cut where the means of the logarithms on both sides differ most for their number, if no more
-    than 5 % of its shuffled orders have a cut as good; then each side likewise. A stretch of fewer than six
+    A series is cut where the means of the logarithms on both sides differ most for their number, if no more
+    than 5 % of its shuffled orders have a cut as good; then each side likewise. A series of fewer than six
     is never cut: hardly any of its orders is rarer.
 
     Source: binary segmentation (Scott and Knott 1974), permutation test of the largest statistic.

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from kinetoscope import numbers
 from kinetoscope.analysis.run import Run
-from kinetoscope.bench.measure.statistics import Verdict, student_t
 from kinetoscope.errors import InputError
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
+from kinetoscope.statistics.intervals import Verdict, student_t
 
 
 @dataclass(frozen=True)

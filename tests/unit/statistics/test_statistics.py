@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinetoscope.bench.measure import statistics
+from kinetoscope.statistics import distribution, intervals
 
 Pair = tuple[list[float], list[float]]
 
@@ -90,7 +90,7 @@ def test_identical_subjects_are_called_different_in_at_most_5_percent(world, rou
     alarms = 0
     for seed in range(sessions):
         base, other = world(random.Random(seed), rounds)
-        alarms += statistics.verdict(statistics.compare(base, other, resamples=150)) != "cannot tell"
+        alarms += intervals.verdict(intervals.compare(base, other, resamples=150)) != "cannot tell"
     # 160 sessions at a true rate of 5 % give at most 13 alarms in 95 % of runs; the seeds are fixed.
     assert alarms / sessions <= (0.08 if world is memory_of_its_own else 0.05)
 
@@ -101,7 +101,7 @@ def test_the_interval_covers_the_true_ratio(world) -> None:
     for seed in range(160):
         base, other = world(random.Random(seed + 1000), 60)
         other = [x * 0.93 for x in other]
-        interval = statistics.compare(base, other, resamples=150)
+        interval = intervals.compare(base, other, resamples=150)
         covered += interval.low <= 0.93 <= interval.high
     assert covered / 160 >= 0.93
 
@@ -113,28 +113,28 @@ def test_a_planted_3_percent_is_seen(world) -> None:
     seen = 0
     for seed in range(60):
         base, other = world(random.Random(seed), 80)
-        seen += statistics.verdict(statistics.compare(base, [x * 1.03 for x in other])) == "slower"
+        seen += intervals.verdict(intervals.compare(base, [x * 1.03 for x in other])) == "slower"
     assert seen / 60 >= 0.9
 
 
 def test_without_the_sections_memory_would_fool_the_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
     def alarms() -> int:
         return sum(
-            statistics.verdict(statistics.compare(*memory_of_its_own(random.Random(seed), 40), resamples=150))
+            intervals.verdict(intervals.compare(*memory_of_its_own(random.Random(seed), 40), resamples=150))
             != "cannot tell"
             for seed in range(100)
         )
 
     guarded = alarms()
-    monkeypatch.setattr(statistics, "_section_margin", lambda *_: 0.0)
+    monkeypatch.setattr(intervals, "_student_margin", lambda *_: 0.0)
     assert guarded <= 8 < alarms()
 
 
 def test_the_noise_floor_withholds_a_verdict() -> None:
-    interval = statistics.Ratio(1.02, 1.01, 1.03)
-    assert statistics.verdict(interval) == "slower"
-    assert statistics.verdict(interval, noise_floor=0.015) == "cannot tell"
-    assert statistics.verdict(statistics.Ratio(0.9, 0.88, 0.92), noise_floor=0.05) == "faster"
+    interval = intervals.Ratio(1.02, 1.01, 1.03)
+    assert intervals.verdict(interval) == "slower"
+    assert intervals.verdict(interval, noise_floor=0.015) == "cannot tell"
+    assert intervals.verdict(intervals.Ratio(0.9, 0.88, 0.92), noise_floor=0.05) == "faster"
 
 
 @settings(deadline=None)
@@ -143,9 +143,9 @@ def test_quantiles_agree_with_the_definition(values: list[float], q: float) -> N
     ordered = sorted(values)
     position = q * (len(ordered) - 1)
     low, high = ordered[math.floor(position)], ordered[math.ceil(position)]
-    found = statistics.quantile(values, q)
+    found = distribution.quantile(values, q)
     assert low * (1 - 1e-12) <= found <= high * (1 + 1e-12)
-    assert statistics.median(values) == pytest.approx(stdlib.median(values))
+    assert distribution.median(values) == pytest.approx(stdlib.median(values))
 
 
 def test_the_standard_error_of_the_median_is_the_spread_of_medians() -> None:
@@ -154,19 +154,19 @@ def test_the_standard_error_of_the_median_is_the_spread_of_medians() -> None:
     for _ in range(400):
         values = [100 + r.gauss(0, 5) for _ in range(100)]
         medians.append(stdlib.median(values))
-        estimates.append(statistics.relative_standard_error(values))
+        estimates.append(distribution.relative_standard_error(values))
     assert stdlib.mean(estimates) == pytest.approx(stdlib.pstdev(medians) / 100, rel=0.1)
-    assert statistics.relative_standard_error([1, 1]) == math.inf
+    assert distribution.relative_standard_error([1, 1]) == math.inf
 
 
 def test_entropy_of_known_distributions() -> None:
-    assert statistics.entropy([1.0, 2.0, 3.0, 4.0], 1.0) == 2
-    assert statistics.entropy([5.0] * 10, 1.0) == 0
+    assert distribution.entropy([1.0, 2.0, 3.0, 4.0], 1.0) == 2
+    assert distribution.entropy([5.0] * 10, 1.0) == 0
     r = random.Random(3)
-    assert statistics.entropy_settled([r.choice([10.0, 11.0]) for _ in range(400)], resolution=0.1)
+    assert distribution.entropy_settled([r.choice([10.0, 11.0]) for _ in range(400)], resolution=0.1)
     first_one_then_the_other = [10.0] * 100 + [11.0] * 100
-    assert not statistics.entropy_settled(first_one_then_the_other, resolution=0.1)
-    assert not statistics.entropy_settled([10.0] * 20, resolution=0.1)
+    assert not distribution.entropy_settled(first_one_then_the_other, resolution=0.1)
+    assert not distribution.entropy_settled([10.0] * 20, resolution=0.1)
 
 
 def test_autocorrelation_time_of_a_known_process() -> None:
@@ -175,9 +175,9 @@ def test_autocorrelation_time_of_a_known_process() -> None:
     for _ in range(20000):
         state = 0.8 * state + r.gauss(0, 1)
         series.append(state)
-    assert statistics.autocorrelation_time(series) == pytest.approx((1 + 0.8) / (1 - 0.8), rel=0.15)
-    assert statistics.autocorrelation_time([r.random() for _ in range(5000)]) == pytest.approx(1, abs=0.15)
-    assert statistics.autocorrelation_time([3.0] * 10) == 1
+    assert intervals.autocorrelation_time(series) == pytest.approx((1 + 0.8) / (1 - 0.8), rel=0.15)
+    assert intervals.autocorrelation_time([r.random() for _ in range(5000)]) == pytest.approx(1, abs=0.15)
+    assert intervals.autocorrelation_time([3.0] * 10) == 1
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_autocorrelation_time_of_a_known_process() -> None:
     [(0.975, 1, 12.7062), (0.975, 2, 4.3027), (0.975, 5, 2.5706), (0.975, 30, 2.0423), (0.95, 10, 1.8125)],
 )
 def test_student_t_agrees_with_the_printed_table(probability: float, freedom: int, expected: float) -> None:
-    assert statistics.student_t(probability, freedom) == pytest.approx(expected, abs=2e-4)
+    assert intervals.student_t(probability, freedom) == pytest.approx(expected, abs=2e-4)
 
 
 def test_the_interval_of_a_few_rounds_covers() -> None:
@@ -194,21 +194,21 @@ def test_the_interval_of_a_few_rounds_covers() -> None:
         r = random.Random(seed)
         base = [10 * math.exp(r.gauss(0, 0.02)) for _ in range(3)]
         other = [9 * math.exp(r.gauss(0, 0.02)) for _ in range(3)]
-        interval = statistics.compare_rounds(base, other)
+        interval = intervals.compare_rounds(base, other)
         covered += interval.low <= 0.9 <= interval.high
     assert covered / 1000 == pytest.approx(0.95, abs=0.02)
-    assert statistics.compare_rounds([2.0], [1.0]) == (0.5, 0.0, math.inf)
+    assert intervals.compare_rounds([2.0], [1.0]) == (0.5, 0.0, math.inf)
 
 
 def test_thousands_of_rounds_stay_cheap_and_right() -> None:
     base, other = independent(random.Random(1), 5000)
-    interval = statistics.compare(base, [x * 1.01 for x in other])
+    interval = intervals.compare(base, [x * 1.01 for x in other])
     assert interval.low <= 1.01 <= interval.high
     assert interval.high - interval.low < 0.01
 
 
 def test_unpaired_or_too_few_samples_are_refused() -> None:
     with pytest.raises(ValueError, match="paired"):
-        statistics.compare([1.0] * 20, [1.0] * 19)
+        intervals.compare([1.0] * 20, [1.0] * 19)
     with pytest.raises(ValueError, match="fewest"):
-        statistics.compare([1.0] * 5, [1.0] * 5)
+        intervals.compare([1.0] * 5, [1.0] * 5)
