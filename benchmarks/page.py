@@ -18,9 +18,9 @@ from pathlib import Path
 import msgspec
 from playwright.sync_api import Browser, sync_playwright
 
-from kinetoscope.analysis.run import load
 from kinetoscope.report.collect.report import build
 from kinetoscope.report.pages import html
+from kinetoscope.sources.run import load
 
 FRAMES = """async () => {
     const view = kinetoscope.timeline, end = view.store.end, times = [];

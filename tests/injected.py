@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable
 from itertools import chain, combinations
 from pathlib import Path
 
-from kinetoscope.analysis.run import Run, load
 from kinetoscope.comparison.counts import COUNTED, counts
 from kinetoscope.comparison.difference import Difference, difference
+from kinetoscope.sources.run import Run, load
 
 SLOWER = (1, 2, 5, 10)
 TURNS, ROWS = 20_000, 128  # of the program as it is

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 from msgspec import Struct, structs, to_builtins
 
 from kinetoscope import numbers
-from kinetoscope.analysis import run as runs
 from kinetoscope.errors import UsageError
 from kinetoscope.report import document
 from kinetoscope.report.document import difference as differences
 from kinetoscope.report.document.compilation import Compilation
+from kinetoscope.sources import run as runs
 
 if TYPE_CHECKING:
     import polars as pl

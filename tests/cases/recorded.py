@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from kinetoscope.analysis.run import MemoryFiles, Run, load
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
+from kinetoscope.sources.run import MemoryFiles, Run, load
 
 HERE = Path(__file__).resolve().parent
 

@@ -14,9 +14,9 @@ import sys
 import tarfile
 from pathlib import Path
 
-from kinetoscope.analysis.run import load
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.recording import folder as folders
+from kinetoscope.sources.run import load
 
 ROOT = Path(__file__).resolve().parents[2]
 # Trains so many steps, says what the first twelve took (ms), then ends as it is told.

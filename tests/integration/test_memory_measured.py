@@ -17,8 +17,8 @@ from kinetoscope.analysis.memory.fits import fits
 from kinetoscope.analysis.memory.growth import growth
 from kinetoscope.analysis.memory.histories import RankHistory, histories
 from kinetoscope.analysis.memory.peak import devices, holders, split
-from kinetoscope.analysis.run import MemoryFiles, Run
 from kinetoscope.findings.registry import find
+from kinetoscope.sources.run import MemoryFiles, Run
 
 HOME = Path(__file__).resolve().parents[1] / "fixtures" / "h200_memory"
 COUNTED: dict[str, Any] = json.loads((HOME / "counted.json").read_text())

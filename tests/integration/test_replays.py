@@ -13,8 +13,8 @@ from command import complaints, kinetoscope
 from kinetoscope import cli
 from kinetoscope.analysis.replay import what_if
 from kinetoscope.analysis.replay.replay import replays
-from kinetoscope.analysis.run import load
 from kinetoscope.report.collect.replay import replay, what_if_listing
+from kinetoscope.sources.run import load
 from kinetoscope.statistics.distribution import quantile
 
 OURS = [(name, files) for name, files in recordings() if files[0].is_relative_to(FIXTURES)]

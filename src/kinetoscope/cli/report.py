@@ -81,7 +81,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _many(arguments: argparse.Namespace) -> int | None:
     """Compare many ranks, where that was asked for or there are many; None: it is an ordinary report."""
-    from kinetoscope.fleet import inputs as fleet_inputs
+    from kinetoscope.sources import paths as fleet_inputs
 
     output: Path | None = arguments.output
     if arguments.engine == "auto" and arguments.parts is None:

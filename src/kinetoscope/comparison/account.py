@@ -18,10 +18,10 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.belonging import belonging
 from kinetoscope.analysis.passes.as_it_runs import AsItRuns, as_it_runs
 from kinetoscope.analysis.passes.match import aligned
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.analysis.time.window import window
 from kinetoscope.comparison.on_host import WHOLE, functions, host_ops
+from kinetoscope.sources.run import Run
 from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.model import Trace
 

@@ -11,7 +11,6 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.analysis.run import Run
 from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.counts import COUNTED, counts
 from kinetoscope.comparison.gates import STEP_TIME, Gate, Judgement, judge, parse
@@ -19,6 +18,7 @@ from kinetoscope.comparison.places import source
 from kinetoscope.comparison.step_time import of_one_run_each, samples_us
 from kinetoscope.errors import InputError
 from kinetoscope.recording.manifest import UNREADABLE
+from kinetoscope.sources.run import Run
 from kinetoscope.statistics.distribution import median
 from kinetoscope.statistics.intervals import SECTIONS, Ratio
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from kinetoscope import numbers
-from kinetoscope.analysis.run import Run
 from kinetoscope.comparison.changes import IDLE, Change, What, Work, is_structural
 from kinetoscope.comparison.counts import Counts
 from kinetoscope.compilation.model import Compilation
+from kinetoscope.sources.run import Run
 
 COMPILATION = "compilation"
 COMPILED = "compiled"

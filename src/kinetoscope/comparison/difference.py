@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kinetoscope.analysis.run import Run
 from kinetoscope.comparison import changes as parts
 from kinetoscope.comparison.account import Account, account, recorded_account
 from kinetoscope.comparison.changes import Change, ranked
@@ -18,6 +17,7 @@ from kinetoscope.comparison.program import gathered
 from kinetoscope.comparison.step_time import StepTime, step_time
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
+from kinetoscope.sources.run import Run
 
 RUNS = "runs"
 LOCATED = 40  # changes whose line is looked up

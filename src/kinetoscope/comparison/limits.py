@@ -10,12 +10,12 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.analysis.run import Run
 from kinetoscope.comparison.account import Account, recorded_account
 from kinetoscope.comparison.counts import COUNTED, counts, waits
 from kinetoscope.comparison.places import source
 from kinetoscope.errors import UsageError, meant
 from kinetoscope.findings.registry import find
+from kinetoscope.sources.run import Run
 
 DEVICE_TIME = "device_time"
 PAGEABLE = "no_pageable_copies"

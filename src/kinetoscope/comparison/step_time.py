@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kinetoscope.analysis.passes.unprofiled import unprofiled_rounds_us
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.comparison.account import Account
+from kinetoscope.sources.run import Run
 from kinetoscope.statistics.intervals import Ratio, Stands, compare_apart, compare_groups, stands, wandering
 
 # Two runs of one program differ by so much for reasons that no step of either shows (clocks, where memory

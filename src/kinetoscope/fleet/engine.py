@@ -13,8 +13,8 @@ from queue import SimpleQueue
 from typing import IO, NamedTuple
 
 from kinetoscope.errors import InputError, MissingDependencyError
-from kinetoscope.fleet.inputs import TraceFile
 from kinetoscope.fleet.worker import SETTINGS, mapped, settled
+from kinetoscope.sources.paths import TraceFile
 from kinetoscope.trace.decoding.worker import receive, send
 from kinetoscope.trace.workers import cores
 

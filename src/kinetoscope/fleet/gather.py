@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from kinetoscope.analysis.compared.parts import Part, placed, renumbered
-from kinetoscope.analysis.numbering import latest_window
 from kinetoscope.errors import InputError
 from kinetoscope.fleet.engine import Engine
-from kinetoscope.fleet.inputs import Found, TraceFile, file_system, is_remote
 from kinetoscope.fleet.store import Store, decode
+from kinetoscope.sources.numbering import latest_window
+from kinetoscope.sources.paths import Found, TraceFile, file_system, is_remote
 
 Progress = Callable[[int, int], None]
 

@@ -16,8 +16,8 @@ from kinetoscope import __version__
 from kinetoscope.analysis.compared.parts import KERNEL_TIMES, PARTED, STEPS, Facts, Part
 from kinetoscope.analysis.ranks.stretches import COMPUTED
 from kinetoscope.errors import InputError
-from kinetoscope.fleet.inputs import PART, TraceFile
 from kinetoscope.recording.manifest import write_whole
+from kinetoscope.sources.paths import PART, TraceFile
 
 FORMAT = 4
 _UNUSED_S = 30 * 86400  # after which a part in the user's cache goes

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kinetoscope import numbers
-from kinetoscope.analysis.run import Run
 from kinetoscope.errors import InputError
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
+from kinetoscope.sources.run import Run
 from kinetoscope.statistics.intervals import Verdict, student_t
 
 

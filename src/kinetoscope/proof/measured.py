@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinetoscope import numbers
-from kinetoscope.analysis.run import Run
 from kinetoscope.findings.commands import program
 from kinetoscope.findings.model import Finding, Proof
 from kinetoscope.proof.after import After, after
+from kinetoscope.sources.run import Run
 from kinetoscope.statistics import intervals
 
 if TYPE_CHECKING:  # a recording without measurements is read without bench

@@ -30,11 +30,11 @@ def report_many(
     from kinetoscope.fleet import inspector
     from kinetoscope.fleet.dumps import read
     from kinetoscope.fleet.gather import gather
-    from kinetoscope.fleet.inputs import find
     from kinetoscope.fleet.store import Store
     from kinetoscope.report import destination
     from kinetoscope.report.collect.ranks import listing
     from kinetoscope.report.verbs.ranks import print_ranks, rendered
+    from kinetoscope.sources.paths import find
 
     if output is not None:
         destination.check(output, inputs)

@@ -10,8 +10,8 @@ from threading import Thread
 from typing import TextIO
 
 from kinetoscope import numbers
-from kinetoscope.analysis.run import Run, load
 from kinetoscope.report.words import names
+from kinetoscope.sources.run import Run, load
 from kinetoscope.trace.damage import is_loss
 
 PATIENCE = 1.0  # seconds that pass in silence

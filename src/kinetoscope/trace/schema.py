@@ -179,3 +179,9 @@ def conform(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
         )
         for name, column in schema.items()
     )
+
+
+def whole(aggregate: object) -> int:
+    """The minimum, maximum or median of a column of numbers, cut to an integer; 0 where it has none. (Polars
+    types an aggregate as whatever a column may hold.)"""
+    return int(aggregate) if isinstance(aggregate, int | float) else 0

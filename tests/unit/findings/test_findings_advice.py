@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 
 import traces
-from kinetoscope.analysis.run import Run
 from kinetoscope.compilation import recompiles
 from kinetoscope.compilation.model import Recompilation
 from kinetoscope.findings import in_force, savings
@@ -35,6 +34,7 @@ from kinetoscope.findings.rules import (
     unfused_attention,
 )
 from kinetoscope.findings.scene import Scene
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import DeviceProperties, Trace
 
 H200 = DeviceProperties(index=0, name="NVIDIA H200", properties={})

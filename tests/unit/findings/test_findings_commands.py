@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from kinetoscope import cli
-from kinetoscope.analysis.run import Run
 from kinetoscope.findings import commands
 from kinetoscope.findings.scene import Scene
 from kinetoscope.recording.manifest import Manifest
+from kinetoscope.sources.run import Run
 from traces import kernel, trace
 
 

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 import traces
-from kinetoscope.analysis.run import MemoryFiles, Run, load
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
 from kinetoscope.recording.memory import DeviceMemory, Held
+from kinetoscope.sources.run import MemoryFiles, Run, load
 from snapshots import CALL, MAIN, MIB, OF_OPTIMIZER, SITE, Allocator, dump, frames
 
 LAYERS = 6

@@ -16,16 +16,16 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from kinetoscope.analysis.compared.parts import Part, part
-from kinetoscope.analysis.numbering import natural, rank_in
 from kinetoscope.cli import main
 from kinetoscope.errors import InputError
 from kinetoscope.fleet import engine
 from kinetoscope.fleet.gather import gather, one_a_rank
-from kinetoscope.fleet.inputs import TraceFile, find
 from kinetoscope.fleet.store import Store, decode, encode
 from kinetoscope.fleet.worker import mapped
 from kinetoscope.report.collect.ranks import ranges
 from kinetoscope.report.document import RanksListing
+from kinetoscope.sources.numbering import natural, rank_in
+from kinetoscope.sources.paths import TraceFile, find
 from kinetoscope.trace.read import read
 from page_data import page_data
 from rank_sets import Fault, Job, Loss, recorded
@@ -225,7 +225,7 @@ def test_the_command(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_many_are_compared_unasked_on_a_page_too(
     traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinetoscope.fleet.inputs.FEW", 2)
+    monkeypatch.setattr("kinetoscope.sources.paths.FEW", 2)
     monkeypatch.setattr(engine, "ENGINES", {"local": here})
     assert main(["report", str(traces), "-o", str(tmp_path / "a.json")]) == 0
     assert msgspec.json.decode((tmp_path / "a.json").read_bytes())["schema"] == "kinetoscope.ranks/1"

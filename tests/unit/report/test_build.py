@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from contract import CONTRACT
-from kinetoscope.analysis.run import Run, load
 from kinetoscope.recording import manifest
 from kinetoscope.report import document
 from kinetoscope.report.collect.report import build
+from kinetoscope.sources.run import Run, load
 from traces import host, kernel, nothing, step, trace
 
 

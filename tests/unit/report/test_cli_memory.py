@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 import traces
-from kinetoscope.analysis.run import load
 from kinetoscope.cli import main
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest, RankRecord
@@ -17,6 +16,7 @@ from kinetoscope.recording.memory import DeviceMemory, Held, HeldTensor
 from kinetoscope.report.collect.memory import peaks
 from kinetoscope.report.document import FitsRow
 from kinetoscope.report.words import memory_lines
+from kinetoscope.sources.run import load
 from report_sample import host_only
 from snapshots import MAIN, MIB, OF_LAYER, Allocator, Training, dump, frames
 

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 import traces
-from kinetoscope.analysis.run import MemoryFiles, Run
 from kinetoscope.recording.memory import Held
 from kinetoscope.report.export import perfetto
 from kinetoscope.snapshot.model import ALLOC
 from kinetoscope.snapshot.read import read as read_snapshot
+from kinetoscope.sources.run import MemoryFiles, Run
 from kinetoscope.trace.read import read
 from snapshots import WHEN_US, Training, dump
 

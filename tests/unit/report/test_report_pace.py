@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from kinetoscope.analysis.run import Run, load
 from kinetoscope.report import document
 from kinetoscope.report.collect.report import build
 from kinetoscope.report.pages import html, markdown, text
 from kinetoscope.report.words import pace_lines
+from kinetoscope.sources.run import Run, load
 from page_data import words
 from report_sample import HOSTILE, report
 from traces import event

@@ -15,13 +15,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.analysis.idle.gaps import gaps
-from kinetoscope.analysis.run import Run, load
 from kinetoscope.report.collect import timeline
 from kinetoscope.report.collect.excerpt import excerpt
 from kinetoscope.report.collect.packing import packed
 from kinetoscope.report.collect.report import build
 from kinetoscope.report.document import Report
 from kinetoscope.report.pages import html
+from kinetoscope.sources.run import Run, load
 from page_data import PageData, page_data
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

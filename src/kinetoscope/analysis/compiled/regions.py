@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import matching, rows
 from kinetoscope.analysis.events.torch_names import CALL, COMPILED_BACKWARD, REGION
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import whole
 
 COMPILED = f"{REGION}|{COMPILED_BACKWARD}|{CALL}"
 

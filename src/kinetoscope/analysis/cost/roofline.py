@@ -12,8 +12,8 @@ from kinetoscope.analysis.cost.formulas import cost
 from kinetoscope.analysis.cost.parameter_lists import listed_elements
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.run import Run
 from kinetoscope.hardware import DeviceSpec, find
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 ARGUMENTS = ["input_dims", "input_types", "input_strides", "concrete_inputs"]

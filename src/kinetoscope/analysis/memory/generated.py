@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 import polars as pl
 
-from kinetoscope.analysis.run import Run
+from kinetoscope.sources.run import Run
 
 BUFFER = re.compile(r"^\s*(?P<name>\w+) = (?:empty_strided\w*|torch\.empty\w*|\w*\.empty_strided\w*)\(")
 EXTERN = re.compile(r"^\s*(?P<name>\w+) = (?P<callee>[\w.]+)\(")

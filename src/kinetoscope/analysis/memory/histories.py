@@ -9,9 +9,9 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.generated import buffers
 from kinetoscope.analysis.memory.ops import ops, unseen
 from kinetoscope.analysis.memory.peak import DeviceHistory, devices
-from kinetoscope.analysis.run import MemoryFiles, Run
 from kinetoscope.errors import InputError
 from kinetoscope.recording.memory import Held
+from kinetoscope.sources.run import MemoryFiles, Run
 
 
 @dataclass(frozen=True, eq=False)

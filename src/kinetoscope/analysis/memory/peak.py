@@ -9,13 +9,13 @@ from typing import Literal
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.memory.lifetimes import Curve, alive, curve
 from kinetoscope.analysis.memory.ops import unseen
 from kinetoscope.analysis.memory.owners import ROLES, owned
 from kinetoscope.analysis.memory.workspaces import OWNER
 from kinetoscope.recording.memory import DeviceMemory, Held
 from kinetoscope.snapshot.model import MAP, SEGMENT, SEGMENT_FREE, UNMAP, Snapshot
+from kinetoscope.trace.schema import whole
 
 # What of the reserved memory is nobody's: blocks are multiples of 512 bytes; what is free lies between blocks
 # in use, or in segments that hold none, which the driver could have back.

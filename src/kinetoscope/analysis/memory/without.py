@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.memory.peak import DeviceHistory
+from kinetoscope.trace.schema import whole
 
 
 def peak_without(history: DeviceHistory, absent: pl.DataFrame) -> int:

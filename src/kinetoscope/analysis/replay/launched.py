@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import PAGEABLE_COPY, SYNCHRONIZATION
 from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import whole
 
 # A call of this many times the usual length was held up before it launched: loading a module, a full queue.
 HELD_UP = 10

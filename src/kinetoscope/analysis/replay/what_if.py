@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.events.enclosing import caller, nearest
 from kinetoscope.analysis.kernels.categories import categories
 from kinetoscope.analysis.kernels.chains import elementwise_chains
@@ -18,9 +17,10 @@ from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.replay.change import NOTHING, Change, merge_launches, no_wait, shorten, without_host
 from kinetoscope.analysis.replay.threads import strands
 from kinetoscope.analysis.replay.waits import waits
-from kinetoscope.analysis.run import Run
 from kinetoscope.errors import InputError
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import whole
 
 Changes = Mapping[int, Change]  # by rank
 

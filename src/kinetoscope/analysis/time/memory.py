@@ -7,8 +7,8 @@ import polars as pl
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import ALLOCATION
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 CPU = 0  # as c10::DeviceType numbers it

@@ -13,12 +13,12 @@ from itertools import pairwise
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.events.rows import rows
 from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import whole
 
 # Marks this near to each other, as a share of the step or in time, leave nothing between them that is no
 # step: the profiler itself takes some microseconds to make a mark.

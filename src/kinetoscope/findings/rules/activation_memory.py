@@ -27,11 +27,11 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.memory.peak import DeviceHistory
 from kinetoscope.findings import memory
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
+from kinetoscope.trace.schema import whole
 
 LAYERS = 4
 STATISTICS = 0.01  # of a layer's largest tensor: what a norm keeps beside its output, no layer's input

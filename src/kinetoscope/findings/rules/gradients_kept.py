@@ -26,11 +26,11 @@ from collections.abc import Iterable
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.memory.peak import DeviceHistory
 from kinetoscope.findings import memory
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.scene import Scene
+from kinetoscope.trace.schema import whole
 
 
 def find(scene: Scene) -> Iterable[Finding]:

@@ -31,12 +31,12 @@ from dataclasses import replace
 
 from kinetoscope.analysis.compared.comparison import comparison, culprit
 from kinetoscope.analysis.idle.waits import waits
-from kinetoscope.analysis.run import Run
 from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.late import evened, punctual
 from kinetoscope.findings.model import Evidence, Finding
 from kinetoscope.findings.savings import MEDIUM
 from kinetoscope.findings.scene import Scene, scenes
+from kinetoscope.sources.run import Run
 
 # By the cause of its lateness (see ``analysis.compared``): what the late rank did, and what to look at.
 LOOK = {

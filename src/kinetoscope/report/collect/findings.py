@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
 from kinetoscope.findings import savings
 from kinetoscope.findings.model import Finding
@@ -12,6 +11,7 @@ from kinetoscope.findings.registry import find
 from kinetoscope.proof.measured import Measured, Measurements, measurements
 from kinetoscope.report.collect.rows import row
 from kinetoscope.report.document import After, EvidenceRow, FindingRow, FindingsListing
+from kinetoscope.sources.run import Run
 
 
 def listing(run: Run, later: Run | None = None) -> FindingsListing:

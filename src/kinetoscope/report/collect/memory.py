@@ -18,7 +18,6 @@ from kinetoscope.analysis.memory.owners import ROLES
 from kinetoscope.analysis.memory.peak import DeviceHistory, holders, over_time, owner, split
 from kinetoscope.analysis.memory.stacks import told
 from kinetoscope.analysis.origins.held import held_at_peak
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.memory import allocator_calls, memory_over_time, memory_statistics
 from kinetoscope.report.collect.rows import row, rows, rows_by
 from kinetoscope.report.document import (
@@ -39,6 +38,7 @@ from kinetoscope.report.document import (
 from kinetoscope.snapshot import timeline as timelines
 from kinetoscope.snapshot.model import OOM, Snapshot
 from kinetoscope.snapshot.timeline import Timeline
+from kinetoscope.sources.run import Run
 
 CURVE = 100  # points over the recording
 POINTS = 300  # of the curve over the history

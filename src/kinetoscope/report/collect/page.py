@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 
 from kinetoscope.analysis.idle.causes import CAUSES
-from kinetoscope.analysis.run import Run
 from kinetoscope.bench.request import Result
 from kinetoscope.compilation.generated import module
 from kinetoscope.findings.glossary import terms
@@ -28,6 +27,7 @@ from kinetoscope.report.document.page import (
     Roof,
     SourceFile,
 )
+from kinetoscope.sources.run import Run
 
 NO_GRAPHS = ("guards", "error", "runnable")
 

@@ -8,8 +8,8 @@ from kinetoscope.analysis.replay import what_if
 from kinetoscope.analysis.replay.change import NOTHING, Change
 from kinetoscope.analysis.replay.named import Segment
 from kinetoscope.analysis.replay.replay import Replay, alone, job
-from kinetoscope.analysis.run import Run
 from kinetoscope.report import document
+from kinetoscope.sources.run import Run
 
 Asked = Sequence[Callable[[Run], what_if.WhatIf]]
 

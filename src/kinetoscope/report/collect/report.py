@@ -9,7 +9,6 @@ import msgspec
 from kinetoscope import __version__
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.events.ops import ops
-from kinetoscope.analysis.run import Run
 from kinetoscope.proof.measured import Measurements, measurements
 from kinetoscope.report.collect import (
     devices,
@@ -22,6 +21,7 @@ from kinetoscope.report.collect import (
     steps,
 )
 from kinetoscope.report.document import Compilation, FindingRow, Replay, Report
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.workers import cores
 
 # From so many events on, two analyses at a time take half a gigabyte more, and on few cores gain nothing.

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from kinetoscope import __version__
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.analysis.run import Run
 from kinetoscope.comparison.changes import Change, Work
 from kinetoscope.comparison.counts import COUNTED
 from kinetoscope.comparison.culprits import judged
@@ -21,6 +20,7 @@ from kinetoscope.report import document
 from kinetoscope.report.collect.rows import row
 from kinetoscope.report.collect.sources import environment
 from kinetoscope.report.document import difference as rows
+from kinetoscope.sources.run import Run
 
 
 def build(

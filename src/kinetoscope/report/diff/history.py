@@ -7,15 +7,16 @@ from pathlib import Path
 
 import msgspec
 
-from kinetoscope.analysis.run import Run
 from kinetoscope.comparison.counts import COUNTED
-from kinetoscope.comparison.history import Point, history, recordings
+from kinetoscope.comparison.history import Point, history
 from kinetoscope.errors import InputError
 from kinetoscope.recording.manifest import UNREADABLE
 from kinetoscope.report.collect.rows import row
 from kinetoscope.report.document.history import History, HistoryRow
 from kinetoscope.report.document.report import SCHEMA
 from kinetoscope.report.progress import load_shown
+from kinetoscope.sources.paths import runs_in
+from kinetoscope.sources.run import Run
 from kinetoscope.statistics.distribution import median
 
 
@@ -28,7 +29,7 @@ def gathered(folder: Path) -> History:
     runs: list[tuple[str, Run]] = []
     reported: list[Point] = []
     unread: list[str] = []
-    for path in recordings(folder):
+    for path in runs_in(folder):
         if report := _reported(path):
             reported.append(report)
             continue

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, TextIO, cast
 
-from kinetoscope.analysis.run import Run
 from kinetoscope.comparison.difference import difference
 from kinetoscope.comparison.gates import Gate
-from kinetoscope.recording import manifest as manifests
 from kinetoscope.report.diff.collect import build
 from kinetoscope.report.document.difference import Difference
 from kinetoscope.report.pages.formats import chosen
 from kinetoscope.report.pages.json import indented as indented
 from kinetoscope.report.progress import load_shown
 from kinetoscope.report.words import names
+from kinetoscope.sources.paths import repetitions
+from kinetoscope.sources.run import Run
 
 # suffix → module with `render(found) -> str`
 FORMATS = {
@@ -53,24 +53,13 @@ def compared(
 
 
 def _runs(one: Run | str | Path) -> list[Run]:
-    return [one] if isinstance(one, Run) else [load_shown([path]) for path in repetitions(str(one))]
+    return [one] if isinstance(one, Run) else [load_shown([str(path)]) for path in repetitions(Path(one))]
 
 
 def _named(one: Run | str | Path) -> str:
     if not isinstance(one, Run):
         return str(one)
     return str(one.folder or ", ".join(trace.source.path for trace in one.traces[:1]))
-
-
-def repetitions(path: str) -> list[str]:
-    """The recordings that a folder holds, if each is a whole run: ranks of one run are not repetitions."""
-    folder = Path(path)
-    if not folder.is_dir() or manifests.is_recording(folder):
-        return [path]
-    inside = [item for item in sorted(folder.iterdir()) if manifests.is_recording(item)]
-    ranks = [{record.rank for record in manifests.read(item).ranks} for item in inside]
-    overlapping = sum(map(len, ranks)) > len(set[int]().union(*ranks)) if ranks else False
-    return [str(item) for item in inside] if overlapping else [path]
 
 
 def print_difference(found: Difference, *, whole: bool) -> None:

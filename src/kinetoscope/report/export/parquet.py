@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from kinetoscope.analysis.query import tables
-from kinetoscope.analysis.run import Run
+from kinetoscope.sources.run import Run
 
 
 def write(run: Run, folder: Path) -> list[Path]:

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import polars as pl
 
 from kinetoscope.analysis.kernels.work import work
-from kinetoscope.analysis.run import Run
 from kinetoscope.report.export.memory_counters import counts
 from kinetoscope.report.export.nesting import DEVICE, HOST, nested
 from kinetoscope.report.export.protobuf import fixed, message, number, text
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 PACKET, TIMESTAMP, SEQUENCE, TRACK_EVENT, INTERNED, FLAGS, TRACK = 1, 8, 10, 11, 12, 13, 60

@@ -1,9 +1,8 @@
-"""What analyses and rules are given: the traces of one run, its compilation, its manifest, its devices."""
+"""One run, read from its files: the traces of its ranks, its compilation, its manifest, its memory."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,15 +14,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from kinetoscope.analysis.aggregates import whole
-from kinetoscope.analysis.numbering import distinct, latest_window, natural
 from kinetoscope.errors import InputError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording import memory as recorded_memory
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.recording.standard_input import standard_input
+from kinetoscope.sources.numbering import distinct, latest_window, natural
+from kinetoscope.sources.paths import TRACE_FILE, recordings_in
 from kinetoscope.trace.model import Damage, Source, Trace
+from kinetoscope.trace.schema import whole
 
 if TYPE_CHECKING:
     from kinetoscope.compilation.model import Compilation
@@ -34,7 +34,6 @@ T = TypeVar("T")
 
 # Ranks that are read of a folder or recording: each costs the analyses some 0.2 s, however small it is.
 MOST_RANKS = 64
-TRACE_FILE = re.compile(r"\.json(?:\.gz|\.zst)?$")
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +114,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
     timelines: list[Path] = []
     failures: list[InputError] = []
     recordings: dict[Path, Manifest] = {}
-    for item in chain.from_iterable(map(_recordings_in, map(Path, inputs))):
+    for item in chain.from_iterable(map(recordings_in, map(Path, inputs))):
         if manifests.is_recording(item):
             manifest = recordings[item] = folders.opened(item)
             memory += [one for rank in manifest.ranks for one in _memory_files(item, rank)]
@@ -263,13 +262,6 @@ def _of_all_hosts(recorded: Sequence[Manifest]) -> Manifest | None:
         return None
     ranks = tuple(rank for manifest in recorded for rank in manifest.ranks)
     return msgspec.structs.replace(recorded[0], ranks=ranks)
-
-
-def _recordings_in(item: Path) -> list[Path]:
-    """The recordings that stand in a folder; else the item itself."""
-    if not item.is_dir() or manifests.is_recording(item):
-        return [item]
-    return [inside for inside in sorted(item.iterdir()) if manifests.is_recording(inside)] or [item]
 
 
 def _no_events(

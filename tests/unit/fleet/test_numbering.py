@@ -3,11 +3,11 @@ from dataclasses import replace
 
 import pytest
 
-from kinetoscope.analysis.numbering import distinct, latest_window
-from kinetoscope.analysis.run import load, spread
 from kinetoscope.errors import InputError
 from kinetoscope.recording import manifest
 from kinetoscope.recording.manifest import Manifest, RankRecord
+from kinetoscope.sources.numbering import distinct, latest_window
+from kinetoscope.sources.run import load, spread
 
 EVENT = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
 

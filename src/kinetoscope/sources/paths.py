@@ -1,4 +1,4 @@
-"""Which traces, parts, dumps and logs stand in folders of folders, patterns and buckets."""
+"""Which recordings, traces, parts, dumps and logs stand in folders, patterns and buckets."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kinetoscope.analysis.numbering import natural, rank_in
 from kinetoscope.errors import InputError, MissingDependencyError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
+from kinetoscope.sources.numbering import natural, rank_in
 
-TRACE = re.compile(r"\.json(?:\.gz|\.zst)?$")
+TRACE_FILE = re.compile(r"\.json(?:\.gz|\.zst)?$")
 PART = ".part"
 DUMP = re.compile(r"(nccl_trace|flight_recorder|fr_trace)[^/]*$|\.pickle$|\.pkl$")
 LOG = re.compile(r"-pid\d+\.log$")  # of NCCL's Inspector
@@ -82,12 +82,38 @@ def _sort(found: Found, files: Iterable[TraceFile]) -> None:
     for file in files:
         if file.url.endswith(PART):
             found.parts.append(file.url)
-        elif TRACE.search(file.url):
+        elif TRACE_FILE.search(file.url):
             found.traces.append(file)
         elif DUMP.search(file.url):
             found.dumps.append(file.url)
         elif LOG.search(file.url):
             found.logs.append(file.url)
+
+
+def recordings_in(item: Path) -> list[Path]:
+    """The recordings that stand in a folder; else the item itself."""
+    if not item.is_dir() or manifests.is_recording(item):
+        return [item]
+    return [inside for inside in sorted(item.iterdir()) if manifests.is_recording(inside)] or [item]
+
+
+def repetitions(item: Path) -> list[Path]:
+    """The recordings that a folder holds, if each is a whole run: ranks of one run are not repetitions."""
+    inside = recordings_in(item)
+    if inside == [item]:
+        return inside
+    ranks = [{record.rank for record in manifests.read(recording).ranks} for recording in inside]
+    overlapping = sum(map(len, ranks)) > len(set[int]().union(*ranks))
+    return inside if overlapping else [item]
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """The recordings and traces that stand in a folder, each of them a run."""
+    return [
+        item
+        for item in sorted(folder.iterdir())
+        if manifests.is_recording(item) or (item.is_file() and TRACE_FILE.search(item.name))
+    ]
 
 
 def _local(path: Path) -> Iterator[TraceFile]:
