@@ -69,10 +69,15 @@ class ProgramError(KinetoscopeError):
 
 def meant(word: str, known: Iterable[str]) -> str:
     """How to mend a name that is not there: what is like it, and what there is."""
+    names = list(known)
+    there = f"one of: {', '.join(names)}"
+    found = near(word, names)
+    return f"did you mean {found}? ({there})" if found else there
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """The names that are like it, at most three, joined by "or"; empty where none is."""
     import difflib  # only where something went wrong
 
-    names = list(known)
-    folded = {name.casefold(): name for name in names}
-    near = [folded[name] for name in difflib.get_close_matches(word.casefold(), folded, 3, 0.6)]
-    there = f"one of: {', '.join(names)}"
-    return f"did you mean {' or '.join(near)}? ({there})" if near else there
+    folded = {name.casefold(): name for name in known}
+    return " or ".join(folded[name] for name in difflib.get_close_matches(word.casefold(), folded, 3, 0.6))

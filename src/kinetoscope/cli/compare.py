@@ -60,7 +60,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.report.pages.console import standard_output
     from kinetoscope.report.verbs.compare import print_versions, render_json
 
-    words: list[str] = arguments.program[1:] if arguments.program[:1] == ["--"] else arguments.program
+    words: list[str] = arguments.program
     if not words:
         raise UsageError("there is nothing to run", mend="kinetoscope compare --base git:main -- script.py")
     gates = [parse(text) for text in arguments.fail_on]
