@@ -49,7 +49,7 @@ def peak(tmp_path_factory: pytest.TempPathFactory) -> MemoryPeak:
     held = tmp_path_factory.mktemp("held") / "held.json"
     held.write_bytes(gzip.decompress(Path(f"{HELD}.json.gz").read_bytes()))
     memory = (MemoryFiles(0, Path(f"{HELD}.pickle.gz"), held),)
-    return peaks(Run((traces.trace(traces.step(1, 0, 100)),), memory=memory)).peaks[0]
+    return peaks(Run((traces.trace(traces.step(1, 0, 100)),), snapshots=memory)).peaks[0]
 
 
 @pytest.fixture(scope="module")

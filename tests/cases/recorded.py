@@ -51,7 +51,7 @@ def recorded(case: str, side: str) -> Run | None:
     loaded = load(*files)
     if (snapshot := folder / f"{side}.memory.pickle.gz").is_file():
         memory = (MemoryFiles(0, snapshot, folder / f"{side}.memory.json"),)
-        loaded = replace(loaded, memory=memory)
+        loaded = replace(loaded, snapshots=memory)
     return replace(loaded, manifest=Manifest(ranks=tuple(ranks))) if ranks else loaded
 
 

@@ -34,7 +34,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Any:
         held = folder / f"{name}.json"
         held.write_bytes(gzip.decompress((HOME / f"{name}.json.gz").read_bytes()))
         memory = (MemoryFiles(0, HOME / f"{name}.pickle.gz", held),)
-        return Run((traces.trace(traces.step(1, 0, 100)),), memory=memory)
+        return Run((traces.trace(traces.step(1, 0, 100)),), snapshots=memory)
 
     return run
 

@@ -33,21 +33,15 @@ def main(arguments: argparse.Namespace) -> int:
     output: Path = arguments.output
     if arguments.to == "parquet":
         destination.make_folder(output)
-        from kinetoscope.report.export import parquet
+        from kinetoscope.export import parquet
 
         written = parquet.write(load_shown(arguments.inputs), output)
         print(f"wrote {len(written)} tables into {output}", file=sys.stderr)
         return 0
     destination.check(output, arguments.inputs)
-    from kinetoscope.report.export import perfetto, pftrace, speedscope
+    from kinetoscope.export.write import rendered
 
-    chosen = pftrace if output.suffix == ".pftrace" else perfetto
-    render = chosen.render if arguments.to == "perfetto" else speedscope.render
-    content = render(load_shown(arguments.inputs))
-    if output.suffix == ".gz":
-        import gzip
-
-        content = gzip.compress(content, compresslevel=6)
+    content = rendered(load_shown(arguments.inputs), arguments.to, output)
     destination.write(output, content)
     print(f"wrote {output} ({len(content):,} bytes)", file=sys.stderr)
     return 0

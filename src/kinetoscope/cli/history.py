@@ -14,15 +14,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.errors import InputError
     from kinetoscope.report.diff.history import gathered
     from kinetoscope.report.pages.console import standard_output
+    from kinetoscope.report.progress import load_shown
     from kinetoscope.report.verbs.history import print_history, render_json
 
-    folder: Path = arguments.folder
-    if not folder.is_dir():
-        raise InputError("that is no folder", where=str(folder), mend="name a folder that holds recordings")
-    found = gathered(folder)
+    found = gathered(arguments.folder, load_shown)
     if arguments.json:
         print(render_json(found))
     else:

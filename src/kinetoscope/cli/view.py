@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.errors import UsageError
+    from kinetoscope.export import pftrace, speedscope
     from kinetoscope.report.collect.report import build
-    from kinetoscope.report.export import pftrace, speedscope
     from kinetoscope.report.pages import html
     from kinetoscope.report.progress import load_shown
     from kinetoscope.report.serving import Content, Server

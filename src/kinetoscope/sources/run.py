@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -22,6 +23,7 @@ from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.recording.standard_input import standard_input
 from kinetoscope.sources.numbering import distinct, latest_window, natural
 from kinetoscope.sources.paths import TRACE_FILE, recordings_in
+from kinetoscope.trace.damage import is_loss
 from kinetoscope.trace.model import Damage, Source, Trace
 from kinetoscope.trace.schema import whole
 
@@ -63,9 +65,9 @@ class Run:
     """One run as it was recorded: every rank's trace, and whatever else is known of it.
 
     ``light`` holds the traces of the light pass, which records the device and little else, of the ranks that
-    have one. ``unread`` names what stands in a folder of traces and is none, with the reason. ``memory`` has
-    the snapshots of the allocator, at the end of the recorded steps and where an allocation failed;
-    ``timelines`` the memory timelines that the profiler exported.
+    have one. ``unread`` names what stands in a folder of traces and is none, with the reason. ``snapshots``
+    are those of the allocator, at the end of the recorded steps and where an allocation failed; ``timelines``
+    the memory timelines that the profiler exported. ``inputs`` are the paths as they were given.
     """
 
     traces: tuple[Trace, ...]
@@ -74,8 +76,23 @@ class Run:
     folder: Path | None = None
     unread: tuple[str, ...] = ()
     light: tuple[Trace, ...] = ()
-    memory: tuple[MemoryFiles, ...] = ()
+    snapshots: tuple[MemoryFiles, ...] = ()
     timelines: tuple[Path, ...] = ()
+    inputs: tuple[str, ...] = ()
+
+    @property
+    def losses(self) -> list[str]:
+        """A sentence on each file that was left out, and on each trace of which something was lost: every
+        figure lacks it."""
+        incomplete = (trace.source for trace in self.traces if not trace.source.complete)
+        return [
+            *self.unread,
+            *(
+                f"{source.path} is incomplete, and all figures are of what is left: "
+                + "; ".join(damage.text for damage in source.damages if is_loss(damage.code))
+                for source in incomplete
+            ),
+        ]
 
 
 def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
@@ -94,7 +111,15 @@ def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
     """
     with ExitStack() as spooled:
         given = [spooled.enter_context(standard_input()) if str(one) == "-" else one for one in inputs]
-        return _load(given, progress)
+        return replace(_load(given, progress), inputs=tuple(map(str, inputs)))
+
+
+def load_warning(*inputs: str | Path) -> Run:
+    """``load``, with a warning for each sentence of ``Run.losses``."""
+    run = load(*inputs)
+    for sentence in run.losses:
+        warnings.warn(sentence, stacklevel=2)
+    return run
 
 
 def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:

@@ -44,7 +44,7 @@ def histories(run: Run) -> Histories:
     found: list[RankHistory] = []
     unread: list[InputError] = []
     made, traces = buffers(run), {trace.rank: trace for trace in run.traces}
-    for files in run.memory:
+    for files in run.snapshots:
         try:
             traced = partial(ops, traces[files.rank]) if files.rank in traces else unseen
             read = devices(files.snapshot, files.held, made, traced)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TextIO, cast
 
@@ -12,10 +12,9 @@ from kinetoscope.report.diff.collect import build
 from kinetoscope.report.document.difference import Difference
 from kinetoscope.report.pages.formats import chosen
 from kinetoscope.report.pages.json import indented as indented
-from kinetoscope.report.progress import load_shown
 from kinetoscope.report.words import names
 from kinetoscope.sources.paths import repetitions
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import Run, load_warning
 
 # suffix → module with `render(found) -> str`
 FORMATS = {
@@ -40,20 +39,24 @@ def renderer(path: Path) -> Renderer:
 
 
 def compared(
-    base: Run | str | Path, new: Run | str | Path, gates: Sequence[Gate] = (), *, page: bool = False
+    base: Run | str | Path,
+    new: Run | str | Path,
+    gates: Sequence[Gate] = (),
+    *,
+    page: bool = False,
+    read: Callable[[str], Run] = load_warning,
 ) -> Difference:
-    """Load what is not loaded, and compare.
+    """Load with ``read`` what is not loaded, and compare.
 
     Raises:
         InputError: one of them cannot be used.
     """
-    sides = [_runs(one) for one in (base, new)]
+    sides = [
+        [one] if isinstance(one, Run) else [read(str(path)) for path in repetitions(Path(one))]
+        for one in (base, new)
+    ]
     inputs = ([_named(base)], [_named(new)])
     return build(difference(*sides), inputs, (len(sides[0]), len(sides[1])), gates, page=page)
-
-
-def _runs(one: Run | str | Path) -> list[Run]:
-    return [one] if isinstance(one, Run) else [load_shown([str(path)]) for path in repetitions(Path(one))]
 
 
 def _named(one: Run | str | Path) -> str:

@@ -167,3 +167,22 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     gates: list[GateRow] = []
     failed: list[str] = []
     timelines: tuple[list[Stretch], list[Stretch]] | None = None
+
+    def __repr__(self) -> str:
+        from kinetoscope.report.diff.words import headline
+
+        return f"<{headline(self)}>"
+
+    def _repr_html_(self) -> str:
+        """The comparison's page in a frame of its own: what a notebook shows of it."""
+        from kinetoscope.report.diff.page import render
+        from kinetoscope.report.pages.frame import framed
+
+        return framed(render(self), scripts=False)
+
+    def show(self) -> None:
+        """Print it, as ``kinetoscope diff`` does."""
+        from kinetoscope.report.diff.terminal import print_difference
+        from kinetoscope.report.pages.console import WIDEST, standard_output
+
+        print_difference(self, standard_output(widest=WIDEST), whole=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 import polars as pl
 
-from kinetoscope.report.export.nesting import nested
+from kinetoscope.export.nesting import nested
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 

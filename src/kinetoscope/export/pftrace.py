@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import polars as pl
 
 from kinetoscope.analysis.kernels.work import work
-from kinetoscope.report.export.memory_counters import counts
-from kinetoscope.report.export.nesting import DEVICE, HOST, nested
-from kinetoscope.report.export.protobuf import fixed, message, number, text
+from kinetoscope.export.memory_counters import counts
+from kinetoscope.export.nesting import DEVICE, HOST, nested
+from kinetoscope.export.protobuf import fixed, message, number, text
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 

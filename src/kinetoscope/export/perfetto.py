@@ -6,8 +6,8 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.kernels.work import work
-from kinetoscope.report.export.memory_counters import counts
-from kinetoscope.report.export.nesting import ANNOTATION, DEVICE, HOST, nested
+from kinetoscope.export.memory_counters import counts
+from kinetoscope.export.nesting import ANNOTATION, DEVICE, HOST, nested
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
