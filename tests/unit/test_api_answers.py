@@ -92,7 +92,7 @@ def test_a_library_warns_and_writes_nothing(tmp_path: Path, capfd: pytest.Captur
     assert isinstance(difference, types.Difference)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert kinetoscope.load(cut).losses
+        assert kinetoscope.load(cut).remarks
         kinetoscope.diff(whole, whole)
     assert capfd.readouterr() == ("", "")
 

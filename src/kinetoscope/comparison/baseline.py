@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
+from kinetoscope.analysis.health.losses import losses
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.counts import COUNTED, counts
@@ -48,7 +49,21 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of(run: Run) -> Baseline:
-    """What is kept of a run."""
+    """What is kept of a run.
+
+    Raises:
+        InputError: something of its recording was lost.
+    """
+    if lost := losses(run):
+        raise InputError(
+            f"no baseline is made of an incomplete recording: {'; '.join(lost)}",
+            where=", ".join(trace.source.path for trace in run.traces),
+            mend="record it again",
+        )
+    return _of(run)
+
+
+def _of(run: Run) -> Baseline:
     own = account(run)
     environment = run.manifest.environment if run.manifest else None
     devices = {device.name for trace in run.traces for device in trace.devices}
@@ -116,7 +131,7 @@ def read(path: Path) -> Baseline:
 
 def checked(run: Run, baseline: Baseline, gates: list[Gate]) -> list[Judgement]:
     """A run held to a baseline; of what neither counts nothing is said where no gate was asked for."""
-    now = of(run)
+    now, lost = _of(run), tuple(f"the recording is incomplete: {what}" for what in losses(run))
     asked = gates or [
         parse(text) for text in (GATES if now.counts.get("launches") else (*GATES, ON_THE_HOST))
     ]
@@ -126,7 +141,7 @@ def checked(run: Run, baseline: Baseline, gates: list[Gate]) -> list[Judgement]:
         asked = [gate for gate in asked if gate.name == STEP_TIME or both[0][gate.name] is not None]
         asked = [gate for gate in asked if gate.name != STEP_TIME or _comparable(baseline, now)]
     step = _step(baseline, now)
-    judgements = [judge(gate, both, step) for gate in asked]
+    judgements = [judge(gate, both, step, lost) for gate in asked]
     return [_named(one, baseline, now, run) if one.failed and one.known else one for one in judgements]
 
 

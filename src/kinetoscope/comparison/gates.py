@@ -73,15 +73,23 @@ def parse(text: str) -> Gate:
     )
 
 
-def judge(gate: Gate, counts: tuple[Counts, Counts], step: tuple[float, Ratio] | None) -> Judgement:
+def judge(
+    gate: Gate,
+    counts: tuple[Counts, Counts],
+    step: tuple[float, Ratio] | None,
+    lost: Sequence[str] = (),
+) -> Judgement:
     """Hold a gate to what was counted and timed.
 
     Args:
         counts: before and now.
         step: the base's step (µs), and the ratio of the new one to it with its interval.
+        lost: what is missing of the recordings.
 
     What cannot be judged has failed: a gate that lets through what it has not seen protects nobody.
     """
+    if lost:
+        return _unknown(gate, lost[0])
     if gate.name == STEP_TIME:
         if step is None:
             return _unknown(gate, "no step was recorded in one of them")

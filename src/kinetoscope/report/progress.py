@@ -37,7 +37,7 @@ def load_shown(inputs: str | Sequence[str], meanwhile: Callable[[], object] | No
             shown(path, done, size)
 
         run = load(*([inputs] if isinstance(inputs, str) else inputs), progress=progress)
-    for sentence in run.losses:
+    for sentence in run.remarks:
         sys.stderr.write(f"kinetoscope: {names.plain(sentence)}\n")
     return run
 

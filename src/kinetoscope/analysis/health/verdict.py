@@ -88,6 +88,9 @@ def _nothing_on_device(trace: Trace) -> list[Note]:
     if len(trace.device_events):
         return []
     host = trace.host_events
+    if trace.source.events and any(damage.code == "truncated" for damage in trace.source.damages):
+        text = "the file ends before any device work: whether there was some is not known"
+        return [Note("no-device-events", UNRELIABLE, text)]
     if trace.source.events and matching(host, "category", "^(trace|overhead)$").all():
         text = "neither device work nor a host op or call was recorded: there is nothing to measure"
         return [Note("nothing-recorded", UNRELIABLE, text)]

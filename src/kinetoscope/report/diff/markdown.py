@@ -21,15 +21,15 @@ def render(found: Difference) -> str:
 
 
 def _lines(found: Difference) -> Iterable[str]:
-    mark = MARKS.get(found.step.verdict, "⚪") if found.step else "⚪"
+    mark = "⚠️" if found.lost else MARKS.get(found.step.verdict, "⚪") if found.step else "⚪"
     yield f"### {mark} {escape(words.headline(found))}"
     yield ""
     yield f"{escape(words.title(found))}"
     if found.step:
         notes = [found.step.basis, words.REMARKS[found.comparability], words.next_step(found)]
         yield f"<sub>{escape('; '.join(filter(None, notes)))}</sub>"
-    if found.why:
-        yield from ("", *(f"- ⚠️ {escape(why)}" for why in found.why))
+    if why := [why for why in found.why if why not in found.lost[:1]]:  # the headline says that one
+        yield from ("", *(f"- ⚠️ {escape(one)}" for one in why))
     if found.gates:
         yield ""
     yield from _gates(found)

@@ -39,8 +39,10 @@ def _place(side: ComparedRun) -> str:
 
 
 def headline(found: Difference) -> str:
-    """By how much the step differs, or that it cannot be told."""
+    """By how much the step differs, or why it cannot be told, as of an incomplete recording."""
     step = found.step
+    if found.lost:
+        return f"Nothing can be judged: {found.lost[0]}"
     if step is None:
         return "Nothing but compiling was recorded in one of them: no step to compare."
     times = f"{step.unit} {numbers.time(step.base_us)} → {numbers.time(step.new_us)}"
@@ -72,6 +74,8 @@ def reason(found: Difference) -> tuple[str, str]:
 
 def next_step(found: Difference) -> str | None:
     """What would tell, where the times do not."""
+    if found.lost:
+        return "Record it again: what is shown below is of what is left"
     if found.step is None or found.step.verdict != "cannot tell":
         return None
     several = "more runs of each" if found.base.runs + found.new.runs > 2 else "five runs of each, in folders"

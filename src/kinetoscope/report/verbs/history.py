@@ -59,7 +59,7 @@ def _bar(us: float | None, longest: float) -> str:
 
 def _change(row: HistoryRow) -> str:
     if row.change is None:
-        return ""
+        return "incomplete" if row.lost else ""
     bounds = ""
     if row.change_low is not None and row.change_high is not None:
         bounds = f" ({100 * row.change_low:+.1f} to {100 * row.change_high:+.1f})"
@@ -67,6 +67,8 @@ def _change(row: HistoryRow) -> str:
 
 
 def _style(row: HistoryRow) -> str:
+    if row.lost:
+        return "yellow"
     return "" if row.change is None else "red" if row.change > 0 else "green"
 
 
@@ -79,6 +81,8 @@ def _remarks(found: History) -> Iterable[str]:
                 for name in row.counts_changed
             ),
         ]
+        if row.lost:
+            yield f"{row.name} is incomplete, and compared with nothing: {'; '.join(row.lost)}"
         if said:
             yield f"{row.name}: {', '.join(said)}"
     yield from found.unread
