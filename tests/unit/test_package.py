@@ -39,15 +39,6 @@ def test_every_verb_has_its_file_and_every_file_its_verb() -> None:
     assert files == set(VERBS)
 
 
-def test_no_file_outgrows_its_module() -> None:
-    long = {
-        str(p.relative_to(SOURCE)): n
-        for p in SOURCE.rglob("*.py")
-        if (n := len(p.read_text().splitlines())) > 400
-    }
-    assert not long
-
-
 def test_everything_has_a_name() -> None:
     homeless = {"utils", "helpers", "common", "misc"}
     assert not [p for p in SOURCE.rglob("*") if p.stem in homeless]

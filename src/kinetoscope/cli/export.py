@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from kinetoscope.cli import _options
+
 EPILOG = """\
 formats:
   perfetto     for https://ui.perfetto.dev, with counters of device memory; PATH is a file: .pftrace is
@@ -19,11 +21,9 @@ A recording's memory/rank0.pickle (`run --memory`) is what https://pytorch.org/m
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument(
-        "inputs", nargs="+", metavar="INPUT", help="a recording, a trace, or a folder of them"
-    )
+    _options.inputs(parser)
     parser.add_argument("--to", required=True, choices=("perfetto", "parquet", "speedscope"))
-    parser.add_argument("-o", "--output", required=True, type=Path, metavar="PATH")
+    _options.output(parser, "where to write it", metavar="PATH", required=True)
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import argparse
 
+from kinetoscope.cli import _options
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "inputs", nargs="+", metavar="INPUT", help="a recording, a trace, a compile log, or a folder of them"
-    )
+    _options.inputs(parser, "a recording, a trace, a compile log, or a folder of them")
     parser.add_argument(
         "--proof",
         metavar="AFTER",
         help="a recording of the program after a change: what it saved, beside what was promised",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    _options.as_json(parser)
+    _options.limit(parser, 0, "findings")
 
 
 def main(arguments: argparse.Namespace) -> int:
+    from msgspec import structs
+
     from kinetoscope.report.collect.findings import listing
     from kinetoscope.report.pages.console import standard_output
     from kinetoscope.report.progress import load_shown
@@ -28,5 +31,6 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(render_json(found))
     else:
-        print_findings(found, standard_output())
+        shown = _options.first(found.findings, arguments.limit)
+        print_findings(structs.replace(found, findings=shown), standard_output())
     return 0

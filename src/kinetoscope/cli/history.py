@@ -5,15 +5,20 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from kinetoscope.cli import _options
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder", type=Path, metavar="DIR", help="a folder of recordings, traces, reports kept as .json"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    _options.as_json(parser)
+    _options.limit(parser, 0, "recordings, the last ones,")
 
 
 def main(arguments: argparse.Namespace) -> int:
+    from msgspec import structs
+
     from kinetoscope.report.diff.history import gathered
     from kinetoscope.report.pages.console import standard_output
     from kinetoscope.report.progress import load_shown
@@ -23,5 +28,6 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(render_json(found))
     else:
-        print_history(found, standard_output(widest=None))
+        rows = found.rows[-arguments.limit :] if arguments.limit else found.rows
+        print_history(structs.replace(found, rows=rows), standard_output(widest=None))
     return 0

@@ -9,6 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kinetoscope.cli import _options
+
 if TYPE_CHECKING:
     from kinetoscope.report.document import Report
 
@@ -18,22 +20,15 @@ _ALLOCATOR = "dirty_decay_ms:300,muzzy_decay_ms:0"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "inputs",
-        nargs="+",
-        metavar="INPUT",
-        help="a recording, a trace (.json, .json.gz, …), a compile log, or a folder of them; "
+    _options.inputs(
+        parser,
+        "a recording, a trace (.json, .json.gz, …), a compile log, or a folder of them; "
         "several are one run's ranks; of many ranks also folders of folders, "
         "patterns, buckets (s3://…, gs://…), the parts that --parts keeps, NCCL flight-recorder dumps "
         "and Inspector logs",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="write a file instead; its suffix is the format: .html .json .md .txt .sarif",
-    )
+    _options.output(parser, "write a file instead; its suffix is the format: .html .json .md .txt .sarif")
+    _options.as_json(parser, ": the report, numbers not rounded")
     parser.add_argument(
         "--engine",
         choices=("auto", "local", "ray"),
@@ -57,12 +52,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
+    from kinetoscope.errors import UsageError
     from kinetoscope.report import destination
     from kinetoscope.report.pages.formats import renderer
 
     output: Path | None = arguments.output
+    if arguments.json and output is not None:
+        raise UsageError("both --json and -o were given", mend="-o report.json writes the same document")
     if (many := _many(arguments)) is not None:
         return many
+    if arguments.json:
+        print(renderer(Path("report.json"))(_report(arguments.inputs), arguments.inputs), end="")
+        return 0
     if output is None:
         from kinetoscope.report.pages.console import standard_output
         from kinetoscope.report.pages.terminal import print_report
@@ -94,7 +95,14 @@ def _many(arguments: argparse.Namespace) -> int | None:
     os.environ.setdefault("_RJEM_MALLOC_CONF", _ALLOCATOR)
     from kinetoscope.report.many import report_many
 
-    report_many(arguments.inputs, output, arguments.engine, arguments.parts, every=arguments.every_rank)
+    report_many(
+        arguments.inputs,
+        output,
+        arguments.engine,
+        arguments.parts,
+        every=arguments.every_rank or arguments.verbose,
+        as_json=arguments.json,
+    )
     return 0
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from kinetoscope.cli import _options
+
 EPILOG = """\
 examples:
   kinetoscope whatif REC                                    what the step consists of: the critical path
@@ -20,9 +22,7 @@ SCALED = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument(
-        "inputs", nargs="+", metavar="INPUT", help="a recording, a trace, or a folder of them"
-    )
+    _options.inputs(parser)
     for of, what in SCALED.items():
         parser.add_argument(
             f"--{of}",
@@ -36,10 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fuse", action="store_true", help="chains of eager elementwise kernels are one kernel each"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document, with the whole path")
-    parser.add_argument(
-        "--limit", type=int, default=ROWS, help=f"parts of the path to print (default {ROWS}; 0: all)"
-    )
+    _options.as_json(parser, ", with the whole path")
+    _options.limit(parser, ROWS, "parts of the path")
 
 
 def main(arguments: argparse.Namespace) -> int:

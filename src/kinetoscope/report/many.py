@@ -11,7 +11,13 @@ from pathlib import Path
 
 
 def report_many(
-    inputs: Sequence[str], output: Path | None, engine: str, parts: Path | None, *, every: bool
+    inputs: Sequence[str],
+    output: Path | None,
+    engine: str,
+    parts: Path | None,
+    *,
+    every: bool,
+    as_json: bool = False,
 ) -> None:
     """Compare the ranks in ``inputs``.
 
@@ -19,6 +25,7 @@ def report_many(
         engine: auto, local or ray.
         parts: where to keep parts; None: in the user's cache.
         every: with a row for every rank.
+        as_json: print the document, where no file is named.
 
     Raises:
         InputError: nothing of it can be read.
@@ -48,6 +55,9 @@ def report_many(
     dumps = dict(map(read, map(Path, found.dumps)))
     logs = [inspector.read(Path(log)) for log in found.logs]
     document = listing(compare(chosen), every=every, hangs=hangs(dumps), unread=unread, logs=logs)
+    if output is None and as_json:
+        print(rendered(document, Path("ranks.json")), end="")
+        return
     if output is None:
         from kinetoscope.report.pages.console import WIDEST, standard_output
 

@@ -163,7 +163,7 @@ def test_what_is_captured_is_not_told_to_capture() -> None:
     graph = [traces.call("cudaGraphLaunch", 20, 5, 99), traces.kernel("gemm", 40, 5, 99)]
     remedy = in_force.fewer_launches(scene(*graph, *launched("aten::add", "add", 1, 2)))
     assert remedy.advice == "Graphs are replayed already; launched one by one: aten::add."
-    assert remedy.setting is None
+    assert remedy.mode is None
 
 
 def test_no_graphs_for_makers_without_them() -> None:

@@ -69,4 +69,4 @@ def test_the_commands_are_understood() -> None:
         words = shlex.split(proof.command)
         assert words[0] == "kinetoscope"
         arguments = cli.parse(words[1], words[2:])
-        assert getattr(arguments, "out", "my rec") == "my rec"
+        assert str(getattr(arguments, "output", "my rec")) == "my rec"

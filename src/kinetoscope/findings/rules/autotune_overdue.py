@@ -27,18 +27,21 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.compiled.regions import compiled, regions
 from kinetoscope.analysis.cost.roofline import costed
-from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.findings import commands, evidence
-from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.savings import MEDIUM
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import (
+    MEDIUM,
+    Finding,
+    Findings,
+    Saving,
+    Scene,
+    commands,
+    evidence,
+    numbers,
+    short_name,
+)
 from kinetoscope.findings.slow_calls import slow_calls
 
 SHARE = 0.5
@@ -50,7 +53,7 @@ MODE = "max-autotune-no-cudagraphs"
 SNIPPET = f'torch.compile(model, mode="{MODE}")'
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     if untuned(scene):
         yield from _slow(scene)
         yield from _followed(scene)
@@ -83,7 +86,7 @@ def slow_products(scene: Scene) -> pl.DataFrame:
     )
 
 
-def _slow(scene: Scene) -> Iterable[Finding]:
+def _slow(scene: Scene) -> Findings:
     calls, share = slow_products(scene), pl.col("share")
     for slow in slow_calls(scene, calls, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
         worst = slow.calls.row(0, named=True)
@@ -97,7 +100,7 @@ def _slow(scene: Scene) -> Iterable[Finding]:
         )
 
 
-def _followed(scene: Scene) -> Iterable[Finding]:
+def _followed(scene: Scene) -> Findings:
     key = ["device", "stream"]
     following = (
         scene.work.filter(pl.col("kind") == "kernel")

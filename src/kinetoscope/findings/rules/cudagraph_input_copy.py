@@ -24,20 +24,15 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH
-from kinetoscope.findings import commands, evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, commands, evidence, numbers, savings
 
 COPIES = r"^aten::(_foreach_copy_|copy_)$"
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     graphs = scene.host(GRAPH_LAUNCH)
     if graphs.is_empty():
         return

@@ -23,17 +23,12 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching
-from kinetoscope.findings import commands, evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, commands, evidence, matching, savings
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     copies = scene.kernels(r"^Memcpy DtoD")
     if copies.is_empty():
         return
