@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from kinetoscope.analysis.memory.fits import fits
 from kinetoscope.analysis.memory.growth import growth
+from kinetoscope.analysis.memory.headroom import fits
 from kinetoscope.analysis.memory.histories import RankHistory, histories
 from kinetoscope.analysis.memory.peak import holders, split
 from kinetoscope.findings.registry import find

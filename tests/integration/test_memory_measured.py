@@ -13,8 +13,8 @@ import polars as pl
 import pytest
 
 import traces
-from kinetoscope.analysis.memory.fits import fits
 from kinetoscope.analysis.memory.growth import growth
+from kinetoscope.analysis.memory.headroom import fits
 from kinetoscope.analysis.memory.histories import RankHistory, histories
 from kinetoscope.analysis.memory.peak import devices, holders, split
 from kinetoscope.findings.registry import find

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import polars as pl
 
-from kinetoscope.analysis.compiled.compiling import compiler_phases
+from kinetoscope.analysis.compiled.regions import compiler_phases
 from kinetoscope.analysis.events.rows import matching, rows
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.idle.waits import waits

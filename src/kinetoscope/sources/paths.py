@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterable, Iterator
+import shutil
+import sys
+import tempfile
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kinetoscope.errors import InputError, MissingDependencyError
+from kinetoscope.errors import InputError, MissingDependencyError, UsageError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.sources.numbering import natural, rank_in
@@ -166,3 +170,24 @@ def file_system(url: str) -> tuple[Any, str]:
     except ValueError as error:
         raise InputError(f"no such kind of place: {error}", where=url) from error
     return system[0], str(system[1])
+
+
+NAME = "standard-input"
+
+
+@contextmanager
+def standard_input() -> Generator[Path, None, None]:
+    """A file that holds all of standard input, for the length of a ``with`` block.
+
+    Raises:
+        UsageError: it is a terminal, or closed.
+    """
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError(
+            "there is nothing on standard input", where="-", mend="zcat trace.json.gz | kinetoscope report -"
+        )
+    with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
+        path = Path(folder) / NAME
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
+        yield path

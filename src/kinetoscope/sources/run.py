@@ -20,9 +20,8 @@ from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording import memory as recorded_memory
 from kinetoscope.recording.manifest import Manifest, RankRecord
-from kinetoscope.recording.standard_input import standard_input
 from kinetoscope.sources.numbering import distinct, latest_window, natural
-from kinetoscope.sources.paths import TRACE_FILE, recordings_in
+from kinetoscope.sources.paths import TRACE_FILE, recordings_in, standard_input
 from kinetoscope.trace.damage import is_loss
 from kinetoscope.trace.model import Damage, Source, Trace
 from kinetoscope.trace.schema import whole

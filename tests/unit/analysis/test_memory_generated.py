@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path, PurePath
 
-from kinetoscope.analysis.memory.generated import buffers
+from kinetoscope.analysis.memory.ops import buffers
 from kinetoscope.analysis.memory.peak import devices, holders
 from kinetoscope.snapshot.read import read
 from kinetoscope.sources.run import load

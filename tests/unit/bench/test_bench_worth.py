@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clockwork import measured
-from kinetoscope.bench.autotune import campaign, promise, worth
+from kinetoscope.bench.autotune import campaign, worth
 from kinetoscope.bench.autotune import configurations as autotune
+from kinetoscope.bench.autotune import winners as promise
 from kinetoscope.bench.autotune.worth import Copy, Worth
 from kinetoscope.bench.kernels.generated import Kernel, Module, TensorArgument
 from kinetoscope.bench.kernels.replay import ModuleResult

@@ -9,7 +9,7 @@ import polars as pl
 
 from kinetoscope.analysis.cost.call import DTYPES, Call, Cost
 from kinetoscope.analysis.cost.formulas import cost
-from kinetoscope.analysis.cost.parameter_lists import listed_elements
+from kinetoscope.analysis.cost.lists import listed_elements
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.hardware import DeviceSpec, find

@@ -8,7 +8,7 @@ from kinetoscope.analysis.idle.causes import CAUSE, host_causes
 from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.analysis.idle.waiting import exposed_waiting, waiting
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.time.layers import overlay
+from kinetoscope.analysis.time.intervals import overlay
 from kinetoscope.analysis.time.window import window
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace

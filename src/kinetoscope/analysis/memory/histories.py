@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.memory.generated import buffers
-from kinetoscope.analysis.memory.ops import ops, unseen
+from kinetoscope.analysis.memory.ops import buffers, ops, unseen
 from kinetoscope.analysis.memory.peak import DeviceHistory, devices
 from kinetoscope.errors import InputError
 from kinetoscope.recording.memory import Held

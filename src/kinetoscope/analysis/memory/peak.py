@@ -11,8 +11,7 @@ import polars as pl
 
 from kinetoscope.analysis.memory.lifetimes import Curve, alive, curve
 from kinetoscope.analysis.memory.ops import unseen
-from kinetoscope.analysis.memory.owners import ROLES, owned
-from kinetoscope.analysis.memory.workspaces import OWNER
+from kinetoscope.analysis.memory.owners import OWNER, ROLES, owned
 from kinetoscope.recording.memory import DeviceMemory, Held
 from kinetoscope.snapshot.model import MAP, SEGMENT, SEGMENT_FREE, UNMAP, Snapshot
 from kinetoscope.trace.schema import whole

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.replay.delays import delays
+from kinetoscope.analysis.replay.device_work import delays
 from kinetoscope.analysis.replay.share import blocks, ends_with, inside, sources
 from kinetoscope.analysis.replay.spans import Spans
 from kinetoscope.analysis.replay.stretches import Passed, Stretches, stretches

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.replay.delays import delays
-from kinetoscope.analysis.replay.dependencies import dependencies
+from kinetoscope.analysis.replay.device_work import delays, dependencies
 from kinetoscope.analysis.replay.spans import Spans
 from kinetoscope.analysis.replay.stretches import BEFORE
 from kinetoscope.analysis.replay.threads import strands

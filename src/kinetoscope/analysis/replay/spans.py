@@ -9,7 +9,7 @@ import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.replay.launched import launched
+from kinetoscope.analysis.replay.device_work import launched
 from kinetoscope.analysis.replay.waits import DEVICE_WAIT
 from kinetoscope.analysis.time.periods import CONTIGUOUS, CONTIGUOUS_NS
 from kinetoscope.analysis.time.phases import leading_of

@@ -7,7 +7,7 @@ import polars as pl
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import COPY, LAUNCH, PAGEABLE_COPY, SYNCHRONIZATION
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.replay.launched import HELD_UP, launched
+from kinetoscope.analysis.replay.device_work import HELD_UP, launched
 from kinetoscope.analysis.replay.threads import strands
 from kinetoscope.trace.model import Trace
 

@@ -24,8 +24,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.compiled.compiling import compiling
-from kinetoscope.analysis.compiled.regions import region_of_work, regions
+from kinetoscope.analysis.compiled.regions import compiling, region_of_work, regions
 from kinetoscope.findings.rule import Finding, Findings, Scene, Severity, evidence, savings
 
 

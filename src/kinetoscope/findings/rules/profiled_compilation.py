@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.compiled.compiling import compiling
+from kinetoscope.analysis.compiled.regions import compiling
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, matching, savings
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kinetoscope.analysis.compiled.compiling import compiling
+from kinetoscope.analysis.compiled.regions import compiling
 from kinetoscope.analysis.time import intervals
 from kinetoscope.compilation.model import Recompilation
 from kinetoscope.findings.rule import HIGH, Finding, Findings, Scene, Severity, evidence, numbers, savings

@@ -9,9 +9,9 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.memory.fits import fits
 from kinetoscope.analysis.memory.given_back import given_back
 from kinetoscope.analysis.memory.growth import growth
+from kinetoscope.analysis.memory.headroom import fits
 from kinetoscope.analysis.memory.histories import RankHistory, histories
 from kinetoscope.analysis.memory.ops import BASE
 from kinetoscope.analysis.memory.owners import ROLES
