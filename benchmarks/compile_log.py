@@ -26,7 +26,7 @@ import msgspec
 
 from kinetoscope.compilation.log import read as log
 from kinetoscope.compilation.sources import load
-from kinetoscope.report.collect.compilation import as_document
+from kinetoscope.document.collect.compilation import as_document
 
 Result = TypeVar("Result")
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 from playwright.sync_api import Browser, sync_playwright
 
-from kinetoscope.report.collect.report import build
-from kinetoscope.report.pages import html
+from kinetoscope.document.collect.report import build
+from kinetoscope.render import html
 from kinetoscope.sources.run import load
 
 FRAMES = """async () => {

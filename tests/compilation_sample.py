@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 
-from kinetoscope.report.document.compilation import Compilation, Frame
+from kinetoscope.document.compilation import Compilation, Frame
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 

@@ -28,11 +28,11 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
+from kinetoscope.document.collect.report import build
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.recording import manifest as manifests
-from kinetoscope.report.collect.report import build
-from kinetoscope.report.pages.terminal import print_report
 from kinetoscope.sources.run import Run, load
+from kinetoscope.views.overview import print_report
 
 FIXTURES = Path(__file__).parent / "fixtures"
 TRACE = gzip.decompress((FIXTURES / "h200_breaks" / "breaks.json.gz").read_bytes())

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kinetoscope.report.document import (
+from kinetoscope.document import (
     AsItRuns,
     CategoryRow,
     CauseRow,

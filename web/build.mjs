@@ -4,7 +4,7 @@ import { build } from "esbuild";
 import { createHash } from "node:crypto";
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 
-const PACKAGE = new URL("../src/kinetoscope/report/pages/templates/", import.meta.url);
+const PACKAGE = new URL("../src/kinetoscope/render/templates/", import.meta.url);
 const MOST = 300_000; // bytes of the bundle
 const shared = { bundle: true, charset: "utf8", legalComments: "none", logLevel: "warning" };
 

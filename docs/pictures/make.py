@@ -20,12 +20,12 @@ from playwright.sync_api import Browser, sync_playwright
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
-from kinetoscope.report.collect.findings import listing
-from kinetoscope.report.collect.report import build
-from kinetoscope.report.pages import html
-from kinetoscope.report.pages.terminal import print_report
-from kinetoscope.report.verbs.findings import print_findings
+from kinetoscope.document.collect.findings import listing
+from kinetoscope.document.collect.report import build
+from kinetoscope.render import html
 from kinetoscope.sources.run import load
+from kinetoscope.views.findings import print_findings
+from kinetoscope.views.overview import print_report
 
 HERE = Path(__file__).resolve().parent
 PROVED = Path("tests/fixtures/h200_proved/narrow")

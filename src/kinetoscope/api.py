@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, overload
 
 from msgspec import Struct, structs, to_builtins
 
-from kinetoscope import numbers
+from kinetoscope import document, numbers
+from kinetoscope.document.compilation import Compilation
+from kinetoscope.document.difference import Difference, GateRow
+from kinetoscope.document.history import History
 from kinetoscope.errors import UsageError
-from kinetoscope.report import document
-from kinetoscope.report.document.compilation import Compilation
-from kinetoscope.report.document.difference import Difference, GateRow
-from kinetoscope.report.document.history import History
 from kinetoscope.sources import run as runs
 
 if TYPE_CHECKING:
@@ -61,14 +60,14 @@ class Run(runs.Run):
 
     def _repr_html_(self) -> str:
         """The report's page in a frame of its own: what a notebook shows of a run."""
-        from kinetoscope.report.pages.frame import framed
+        from kinetoscope.render.frame import framed
 
         return framed(self.to_html(), scripts=True)
 
     def show(self) -> None:
         """Print the report, as ``kinetoscope report`` does."""
-        from kinetoscope.report.pages.console import standard_output
-        from kinetoscope.report.pages.terminal import print_report
+        from kinetoscope.render.console import standard_output
+        from kinetoscope.views.overview import print_report
 
         print_report(self.report(), self.inputs, standard_output())
 
@@ -115,7 +114,7 @@ class Run(runs.Run):
         Raises:
             UsageError: nothing is summed by that, or no kernel is of that category.
         """
-        from kinetoscope.report.collect import kernels
+        from kinetoscope.document.collect import kernels
 
         rows = kernels.listing(self, by, category).rows
         if by != "kernel":
@@ -125,25 +124,25 @@ class Run(runs.Run):
 
     def ops(self) -> pl.DataFrame:
         """The operators as torch's ``key_averages()`` counts them, most device time first."""
-        from kinetoscope.report.collect import kernels
+        from kinetoscope.document.collect import kernels
 
         return _frame(kernels.ops(self), document.OpRow)
 
     def steps(self) -> pl.DataFrame:
         """Every recorded step of every rank: when, how long, how busy its device, how many launches."""
-        from kinetoscope.report.collect import steps
+        from kinetoscope.document.collect import steps
 
         return _frame(steps.steps(self), document.StepRow)
 
     def devices(self) -> pl.DataFrame:
         """Every device: how busy it was in the window of the recorded steps, and with what."""
-        from kinetoscope.report.collect import devices
+        from kinetoscope.document.collect import devices
 
         return _frame(devices.devices(self), document.DeviceRow)
 
     def idle(self) -> pl.DataFrame:
         """Why each device was idle, longest first."""
-        from kinetoscope.report.collect import devices
+        from kinetoscope.document.collect import devices
 
         return _frame(devices.idle(self), document.IdleRow)
 
@@ -172,7 +171,7 @@ class Run(runs.Run):
         Raises:
             InputError: one of them lacks what only recordings have: the time of steps without the profiler.
         """
-        from kinetoscope.report.collect.findings import listing
+        from kinetoscope.document.collect.findings import listing
 
         return listing(self, after).findings
 
@@ -186,7 +185,7 @@ class Run(runs.Run):
         if self.compilation is None:
             return None
         from kinetoscope.analysis.compiled.join import join
-        from kinetoscope.report.collect.compilation import as_document
+        from kinetoscope.document.collect.compilation import as_document
 
         has_events = any(trace.source.events for trace in self.traces)
         return as_document(self.compilation, join(self) if has_events else None)
@@ -194,7 +193,7 @@ class Run(runs.Run):
     def chains(self, name: str, category: str | None = None) -> document.ChainListing:
         """How the kernels with ``name`` in their name (or that fit a pattern with * or ?) came about: step,
         annotation, ops, launch, kernel."""
-        from kinetoscope.report.collect.chains import chains
+        from kinetoscope.document.collect.chains import chains
 
         return chains(self, name, category)
 
@@ -205,7 +204,7 @@ class Run(runs.Run):
         Raises:
             InputError: a snapshot is damaged.
         """
-        from kinetoscope.report.collect.memory import listing
+        from kinetoscope.document.collect.memory import listing
 
         return listing(self)
 
@@ -233,7 +232,7 @@ class Run(runs.Run):
             InputError: nothing has such a name.
         """
         from kinetoscope.analysis.replay import what_if
-        from kinetoscope.report.collect.replay import what_if_listing
+        from kinetoscope.document.collect.replay import what_if_listing
 
         asked = what_if.asked(
             kernel=kernel, op=op, category=category, host_factor=host, no_sync=no_sync, fuse=fuse
@@ -253,7 +252,7 @@ class Run(runs.Run):
         """
         from kinetoscope.comparison import baseline
         from kinetoscope.comparison.gates import parse
-        from kinetoscope.report.diff.collect import gate_rows
+        from kinetoscope.document.collect.difference import gate_rows
 
         gates = [parse(text) for text in fail_on]
         return gate_rows(baseline.checked(self, baseline.read(Path(against)), gates))
@@ -265,7 +264,7 @@ class Run(runs.Run):
             UsageError: a file cannot be written there, or it would overwrite an input.
         """
         from kinetoscope.comparison import baseline
-        from kinetoscope.report import destination
+        from kinetoscope.render import destination
 
         target = destination.check(Path(path), self.inputs)
         destination.write(target, baseline.render(baseline.of(self)).encode())
@@ -280,12 +279,12 @@ class Run(runs.Run):
         """
         from kinetoscope.export import parquet
         from kinetoscope.export.write import rendered
-        from kinetoscope.report import destination
+        from kinetoscope.render import destination
 
         target = Path(path)
         if to == "parquet":
             destination.make_folder(target)
-            parquet.write(self, target)
+            parquet.write(self, target, self.inputs)
         else:
             destination.write(destination.check(target, self.inputs), rendered(self, to, target))
         return target
@@ -303,15 +302,15 @@ class Run(runs.Run):
 
     @cached_property
     def _report(self) -> document.Report:
-        from kinetoscope.report.collect.report import build
+        from kinetoscope.document.collect.report import build
 
         return build(self)
 
     def _written(self, path: str | Path | None, suffix: str) -> str | Path:
         """The report in the format of a suffix, in a file where one is named."""
-        from kinetoscope.report import destination
-        from kinetoscope.report.collect.page import with_page
-        from kinetoscope.report.pages.formats import renderer
+        from kinetoscope.document.collect.page import with_page
+        from kinetoscope.render import destination
+        from kinetoscope.render.formats import renderer
 
         target = None if path is None else destination.check(Path(path), self.inputs)
         report = with_page(self, self._report) if suffix == ".html" else self._report
@@ -336,7 +335,7 @@ def diff(base: Run | str | Path, new: Run | str | Path, *, fail_on: Sequence[str
     Warns with what is missing of a path's traces.
     """
     from kinetoscope.comparison.gates import parse
-    from kinetoscope.report.diff.output import compared
+    from kinetoscope.document.collect.difference import compared
 
     return compared(base, new, [parse(text) for text in fail_on], page=True)
 
@@ -347,7 +346,7 @@ def history(folder: str | Path) -> History:
     Raises:
         InputError: nothing in it can be read.
     """
-    from kinetoscope.report.diff.history import gathered
+    from kinetoscope.document.collect.history import gathered
 
     return gathered(Path(folder))
 

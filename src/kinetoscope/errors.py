@@ -6,7 +6,9 @@
     │   ├── NotATraceError          3   it was read, and nothing in it is a trace
     │   └── TooLargeError           3   it unpacks past a limit that can be raised
     ├── MissingDependencyError      3   a package (torch, zstandard, …) is not installed here
-    └── ProgramError                4   the profiled program failed
+    └── ProgramError                4   the program that `tune`, `compare` or `bench` runs failed
+
+`run` ends as its program does: with its exit status, or of the signal that ended it.
 
 A message has three parts: what went wrong, where, and the command or change that mends it.
 They are raised where the cause is known and caught once, in ``kinetoscope.cli``.

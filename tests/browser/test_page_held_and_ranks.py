@@ -16,10 +16,10 @@ from browsing import Open, go
 from kinetoscope import numbers
 from kinetoscope.analysis.compared.comparison import compare
 from kinetoscope.analysis.compared.parts import part
-from kinetoscope.report.collect import ranks as comparing
-from kinetoscope.report.collect.memory import peaks
-from kinetoscope.report.document import GivenBackRow, MemoryBlock, MemoryPeak, RanksListing
-from kinetoscope.report.pages import html
+from kinetoscope.document import GivenBackRow, MemoryBlock, MemoryPeak, RanksListing
+from kinetoscope.document.collect import ranks as comparing
+from kinetoscope.document.collect.memory import peaks
+from kinetoscope.render import html
 from kinetoscope.sources.run import MemoryFiles, Run
 from kinetoscope.trace.read import read
 from rank_sets import Fault, Job, recorded

@@ -13,12 +13,12 @@ import pytest
 
 from browsing import Open, go
 from kinetoscope import numbers
+from kinetoscope.document import Report
+from kinetoscope.document.collect.report import build
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.recording.program import Program
-from kinetoscope.report.collect.report import build
-from kinetoscope.report.document import Report
-from kinetoscope.report.pages import html
+from kinetoscope.render import html
 from kinetoscope.sources.run import load
 from report_sample import HOSTILE, as_it_runs, host_only, hostile, kernel, report, timing
 from traces import call, host, step

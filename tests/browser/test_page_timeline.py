@@ -11,8 +11,8 @@ import pytest
 from browsing import Open, go, ready
 from kinetoscope import numbers
 from kinetoscope.analysis.kernels.work import work
-from kinetoscope.report.collect.report import build
-from kinetoscope.report.pages import html
+from kinetoscope.document.collect.report import build
+from kinetoscope.render import html
 from kinetoscope.sources.run import Run, load
 
 RECORDING = Path(__file__).parents[2] / "examples" / "recordings" / "llama_train_compile.json.gz"

@@ -143,7 +143,7 @@ def compared(pair: tuple[str, str]) -> dict[str, Any]:
     """The document of one comparison, and how far its parts are from the difference."""
     from msgspec import to_builtins
 
-    from kinetoscope.report.diff.output import compared as compare
+    from kinetoscope.document.collect.difference import compared as compare
 
     found = to_builtins(compare(*pair))
     step = found["step"]

@@ -11,10 +11,10 @@ from statistics import median
 import pytest
 
 from kinetoscope import numbers
-from kinetoscope.report.collect.report import build
-from kinetoscope.report.document import Report
-from kinetoscope.report.words import headline
+from kinetoscope.document import Report
+from kinetoscope.document.collect.report import build
 from kinetoscope.sources.run import load
+from kinetoscope.views import headline
 
 RECORDING = Path(__file__).resolve().parents[1] / "fixtures" / "h100_everyday" / "host-bound"
 # What the program printed, run plain on the same machine: the host is noisy, so within a tenth.

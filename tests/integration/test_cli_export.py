@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from command import RECORDING, kinetoscope
-from kinetoscope.report.collect.report import build
+from kinetoscope.document.collect.report import build
 from kinetoscope.sources.run import load
 
 

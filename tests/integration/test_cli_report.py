@@ -12,8 +12,8 @@ from itertools import pairwise
 import pytest
 
 from command import ENVIRONMENT, RECORDING, SMALL, complaints, kinetoscope
-from kinetoscope.report.collect.report import build
-from kinetoscope.report.document import Report
+from kinetoscope.document import Report
+from kinetoscope.document.collect.report import build
 from kinetoscope.sources.run import load
 
 

@@ -27,7 +27,7 @@ import pytest
 from kinetoscope.compilation import partition
 from kinetoscope.compilation.model import DEFAULTS, Compilation
 from kinetoscope.compilation.sources import load
-from kinetoscope.report.document import compilation as document
+from kinetoscope.document import compilation as document
 
 torch = pytest.importorskip("torch")
 PROGRAM = Path(__file__).parent / "compile_cases.py"

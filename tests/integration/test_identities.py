@@ -14,8 +14,8 @@ from kinetoscope.analysis.idle.launches import launches
 from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.analysis.kernels.taxonomy import OTHER
 from kinetoscope.analysis.time.window import window
-from kinetoscope.report.collect.report import build
-from kinetoscope.report.document import Report
+from kinetoscope.document import Report
+from kinetoscope.document.collect.report import build
 from kinetoscope.sources.run import Run, load
 
 ROOT = Path(__file__).resolve().parents[1]

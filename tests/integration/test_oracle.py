@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from kinetoscope.analysis.kernels.categories import categories
-from kinetoscope.report.collect.report import build
-from kinetoscope.report.document import Report
+from kinetoscope.document import Report
+from kinetoscope.document.collect.report import build
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read

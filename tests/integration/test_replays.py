@@ -13,7 +13,7 @@ from command import complaints, kinetoscope
 from kinetoscope import cli
 from kinetoscope.analysis.replay import what_if
 from kinetoscope.analysis.replay.replay import replays
-from kinetoscope.report.collect.replay import replay, what_if_listing
+from kinetoscope.document.collect.replay import replay, what_if_listing
 from kinetoscope.sources.run import load
 from kinetoscope.statistics.distribution import quantile
 

@@ -1,4 +1,4 @@
-"""Signals reach a program under `kinetoscope run` as they would without: once, as its shell has set them."""
+"""Signals reach a program under `kinetoscope run` as they would without: once, and as its shell set them."""
 
 from __future__ import annotations
 

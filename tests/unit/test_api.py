@@ -11,7 +11,7 @@ from msgspec import structs, to_builtins
 import kinetoscope
 from command import RECORDING, ROOT
 from kinetoscope.cli import main
-from kinetoscope.report.document import KernelRow, Report
+from kinetoscope.document import KernelRow, Report
 
 COMPILE_LOG = ROOT / "tests" / "fixtures" / "h200_breaks" / "breaks.log.gz"
 TABLES = ("kernels", "ops", "steps", "devices", "idle")

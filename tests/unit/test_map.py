@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md is the map: what it names is there, and every room is on it."""
+"""CONTRIBUTING.md is the map: what it names is there, every room is on it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ERRANDS = {
     "an analysis": "analysis/",
     "a statistic": "statistics/",
     "a rule": "findings/rules/",
-    "a renderer": "report/pages/",
-    "a row or column of the document": "report/document/",
+    "a renderer": "render/",
+    "a row or column of the document": "document/",
     "a verb": "cli/",
-    "a listing": "report/verbs/",
+    "a view": "views/",
     "a device": "hardware/table.py",
     "a column or table of a trace": "trace/schema.py",
     "a fact of the compile log": "compilation/log/records.py",

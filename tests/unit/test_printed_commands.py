@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.cli import VERBS, parse
-from kinetoscope.report.words.next_commands import next_commands
+from kinetoscope.views.next_commands import next_commands
 from report_sample import host_only, report
 
 ROOT = Path(__file__).parents[2]

@@ -207,7 +207,7 @@ def _unforeseen(error: Exception) -> KinetoscopeError:
 
 def _say(text: str) -> None:
     """A message on stderr, where there is one: paths and foreign words in it are kept from the terminal."""
-    from kinetoscope.report.words.names import printable
+    from kinetoscope.render.names import printable
 
     with suppress(OSError):
         lines = (printable(line[:LONGEST_LINE]) for line in text.splitlines())

@@ -65,10 +65,10 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.bench import kept
     from kinetoscope.bench.autotune.configurations import parse_configuration, read_configurations
     from kinetoscope.bench.request import Request, Task, ask
+    from kinetoscope.document.collect import measurements
     from kinetoscope.errors import InputError, UsageError
     from kinetoscope.recording.manifest import is_recording
-    from kinetoscope.report.collect import measurements
-    from kinetoscope.report.pages.json import indented
+    from kinetoscope.render.json import indented
 
     path = Path(arguments.input)
     if not path.exists():
@@ -103,9 +103,9 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(indented({"measured": result, "in_model": model}))
         return 0
-    from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.verbs.autotune import print_autotuned
-    from kinetoscope.report.verbs.bench import print_kernels, print_replays
+    from kinetoscope.render.console import standard_output
+    from kinetoscope.views.autotune import print_autotuned
+    from kinetoscope.views.bench import print_kernels, print_replays
 
     console = standard_output(widest=None)
     if task == "autotune":
@@ -128,7 +128,7 @@ def _permit(path: Path, trusted: bool) -> None:
     from kinetoscope.errors import InputError
     from kinetoscope.recording import trust
     from kinetoscope.recording.manifest import is_recording
-    from kinetoscope.report.words.names import printable
+    from kinetoscope.render.names import printable
 
     files = [*trust.code(path), *trust.inputs(path)]
     if not files or trust.is_known(path):

@@ -33,11 +33,11 @@ def main(arguments: argparse.Namespace) -> int:
 
     from kinetoscope.comparison import baseline
     from kinetoscope.comparison.gates import parse
-    from kinetoscope.report import destination
-    from kinetoscope.report.diff.collect import gate_rows
-    from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.progress import load_shown
-    from kinetoscope.report.verbs.check import print_check, render_json
+    from kinetoscope.document.collect.difference import gate_rows
+    from kinetoscope.progress import load_shown
+    from kinetoscope.render import destination
+    from kinetoscope.render.console import standard_output
+    from kinetoscope.views.check import print_check, render_json
 
     file: Path = arguments.against
     gates = [parse(text) for text in arguments.fail_on]

@@ -46,10 +46,10 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.bench.versions.campaign import compare_versions
     from kinetoscope.bench.versions.worktree import at_hand, checked_out
     from kinetoscope.comparison.gates import STEP_TIME, judge, nothing_counted, parse
+    from kinetoscope.document.collect.difference import gate_rows
     from kinetoscope.errors import UsageError
-    from kinetoscope.report.diff.collect import gate_rows
-    from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.verbs.compare import print_versions, render_json
+    from kinetoscope.render.console import standard_output
+    from kinetoscope.views.compare import print_versions, render_json
 
     words: list[str] = arguments.program
     if not words:

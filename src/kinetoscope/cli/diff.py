@@ -55,17 +55,18 @@ def main(arguments: argparse.Namespace) -> int:
     import sys
 
     from kinetoscope.comparison.gates import parse
-    from kinetoscope.report import destination
-    from kinetoscope.report.diff import github, output
-    from kinetoscope.report.progress import load_shown
+    from kinetoscope.document.collect.difference import compared
+    from kinetoscope.progress import load_shown
+    from kinetoscope.render import destination
+    from kinetoscope.views import difference_output as output
+    from kinetoscope.views import github
 
     gates = [parse(text) for text in arguments.fail_on]
     files: list[Path] = arguments.output
     inputs = [arguments.base, arguments.new]
     renderers = [output.renderer(destination.check(file, inputs)) for file in files]
-    found = output.compared(
-        inputs[0], inputs[1], gates, page=any(file.suffix == ".html" for file in files), read=load_shown
-    )
+    page = any(file.suffix == ".html" for file in files)
+    found = compared(inputs[0], inputs[1], gates, page=page, read=load_shown)
     for file, render in zip(files, renderers, strict=True):
         destination.write(file, render(found).encode())
         print(f"wrote {file}", file=sys.stderr)

@@ -15,9 +15,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.report.collect.explanation import explanation, glossary
-    from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.verbs.explanation import print_explanation, print_glossary
+    from kinetoscope.document.collect.explanation import explanation, glossary
+    from kinetoscope.render.console import standard_output
+    from kinetoscope.views.explanation import print_explanation, print_glossary
 
     if arguments.word is None:
         print_glossary(glossary(), standard_output())

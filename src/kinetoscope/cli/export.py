@@ -27,15 +27,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.report import destination
-    from kinetoscope.report.progress import load_shown
+    from kinetoscope.progress import load_shown
+    from kinetoscope.render import destination
 
     output: Path = arguments.output
     if arguments.to == "parquet":
         destination.make_folder(output)
         from kinetoscope.export import parquet
 
-        written = parquet.write(load_shown(arguments.inputs), output)
+        written = parquet.write(load_shown(arguments.inputs), output, arguments.inputs)
         print(f"wrote {len(written)} tables into {output}", file=sys.stderr)
         return 0
     destination.check(output, arguments.inputs)

@@ -21,10 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     from msgspec import structs
 
-    from kinetoscope.report.collect.findings import listing
-    from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.progress import load_shown
-    from kinetoscope.report.verbs.findings import print_findings, render_json
+    from kinetoscope.document.collect.findings import listing
+    from kinetoscope.progress import load_shown
+    from kinetoscope.render.console import standard_output
+    from kinetoscope.views.findings import print_findings, render_json
 
     run = load_shown(arguments.inputs)
     found = listing(run, load_shown([arguments.proof]) if arguments.proof else None)

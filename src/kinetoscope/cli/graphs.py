@@ -34,11 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.analysis.compiled.join import join
+    from kinetoscope.document.collect.compilation import as_document
     from kinetoscope.errors import InputError
-    from kinetoscope.report.collect.compilation import as_document
-    from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.pages.json import indented
-    from kinetoscope.report.progress import load_shown
+    from kinetoscope.progress import load_shown
+    from kinetoscope.render.console import standard_output
+    from kinetoscope.render.json import indented
 
     run = load_shown(arguments.inputs)
     compilation = run.compilation
@@ -57,18 +57,18 @@ def main(arguments: argparse.Namespace) -> int:
     elif arguments.against:
         from kinetoscope.compilation.cache_keys import changed
         from kinetoscope.compilation.sources import load
-        from kinetoscope.report.verbs.graph_keys import print_key_changes
+        from kinetoscope.views.graph_keys import print_key_changes
 
         print_key_changes(changed(load(arguments.against), compilation), console)
     elif arguments.kernel:
-        from kinetoscope.report.collect.graph_detail import kernel_details
-        from kinetoscope.report.verbs.graph_detail import print_kernel
+        from kinetoscope.document.collect.graph_detail import kernel_details
+        from kinetoscope.views.graph_detail import print_kernel
 
         for kernel in kernel_details(compilation, document, arguments.kernel):
             print_kernel(kernel, console)
     elif arguments.frame or arguments.guards or arguments.bytecode or arguments.graph or arguments.fusion:
-        from kinetoscope.report.collect.graph_detail import frame_details
-        from kinetoscope.report.verbs.graph_detail import print_frame
+        from kinetoscope.document.collect.graph_detail import frame_details
+        from kinetoscope.views.graph_detail import print_frame
 
         for frame in frame_details(
             compilation,
@@ -80,7 +80,7 @@ def main(arguments: argparse.Namespace) -> int:
         ):
             print_frame(frame, console, fusion=arguments.fusion)
     else:
-        from kinetoscope.report.verbs.graphs import print_overview
+        from kinetoscope.views.graphs import print_overview
 
         print_overview(document, arguments.inputs, console)
     return 0

@@ -19,10 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     from msgspec import structs
 
-    from kinetoscope.report.diff.history import gathered
-    from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.progress import load_shown
-    from kinetoscope.report.verbs.history import print_history, render_json
+    from kinetoscope.document.collect.history import gathered
+    from kinetoscope.progress import load_shown
+    from kinetoscope.render.console import standard_output
+    from kinetoscope.views.history import print_history, render_json
 
     found = gathered(arguments.folder, load_shown)
     if arguments.json:

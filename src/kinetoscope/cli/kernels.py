@@ -30,13 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
+    from kinetoscope.document.collect.chains import chains
+    from kinetoscope.document.collect.kernels import listing
     from kinetoscope.errors import InputError
-    from kinetoscope.report.collect.chains import chains
-    from kinetoscope.report.collect.kernels import listing
-    from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.progress import load_shown
-    from kinetoscope.report.verbs import chains as chain_page
-    from kinetoscope.report.verbs import kernels as kernel_page
+    from kinetoscope.progress import load_shown
+    from kinetoscope.render.console import standard_output
+    from kinetoscope.views import chains as chain_page
+    from kinetoscope.views import kernels as kernel_page
 
     run, limit = load_shown(arguments.inputs), arguments.limit
     if not any(len(trace.device_events) for trace in run.traces):

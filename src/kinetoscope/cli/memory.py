@@ -20,11 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
+    from kinetoscope.document.collect.memory import listing
     from kinetoscope.errors import InputError
-    from kinetoscope.report.collect.memory import listing
-    from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.progress import load_shown
-    from kinetoscope.report.verbs.memory import print_memory, render_json
+    from kinetoscope.progress import load_shown
+    from kinetoscope.render.console import standard_output
+    from kinetoscope.views.memory import print_memory, render_json
 
     run = load_shown(arguments.inputs)
     found = listing(run)

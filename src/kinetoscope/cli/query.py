@@ -41,14 +41,14 @@ def main(arguments: argparse.Namespace) -> int:
     import msgspec
 
     from kinetoscope.analysis.query import query
-    from kinetoscope.report.progress import load_shown
+    from kinetoscope.progress import load_shown
 
     rows = query(load_shown([arguments.input]), arguments.sql, allow_files=arguments.allow_files)
     if arguments.json:
         print(msgspec.json.encode(rows.to_dicts()).decode())
         return 0
-    from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.verbs.listing import print_rows
+    from kinetoscope.render.console import standard_output
+    from kinetoscope.views.listing import print_rows
 
     shown = rows if arguments.limit == 0 else rows.head(arguments.limit)
     numeric = [dtype.is_numeric() for dtype in shown.dtypes]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kinetoscope.cli import _options
 
 if TYPE_CHECKING:
-    from kinetoscope.report.document import Report
+    from kinetoscope.document import Report
 
 # Polars' allocator (jemalloc) keeps what is freed, so that it counts as ours for good. A report of millions
 # of events makes and drops large tables all the time: what lay idle for this long goes back to the system.
@@ -53,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.errors import UsageError
-    from kinetoscope.report import destination
-    from kinetoscope.report.pages.formats import renderer
+    from kinetoscope.render import destination
+    from kinetoscope.render.formats import renderer
 
     output: Path | None = arguments.output
     if arguments.json and output is not None:
@@ -65,8 +65,8 @@ def main(arguments: argparse.Namespace) -> int:
         print(renderer(Path("report.json"))(_report(arguments.inputs), arguments.inputs), end="")
         return 0
     if output is None:
-        from kinetoscope.report.pages.console import standard_output
-        from kinetoscope.report.pages.terminal import print_report
+        from kinetoscope.render.console import standard_output
+        from kinetoscope.views.overview import print_report
 
         console = standard_output()
         print_report(_report(arguments.inputs), arguments.inputs, console, whole=arguments.verbose)
@@ -93,7 +93,7 @@ def _many(arguments: argparse.Namespace) -> int | None:
         if not (remote or found.parts or found.dumps or found.logs or len(found.traces) > fleet_inputs.FEW):
             return None
     os.environ.setdefault("_RJEM_MALLOC_CONF", _ALLOCATOR)
-    from kinetoscope.report.many import report_many
+    from kinetoscope.cli._many import report_many
 
     report_many(
         arguments.inputs,
@@ -108,14 +108,14 @@ def _many(arguments: argparse.Namespace) -> int | None:
 
 def _report(inputs: list[str], *, page: bool = False) -> Report:
     os.environ.setdefault("_RJEM_MALLOC_CONF", _ALLOCATOR)  # read when Polars is loaded
-    from kinetoscope.report.progress import load_shown
+    from kinetoscope.progress import load_shown
 
     run = load_shown(inputs, meanwhile=_load_analyses)
-    from kinetoscope.report.collect.report import build
+    from kinetoscope.document.collect.report import build
 
     return build(run, page=page)
 
 
 def _load_analyses() -> None:
-    import_module("kinetoscope.report.collect.report")
+    import_module("kinetoscope.document.collect.report")
     import_module("kinetoscope.findings.registry").rules()

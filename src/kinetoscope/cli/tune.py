@@ -71,7 +71,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.bench import kept
     from kinetoscope.bench.tune import settings
     from kinetoscope.bench.tune.program import check, tune_program
-    from kinetoscope.report.pages.json import indented
+    from kinetoscope.render.json import indented
 
     words: list[str] = arguments.program
     check(words, module=arguments.module, batches=arguments.batch, tokens=arguments.tokens)
@@ -98,8 +98,8 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(indented(tuning))
         return 0
-    from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.verbs.tune import print_tuning
+    from kinetoscope.render.console import standard_output
+    from kinetoscope.views.tune import print_tuning
 
     print_tuning(tuning, standard_output(widest=None))
     return 0
@@ -109,9 +109,9 @@ def _largest(arguments: argparse.Namespace, words: list[str]) -> int:
     """The largest batch that fits, by what a recording foresees."""
     from kinetoscope.bench import kept
     from kinetoscope.bench.tune.largest import largest_batch
-    from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.pages.json import indented
-    from kinetoscope.report.verbs.tune import print_largest
+    from kinetoscope.render.console import standard_output
+    from kinetoscope.render.json import indented
+    from kinetoscope.views.tune import print_largest
 
     found = largest_batch(
         _foreseen(arguments.fits, words, arguments.batch),
@@ -133,9 +133,9 @@ def _largest(arguments: argparse.Namespace, words: list[str]) -> int:
 def _foreseen(recording: str, words: list[str], batches: list[str]) -> Foreseen:
     """Of the recorded moments the one that leaves the least room."""
     from kinetoscope.bench.tune.largest import Foreseen, recorded_batch
+    from kinetoscope.document.collect.memory import peaks
     from kinetoscope.errors import InputError, UsageError
-    from kinetoscope.report.collect.memory import peaks
-    from kinetoscope.report.progress import load_shown
+    from kinetoscope.progress import load_shown
 
     run = load_shown([recording])
     command = run.manifest.command if run.manifest else ()

@@ -22,12 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
+    from kinetoscope.document.collect.report import build
     from kinetoscope.errors import UsageError
     from kinetoscope.export import pftrace, speedscope
-    from kinetoscope.report.collect.report import build
-    from kinetoscope.report.pages import html
-    from kinetoscope.report.progress import load_shown
-    from kinetoscope.report.serving import Content, Server
+    from kinetoscope.progress import load_shown
+    from kinetoscope.render import html
+    from kinetoscope.render.serving import Content, Server
 
     run = load_shown(arguments.inputs)
     page = html.render(build(run, page=True), arguments.inputs, served=True).encode()

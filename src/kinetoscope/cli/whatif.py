@@ -42,10 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.analysis.replay import what_if
-    from kinetoscope.report.collect.replay import what_if_listing
-    from kinetoscope.report.pages.console import standard_output
-    from kinetoscope.report.progress import load_shown
-    from kinetoscope.report.verbs.whatif import print_what_if, render_json
+    from kinetoscope.document.collect.replay import what_if_listing
+    from kinetoscope.progress import load_shown
+    from kinetoscope.render.console import standard_output
+    from kinetoscope.views.whatif import print_what_if, render_json
 
     named = {of: dict(_factor(f"--{of}", text) for text in getattr(arguments, of)) for of in SCALED}
     factor = None if arguments.host is None else _factor("--host", f"*={arguments.host}")[1]

@@ -19,7 +19,7 @@ import msgspec
 from kinetoscope import __version__
 from kinetoscope.errors import InputError, UsageError
 from kinetoscope.recording import manifest as manifests
-from kinetoscope.recording import trust
+from kinetoscope.recording import plain_file, trust
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord
 
 _CLAIMED = re.compile(r"rank(\d{1,6})\.(?:claim|json)")
@@ -189,7 +189,7 @@ def read_ranks(folder: Path) -> list[RankReport]:
         report = RankReport(record=RankRecord(rank=int(number[1]), exit="running"), environment=Environment())
         if path.suffix == ".json":
             with suppress(OSError, *manifests.UNREADABLE):
-                report = msgspec.json.decode(path.read_bytes(), type=RankReport)
+                report = msgspec.json.decode(plain_file.content(path), type=RankReport)
         if path.suffix == ".json" or report.record.rank not in reports:
             reports[report.record.rank] = report
     manifests.check(folder, tuple(report.record for report in reports.values()))

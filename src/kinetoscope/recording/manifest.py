@@ -34,6 +34,7 @@ from typing import Literal
 import msgspec
 
 from kinetoscope.errors import InputError
+from kinetoscope.recording import plain_file
 
 SCHEMA = "kinetoscope.recording/1"
 FILE = "manifest.json"
@@ -158,7 +159,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return None
         return (
             f"the program died ({self.exit}) while it was being recorded (phase: {self.phase}), which may be "
-            "the cause: try `kinetoscope run --careful …`, and run it without kinetoscope to compare"
+            'the cause: try "kinetoscope run --careful …", and run it without kinetoscope to compare'
         )
 
 
@@ -222,7 +223,7 @@ def read(folder: Path) -> Manifest:
     """
     path = folder / FILE
     try:
-        data = path.read_bytes()
+        data = plain_file.content(path)
     except OSError as error:
         raise InputError(
             f"cannot read the recording's manifest: {error.strerror or error}",

@@ -1,4 +1,4 @@
-# A daemon thread computes without end while the main thread trains and leaves.
+# A daemon thread computes for a while, then waits without end, while the main thread trains and leaves.
 # needs: cpu
 import threading
 
@@ -15,8 +15,9 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 def compute():
     x = torch.ones(64, 64, device=device)
-    while True:
+    for _ in range(300):
         x = torch.tanh(x @ x)
+    threading.Event().wait()
 
 
 threading.Thread(target=compute, daemon=True).start()

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.analysis.origins.dispatch import dispatches
+from kinetoscope.document.collect.report import build
 from kinetoscope.errors import KinetoscopeError, UsageError
-from kinetoscope.report.collect.report import build
-from kinetoscope.report.pages.json import render
+from kinetoscope.render.json import render
 from kinetoscope.sources.run import load
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "h200"

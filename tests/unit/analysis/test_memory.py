@@ -16,7 +16,7 @@ from kinetoscope.analysis.time.memory import (
     memory_statistics,
     memory_timeline,
 )
-from kinetoscope.report.collect.memory import memory
+from kinetoscope.document.collect.memory import memory
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read

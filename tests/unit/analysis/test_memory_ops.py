@@ -8,7 +8,7 @@ from pathlib import Path
 import traces
 from kinetoscope.analysis.memory.histories import histories
 from kinetoscope.analysis.memory.peak import holders
-from kinetoscope.report.collect.memory import peaks
+from kinetoscope.document.collect.memory import peaks
 from kinetoscope.sources.run import MemoryFiles, Run
 from kinetoscope.trace.read import read
 from snapshots import MAIN, WHEN_US, Allocator, dump, frames

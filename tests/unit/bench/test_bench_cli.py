@@ -25,11 +25,11 @@ from kinetoscope.bench.request import Result
 from kinetoscope.bench.tune.results import Row, Tuning
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.bench.worker import generated_kernels
-from kinetoscope.report.collect.measurements import autotuned, benched, replayed
-from kinetoscope.report.document.measurements import InModel
-from kinetoscope.report.verbs.autotune import print_autotuned
-from kinetoscope.report.verbs.bench import print_kernels, print_replays
-from kinetoscope.report.verbs.tune import print_tuning
+from kinetoscope.document.collect.measurements import autotuned, benched, replayed
+from kinetoscope.document.measurements import InModel
+from kinetoscope.views.autotune import print_autotuned
+from kinetoscope.views.bench import print_kernels, print_replays
+from kinetoscope.views.tune import print_tuning
 
 HOSTILE = "triton_poi_[red]x[/red]_\x1b[31m_<script>"
 

@@ -11,7 +11,7 @@ import pytest
 
 from kinetoscope.compilation.model import Compilation
 from kinetoscope.compilation.sources import load
-from kinetoscope.report.collect.compilation import as_document
+from kinetoscope.document.collect.compilation import as_document
 
 LOGS = [
     "attention.log.gz",

@@ -98,7 +98,7 @@ def test_autotuned_choices_have_times() -> None:
 
 
 def test_the_report_names_the_line_of_a_generated_kernel() -> None:
-    from kinetoscope.report.collect.report import build
+    from kinetoscope.document.collect.report import build
 
     report = build(load(HERE / "compile.log.gz", HERE / "default.json.gz"))
     sources = {row.name: row.source for row in report.kernels if row.name.startswith("triton_")}

@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from command import SMALL, kinetoscope
+from kinetoscope.document import EvidenceRow, FindingRow, FindingsListing
+from kinetoscope.document.collect.explanation import explanation, glossary
 from kinetoscope.errors import UsageError
 from kinetoscope.findings.registry import SECTIONS, rules
-from kinetoscope.report.collect.explanation import explanation, glossary
-from kinetoscope.report.document import EvidenceRow, FindingRow, FindingsListing
-from kinetoscope.report.verbs.explanation import print_explanation, print_glossary
-from kinetoscope.report.verbs.findings import print_findings, render_json
+from kinetoscope.views.explanation import print_explanation, print_glossary
+from kinetoscope.views.findings import print_findings, render_json
 
 HOSTILE = "[red]k\x1b[31m\u202eernel[/red] <script>\nnext"
 

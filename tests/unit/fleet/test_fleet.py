@@ -17,13 +17,13 @@ from polars.testing import assert_frame_equal
 
 from kinetoscope.analysis.compared.parts import Part, part
 from kinetoscope.cli import main
+from kinetoscope.document import RanksListing
+from kinetoscope.document.collect.ranks import ranges
 from kinetoscope.errors import InputError
 from kinetoscope.fleet import engine
 from kinetoscope.fleet.gather import gather, one_a_rank
 from kinetoscope.fleet.store import Store, decode, encode
 from kinetoscope.fleet.worker import mapped
-from kinetoscope.report.collect.ranks import ranges
-from kinetoscope.report.document import RanksListing
 from kinetoscope.sources.numbering import natural, rank_in
 from kinetoscope.sources.paths import TraceFile, find
 from kinetoscope.trace.read import read
@@ -240,8 +240,8 @@ def test_what_is_written_does_not_grow_with_the_ranks(traces: Path, tmp_path: Pa
     parts = [part(read(path)) for path in sorted(traces.rglob("*.json"))]
     from kinetoscope.analysis.compared.comparison import compare
     from kinetoscope.analysis.compared.parts import renumbered
-    from kinetoscope.report.collect.ranks import listing
-    from kinetoscope.report.verbs.ranks import rendered
+    from kinetoscope.document.collect.ranks import listing
+    from kinetoscope.views.many_ranks import rendered
 
     texts = []
     for count in (30, 60):
@@ -296,7 +296,7 @@ def test_ray_maps_as_this_process_does_though_a_worker_is_killed(
 
 def test_missing_ranks_are_said(tmp_path: Path) -> None:
     from kinetoscope.analysis.compared.comparison import compare
-    from kinetoscope.report.collect.ranks import compared
+    from kinetoscope.document.collect.ranks import compared
 
     parts = []
     for rank, trace in recorded(replace(SMALL, loss=Loss(missing=(2,)))):

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from contract import CONTRACT
+from kinetoscope import document
+from kinetoscope.document.collect.report import build
 from kinetoscope.recording import manifest
-from kinetoscope.report import document
-from kinetoscope.report.collect.report import build
 from kinetoscope.sources.run import Run, load
 from traces import host, kernel, nothing, step, trace
 

@@ -12,7 +12,7 @@ import pytest
 
 from compile_records import artifact, record
 from kinetoscope import cli
-from kinetoscope.report.document.compilation import Compilation
+from kinetoscope.document.compilation import Compilation
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

@@ -10,13 +10,13 @@ import pytest
 
 import traces
 from kinetoscope.cli import main
+from kinetoscope.document import FitsRow
+from kinetoscope.document.collect.memory import peaks
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.recording.memory import DeviceMemory, Held, HeldTensor
-from kinetoscope.report.collect.memory import peaks
-from kinetoscope.report.document import FitsRow
-from kinetoscope.report.words import memory_lines
 from kinetoscope.sources.run import load
+from kinetoscope.views import memory_lines
 from report_sample import host_only
 from snapshots import MAIN, MIB, OF_LAYER, Allocator, Training, dump, frames
 

@@ -14,11 +14,13 @@ from rich.console import Console
 from cases.recorded import recorded
 from kinetoscope.comparison.difference import difference
 from kinetoscope.comparison.gates import parse
-from kinetoscope.report.diff import github, markdown, page
-from kinetoscope.report.diff.collect import build
-from kinetoscope.report.diff.terminal import LINES, print_difference
-from kinetoscope.report.document.difference import Difference, Stretch
-from kinetoscope.report.pages import sarif
+from kinetoscope.document.collect.difference import build
+from kinetoscope.document.difference import Difference, Stretch
+from kinetoscope.render import sarif
+from kinetoscope.views import difference_markdown as markdown
+from kinetoscope.views import difference_page as page
+from kinetoscope.views import github
+from kinetoscope.views.difference import LINES, print_difference
 from report_sample import report
 
 GATES = ("launches > 0", "syncs > 0", "step_time > 3%", "graph_breaks > 0")

@@ -11,7 +11,7 @@ import pytest
 from kinetoscope.analysis.compared import paces
 from kinetoscope.analysis.compared.comparison import Comparison, compare
 from kinetoscope.analysis.compared.parts import part, renumbered
-from kinetoscope.report.collect.ranks import compared
+from kinetoscope.document.collect.ranks import compared
 from kinetoscope.trace.read import read
 from rank_sets import Fault, Job, recorded
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from kinetoscope.analysis.compared.comparison import compare
-from kinetoscope.report.collect.ranks import compared
-from kinetoscope.report.document import IdealRow, Ranks
-from kinetoscope.report.words import rank_lines
+from kinetoscope.document import IdealRow, Ranks
+from kinetoscope.document.collect.ranks import compared
+from kinetoscope.views import ranks as rank_lines
 
 NOTHING = compared(compare([]), every=True)
 PIPELINE = IdealRow(

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetoscope.report.words import bars
+from kinetoscope.views import bars
 from report_sample import device, report
 
 TIME = st.integers(min_value=0, max_value=10**9)

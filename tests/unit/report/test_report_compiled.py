@@ -1,8 +1,8 @@
 import pytest
 
 from compilation_sample import sample
-from kinetoscope.report.document.compilation import Kernel
-from kinetoscope.report.words.compiled import kernel_languages
+from kinetoscope.document.compilation import Kernel
+from kinetoscope.views.compiled import kernel_languages
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 import msgspec
 
 from compilation_sample import compilation, sample
-from kinetoscope.report.document import Health, HealthNote, IdleRow, Replay
-from kinetoscope.report.document.compilation import Coverage, Frame, GraphBreak, Recompilation
-from kinetoscope.report.words import headline, own_pace
+from kinetoscope.document import Health, HealthNote, IdleRow, Replay
+from kinetoscope.document.compilation import Coverage, Frame, GraphBreak, Recompilation
+from kinetoscope.views import headline, own_pace
 from report_sample import as_it_runs, device, graph, host_only, report, timing
 
 

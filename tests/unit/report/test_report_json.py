@@ -6,9 +6,9 @@ import msgspec
 
 from compilation_sample import compilation, sample
 from contract import CONTRACT
-from kinetoscope.report.document import Report
-from kinetoscope.report.document.compilation import Frame
-from kinetoscope.report.pages import json as renderer
+from kinetoscope.document import Report
+from kinetoscope.document.compilation import Frame
+from kinetoscope.render import json as renderer
 from report_sample import as_it_runs, report, timing
 
 

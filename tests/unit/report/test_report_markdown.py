@@ -1,6 +1,6 @@
 import re
 
-from kinetoscope.report.pages import markdown
+from kinetoscope.render import markdown
 from report_sample import HOSTILE, host_only, hostile, report
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinetoscope.analysis.events import torch_names
-from kinetoscope.report.words import names
+from kinetoscope.render import names
 
 ANYTHING = st.text(st.characters(), max_size=200)
 

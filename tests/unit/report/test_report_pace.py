@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from kinetoscope.report import document
-from kinetoscope.report.collect.report import build
-from kinetoscope.report.pages import html, markdown, text
-from kinetoscope.report.words import pace_lines
+from kinetoscope import document
+from kinetoscope.document.collect.report import build
+from kinetoscope.render import html, markdown, text
 from kinetoscope.sources.run import Run, load
+from kinetoscope.views import pace_lines
 from page_data import words
 from report_sample import HOSTILE, report
 from traces import event

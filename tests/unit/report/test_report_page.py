@@ -15,12 +15,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.analysis.idle.gaps import gaps
-from kinetoscope.report.collect import timeline
-from kinetoscope.report.collect.excerpt import excerpt
-from kinetoscope.report.collect.packing import packed
-from kinetoscope.report.collect.report import build
-from kinetoscope.report.document import Report
-from kinetoscope.report.pages import html
+from kinetoscope.document import Report
+from kinetoscope.document.collect import timeline
+from kinetoscope.document.collect.excerpt import excerpt
+from kinetoscope.document.collect.packing import packed
+from kinetoscope.document.collect.report import build
+from kinetoscope.render import html
 from kinetoscope.sources.run import Run, load
 from page_data import PageData, page_data
 
@@ -159,7 +159,7 @@ def test_generated_code_is_the_logs(run: Run, report: Report) -> None:
 
 
 def test_the_json_is_without_it(run: Run) -> None:
-    from kinetoscope.report.pages import json
+    from kinetoscope.render import json
 
     assert '"page"' not in json.render(build(run), ["breaks"])
 

@@ -1,5 +1,5 @@
 from kinetoscope.analysis.kernels import taxonomy
-from kinetoscope.report.words import palette
+from kinetoscope.render import palette
 
 
 def test_every_category_that_there_can_be_has_its_colour():

@@ -8,11 +8,11 @@ import msgspec
 from rich.console import Console
 
 import report_sample
-from kinetoscope.report.document import PhaseKernel, PhaseRow, Report
-from kinetoscope.report.pages.html import render as render_html
-from kinetoscope.report.pages.markdown import render as render_markdown
-from kinetoscope.report.pages.terminal import print_report
-from kinetoscope.report.words import headline, phase_lines
+from kinetoscope.document import PhaseKernel, PhaseRow, Report
+from kinetoscope.render.html import render as render_html
+from kinetoscope.render.markdown import render as render_markdown
+from kinetoscope.views import headline, phase_lines
+from kinetoscope.views.overview import print_report
 from page_data import page_data, words
 
 

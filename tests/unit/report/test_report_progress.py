@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.report.progress import Reading
+from kinetoscope.progress import Reading
 
 
 class Terminal(io.StringIO):

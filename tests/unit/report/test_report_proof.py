@@ -23,7 +23,7 @@ from kinetoscope.findings.model import Proof
 from kinetoscope.proof import measured as proof
 from kinetoscope.recording import manifest
 from kinetoscope.recording.manifest import Manifest, RankRecord
-from kinetoscope.report.words import headline
+from kinetoscope.views import headline
 from report_sample import report
 
 WORDS = ("train.py", "--batch", "64")

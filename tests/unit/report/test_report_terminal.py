@@ -5,11 +5,11 @@ import pytest
 from rich.console import Console
 
 from kinetoscope import numbers
-from kinetoscope.report.document import Health, HealthNote, LaunchRow
-from kinetoscope.report.pages import text
-from kinetoscope.report.pages.console import LISTING_WIDTH, WIDTH, standard_output
-from kinetoscope.report.pages.terminal import print_report
-from kinetoscope.report.words import headline, names
+from kinetoscope.document import Health, HealthNote, LaunchRow
+from kinetoscope.render import names, text
+from kinetoscope.render.console import LISTING_WIDTH, WIDTH, standard_output
+from kinetoscope.views import headline
+from kinetoscope.views.overview import print_report
 from report_sample import HOSTILE, device, graph, host_only, hostile, kernel, report
 
 LAUNCHES = LaunchRow(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinetoscope.report.collect.rows import rows, rows_by, rows_within
+from kinetoscope.document.collect.rows import rows, rows_by, rows_within
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kinetoscope.report.serving import Content, Server
+from kinetoscope.render.serving import Content, Server
 
 
 @pytest.fixture

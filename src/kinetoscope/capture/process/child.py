@@ -100,6 +100,7 @@ class _Ending:
                 self.recording.end(f"exception: {type(failure).__name__}", failure)
             else:
                 self.recording.end("ok")
+        self._restore_signal()
 
     def _writing_first(self, name: str, leave: Callable[..., Any]) -> Callable[..., Any]:
         """One of ``os``'s ways to leave without Python's own end; what execs becomes another program."""
@@ -130,7 +131,7 @@ class _Ending:
 
 @contextlib.contextmanager
 def _undisturbed() -> Generator[None, None, None]:
-    """Signals that come twice, by a shell to its group and by us to our child, leave it to be written."""
+    """Ignore a second Ctrl-C or SIGTERM while the recording is written."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     ours = threading.current_thread() is threading.main_thread() and None not in before.values()
     for number in before if ours else ():

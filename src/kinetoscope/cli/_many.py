@@ -1,0 +1,89 @@
+"""Many ranks: each trace read by a worker, their parts compared, the comparison printed or written."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+
+def report_many(
+    inputs: Sequence[str],
+    output: Path | None,
+    engine: str,
+    parts: Path | None,
+    *,
+    every: bool,
+    as_json: bool = False,
+) -> None:
+    """Compare the ranks in ``inputs``.
+
+    Args:
+        engine: auto, local or ray.
+        parts: where to keep parts; None: in the user's cache.
+        every: with a row for every rank.
+        as_json: print the document, where no file is named.
+
+    Raises:
+        InputError: nothing of it can be read.
+        UsageError: the output cannot be written.
+    """
+    from kinetoscope.analysis.compared.comparison import compare
+    from kinetoscope.analysis.ranks.hangs import hangs
+    from kinetoscope.document.collect.ranks import listing
+    from kinetoscope.fleet import engine as engines
+    from kinetoscope.fleet import inspector
+    from kinetoscope.fleet.dumps import read
+    from kinetoscope.fleet.gather import gather, readable
+    from kinetoscope.fleet.store import Store
+    from kinetoscope.render import destination
+    from kinetoscope.sources.paths import find
+    from kinetoscope.views.many_ranks import print_ranks, rendered
+
+    if output is not None:
+        destination.check(output, inputs)
+    with ExitStack() as stack:
+        folder = parts or _kept(stack)
+        store = Store(folder)
+        found = find(inputs)
+        chosen, unread = gather(found, store, engines.ENGINES["ray" if engine == "ray" else "local"], _shown)
+        if parts is None:
+            store.forget_unused()
+    dumps, of_dumps = readable(lambda dump: read(Path(dump)), found.dumps)
+    logs, of_logs = readable(lambda log: inspector.read(Path(log)), found.logs)
+    if failures := [*of_dumps, *of_logs]:
+        if not (chosen or dumps or logs):
+            raise failures[0]
+        unread = [*unread, *(f"{error.where} was left out: {error.what}" for error in failures)]
+    document = listing(compare(chosen), every=every, hangs=hangs(dict(dumps)), unread=unread, logs=logs)
+    if output is None and as_json:
+        print(rendered(document, Path("ranks.json")), end="")
+        return
+    if output is None:
+        from kinetoscope.render.console import WIDEST, standard_output
+
+        print_ranks(document, standard_output(widest=WIDEST))
+        return
+    page = rendered(document, output).encode()
+    destination.write(output, page)
+    print(f"wrote {output} ({len(page):,} bytes)", file=sys.stderr)
+
+
+def _kept(stack: ExitStack) -> Path:
+    """The user's cache, or a folder that goes at once where nothing is to be kept."""
+    from kinetoscope.trace.cache import user_folder
+
+    if os.environ.get("KINETOSCOPE_CACHE") == "0":
+        return Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    return user_folder() / "parts"
+
+
+def _shown(done: int, count: int) -> None:
+    """How far it is, on a terminal."""
+    if sys.stderr.isatty():
+        end = "\n" if done == count else ""
+        sys.stderr.write(f"\r{done:,} of {count:,} traces{end}")
+        sys.stderr.flush()

@@ -1,0 +1,53 @@
+"""How each device's time divides, why it idled, and how its launches went."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from kinetoscope.analysis.idle import gaps
+from kinetoscope.analysis.idle.launches import launch_statistics, queue_depth
+from kinetoscope.analysis.time.busy import busy
+from kinetoscope.document import DeviceRow, IdleRow, LaunchRow, QueuePoint
+from kinetoscope.document.collect.rows import rows, rows_by
+from kinetoscope.sources.run import Run
+
+POINTS = 100  # of the queue over the window
+
+
+def devices(run: Run) -> list[DeviceRow]:
+    """One row a device that did any work."""
+    table = busy(run).with_columns(
+        _share("busy_in_window_ns", "window_ns").alias("busy_fraction"),
+        _share("busy_ns", "span_ns").alias("busy_fraction_of_span"),
+    )
+    names = {(t.rank, d.index): d.name for t in run.traces for d in t.devices}
+    # ROCm numbers kernels' devices and devices' properties apart: where all are of one sort, it is that.
+    of_rank = {t.rank: {d.name for d in t.devices} for t in run.traces}
+    only = {rank: next(iter(found)) for rank, found in of_rank.items() if len(found) == 1}
+    return rows(
+        table,
+        DeviceRow,
+        {"kernel_launches": "kernels", "unattributed_kernels": "unattributed"},
+        name=[names.get(key, only.get(key[0], "")) for key in table.select("rank", "device").iter_rows()],
+    )
+
+
+def idle(run: Run) -> list[IdleRow]:
+    """One row a device and cause."""
+    return rows(gaps.idle(run), IdleRow, {"busy_inside_collectives_us": "inside_collectives_ns"})
+
+
+def launching(run: Run) -> list[LaunchRow]:
+    """One row a rank and device that was launched on."""
+    table = launch_statistics(run)
+    points = {t.rank: rows_by(queue_depth(t, POINTS), "device", QueuePoint) for t in run.traces}
+    return rows(
+        table,
+        LaunchRow,
+        {"work_per_launch": "works_per_launch", "on_idle_device": "empty", "shorter_than_call": "short"},
+        queue=[points[rank].get(device, []) for rank, device in table.select("rank", "device").iter_rows()],
+    )
+
+
+def _share(part: str, whole: str) -> pl.Expr:
+    return pl.when(pl.col(whole) != 0).then(pl.col(part) / pl.col(whole)).otherwise(0.0)

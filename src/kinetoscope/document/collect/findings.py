@@ -1,0 +1,59 @@
+"""What is slow, why, and what to change, with what was measured of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kinetoscope.analysis.time.window import window
+from kinetoscope.document import After, EvidenceRow, FindingRow, FindingsListing
+from kinetoscope.document.collect.rows import row
+from kinetoscope.findings import savings
+from kinetoscope.findings.model import Finding
+from kinetoscope.findings.registry import find
+from kinetoscope.proof.measured import Measured, Measurements, measurements
+from kinetoscope.sources.run import Run
+
+
+def listing(run: Run, later: Run | None = None) -> FindingsListing:
+    """All findings, and what a recording of the changed program shows of them.
+
+    Raises:
+        InputError: the two recordings cannot be compared.
+    """
+    proven = measurements(run, later)
+    after = msgspec.convert(proven.after, After, from_attributes=True) if proven.after else None
+    return FindingsListing(
+        findings=findings(run, proven),
+        unread=[*run.unread, *proven.unread],
+        after=msgspec.structs.replace(after, gone=sorted(after.gone)) if after else None,
+        start_us=min((window(trace).start_ns for trace in run.traces), default=0) / 1000,
+        unit="step" if any(len(trace.steps) for trace in run.traces) else "recording",
+    )
+
+
+def findings(run: Run, proven: Measurements) -> list[FindingRow]:
+    """All findings: those that save most first, with what was measured of them."""
+    return [_finding(finding, proven.of(finding)) for finding in find(run)]
+
+
+def _finding(finding: Finding, measured: Measured | None) -> FindingRow:
+    return row(
+        FindingRow,
+        finding,
+        saving_us=finding.remaining.us,
+        saving_alone_us=finding.saving.us,
+        saving_low_us=finding.remaining.low_us,
+        saving_high_us=finding.remaining.high_us,
+        also=finding.remaining.owner or None,
+        of_the_profiler=finding.saving == savings.OF_THE_PROFILER,
+        saving_basis=finding.saving.basis,
+        evidence=msgspec.convert(finding.evidence, list[EvidenceRow], from_attributes=True),
+        saving_on_critical_path=finding.saving.on_critical_path,
+        share_of_step=finding.remaining.share,
+        proof=finding.proof.command if finding.proof else None,
+        ranks=list(finding.ranks) or [finding.rank],
+        measured_saving_us=measured.saving_us if measured else None,
+        measured_interval_us=measured.interval_us if measured else None,
+        measured_basis=measured.basis if measured else None,
+        measured_verdict=measured.verdict if measured else None,
+    )

@@ -1,0 +1,85 @@
+"""Device time by kernel, and by what kernels belong to."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from kinetoscope import document
+from kinetoscope.analysis.compiled import calls
+from kinetoscope.analysis.compiled.join import source_of
+from kinetoscope.analysis.cost.roofline import kernel_roofline
+from kinetoscope.analysis.events import ops as analysis
+from kinetoscope.analysis.kernels.names import short_names
+from kinetoscope.analysis.kernels.work import work_of_all
+from kinetoscope.analysis.origins import sums
+from kinetoscope.analysis.time.busy import busy
+from kinetoscope.analysis.time.window import window
+from kinetoscope.document.collect.rows import rows, rows_by, rows_within
+from kinetoscope.sources.run import Run
+
+
+def kernels(run: Run) -> list[document.KernelRow]:
+    """One row a kernel's name, copies and memsets included."""
+    roofline = kernel_roofline(run).drop("launches")
+    table = sums.kernel_rows(run).join(roofline, on="name", how="left", maintain_order="left")
+    sources = source_of(run)
+    return rows(
+        table.with_columns(pl.col("costed_launches").fill_null(0)),
+        document.KernelRow,
+        ops=rows_within(table["ops"], document.KernelOp),
+        source=[sources.get(name) for name in table["name"]],
+    )
+
+
+def categories(run: Run) -> list[document.CategoryRow]:
+    """One row a category of device work."""
+    limits = pl.DataFrame(
+        [(trace.rank, window(trace).start_ns, window(trace).end_ns) for trace in run.traces],
+        schema={"rank": pl.Int32, "window_start": pl.Int64, "window_end": pl.Int64},
+        orient="row",
+    )
+    inside = pl.min_horizontal("end_ns", "window_end") - pl.max_horizontal("start_ns", "window_start")
+    extras = (
+        work_of_all(run)
+        .select("rank", "category", "name", "start_ns", "end_ns")
+        .join(limits, on="rank")
+        .group_by("category")
+        .agg(inside.clip(0).sum().alias("inside_ns"), pl.col("name").n_unique().alias("distinct_kernels"))
+    )
+    table = sums.kernels(run, "category").join(extras, on="category", maintain_order="left")
+    window_ns = int(busy(run)["window_ns"].sum())
+    # Not divided by Polars, which multiplies a column by the reciprocal of one number.
+    shares = [inside_ns / window_ns if window_ns else 0.0 for inside_ns in table["inside_ns"]]
+    return rows(table, document.CategoryRow, share_of_window=shares)
+
+
+def ops(run: Run) -> list[document.OpRow]:
+    """torch's own op table."""
+    return rows(analysis.ops(run), document.OpRow)
+
+
+def graphs(run: Run) -> list[document.GraphRow]:
+    """One row a compiled graph that was called."""
+    parts = rows_by(calls.graph_categories(run), "graph", document.GraphCategory)
+    table = calls.graphs(run)
+    return rows(table, document.GraphRow, categories=[parts.get(graph, []) for graph in table["graph"]])
+
+
+def listing(run: Run, by: str, category: str | None) -> document.KernelListing:
+    """Device time of ``category`` (None: of all) summed ``by`` a key of ``analysis.origins.sums.BY``.
+
+    Raises:
+        UsageError: there is no such key or category.
+    """
+    table = sums.kernels(run, by, category)
+    names = [str(name) for name in table[by]]
+    shares = sums.kernels(run, "category")
+    return document.KernelListing(
+        by=by,
+        category=category,
+        device_time_us=int(shares["device_time_ns"].sum()) / 1000,
+        rows=rows(
+            table, document.ListingRow, name=names, short_name=short_names(names) if by == "kernel" else names
+        ),
+        shares=dict(shares.select("category", "share_of_device_time").iter_rows()),
+    )

@@ -1,0 +1,307 @@
+"""What PyTorch's allocator held: by a trace's events, and at its peak by the allocator's own history."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import msgspec
+import polars as pl
+
+from kinetoscope import numbers
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memory.given_back import given_back
+from kinetoscope.analysis.memory.growth import growth
+from kinetoscope.analysis.memory.headroom import fits
+from kinetoscope.analysis.memory.histories import RankHistory, histories
+from kinetoscope.analysis.memory.ops import BASE
+from kinetoscope.analysis.memory.owners import ROLES
+from kinetoscope.analysis.memory.peak import DeviceHistory, holders, over_time, owner, split
+from kinetoscope.analysis.memory.stacks import told
+from kinetoscope.analysis.origins.held import held_at_peak
+from kinetoscope.analysis.time.memory import allocator_calls, memory_over_time, memory_statistics
+from kinetoscope.document import (
+    AllocatorRow,
+    FitsRow,
+    GivenBackRow,
+    GrowthRow,
+    HeldRow,
+    HolderRow,
+    MemoryBlock,
+    MemoryPart,
+    MemoryPeak,
+    MemoryPeaks,
+    MemoryPoint,
+    MemoryRow,
+    MemorySample,
+)
+from kinetoscope.document.collect.rows import row, rows, rows_by
+from kinetoscope.snapshot import timeline as timelines
+from kinetoscope.snapshot.model import OOM, Snapshot
+from kinetoscope.snapshot.timeline import Timeline
+from kinetoscope.sources.run import Run
+
+CURVE = 100  # points over the recording
+POINTS = 300  # of the curve over the history
+BLOCKS, AT_PEAK = 1000, 600  # allocations that a page draws: the largest, and of the peak so many first
+NO_OWNERS = (
+    "a memory timeline is of one device, which it does not name, and says neither who held its memory nor "
+    "what was reserved: `kinetoscope run --memory` records it"
+)
+FRAMES = 12  # of a stack
+
+
+def memory(run: Run) -> list[MemoryRow]:
+    """One row a rank and device whose memory was recorded."""
+    table = memory_statistics(run)
+    total = {"allocated_bytes": "allocated", "reserved_bytes": "reserved"}
+    points = {t.rank: rows_by(memory_over_time(t, CURVE), "device", MemoryPoint, total) for t in run.traces}
+    places = table.select("rank", "device").rows()
+    living = {t.rank: rows_by(held_at_peak(t), "device", HeldRow) for t in run.traces}
+    held = [living[rank].get(device, []) for rank, device in places]
+    sums = pl.Series([sum(row.bytes for row in one) for one in held], dtype=pl.Int64)
+    before = table["peak_allocated"] - sums
+    is_known = table["peak_reserved"].is_not_null() & (before >= 0)  # the allocator's totals, with no gap
+    return rows(
+        table,
+        MemoryRow,
+        {
+            "peak_allocated_bytes": "peak_allocated",
+            "peak_reserved_bytes": "peak_reserved",
+            "first_allocated_bytes": "first_allocated",
+            "last_allocated_bytes": "last_allocated",
+            "turned_over_bytes": "allocated_bytes",
+        },
+        held_at_peak=held,
+        held_from_before_bytes=before.set(~is_known, None),
+        over_time=[points[rank][device] for rank, device in places],
+    )
+
+
+def allocator(run: Run) -> list[AllocatorRow]:
+    """One row a rank and driver call that takes or gives back memory."""
+    return rows(allocator_calls(run), AllocatorRow)
+
+
+@remembered
+def peaks(run: Run) -> MemoryPeaks:
+    """One row a rank and device of which a snapshot was recorded, and what cannot be read."""
+    known = histories(run)
+    bases = {trace.rank: trace.metadata.get(BASE) for trace in run.traces}
+    return MemoryPeaks(
+        peaks=[
+            *(_peak(one, known.failure(one), bases.get(one.rank)) for one in known.found),
+            *(_of_timeline(timelines.read(path)) for path in run.timelines),
+        ],
+        unread=[f"{error.where} was left out: {error.what}" for error in known.unread],
+    )
+
+
+def listing(run: Run) -> MemoryPeaks:
+    """The same, and what the traces' own events say."""
+    return msgspec.structs.replace(peaks(run), memory=memory(run))
+
+
+def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> MemoryPeak:
+    history, counters = one.history, one.history.counters
+    table = history.curve.table
+    began, ended = int(table["time_us"][0]), int(table["time_us"][-1])
+    samples = over_time(history, POINTS)
+    roles = [role for role in ROLES if role in samples.columns]
+    room = fits(history, failure.history if failure else None)
+    blocks, stacks = _blocks(one, began)
+    outside = counters and counters.total_bytes - counters.free_bytes - counters.reserved_bytes
+    return MemoryPeak(
+        rank=one.rank,
+        device=history.device,
+        moment=history.moment,
+        failed_bytes=one.held.failed_bytes if one.held else None,
+        **_failed(one.history),
+        peak_us=float(history.time_us - began),
+        history_us=float(ended - began),
+        requested_bytes=history.requested,
+        reserved_bytes=history.reserved,
+        outside_bytes=outside if counters and counters.total_bytes else None,
+        total_bytes=counters.total_bytes or None if counters else None,
+        program_peak_bytes=counters.peak_requested_bytes or None if counters else None,
+        parts=_parts(one),
+        holders=_holders(one),
+        roles=roles,
+        over_time=[
+            MemorySample(time_us=float(at - began), reserved_bytes=reserved, bytes=list(values))
+            for at, reserved, *values in samples.select("time_us", "reserved", *roles).iter_rows()
+        ],
+        blocks=blocks,
+        stacks=stacks,
+        traced_us=began - base_ns / 1000 if isinstance(base_ns, int) else None,
+        growth=_growth(one),
+        given_back=_given_back(one),
+        fits=row(FitsRow, room) if room else None,
+        snapshot=str(one.files.path),
+        notes=_notes(one),
+    )
+
+
+def _of_timeline(timeline: Timeline) -> MemoryPeak:
+    """By the profiler's own categories; it knows neither owners nor what was reserved."""
+    held = timeline.table.with_columns(pl.sum_horizontal(timelines.KINDS).alias("held"))
+    kinds = [kind for kind in timelines.KINDS if (timeline.table[kind] != 0).any()]
+    began, ended = float(held["time_us"][0]), float(held["time_us"][-1])
+    peak = held.row(held["held"].arg_max() or 0, named=True)
+    stretch = pl.int_range(pl.len()) * POINTS // len(held)
+    most = pl.all().get(pl.col("held").arg_max())
+    samples = held.group_by(stretch.alias("stretch"), maintain_order=True).agg(most)
+    return MemoryPeak(
+        rank=0,
+        device=0,
+        moment="timeline",
+        failed_bytes=None,
+        peak_us=peak["time_us"] - began,
+        history_us=ended - began,
+        requested_bytes=peak["held"],
+        reserved_bytes=peak["held"],
+        outside_bytes=None,
+        total_bytes=None,
+        program_peak_bytes=None,
+        parts=[
+            MemoryPart(
+                part=kind,
+                bytes=peak[kind],
+                share_of_reserved=peak[kind] / max(1, peak["held"]),
+                allocations=0,
+            )
+            for kind in kinds
+        ],
+        holders=[],
+        roles=kinds,
+        over_time=[
+            MemorySample(time_us=at - began, reserved_bytes=held, bytes=list(values))
+            for at, held, *values in samples.select("time_us", "held", *kinds).iter_rows()
+        ],
+        blocks=[],
+        stacks=[],
+        traced_us=None,
+        growth=[],
+        fits=None,
+        snapshot=timeline.path,
+        notes=[NO_OWNERS],
+    )
+
+
+class Failed(TypedDict, total=False):
+    """Fields of :class:`MemoryPeak`."""
+
+    failed_by: str
+    failed_line: str | None
+    failed_stack: list[str]
+
+
+def _failed(history: DeviceHistory) -> Failed:
+    """Who asked for what could not be had; nothing where nobody says."""
+    snapshot = history.snapshot
+    failures = snapshot.entries.filter(pl.col("device") == history.device, pl.col("action") == OOM)
+    if not history.failed_bytes or failures.is_empty() or len(snapshot.stacks) == 1:
+        return {}
+    number = int(failures["stack"][-1])
+    said = told(snapshot).row(number, named=True)
+    by = said["module"] or said["function"] or ("autograd" if said["backward"] else "torch")
+    return Failed(failed_by=by, failed_line=said["line"] or None, failed_stack=stack_lines(snapshot, number))
+
+
+def _parts(one: RankHistory) -> list[MemoryPart]:
+    table = split(one.history)
+    shares = (table["bytes"] / max(1, one.history.reserved)).to_list()
+    return rows(table, MemoryPart, share_of_reserved=shares)
+
+
+def _holders(one: RankHistory) -> list[HolderRow]:
+    table = holders(one.history)
+    stacks = [stack_lines(one.history.snapshot, number) for number in table["stack"]]
+    return rows(table, HolderRow, {"largest_bytes": "largest"}, stack=stacks)
+
+
+def _growth(one: RankHistory) -> list[GrowthRow]:
+    return rows(growth(one.history, _boundaries(one)), GrowthRow)
+
+
+def _given_back(one: RankHistory) -> list[GivenBackRow]:
+    times = given_back(one.history, _boundaries(one))
+    kinds = dict.fromkeys((time.cause, time.line) for time in times)
+    alike = {kind: [time for time in times if (time.cause, time.line) == kind] for kind in kinds}
+    found = [
+        GivenBackRow(
+            cause=cause,
+            line=line or None,
+            times=len(same),
+            steps=len({time.step for time in same if time.step}),
+            segments=sum(time.segments for time in same),
+            bytes=sum(time.bytes for time in same),
+            again_bytes=sum(time.again_bytes for time in same),
+        )
+        for (cause, line), same in alike.items()
+    ]
+    return sorted(found, key=lambda row: -row.bytes)
+
+
+def _boundaries(one: RankHistory) -> tuple[int, ...]:
+    return one.held.boundaries_ns if one.held else ()
+
+
+def stack_lines(snapshot: Snapshot, number: int) -> list[str]:
+    """A stack, the innermost function first; of a long one the beginning."""
+    return [f"{frame.file}:{frame.line} {frame.name}" for frame in snapshot.stacks[number][:FRAMES]]
+
+
+def _blocks(one: RankHistory, began: int) -> tuple[list[MemoryBlock], list[list[str]]]:
+    """The allocations to draw, and the stacks that they name."""
+    largest = one.history.known.sort("bytes", descending=True, maintain_order=True)
+    at_peak = pl.col("allocation").is_in(one.history.at_peak["allocation"].implode())
+    first = largest.filter(at_peak).head(AT_PEAK)["allocation"]
+    largest = largest.sort(~pl.col("allocation").is_in(first.implode()), maintain_order=True).head(BLOCKS)
+    shown = largest.select(
+        "address", "bytes", "role", "name", "op", "stack", owner().alias("owner"),
+        pl.col("line").replace({"": None}),
+        pl.coalesce("ran_module", pl.col("module").replace({"": None})).alias("module"),
+        *((pl.col(name) - began).cast(pl.Float64) for name in ("start_us", "end_us")),
+    ).sort("start_us", "address", nulls_last=False)  # fmt: skip
+    places = {number: place for place, number in enumerate(dict.fromkeys([0, *shown["stack"]]))}
+    shown = shown.with_columns(pl.col("stack").replace_strict(places, return_dtype=pl.Int64))
+    blocks = [MemoryBlock(**block) for block in shown.iter_rows(named=True)]
+    return blocks, [stack_lines(one.history.snapshot, number) for number in places]
+
+
+def _notes(one: RankHistory) -> list[str]:
+    """What a reader must know: where the history does not reach, and where the counts differ."""
+    history, held, notes = one.history, one.held, list[str]()
+    entries = len(history.snapshot.entries)
+    if held and held.entries and entries >= held.entries:
+        notes.append(f"the history is a ring of {held.entries:,} entries, and holds the latest of them alone")
+    if history.moment == "snapshot":
+        notes.append("no history was kept: this is what was there at the snapshot")
+    if len(history.snapshot.stacks) == 1:
+        notes.append("no stacks were recorded: owners are known by the program's account alone")
+    if history.snapshot.unknown:
+        notes.append(f"{history.snapshot.unknown:,} entries of the history are of an unknown kind")
+    counters = history.counters
+    if counters is None:
+        return notes
+    if counters.retries:
+        notes.append(
+            f"{numbers.count(counters.retries, 'allocation')} had room only once all that was cached was "
+            "given back to the driver, which waits for the device"
+        )
+    if 0 < history.failed_bytes < counters.free_bytes:
+        notes.append(
+            f"the device had {numbers.size(counters.free_bytes)} free: the program may not take more of it "
+            "(set_per_process_memory_fraction)"
+        )
+    if history.moment == "recorded steps" and counters.peak_requested_bytes > history.requested:
+        most = numbers.size(counters.peak_requested_bytes)
+        notes.append(f"the program has held more, {most}, but not in the recorded steps")
+    end = history.curve.at(int(history.curve.table["place"][-1]))
+    counted = counters.requested_bytes, counters.reserved_bytes
+    if counters.reserved_bytes and end != counted:
+        notes.append(
+            f"at the snapshot the allocator counts {counted[0]:,} bytes held of {counted[1]:,} reserved; "
+            f"its blocks sum to {end[0]:,} of {end[1]:,}"
+        )
+    return notes

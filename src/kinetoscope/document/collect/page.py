@@ -1,0 +1,151 @@
+"""What only the page shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from kinetoscope.analysis.idle.causes import CAUSES
+from kinetoscope.bench.request import Result
+from kinetoscope.compilation.generated import module
+from kinetoscope.document import Report
+from kinetoscope.document.collect.rows import row
+from kinetoscope.document.collect.timeline import timeline
+from kinetoscope.document.page import (
+    BenchedKernel,
+    ClockRow,
+    FrameText,
+    GeneratedKernel,
+    GeneratedModule,
+    Page,
+    Roof,
+    SourceFile,
+)
+from kinetoscope.findings.glossary import terms
+from kinetoscope.hardware import find
+from kinetoscope.recording import plain_file
+from kinetoscope.recording.manifest import UNREADABLE
+from kinetoscope.recording.program import Program
+from kinetoscope.sources.run import Run
+
+NO_GRAPHS = ("guards", "error", "runnable")
+
+
+def with_page(run: Run, report: Report) -> Report:
+    """The report with all events, what was generated, and what the devices can do."""
+    page = Page(
+        timeline=timeline(run, _pointed_at(report)),
+        program=_program(run),
+        clocks=_clocks(run),
+        modules=_modules(run),
+        frame_texts=_frame_texts(run),
+        roofs=_roofs(run),
+        benches=_benches(run.folder) if run.folder else [],
+        meanings=_meanings(report),
+    )
+    return msgspec.structs.replace(report, page=page)
+
+
+def _pointed_at(report: Report) -> Iterator[int]:
+    for finding in report.findings:
+        for item in finding.evidence:
+            yield from item.events
+    for part in report.replay.critical_path if report.replay else ():
+        yield from part.events
+
+
+def _meanings(report: Report) -> dict[str, str]:
+    met = [row.name for row in report.ops] + [row.category for row in report.categories]
+    known = {name: terms.meaning(name) for name in dict.fromkeys([*met, *CAUSES])}
+    return {name: found[1] for name, found in known.items() if found}
+
+
+def _benches(folder: Path) -> list[BenchedKernel]:
+    """Each kernel by its newest measurement; files that hold none are passed."""
+    found: dict[str, BenchedKernel] = {}
+    for path in sorted((folder / "bench").glob("kernels-*.json")):
+        try:
+            result = msgspec.json.decode(plain_file.content(path), type=Result)
+        except (OSError, msgspec.MsgspecError):
+            continue
+        worth = {(row.module, row.name): row.could_win_ns for row in result.worth}
+        found |= {
+            kernel.name: BenchedKernel(
+                name=kernel.name,
+                bytes=kernel.bytes,
+                cold_ns=(cold.p10_ns, cold.median_ns, cold.p90_ns) if (cold := kernel.cold) else None,
+                samples=cold.n if cold else 0,
+                hot_ns=hot.median_ns if (hot := kernel.hot) else None,
+                configuration=kernel.configuration,
+                registers=kernel.registers,
+                spills=kernel.spills,
+                reference=f"{kernel.reference.status}: {kernel.reference.text}" if kernel.reference else None,
+                could_win_ns=worth.get((kernel.module, kernel.name)),
+                error=kernel.error,
+            )
+            for kernel in result.kernels
+        }
+    return list(found.values())
+
+
+def _program(run: Run) -> list[SourceFile]:
+    ranks = run.manifest.ranks if run.manifest else ()
+    kept = next((rank.program for rank in ranks if rank.program), None)
+    if kept is None or run.folder is None:
+        return []
+    try:
+        program = msgspec.json.decode(plain_file.content(run.folder / kept), type=Program)
+    except (OSError, *UNREADABLE):
+        return []
+    return [SourceFile(path=path, text=text) for path, text in program.files.items()]
+
+
+def _clocks(run: Run) -> list[ClockRow]:
+    ranks = run.manifest.ranks if run.manifest else ()
+    return [row(ClockRow, sample, rank=rank.rank) for rank in ranks for sample in rank.clocks]
+
+
+def _modules(run: Run) -> list[GeneratedModule]:
+    if run.compilation is None:
+        return []
+    return [
+        GeneratedModule(
+            graph=graph,
+            code=(code := text.read()),
+            post_grad=post.read() if (post := run.compilation.post_grad.get(graph)) else None,
+            kernels=_kernels(code),
+        )
+        for graph, text in run.compilation.modules.items()
+    ]
+
+
+def _kernels(code: str) -> list[GeneratedKernel]:
+    return [
+        GeneratedKernel(
+            name=kernel.name,
+            first_line=code.count("\n", 0, kernel.start) + 1,
+            last_line=code.count("\n", 0, kernel.end) + 1,
+        )
+        for kernel in module.parse(code).kernels
+    ]
+
+
+def _frame_texts(run: Run) -> list[FrameText]:
+    texts = run.compilation.texts if run.compilation else {}
+    return [
+        FrameText(frame=frame, name=name, text=text.read())
+        for (frame, name), text in texts.items()
+        if name not in NO_GRAPHS and not name.endswith("bytecode")
+    ]
+
+
+def _roofs(run: Run) -> list[Roof]:
+    devices = {device.name: device for trace in run.traces for device in trace.devices}
+    specs = {name: find(name, device.total_memory_bytes) for name, device in devices.items()}
+    return [
+        Roof(device=name, bandwidth=spec.bandwidth, peaks=dict(spec.peaks))
+        for name, spec in specs.items()
+        if spec is not None
+    ]

@@ -1,0 +1,392 @@
+"""Ranks compared, as rows of the document."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from kinetoscope import __version__, document
+from kinetoscope.analysis.compared.comparison import Comparison, comparison
+from kinetoscope.analysis.compared.paces import paces, set_apart
+from kinetoscope.analysis.compared.parts import Part
+from kinetoscope.analysis.ranks.collectives import BUS, PAIR
+from kinetoscope.analysis.ranks.hangs import Hang
+from kinetoscope.analysis.ranks.inspected import INSPECTED, inspected
+from kinetoscope.document.collect.rows import row, rows
+from kinetoscope.hardware.links import link
+from kinetoscope.sources.run import Run
+
+FEW = 16  # ranks of which each has a row unasked
+WORST, COLLECTIVES, MEETINGS, ALIKE = 8, 24, 8, 12
+ALIKE_WITHIN = 0.05  # of the compute time
+
+
+def ranks(run: Run) -> document.Ranks | None:
+    """Of a run in memory; None of one rank, of which alone nothing is known to be missing."""
+    if len(run.traces) < 2:
+        return None
+    return compared(comparison(run), every=len(run.traces) <= FEW)
+
+
+def listing(
+    found: Comparison,
+    *,
+    every: bool,
+    hangs: Sequence[Hang],
+    unread: Sequence[str],
+    logs: Sequence[pl.DataFrame] = (),
+) -> document.RanksListing:
+    """The comparison alone, of many ranks.
+
+    Args:
+        every: with a row for each rank.
+        hangs: what flight-recorder dumps say.
+        unread: what could not be read, and why.
+        logs: of NCCL's Inspector, one a process.
+    """
+    facts = [part.facts for part in found.parts]
+    return document.RanksListing(
+        kinetoscope=__version__,
+        events=sum(one.events for one in facts),
+        bytes=sum(one.bytes for one in facts),
+        devices=dict(Counter(one.device for one in facts if one.device)),
+        ranks=msgspec.structs.replace(
+            compared(found, every=every or len(facts) <= FEW, hangs=hangs, unread=unread),
+            inspected=_inspected(logs),
+        ),
+    )
+
+
+def compared(
+    found: Comparison, *, every: bool, hangs: Sequence[Hang] = (), unread: Sequence[str] = ()
+) -> document.Ranks:
+    """The rows of a comparison."""
+    each = _each(found)
+    listed = _rank_rows(found, each)
+    worst = sorted(listed, key=lambda one: (-one.blamed_us, one.rank))
+    most = [one.rank for one in worst[:WORST] if one.blamed_us > 0]
+    alike = _groups(each)
+    told, met = set(found.paired.clocks), _meetings(found)
+    meets = set(found.table["rank"].unique())
+    return document.Ranks(
+        here=ranges(each["rank"]),
+        count=len(each),
+        expected=len(each) + len(found.missing) if found.missing else None,
+        missing=ranges(found.missing),
+        damaged=ranges(part.facts.rank for part in found.parts if part.facts.damages),
+        incomparable=ranges(meets - told),
+        verdict=row(document.RankVerdict, found.verdict, share_of_waiting=found.verdict.share),
+        clocks=_clocks(found),
+        collectives=_collectives(found),
+        late=_late(found),
+        worst=[one for one in worst[:WORST] if one.blamed_us > 0],
+        spread=_spread(each),
+        alike=rows(
+            alike.head(ALIKE), document.AlikeRow, ranks=[ranges(one) for one in alike["rank"][:ALIKE]]
+        ),
+        ideal=_ideal(found),
+        longest=met[0] if met else None,
+        lateness=_lateness(found, most),
+        paces=_paces(
+            found,
+            [(one,) for one in each["rank"]] if every else set_apart(alike["rank"].to_list(), most, ALIKE),
+        ),
+        meetings=met,
+        ranks=listed if every else [],
+        dumps=[_sentence(hang) for hang in hangs],
+        unread=list(unread),
+    )
+
+
+def _sentence(hang: Hang) -> str:
+    """Where a process group stands, and for whom."""
+    parts = [f"rank {ranges(hang.missing)} has not issued it"] if hang.missing else []
+    parts += [f"rank {ranges(ranks)} issued {other} instead" for other, ranks in hang.mismatched.items()]
+    parts += [f"of rank {ranges(hang.silent)} there is no dump"] if hang.silent else []
+    why = "; ".join(parts) or "all have issued it"
+    return (
+        f"Group {hang.group} stands in its collective {hang.number} ({hang.operation} {hang.sizes}), "
+        f"in which rank {ranges(hang.waiting)} waits: {why}."
+    )
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Ranks as people write them: 0-7, 12."""
+    ordered = sorted(set(numbers))
+    edges = [at + 1 for at, (one, other) in enumerate(pairwise(ordered)) if other != one + 1]
+    runs = [ordered[start:end] for start, end in pairwise([0, *edges, len(ordered)]) if end > start]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _each(found: Comparison) -> pl.DataFrame:
+    """One row a rank, in ns; ``blamed_ns`` is what all others waited for it."""
+    facts = [part.facts for part in found.parts]
+    table = pl.DataFrame(
+        [(f.rank, f.host, f.window_ns, f.busy_ns, f.compute_ns + f.copy_ns, f.compute_ns) for f in facts],
+        schema={"rank": pl.Int32, "host": pl.String, "window_ns": pl.Int64, "busy_ns": pl.Int64,
+                "worked_ns": pl.Int64, "compute_ns": pl.Int64},
+        orient="row",
+    )  # fmt: skip
+    waited = found.table.group_by("rank").agg(
+        pl.col("waiting_ns", "exposed_waiting_ns", "exposed_transfer_ns").sum(),
+        pl.col("waiting_ns").filter(pl.col("law") == PAIR).sum().alias("bubble_ns"),
+    )
+    blamed = (
+        found.blamed.drop_nulls("culprit").group_by(rank="culprit").agg(blamed_ns=pl.col("waited_ns").sum())
+    )
+    table = table.join(waited, on="rank", how="left").join(blamed, on="rank", how="left")
+    return table.with_columns(pl.col(pl.Int64).fill_null(0)).sort("rank")
+
+
+def _rank_rows(found: Comparison, each: pl.DataFrame) -> list[document.RankRow]:
+    """All ranks, by rank."""
+    causes = (
+        found.blamed.drop_nulls("culprit").group_by("culprit", "cause", "detail").agg(pl.sum("waited_ns"))
+    )
+    why = {
+        rank: (cause, detail)
+        for rank, cause, detail in causes.sort("waited_ns").select("culprit", "cause", "detail").iter_rows()
+    }
+    order = each["rank"].to_list()
+    known = [why.get(rank, (None, "")) for rank in order]
+    damages = {part.facts.rank: list(part.facts.damages) for part in found.parts}
+    return rows(
+        each,
+        document.RankRow,
+        cause=[cause for cause, _ in known],
+        detail=[detail for _, detail in known],
+        damages=[damages[rank] for rank in order],
+    )
+
+
+def _clocks(found: Comparison) -> list[document.ClockRow]:
+    """One row a host, or a rank where hosts are not known; ranks whose clocks agree within what is known of
+    them are one row."""
+    hosts = {part.facts.rank: part.facts.host for part in found.parts}
+    groups: dict[tuple[str, int], list[int]] = {}
+    for rank, clock in sorted(found.paired.clocks.items()):
+        groups.setdefault((hosts.get(rank, ""), round(clock.ahead_ns / 100_000)), []).append(rank)
+    made: list[document.ClockRow] = []
+    for (host, _), members in groups.items():
+        clocks = [found.paired.clocks[rank] for rank in members]
+        known = [left for rank in members if (left := found.paired.residuals.get(rank)) is not None]
+        made.append(
+            document.ClockRow(
+                ranks=ranges(members),
+                host=host,
+                ahead_us=sum(clock.ahead_ns for clock in clocks) / len(clocks) / 1000,
+                drift_ppm=sum(clock.drift for clock in clocks) / len(clocks) * 1e6,
+                residual_us=max(known) / 1000 if known else None,
+            )
+        )
+    return made
+
+
+def _collectives(found: Comparison) -> list[document.CollectiveRow]:
+    """Those that were waited in most first."""
+    sort = pl.coalesce("group_name", "group").alias("sort")
+    meeting = pl.coalesce("meeting", -1 - pl.col("id").cast(pl.Int64))
+    is_uneven = (pl.col("bytes").n_unique() > 1).over(meeting) & (pl.col("kind") == "all-to-all")
+    largest = pl.col("bytes").max()
+    meetings = (
+        found.table.join(_links(found.parts), on="rank", how="left")
+        .with_columns(sort, is_uneven.alias("is_uneven"))
+        .with_columns(pl.when("is_uneven").then(None).otherwise("bytes").alias("alike"))
+        .group_by("sort", "size", "kind", "alike", "is_uneven", "group", meeting)
+        .agg(
+            largest.alias("bytes"),
+            pl.when(pl.col("is_uneven").first()).then(largest / pl.col("bytes").mean()).alias("uneven"),
+            pl.col("rank").sort_by("bytes").last().alias("heaviest_rank"),
+            pl.when(pl.col("on_host").n_unique() == 1, pl.col("link").n_unique() == 1)
+            .then(pl.col("link").first())
+            .alias("link"),
+            pl.col("transfer_ns").min(),
+            pl.col("waiting_ns").sum(),
+            pl.col("skew_ns").max(),
+            pl.col("last_rank").first(),
+            (~pl.col("complete").first().fill_null(False)).alias("incomplete"),
+        )
+    )
+    table = (
+        meetings.group_by("sort", "size", "kind", "alike", "is_uneven")
+        .agg(
+            pl.col("bytes").median().cast(pl.Int64),
+            pl.col("uneven").median(),
+            pl.when(pl.col("is_uneven").first()).then(pl.col("heaviest_rank").mode().min()),
+            pl.when(pl.col("link").null_count() == 0).then(pl.col("link").min()).alias("link"),
+            pl.col("group").n_unique().alias("groups"),
+            pl.len().alias("meetings"),
+            pl.col("incomplete").sum(),
+            pl.col("transfer_ns").median(),
+            pl.col("waiting_ns").sum(),
+            pl.col("skew_ns").median().alias("skew_median_ns"),
+            pl.col("skew_ns").max().alias("skew_max_ns"),
+            pl.col("last_rank").drop_nulls().mode().min(),
+            (pl.col("last_rank") == pl.col("last_rank").drop_nulls().mode().min()).sum().alias("last_times"),
+            pl.col("last_rank").count().alias("told"),
+        )
+        .sort("waiting_ns", "kind", "bytes", descending=[True, False, False])
+        .head(COLLECTIVES)
+        .with_columns((pl.col("bytes") / pl.col("transfer_ns").clip(1)).alias("algorithm_gbps"))
+    )
+    members = pl.col("size").cast(pl.Float64)
+    factor = pl.col("kind").replace_strict(BUS, return_dtype=pl.Float64)
+    bus = pl.when(factor > 0).then(factor * (members - 1) / members).otherwise(1.0)
+    table = table.with_columns((pl.col("algorithm_gbps") * bus).alias("bus_gbps")).with_columns(
+        (pl.col("bus_gbps") * 1e9 / pl.col("link")).alias("share_of_link")
+    )
+    return rows(table, document.CollectiveRow, {"group": "sort", "group_size": "size"})
+
+
+def _inspected(logs: Sequence[pl.DataFrame]) -> list[document.CollectiveRow]:
+    table = inspected(pl.concat([pl.DataFrame(schema=INSPECTED), *logs])).head(COLLECTIVES)
+    unknown = ("skew_median_ns", "skew_max_ns", "share_of_link", "uneven", "heaviest_rank")
+    table = table.with_columns(pl.lit(None).alias(name) for name in unknown)
+    return rows(table, document.CollectiveRow, {"group_size": "size"})
+
+
+def _links(parts: Sequence[Part]) -> pl.DataFrame:
+    """``rank``, ``on_host`` and ``link`` (bytes/s; null where host or device tell none)."""
+    rows = [
+        (one.facts.rank, one.facts.host, link(one.facts.device) if one.facts.host else None) for one in parts
+    ]
+    return pl.DataFrame(
+        rows, schema={"rank": pl.Int32, "on_host": pl.String, "link": pl.Float64}, orient="row"
+    )
+
+
+def _late(found: Comparison) -> list[document.LatenessRow]:
+    """By rank and cause, with the detail of what was waited for longest."""
+    table = (
+        found.blamed.group_by(pl.col("culprit").alias("rank"), "cause")
+        .agg(
+            pl.col("detail").sort_by("waited_ns", "detail").last(),
+            pl.col("waited_ns").sum(),
+            pl.len().alias("meetings"),
+        )
+        .sort("waited_ns", "rank", "cause", descending=[True, False, False])
+        .head(COLLECTIVES)
+    )
+    return rows(table, document.LatenessRow)
+
+
+def _spread(each: pl.DataFrame) -> list[document.SpreadRow]:
+    made: list[document.SpreadRow] = []
+    if each.is_empty():
+        return made
+    window = each["window_ns"].clip(1)
+    for what in ("busy", "compute", "exposed waiting", "exposed transfer"):
+        share = (each[f"{what.replace(' ', '_')}_ns"] / window).alias("share")
+        table = each.select("rank").with_columns(share).sort("share", "rank")
+        shares = table["share"]
+        p10, median, p90 = (float(shares.quantile(q, "linear") or 0.0) for q in (0.1, 0.5, 0.9))
+        made.append(
+            document.SpreadRow(
+                what=what, least=shares[0], p10=p10, median=median, p90=p90, most=shares[-1],
+                least_rank=table["rank"][0], most_rank=table["rank"][-1],
+            )
+        )  # fmt: skip
+    return made
+
+
+def _groups(each: pl.DataFrame) -> pl.DataFrame:
+    """Ranks by their compute time, cut wherever it jumps; the largest groups first. ``rank`` lists them."""
+    table = each.with_columns((pl.col("compute_ns") / pl.col("window_ns").clip(1)).alias("compute")).sort(
+        "compute"
+    )
+    jump = (pl.col("compute").diff() > ALIKE_WITHIN * pl.col("compute")).fill_null(False)
+    table = table.with_columns(jump.cum_sum().alias("alike"))
+    shares = [
+        (pl.col(f"{name}_ns") / pl.col("window_ns").clip(1)).median().alias(name)
+        for name in ("exposed_waiting", "exposed_transfer")
+    ]
+    groups = table.group_by("alike").agg(
+        "rank",
+        pl.len().alias("count"),
+        pl.col("compute").median(),
+        (1 - pl.col("busy_ns") / pl.col("window_ns").clip(1)).median().alias("idle"),
+        pl.col("blamed_ns").sum(),
+        *shares,
+    )
+    return groups.sort("count", "compute", descending=[True, False])
+
+
+def _ideal(found: Comparison) -> document.IdealRow | None:
+    if found.ideal is None:
+        return None
+    without = {rank: length / 1000 for rank, length in found.ideal.without.items()}
+    one = row(document.IdealRow, found.ideal, without=without)
+    if (staged := found.ideal.staged) is None:
+        return one
+    return msgspec.structs.replace(
+        one,
+        grain="passes",
+        steps=staged.steps,
+        by_stage={ranges(ranks): slowdown for ranks, slowdown in staged.by_stage.items()},
+        by_worker={ranges(ranks): slowdown for ranks, slowdown in staged.by_worker.items()},
+        by_operation=staged.by_sort,
+    )
+
+
+def _meetings(found: Comparison) -> list[document.Meeting]:
+    """Of each sort of collectives that somebody came late to, the meeting with most waiting."""
+    waited = found.blamed.group_by("meeting").agg(pl.col("waited_ns").sum())
+    sort = [pl.coalesce("group_name", "group").alias("sort"), "size", "kind", "bytes"]
+    most = (
+        found.table.select("meeting", *sort)
+        .unique("meeting", keep="first", maintain_order=True)
+        .join(waited, on="meeting")
+        .sort("waited_ns", "meeting", descending=[True, False])
+        .unique(["sort", "size", "kind", "bytes"], keep="first", maintain_order=True)
+        .head(MEETINGS)["meeting"]
+    )
+    return [_meeting(found.table.filter(pl.col("meeting") == one).sort("rank")) for one in most]
+
+
+def _meeting(own: pl.DataFrame) -> document.Meeting:
+    arrived, left = own["start_ns"] - own["clock_ns"], own["end_ns"] - own["clock_ns"]
+    first = arrived.min()
+    kind, group, step, size = own.select("kind", "group", "step", "bytes").row(0)
+    return document.Meeting(
+        kind=kind, group=group, step=step, bytes=size, ranks=own["rank"].to_list(),
+        arrived_us=((arrived - first) / 1000).to_list(), left_us=((left - first) / 1000).to_list(),
+        waiting_us=(own["waiting_ns"] / 1000).to_list(),
+    )  # fmt: skip
+
+
+def _lateness(found: Comparison, worst: Sequence[int]) -> document.Lateness:
+    costs = found.blamed.group_by("culprit", "where").agg(pl.col("waited_ns").sum())
+    by = {(rank, step): waited / 1000 for rank, step, waited in costs.iter_rows()}
+    steps = list(dict.fromkeys(_step_names(found.parts)))
+    return document.Lateness(
+        ranks=list(worst),
+        steps=steps,
+        blamed_us=[[by.get((rank, step), 0.0) for step in steps] for rank in worst],
+    )
+
+
+def _paces(found: Comparison, groups: Sequence[Sequence[int]]) -> document.Paces:
+    table = paces(found, groups)
+    return document.Paces(
+        steps=table.names,
+        rows=[
+            document.PaceRow(ranks=ranges(group), count=len(group), **_lists(own))
+            for group, own in zip(groups, table.groups, strict=False)  # no steps, no tables
+        ],
+        **_lists(table.whole),
+    )
+
+
+def _lists(table: pl.DataFrame) -> dict[str, list[Any]]:
+    """Columns as a row's fields, of whatever types those are."""
+    return {name: table[name].to_list() for name in table.columns if name != "column"}
+
+
+def _step_names(parts: Sequence[Part]) -> Iterable[str]:
+    for part in parts:
+        yield from part.steps["name"].to_list()

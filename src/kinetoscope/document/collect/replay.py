@@ -1,0 +1,88 @@
+"""The replayed step, its critical path, and what would be if something changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kinetoscope import document
+from kinetoscope.analysis.replay import what_if
+from kinetoscope.analysis.replay.change import NOTHING, Change
+from kinetoscope.analysis.replay.named import Segment
+from kinetoscope.analysis.replay.replay import Replay, alone, job
+from kinetoscope.sources.run import Run
+
+
+def replay(run: Run, joint_saving_us: float | None = None) -> document.Replay | None:
+    """Of the rank whose step takes longest; None where nothing was recorded.
+
+    Args:
+        joint_saving_us: what all findings save together.
+    """
+    found = longest(run)
+    return None if found is None else _replay(run, found, joint_saving_us)
+
+
+def longest(run: Run) -> Replay | None:
+    """The replay of the rank whose step takes longest; of ranks that meet, the job's from there."""
+    found = job(run) or max(alone(run).values(), key=lambda one: one.step_us, default=None)
+    return found if found is not None and found.step_us > 0 else None
+
+
+def what_if_listing(run: Run, asked: Sequence[what_if.Asked]) -> document.WhatIf | None:
+    """The step after all changes together, and what each saves alone.
+
+    Raises:
+        InputError: a change concerns nothing that is there.
+    """
+    found = longest(run)
+    if found is None:
+        return None
+    changes = [one(run) for one in asked]
+    joined = what_if.together(changes)
+    after_us = _after(found, joined)
+    own = joined.get(found.rank, NOTHING)
+    return document.WhatIf(
+        replay=_replay(run, found, None),
+        unit="step" if found.steps else "recording",
+        changes=[
+            document.ChangeRow(
+                text=one.text, events=one.events, saving_us=found.step_us - _after(found, one.changes)
+            )
+            for one in changes
+        ],
+        after_us=after_us,
+        saving_us=found.step_us - after_us,
+        after=_rows(run, found, found.critical_path(own, joined)),
+    )
+
+
+def _after(found: Replay, changes: Mapping[int, Change]) -> float:
+    return found.after(changes.get(found.rank, NOTHING), changes)
+
+
+def _replay(run: Run, found: Replay, joint_saving_us: float | None) -> document.Replay:
+    return document.Replay(
+        rank=found.rank,
+        step_us=found.step_us,
+        recorded_us=found.recorded_us,
+        error=found.error,
+        unexplained=found.unexplained,
+        pace=found.pace,
+        critical_path=_rows(run, found, found.critical_path()),
+        joint_saving_us=joint_saving_us,
+    )
+
+
+def _rows(run: Run, found: Replay, path: Sequence[Segment]) -> list[document.PathRow]:
+    tables = {part.table for part in path}
+    events = {(trace.rank, name): trace.table(name)["event"] for trace in run.traces for name in tables}
+    elsewhere = any(part.rank != found.rank for part in path)
+    return [
+        document.PathRow(
+            text=f"rank {part.rank}: {part.text}" if elsewhere else part.text,
+            us=part.us,
+            events=[events[part.rank, part.table][row] for row in part.ids],
+            count=part.count,
+        )
+        for part in path
+    ]

@@ -1,0 +1,88 @@
+"""A run to the one Report document that every renderer reads."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import msgspec
+
+from kinetoscope import __version__
+from kinetoscope.analysis.compiled.join import join
+from kinetoscope.analysis.events.ops import ops
+from kinetoscope.document import Compilation, FindingRow, Replay, Report
+from kinetoscope.document.collect import devices, findings, kernels, memory, ranks, replay, sources, steps
+from kinetoscope.proof.measured import Measurements, measurements
+from kinetoscope.sources.run import Run
+from kinetoscope.trace.workers import cores
+
+# From so many events on, two analyses at a time take half a gigabyte more, and on few cores gain nothing.
+LARGE, FEW = 2_000_000, 2
+
+
+def build(run: Run, *, page: bool = False) -> Report:
+    """Run every analysis and put the results together.
+
+    The findings take as long as all the rest: they are looked for beside it, where memory is no matter.
+
+    Args:
+        page: with what only the page shows: all events, all generated code.
+    """
+    one_by_one = sum(trace.source.events for trace in run.traces) > LARGE and cores() <= FEW
+    proven = measurements(run)
+    if one_by_one:
+        ops(run)  # takes most memory: it comes while little else is remembered
+    with ThreadPoolExecutor(1) as beside:
+        found = beside.submit(findings.findings, run, proven)
+        if one_by_one:
+            wait([found])
+        report = _report(run, proven, found)
+    if not page:
+        return report
+    from kinetoscope.document.collect.page import with_page  # with it comes what reads bench's results
+
+    return with_page(run, report)
+
+
+def _report(run: Run, proven: Measurements, found: Future[list[FindingRow]]) -> Report:
+    report = Report(
+        kinetoscope=__version__,
+        sources=sources.sources(run),
+        environment=sources.environment(run),
+        devices=devices.devices(run),
+        categories=kernels.categories(run),
+        kernels=kernels.kernels(run),
+        steps=steps.steps(run),
+        ops=kernels.ops(run),
+        graphs=kernels.graphs(run),
+        health=sources.health(run),
+        idle=devices.idle(run),
+        as_it_runs=steps.as_it_runs(run),
+        timings=steps.timings(run),
+        phases=steps.phases(run),
+        step_times=steps.step_times(run),
+        step_outliers=steps.outliers(run),
+        launching=devices.launching(run),
+        memory=memory.memory(run),
+        allocator=memory.allocator(run),
+        ranks=ranks.ranks(run),
+        memory_peaks=memory.peaks(run).peaks,
+        replay=replay.replay(run),
+        compilation=_compilation(run),
+        unread=[*run.unread, *proven.unread, *memory.peaks(run).unread],
+        findings=found.result(),  # last: until here both threads have work
+    )
+    return msgspec.structs.replace(report, replay=_with_all(report.replay, report.findings))
+
+
+def _with_all(replayed: Replay | None, found: list[FindingRow]) -> Replay | None:
+    """The replay with what all findings save together."""
+    joint = sum(row.saving_us for row in found)
+    return None if replayed is None else msgspec.structs.replace(replayed, joint_saving_us=joint)
+
+
+def _compilation(run: Run) -> Compilation | None:
+    if run.compilation is None:
+        return None
+    from kinetoscope.document.collect.compilation import as_document  # with it comes what reads compile logs
+
+    return as_document(run.compilation, join(run))

@@ -1,0 +1,37 @@
+"""What was read, where it was recorded, and whether it can be trusted."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kinetoscope.analysis.health import verdict
+from kinetoscope.document import Environment, Health, SourceRow
+from kinetoscope.document.collect.rows import row
+from kinetoscope.sources.run import Run
+
+_VERSIONS = {"cuda_runtime": "cuda_runtime_version", "cuda_driver": "cuda_driver_version"}
+
+
+def sources(run: Run) -> list[SourceRow]:
+    """One row a trace."""
+    return [
+        row(SourceRow, trace.source, notes=[damage.text for damage in trace.source.damages])
+        for trace in run.traces
+    ]
+
+
+def environment(run: Run) -> Environment:
+    """What is known of the machine: from the recording's manifest, else from what the traces say."""
+    names = list(dict.fromkeys(device.name for trace in run.traces for device in trace.devices))
+    if run.manifest is not None:
+        recorded = msgspec.to_builtins(run.manifest.environment)
+        return msgspec.convert({"device_names": names, **recorded}, Environment)
+    metadata = run.traces[0].metadata if run.traces else {}
+    versions = {key: metadata.get(name) for key, name in _VERSIONS.items()}
+    known = {key: value for key, value in versions.items() if type(value) in (int, float, str)}
+    return msgspec.convert({"device_names": names, "torch": None, **known}, Environment)
+
+
+def health(run: Run) -> Health:
+    """The verdict on the recording, with its notes."""
+    return msgspec.convert(verdict.health(run), Health, from_attributes=True)

@@ -1,0 +1,85 @@
+"""What steps took, how evenly they ran, and what the slow ones did."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from kinetoscope import document
+from kinetoscope.analysis import step_outliers
+from kinetoscope.analysis.passes import as_it_runs as own
+from kinetoscope.analysis.passes.unprofiled import unprofiled_seconds
+from kinetoscope.analysis.time import phases as kinds
+from kinetoscope.analysis.time import steps as analysis
+from kinetoscope.document.collect.rows import row, rows, rows_within
+from kinetoscope.sources.run import Run
+
+
+def steps(run: Run) -> list[document.StepRow]:
+    """One row a rank's step."""
+    named = kinds.phases(run)
+    return rows(analysis.steps(run).join(named, on=["rank", "step"], maintain_order="left"), document.StepRow)
+
+
+def phases(run: Run) -> list[document.PhaseRow]:
+    """One row a phase of a rank, and one a part of its requests."""
+    table = kinds.phase_rows(run)
+    return rows(table, document.PhaseRow, kernels=rows_within(table["kernels"], document.PhaseKernel))
+
+
+def step_times(run: Run) -> list[document.StepTimesRow]:
+    """One row a rank with steps."""
+    return rows(step_outliers.step_distribution(run), document.StepTimesRow)
+
+
+def outliers(run: Run) -> list[document.StepOutlierRow]:
+    """The steps that took much longer than the others of their rank."""
+    return [
+        row(
+            document.StepOutlierRow,
+            step,
+            differences=[row(document.StepDifference, part) for part in step.differences],
+        )
+        for step in step_outliers.step_outliers(run)
+    ]
+
+
+def as_it_runs(run: Run) -> document.AsItRuns | None:
+    """The program's own step; None for a bare trace."""
+    found = own.slowest(run)
+    if found is None:
+        return None
+    timed, waiting = found.timed, found.timed.waiting
+    return row(
+        document.AsItRuns,
+        found,
+        step_us=document.StepSpread(**asdict(timed.step)),
+        idle=[document.CauseRow(cause=cause, idle_us=us) for cause, us in found.idle.items()],
+        waiting=None if waiting is None else document.WaitingRow(**asdict(waiting)),
+        n_before=timed.counts[0],
+        n_after=timed.counts[1],
+        before_us=timed.around[0],
+        after_us=timed.around[1],
+        drift=timed.drift,
+        recorded_step_us=found.recorded_us,
+        matched_fraction=found.matched,
+    )
+
+
+def timings(run: Run) -> list[document.TimingRow]:
+    """One row a rank that timed steps without the profiler; none for a bare trace."""
+    ranks = own.as_it_runs(run)
+    return [
+        document.TimingRow(
+            rank=record.rank,
+            found_by=record.steps.found_by,
+            unprofiled_steps=step.n,
+            unprofiled_us=step.median,
+            unprofiled_min_us=min(seconds) * 1e6,
+            unprofiled_max_us=max(seconds) * 1e6,
+            profiled_us=ranks[record.rank].recorded_us,
+        )
+        for record in (run.manifest.ranks if run.manifest else ())
+        if record.rank in ranks
+        for step in (ranks[record.rank].timed.step,)
+        for seconds in (unprofiled_seconds(record.steps),)
+    ]

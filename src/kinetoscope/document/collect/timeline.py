@@ -1,0 +1,196 @@
+"""Every event of a run as packed columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+import polars as pl
+
+from kinetoscope.analysis.idle.causes import CAUSES
+from kinetoscope.analysis.idle.gaps import gaps
+from kinetoscope.analysis.origins.attribution import attribution
+from kinetoscope.analysis.origins.belonging import belonging
+from kinetoscope.document.collect.excerpt import excerpt
+from kinetoscope.document.collect.packing import packed
+from kinetoscope.document.timeline import Column, Lane, Launched, Mark, Name, Timeline
+from kinetoscope.sources.run import Run
+
+MOST = 1_000_000  # events; a page of so many takes 5 MB and a second to open
+
+STREAM, ANNOTATION, THREAD = LANES = ("stream", "annotation", "thread")
+LAUNCHED = [
+    "grid", "block", "registers", "shared_memory_bytes", "warps_per_sm", "occupancy_percent", "bytes",
+    "collective",
+]  # fmt: skip
+TEXTS = {"shapes": "input_dims", "stack": "call_stack"}
+KEYS = {
+    "op": "op_name",
+    "module": "module",
+    "annotation": "annotation",
+    "step": "step_name",
+    "graph": "graph",
+}
+
+
+def timeline(run: Run, marked: Iterable[int]) -> Timeline | None:
+    """Lanes of streams first, then those of threads, the busiest first; None where there are no events.
+
+    Args:
+        marked: events, by their positions in their files, that something points at.
+    """
+    whole = pl.concat([_events(run, number) for number in range(len(run.traces))])
+    if whole.is_empty():
+        return None
+    events, left_out = excerpt(whole, run.traces[0].steps["start_ns"], MOST)
+    events = _by_lane(events).with_columns(pl.col(pl.Categorical).cast(pl.String))
+    events = events.with_columns(pl.col("category").fill_null(""))
+    origin = int(whole.select(pl.min("start_ns")).item())
+    on_device = _on_device(events)
+    names, name = _coded(events, ["name", "kind", "category"])
+    launched, configuration = _coded(on_device, LAUNCHED)
+    recorded = {key: events[key] for key in TEXTS}
+    texts, coded = _texts(recorded | {key: on_device[key] for key in KEYS})
+    devices, idle = _idle(run, origin)
+    return Timeline(
+        origin_ns=origin,
+        lanes=_lanes(run, events),
+        names=[msgspec.convert(row, Name) for row in names.to_dicts()],
+        texts=texts,
+        launched=[msgspec.convert(row, Launched) for row in launched.to_dicts()],
+        columns=[
+            packed("start", events["start_ns"] - origin, deltas=True),
+            packed("duration", events["duration_ns"].clip(0)),
+            packed("name", name),
+            *(packed(key, codes) for key, codes in coded.items()),
+            packed("launch", _rows_of(events, "launch"), deltas=True),
+            packed("forward", _rows_of(events, "forward"), deltas=True),
+            packed("launched", configuration),
+            *idle,
+        ],
+        idle_devices=devices,
+        causes=CAUSES,
+        marks=_marks(run, events, marked),
+        left_out=left_out,
+    )
+
+
+def _events(run: Run, number: int) -> pl.DataFrame:
+    """Host events, device work and what the profiler draws beside it: ``id`` is the row of its table.
+
+    Texts stay categories: they are as many as the recording's events, of which a page may hold few.
+    """
+    trace = run.traces[number]
+    place = [pl.lit(number, pl.UInt16).alias("trace"), "event", "lane", "start_ns", "duration_ns", "name"]
+    host = trace.host_events.select(*place, _kind(THREAD), kind="category", id="id", **TEXTS)
+    device = _work(run, trace.rank).with_columns(
+        attribution(trace)["forward_op"].alias("forward"),
+        pl.coalesce("launch", "op").alias("launch"),
+        pl.col("kind").cast(pl.String).cast(pl.Categorical),
+    )
+    device = device.select(
+        *place, _kind(STREAM), "kind", "category", "launch", "forward", "device", *LAUNCHED, **KEYS
+    )
+    drawn = trace.device_annotations.select(*place, _kind(ANNOTATION), "device", kind="category")
+    return pl.concat([device, drawn, host], how="diagonal")
+
+
+def _kind(kind: str) -> pl.Expr:
+    return pl.lit(kind, pl.Enum(LANES)).alias("kind_of_lane")
+
+
+def _work(run: Run, rank: int) -> pl.DataFrame:
+    return belonging(run).filter(pl.col("rank") == rank)
+
+
+def _by_lane(events: pl.DataFrame) -> pl.DataFrame:
+    """In the order of the columns, with its ``row``: streams, then threads, those with most events first."""
+    lane = ["trace", "lane", "kind_of_lane"]
+    busiest = (
+        events.group_by(lane)
+        .agg(pl.len().alias("events"))
+        .with_columns(
+            pl.when(pl.col("kind_of_lane") == THREAD).then(-pl.col("events").cast(pl.Int64)).alias("rest")
+        )
+        .sort("trace", "kind_of_lane", "rest", "lane")
+        .with_row_index("place")
+    )
+    return (
+        events.join(busiest.select(*lane, "place"), on=lane)
+        .sort(["place", "start_ns", "duration_ns"], descending=[False, False, True], maintain_order=True)
+        .with_row_index("row")
+    )
+
+
+def _lanes(run: Run, events: pl.DataFrame) -> list[Lane]:
+    found = events.group_by("place", maintain_order=True).agg(
+        pl.first("trace", "lane", "kind_of_lane", "device"),
+        pl.first("row").alias("first"),
+        pl.len().alias("count"),
+    )
+    lanes = [trace.lanes.rows_by_key("id", named=True, unique=True) for trace in run.traces]
+    return [
+        Lane(
+            label=_label(lanes[row["trace"]].get(row["lane"], {})),
+            kind=row["kind_of_lane"],
+            rank=run.traces[row["trace"]].rank,
+            device=row["device"],
+            first=row["first"],
+            count=row["count"],
+        )
+        for row in found.to_dicts()
+    ]
+
+
+def _label(lane: dict[str, str | None]) -> str:
+    return lane.get("thread_name") or f"thread {lane.get('tid') or '?'}"
+
+
+def _coded(events: pl.DataFrame, columns: list[str]) -> tuple[pl.DataFrame, pl.Series]:
+    """The distinct values of the columns, and of each event which of them it has."""
+    distinct = events.select(columns).unique(maintain_order=True).with_row_index("code")
+    codes = events.select(columns).join(distinct, on=columns, nulls_equal=True, maintain_order="left")["code"]
+    return distinct.drop("code"), codes
+
+
+def _texts(columns: Mapping[str, pl.Series]) -> tuple[list[str], dict[str, pl.Series]]:
+    """All texts, the first of them empty, and the codes of the columns that have any."""
+    recorded = {key: column for key, column in columns.items() if column.null_count() < len(column)}
+    texts = pl.concat(
+        [pl.Series([""]), *(column.drop_nulls().unique(maintain_order=True) for column in recorded.values())]
+    )
+    texts = texts.unique(maintain_order=True)
+    codes = pl.int_range(len(texts), dtype=pl.UInt32, eager=True)
+    return texts.to_list(), {
+        key: column.fill_null("").replace_strict(texts, codes) for key, column in recorded.items()
+    }
+
+
+def _on_device(events: pl.DataFrame) -> pl.DataFrame:
+    return events.filter(pl.col("kind_of_lane") == STREAM)
+
+
+def _rows_of(events: pl.DataFrame, column: str) -> pl.Series:
+    """Of each piece of device work the row of its host event, plus 1; 0 where none is known or drawn."""
+    host = events.filter(pl.col("kind_of_lane") == THREAD).select("trace", pl.col("id").alias(column), "row")
+    work = _on_device(events).select("trace", column)
+    joined = work.join(host, on=["trace", column], how="left", maintain_order="left")
+    return (joined["row"].cast(pl.Int64) + 1).fill_null(0)
+
+
+def _idle(run: Run, origin: int) -> tuple[list[tuple[int, int]], list[Column]]:
+    found = gaps(run).sort("rank", "device", "start_ns")
+    distinct, device = _coded(found, ["rank", "device"])
+    return distinct.rows(), [
+        packed("idle_device", device),
+        packed("idle_start", (found["start_ns"] - origin).clip(0), deltas=True),
+        packed("idle_duration", found["end_ns"] - found["start_ns"]),
+        packed("idle_cause", found["cause"].to_physical()),
+    ]
+
+
+def _marks(run: Run, events: pl.DataFrame, marked: Iterable[int]) -> list[Mark]:
+    found = events.filter(pl.col("event").is_in(sorted(set(marked)))).select("trace", "event", "row")
+    return [
+        Mark(rank=run.traces[trace].rank, event=event, row=row) for trace, event, row in found.iter_rows()
+    ]

@@ -1,0 +1,100 @@
+"""What only the page shows: too large for the JSON, which other tools read."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kinetoscope.document.timeline import Timeline
+
+
+class GeneratedKernel(msgspec.Struct, frozen=True, kw_only=True):
+    """The lines of a kernel in its module, from 1, both included."""
+
+    name: str
+    first_line: int
+    last_line: int
+
+
+class GeneratedModule(msgspec.Struct, frozen=True, kw_only=True):
+    """What Inductor wrote of one graph (``graph`` is its row in the compilation), and that graph."""
+
+    graph: int
+    code: str
+    post_grad: str | None
+    kernels: list[GeneratedKernel]
+
+
+class FrameText(msgspec.Struct, frozen=True, kw_only=True):
+    """A graph of one frame as torch printed it: ``dynamo``, ``joint``, ``forward``, …"""
+
+    frame: int
+    name: str
+    text: str
+
+
+class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of the program as the recording keeps it."""
+
+    path: str
+    text: str
+
+
+class ClockRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What NVML said of a device at a moment of the run."""
+
+    rank: int
+    device: int
+    moment: str
+    sm_clock_mhz: int | None
+    max_sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    temperature_c: int | None
+    power_w: float | None
+    throttle_reasons: tuple[str, ...]
+
+
+class Roof(msgspec.Struct, frozen=True, kw_only=True):
+    """What a recorded device can do at most, per second; ``peaks`` by dtype."""
+
+    device: str
+    bandwidth: float
+    peaks: dict[str, float]
+
+
+class BenchedKernel(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel that `bench` measured alone: times in nanoseconds, ``cold`` and ``hot`` caches.
+
+    ``reference`` says whether it computes what it should, ``could_win_ns`` what tuning could win in a run.
+    """
+
+    name: str
+    bytes: int
+    cold_ns: tuple[float, float, float] | None
+    """10th percentile, median, 90th percentile."""
+    samples: int
+    hot_ns: float | None
+    configuration: dict[str, int] | None
+    registers: int | None
+    spills: int | None
+    reference: str | None
+    could_win_ns: float | None
+    error: str | None
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """What the page has beside the JSON.
+
+    Args:
+        program: the program's files; none where the recording keeps no source, as a bare trace.
+        benches: kernels measured alone in this recording, each by its newest measurement.
+        meanings: of names that stand in the report, by the glossary.
+    """
+
+    timeline: Timeline | None
+    program: list[SourceFile]
+    clocks: list[ClockRow]
+    modules: list[GeneratedModule]
+    frame_texts: list[FrameText]
+    roofs: list[Roof]
+    benches: list[BenchedKernel]
+    meanings: dict[str, str]

@@ -1,0 +1,58 @@
+"""The whole report, under the contract's keys.
+
+Keys may be added; none is renamed or dropped without raising ``SCHEMA``.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from kinetoscope.document.compilation import Compilation
+from kinetoscope.document.devices import DeviceRow, IdleRow
+from kinetoscope.document.findings import FindingRow
+from kinetoscope.document.kernels import CategoryRow, GraphRow, KernelRow, OpRow
+from kinetoscope.document.launches import LaunchRow
+from kinetoscope.document.memory import AllocatorRow, MemoryPeak, MemoryRow
+from kinetoscope.document.page import Page
+from kinetoscope.document.ranks import Ranks
+from kinetoscope.document.replay import Replay
+from kinetoscope.document.sources import Environment, Health, SourceRow
+from kinetoscope.document.steps import AsItRuns, PhaseRow, StepOutlierRow, StepRow, StepTimesRow, TimingRow
+
+SCHEMA = "kinetoscope.report/1"
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    schema: str = SCHEMA
+    kinetoscope: str
+    sources: list[SourceRow]
+    environment: Environment
+    devices: list[DeviceRow]
+    categories: list[CategoryRow]
+    kernels: list[KernelRow]
+    steps: list[StepRow]
+    ops: list[OpRow]
+    findings: list[FindingRow]
+    health: Health
+    idle: list[IdleRow]
+    as_it_runs: AsItRuns | None = None
+    """Null where nothing was timed without the profiler, as of a bare trace."""
+    timings: list[TimingRow] = []
+    phases: list[PhaseRow] = []
+    step_times: list[StepTimesRow] = []
+    step_outliers: list[StepOutlierRow] = []
+    launching: list[LaunchRow] = []
+    memory: list[MemoryRow] = []
+    allocator: list[AllocatorRow] = []
+    memory_peaks: list[MemoryPeak] = []
+    graphs: list[GraphRow] = []
+    replay: Replay | None = None
+    """Null where nothing was recorded that could be replayed."""
+    ranks: Ranks | None = None
+    """Null of one rank."""
+    compilation: Compilation | None = None
+    unread: list[str] = []
+    """What stands in the folder or recording and cannot be read, and why."""
+    page: Page | UnsetType = UNSET
+    """Set for the HTML page alone."""

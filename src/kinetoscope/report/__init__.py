@@ -1,1 +1,0 @@
-"""One Report document and its renderers."""

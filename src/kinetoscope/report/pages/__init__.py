@@ -1,1 +1,0 @@
-"""The whole report: terminal, text, Markdown, HTML, JSON."""

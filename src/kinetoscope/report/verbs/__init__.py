@@ -1,1 +1,0 @@
-"""One listing a verb."""

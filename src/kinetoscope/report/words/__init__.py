@@ -1,1 +1,0 @@
-"""Sentences, names and colours that all renderers share."""

@@ -1,0 +1,31 @@
+"""How pieces of a compilation are called: by their place in the program, by their id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kinetoscope.document.compilation import Frame, Kernel
+from kinetoscope.render import names
+
+
+def kernel_languages(kernels: Iterable[Kernel]) -> str:
+    """In what generated kernels are written, as the column of the time that compiling them took is called.
+
+    torch calls that phase Triton's on the CPU as well, where a C++ compiler takes it.
+    """
+    languages = {"C++" if kernel.language == "cpp" else kernel.language for kernel in kernels}
+    return "+".join(sorted(languages, reverse=True)) or "triton"
+
+
+def place(file: str | None, line: int | None, function: str | None = None) -> str:
+    """``compile_cases.py:14 in forward``; only the file's last part, which is what a reader looks for."""
+    if file is None:
+        return names.plain(function or "unknown place")
+    where = names.plain(file.replace("\\", "/").rpartition("/")[2]) + (f":{line}" if line else "")
+    return f"{where} in {names.plain(function)}" if function else where
+
+
+def frame_name(frame: Frame) -> str:
+    """``0/0``, and what tells it apart from others of that id."""
+    after = f"·{frame.generation + 1}" if frame.generation else ""
+    return f"{frame.compile_id}{after}" + (f" rank {frame.rank}" if frame.rank else "")

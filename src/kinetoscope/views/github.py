@@ -1,0 +1,57 @@
+"""What a workflow of GitHub shows of a comparison or a report: the job's summary, annotations at lines.
+
+Source: docs.github.com, "Workflow commands for GitHub Actions" (annotations, ``GITHUB_STEP_SUMMARY``).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from kinetoscope.document.difference import Difference
+from kinetoscope.render import names
+from kinetoscope.views.difference_markdown import render
+
+SUMMARY = "GITHUB_STEP_SUMMARY"
+MOST = 10  # annotations that GitHub shows of a step
+
+
+def announce(found: Difference) -> None:
+    """Append to the job's summary, where there is one, and print annotations."""
+    if path := os.environ.get(SUMMARY):
+        with Path(path).open("a", encoding="utf-8") as summary:
+            summary.write(render(found))
+    for line in list(commands(found))[:MOST]:
+        print(line, file=sys.stdout)
+
+
+def commands(found: Difference) -> Iterable[str]:
+    """An error for each gate that failed, a warning for each finding that is new."""
+    for gate in found.gates:
+        if gate.failed:
+            words = f"{gate.words}. {gate.culprit}" if gate.culprit else gate.words
+            yield _command("error", f"kinetoscope: {gate.gate}", words, gate.source)
+    for row in found.findings_come:
+        if row.source:
+            yield _command("warning", f"kinetoscope: {row.rule}", row.title, row.source)
+
+
+def _command(level: str, title: str, message: str, source: str | None) -> str:
+    properties = [f"title={_property(title)}"]
+    if source is not None:
+        file, _, line = source.rpartition(":")
+        place = (
+            [f"file={_property(file)}", f"line={line}"] if line.isdigit() else [f"file={_property(source)}"]
+        )
+        properties = [*place, *properties]
+    return f"::{level} {','.join(properties)}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    return names.plain(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,374 @@
+"""The report in plain English: what it is of, whether it can be trusted, where the time went."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from statistics import median
+
+from kinetoscope import numbers
+from kinetoscope.document import FindingRow, HealthNote, IdleRow, OpRow, Report
+from kinetoscope.render import names
+from kinetoscope.views import memory_lines, own_pace, phase_lines
+from kinetoscope.views import ranks as rank_lines
+
+PHASES = 4
+# A finding's saving is told otherwise where so much of it is another's, or only comes with others'.
+OWNED, WORTH = 0.5, 0.005
+UNLIKE = 0.1  # mean and median of steps that are so far apart are both given
+VERDICTS = {
+    "good": "The recording is good: nothing in it weakens the numbers below.",
+    "degraded": "The recording is degraded: read the numbers below with these notes.",
+    "unreliable": "The recording is unreliable: do not trust the numbers below.",
+}
+NOT_HOST_WORK = ("user_annotation", "kernel", "memcpy", "memset", "device annotation")
+
+
+def title(report: Report) -> list[str]:
+    """What the report is of, in parts: the recording, the devices, the software, how much was recorded."""
+    parts = [_sources(report)]
+    devices = [row.name or "GPU" for row in report.devices]
+    for name in dict.fromkeys(devices):
+        many = devices.count(name)
+        parts.append(names.plain(f"{many} × {name}" if many > 1 else name))
+    if not devices:
+        parts.append("no GPU in the recording")
+    if torch := report.environment.torch:
+        parts.append(names.plain(f"torch {torch}"))
+    if report.steps:
+        parts.append(numbers.count(len(step_names(report)), "step"))
+    return parts
+
+
+def verdict(report: Report) -> str:
+    """One line on the recording's health; the notes follow it where it is not good."""
+    return VERDICTS.get(report.health.verdict, names.plain(report.health.verdict))
+
+
+def headline(report: Report) -> str:
+    """A few sentences that answer "where does the time go": as the program runs, where that was timed."""
+    beside = " ".join(part for part in (_lacking(report), memory_lines.ran_out(report)) if part)
+    if not report.devices:
+        return " ".join(part for part in (beside, own_pace.step(report), _host_headline(report)) if part)
+    first = own_pace.step(report)
+    if first is None:
+        first = f"As recorded, under the profiler, {_busy_sentence(report)}"
+    return " ".join(part for part in (beside, first, _work_sentence(report), _waiting(report)) if part)
+
+
+def _lacking(report: Report) -> str:
+    """That figures are of a part, said where they stand; empty where the whole recording was read."""
+    damaged = sum(not source.complete for source in report.sources)
+    if not damaged:
+        return ""
+    of = "the recording" if len(report.sources) == 1 else f"{damaged} of {len(report.sources)} traces"
+    return f"Of what is left of {of}, which could not be read whole:"
+
+
+def timing(report: Report) -> str | None:
+    """What was recorded, beside what the headline says of the program's own steps; None for a bare trace."""
+    if report.as_it_runs is None:
+        return None
+    recorded = _busy_sentence(report).rstrip(".") if report.devices else window(report)
+    parts = (
+        f"As recorded, under the profiler: {recorded}; {own_pace.inflation(report)}".rstrip("; ") + ".",
+        own_pace.drift(report),
+    )
+    return " ".join(part for part in parts if part)
+
+
+def compilation(report: Report) -> str | None:
+    """What torch.compile did, in one line; None when the input has no compile log."""
+    facts = report.compilation
+    if facts is None:
+        return None
+    parts = [
+        numbers.count(len(facts.frames), "frame"),
+        numbers.count(sum(row.count for row in facts.graph_breaks), "graph break"),
+        numbers.count(len(facts.recompilations), "recompilation"),
+    ]
+    if facts.failures:
+        parts.append(numbers.count(len(facts.failures), "failure"))
+    if facts.compile_s:
+        parts.append(f"{numbers.time(facts.compile_s * 1e6)} compiling")
+    share = facts.coverage.compiled_share_of_device_time
+    if share is not None:
+        parts.append(f"{numbers.percent(share)} of GPU time in compiled graphs")
+    return "torch.compile: " + " · ".join(parts)
+
+
+def step_names(report: Report) -> list[str]:
+    """The steps' names, each once however many ranks recorded it."""
+    return list(dict.fromkeys(row.name for row in report.steps))
+
+
+def idle_causes(report: Report) -> list[IdleRow]:
+    """Idle time by cause over all devices, largest first; shares are of all devices' windows together, the
+    text is that of the device which idled longest for that cause."""
+    windows = sum(row.window_us for row in report.devices)
+    totals: dict[str, float] = {}
+    texts: dict[str, str | None] = {}
+    for row in sorted(report.idle, key=lambda row: -row.idle_us):
+        totals[row.cause] = totals.get(row.cause, 0.0) + row.idle_us
+        texts.setdefault(row.cause, row.text)
+    rows = [
+        IdleRow(
+            device=-1,
+            cause=cause,
+            idle_us=total,
+            share_of_window=total / windows if windows else 0.0,
+            text=texts[cause],
+        )
+        for cause, total in totals.items()
+        if total
+    ]
+    return sorted(rows, key=lambda row: -row.idle_us)
+
+
+def notes(report: Report) -> list[str]:
+    """What weakens the numbers, gravest first; of what several ranks share, the worst."""
+    several = len({source.rank for source in report.sources}) > 1
+    kinds: dict[str, list[HealthNote]] = {}
+    for note in report.health.notes:
+        if note.gravity != "info":
+            kinds.setdefault(note.code, []).append(note)
+    return [names.shorten(_whose(kind, several) + kind[0].text, 400) for kind in kinds.values()]
+
+
+def _whose(kind: list[HealthNote], several: bool) -> str:
+    if not several or kind[0].rank is None:
+        return ""
+    more = f" (and {numbers.count(len(kind) - 1, 'rank')} more)" if len(kind) > 1 else ""
+    return f"rank {kind[0].rank}{more}: "
+
+
+def worth_doing(report: Report) -> list[FindingRow]:
+    """The findings that ask for a change of the program; what only informs is left out, and what is the
+    profiler's own cost, of which the notes on the recording's health speak."""
+    return [row for row in report.findings if row.severity != "info" and not row.of_the_profiler]
+
+
+def saving(report: Report, row: FindingRow) -> str:
+    """What a finding's advice is estimated to bring, and of what; empty where it claims nothing."""
+    if row.saving_us <= 0 and row.saving_bytes:
+        return f"frees {freed(row)}"
+    if row.saving_us <= 0 and not row.also and row.paced_by is None:
+        return ""
+    of = " a step" if report.steps else ""
+    alone = numbers.time(row.saving_alone_us)
+    if row.paced_by is not None:
+        more = f"{numbers.time(row.saving_us)}{of}, " if row.share_of_step >= WORTH else ""
+        return f"saves {more}{alone} {of_its_own(row)}"
+    if row.also and row.saving_us < OWNED * row.saving_alone_us:
+        more = f"{numbers.time(row.saving_us)} more, " if row.share_of_step >= WORTH else ""
+        return f"saves {more}{alone}{of} by itself: most of that is what {names.plain(row.also)} above saves"
+    by_itself = f" ({alone} by itself)" if row.saving_alone_us < OWNED * row.saving_us else ""
+    if row.saving_on_critical_path or by_itself:
+        return f"saves about {numbers.time(row.saving_us)}{of}{by_itself}"
+    return f"frees about {numbers.time(row.saving_us)} of device time{of}"
+
+
+def freed(row: FindingRow) -> str:
+    """What of the device's memory a finding's advice frees."""
+    about = "at most" if row.saving_bytes_at_most else "about"
+    return f"{about} {numbers.size(row.saving_bytes)} at the peak"
+
+
+def of_its_own(row: FindingRow) -> str:
+    """Of whose step ``saving_alone_us`` is, where another rank sets the pace."""
+    whose = f"rank {row.ranks[0]}'s own step" if len(row.ranks) == 1 else "these ranks' own steps"
+    return f"of {whose}: rank {row.paced_by} sets the pace of all"
+
+
+def together(report: Report) -> str:
+    """What all findings save together, and how far the replay that says so can be trusted; empty where they
+    are none or one."""
+    replay, saves = report.replay, [row for row in worth_doing(report) if row.saving_us > 0]
+    if replay is None or not replay.joint_saving_us or len(saves) < 2:
+        return ""
+    typical = report.as_it_runs.step_us.median if report.as_it_runs else replay.recorded_us
+    # What savings are shares of: with a cold start in it the mean is far from what a step usually takes.
+    step = next((row.saving_us / row.share_of_step for row in saves if row.share_of_step), typical)
+    left = numbers.time(max(0.0, step - replay.joint_saving_us))
+    what = "step" if report.steps else "recording"
+    before = numbers.time(step)
+    if abs(step - typical) > UNLIKE * typical:
+        before += f" at the mean ({numbers.time(typical)} at the median)"
+    return (
+        f"Together they save about {numbers.time(replay.joint_saving_us)}: a {what} of "
+        f"{before} would take about {left} (each says what it adds to those above it; replayed "
+        f"unchanged, the recorded {what} is off by {numbers.percent(abs(replay.error))})."
+    )
+
+
+def measured(row: FindingRow) -> str:
+    """What was measured of a finding's saving, beside what was predicted; empty where nothing was."""
+    if row.measured_verdict is None:
+        return ""
+    saved = row.measured_saving_us
+    if saved is None:
+        return "measured: it cannot be had"
+    amount = f"measured {'' if saved >= 0 else 'a loss of '}{numbers.time(abs(saved))}"
+    if row.measured_interval_us is not None:
+        low, high = row.measured_interval_us
+        amount += f" ({numbers.time(low)} to {numbers.time(high)})"
+    # What is only a question ("what if it were twice as fast?") predicts nothing.
+    if row.measured_verdict == "faster" and row.severity != "info" and saved > 0 and row.saving_alone_us > 0:
+        return f"{amount}; predicted/measured {row.saving_alone_us / saved:.2f}"
+    verdict = {"faster": "", "differs": ", but its output differs"}
+    return amount + verdict.get(row.measured_verdict, f", {names.plain(row.measured_verdict)}")
+
+
+def unproved(report: Report) -> FindingRow | None:
+    """The finding that promises most and whose command has not been run; None where there is none."""
+    open_ones = [
+        row for row in worth_doing(report) if row.proof and not row.is_measured and row.saving_us > 0
+    ]
+    return open_ones[0] if open_ones else None
+
+
+def host_ops(report: Report) -> list[OpRow]:
+    """What ran on the host, most time of its own first: ops and runtime calls, without annotations."""
+    rows = [row for row in report.ops if row.kind not in NOT_HOST_WORK]
+    return sorted(rows, key=lambda row: -row.host_self_us)
+
+
+def graph_labels(report: Report) -> list[str]:
+    """Each compiled graph in few words: ``0/0 backward``, and the hash's beginning (as ``--graph`` takes it)
+    where that does not tell it apart."""
+    labels = [" ".join(part for part in (row.compile_id, row.direction) if part) for row in report.graphs]
+    return [
+        names.plain(
+            label
+            if row.compile_id and labels.count(label) == 1
+            else f"{label} {row.hash[: names.HASH]}".strip()
+        )
+        for label, row in zip(labels, report.graphs, strict=True)
+    ]
+
+
+def event(report: Report, name: str) -> str:
+    """What an event is called: calls of compiled graphs by their graph's label."""
+    found = names.CALL.fullmatch(name)
+    for row, label in zip(report.graphs, graph_labels(report), strict=True) if found else ():
+        if found and row.hash == found[1]:
+            return f"graph {label}"
+    return names.plain(name)
+
+
+def window(report: Report) -> str:
+    """What the shares of time are shares of, in words."""
+    if report.steps:
+        return _steps(report)
+    longest = max((row.window_us for row in report.devices), default=0.0)
+    return f"the recorded {numbers.time(longest)}"
+
+
+def recorded_window(report: Report) -> str:
+    """The same, marked as recorded where the program's own steps stand beside it."""
+    return window(report) + (", as recorded" if report.as_it_runs else "")
+
+
+def _steps(report: Report) -> str:
+    """``3 steps (18.3 ms each)``, or their median and range where they differ by more than a tenth; the
+    steps of each phase where there are several."""
+    ranks = len({row.rank for row in report.steps})
+    unit, parts = phase_lines.unit(report), phase_lines.parts(report, report.steps[0].rank)
+    what = numbers.count(len(step_names(report)), unit) + (f" on {ranks} ranks" if ranks > 1 else "")
+    by_phase: dict[str, list[float]] = {row.phase: [] for row in report.phases if row.of == "step"}
+    for row in report.steps:
+        by_phase.setdefault(row.phase, []).append(row.duration_us)
+    if len(by_phase) == 1:
+        (durations,) = by_phase.values()
+        return f"{what} ({_durations(durations)}{f': {parts}' if parts else ''})"
+    listed = [
+        f"{len(durations):,} {names.plain(phase)} ({_durations(durations)})"
+        for phase, durations in by_phase.items()
+        if durations
+    ]
+    return f"{what}: {_listing(listed[:PHASES])}"
+
+
+def _durations(durations: list[float]) -> str:
+    middle, low, high = median(durations), min(durations), max(durations)
+    if high - low > 0.1 * middle:
+        return f"median {numbers.time(middle)}, {numbers.span(low, high)}"
+    return f"{numbers.time(middle)}{' each' if len(durations) > 1 else ''}"
+
+
+def _sources(report: Report) -> str:
+    paths = [source.path for source in report.sources]
+    if not paths:
+        return "nothing"
+    first = PurePath(paths[0])
+    recording = first.parent.parent.name if first.parent.name == "trace" else None
+    if len(paths) == 1:
+        return names.plain(recording or first.name)
+    return names.plain(
+        f"{recording or first.parent.name or first.name} ({numbers.count(len(paths), 'trace')})"
+    )
+
+
+def _busy_sentence(report: Report) -> str:
+    shares = sorted(row.busy_fraction for row in report.devices)
+    if len(shares) == 1:
+        subject, busy, idle = "the GPU was", numbers.percent(shares[0]), numbers.percent(1 - shares[0])
+    else:
+        subject = f"the {len(shares)} GPUs were"
+        busy, idle = _range(shares), _range([1 - share for share in reversed(shares)])
+    sentence = f"{subject} busy {busy} of {window(report)}"
+    causes = idle_causes(report)
+    if not causes or shares[0] > 0.97:
+        return f"{sentence}."
+    return f"{sentence}; {idle} idle, {own_pace.why(causes)}."
+
+
+def _work_sentence(report: Report) -> str:
+    largest = [row for row in report.categories if row.share_of_device_time >= 0.05][:3]
+    if not largest:
+        return ""
+    listed = [
+        f"{numbers.percent(row.share_of_device_time)} {names.shorten(row.category, 40)}" for row in largest
+    ]
+    return (
+        f"Its work: {_listing(listed)}." if len(report.devices) == 1 else f"Their work: {_listing(listed)}."
+    )
+
+
+def _waiting(report: Report) -> str:
+    """Busy time that was not work: collectives in which a rank only waited for another, and for whom."""
+    inside = sum(row.busy_inside_collectives_us for row in report.idle)
+    share = inside / sum(row.window_us for row in report.devices) if inside else 0.0
+    if share < 0.01:
+        return ""
+    text = (
+        f"{numbers.percent(share)} ({numbers.time(inside)}) was busy only in collectives that waited for "
+        "another rank."
+    )
+    if report.ranks is None or report.ranks.verdict.status != "straggler":
+        return text
+    return f"{text} {rank_lines.verdict(report.ranks)}"
+
+
+def _host_headline(report: Report) -> str:
+    rows = host_ops(report)
+    total = sum(row.host_self_us for row in rows)
+    if not total and report.compilation is not None:
+        return "This is a compile log without a trace: it says what was compiled, not what ran."
+    if not total:
+        return "The recording holds neither device work nor ops."
+    recorded = "as recorded under the profiler, " if report.as_it_runs is None else ""
+    span = f"{window(report)}: " if report.steps else ""
+    top = [
+        f"{numbers.percent(row.host_self_us / total)} in {names.shorten(row.name, 48)}" for row in rows[:3]
+    ]
+    where = f"{span}{numbers.time(total)} in ops and runtime calls, {_listing(top)}"
+    return f"No device work was recorded. On the host, {recorded}{where}."
+
+
+def _range(sorted_shares: list[float]) -> str:
+    low, high = numbers.percent(sorted_shares[0]), numbers.percent(sorted_shares[-1])
+    return low if low == high else f"{low} to {high}"
+
+
+def _listing(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -1,0 +1,125 @@
+"""Memory in sentences: what every renderer says of it."""
+
+from __future__ import annotations
+
+from kinetoscope import document, numbers
+from kinetoscope.render import names
+
+PARTS = {
+    "parameter": "with buffers",
+    "activation": "of the forward pass, held for the backward pass",
+    "input": "from before the model was called",
+    "temporary": "given back in the pass in which it was allocated",
+    "cache": "outlives its step; nothing runs backward",
+    "graph pool": "of CUDA graphs",
+    "communication": "of torch.distributed",
+    "workspace": "of cuBLAS: one for each thread and stream that multiplies",
+    "kept": "outlives the step after its own",
+    "before": "from before the history, and nobody says whose",
+    "unknown": "of no category",
+    "rounding": "blocks are multiples of 512 bytes",
+    "fragmentation": "free, between blocks in use",
+    "cached": "free, in segments that hold nothing",
+}
+OUTSIDE = "other processes, the driver, libraries' own; at the snapshot"
+MUCH_OUTSIDE = 0.1  # of the device: the driver and its context have some 1 %
+MOMENTS = {
+    "recorded steps": "at the peak of the recorded steps",
+    "history": "at the peak of the history",
+    "out of memory": "when the allocation failed",
+    "snapshot": "at the snapshot",
+    "timeline": "at the peak of the memory timeline",
+}
+
+
+def headline(peak: document.MemoryPeak) -> tuple[str, str]:
+    """How much a device held, and of what that is."""
+    is_known = peak.moment != "timeline"
+    device = f"GPU {peak.device}" if is_known else "One device"
+    title = f"{device}: {numbers.size(peak.requested_bytes)} held"
+    if peak.rank:
+        title = f"rank {peak.rank}, {title}"
+    words = [f"of {numbers.size(peak.reserved_bytes)} reserved"] if is_known else []
+    if peak.total_bytes:
+        words.append(f"of the device's {numbers.size(peak.total_bytes)}")
+    words.append(MOMENTS.get(peak.moment, peak.moment))
+    if peak.failed_bytes is not None:
+        words.append(f"which asked for {numbers.size(peak.failed_bytes)} more{_asked(peak)}")
+    return title, ", ".join(words)
+
+
+def _asked(peak: document.MemoryPeak) -> str:
+    """By what an allocation was asked for that failed, and where."""
+    by = f" in {names.plain(peak.failed_by)}" if peak.failed_by else ""
+    return by + (f" at {names.plain(peak.failed_line)}" if peak.failed_line else "")
+
+
+def fits(row: document.FitsRow, failed_bytes: int | None = None) -> str:
+    """How large a batch fits; where an allocation failed, of the batch that failed."""
+    low, high = (f"{float(f'{value:.2g}'):,g}" for value in (row.low, row.high))
+    times = high if low == high else f"{low} to {high}"
+    batch = "recorded batch" if failed_bytes is None else "batch that failed"
+    return (
+        f"{times} times the {batch}: {numbers.size(row.scaling_bytes)} of the peak grow with it, "
+        f"{numbers.size(row.fixed_bytes)} do not, and there is room for {numbers.size(row.room_bytes)}"
+    )
+
+
+def given_back(row: document.GivenBackRow) -> str:
+    """Why memory was given back, and what was taken again."""
+    cause = "for room that an allocation needed" if row.cause == "room" else "by empty_cache()"
+    steps = f", in {numbers.count(row.steps, 'recorded step')}" if row.steps else ""
+    return f"{cause}{steps}; {numbers.size(row.again_bytes)} taken again"
+
+
+def traced(row: document.MemoryRow) -> str:
+    """What a trace's own events say of one device."""
+    peak = f"peak {numbers.size(row.peak_allocated_bytes)}"
+    if row.peak_reserved_bytes is not None:
+        peak += f" of {numbers.size(row.peak_reserved_bytes)} reserved"
+    if row.peak_op:
+        peak += f", in {names.shorten(row.peak_op, 60)}"
+    change = row.last_allocated_bytes - row.first_allocated_bytes
+    return (
+        f"{peak}; {numbers.count(row.allocations, 'allocation')} ({numbers.size(row.turned_over_bytes)}), "
+        f"{numbers.count(row.releases, 'release')}; {numbers.size(abs(change))} "
+        f"{'more' if change >= 0 else 'less'} at the end than at the start"
+    )
+
+
+def lines(report: document.Report, most: int) -> list[str]:
+    """A few sentences on the peaks of a report."""
+    found: list[str] = []
+    for peak in report.memory_peaks[:most]:
+        title, basis = headline(peak)
+        parts = sorted(peak.parts, key=lambda part: -part.bytes)[:4]
+        split = ", ".join(f"{part.part} {numbers.size(part.bytes)}" for part in parts)
+        found.append(f"{title} {basis}: {split}")
+        found += [
+            f"grows by {numbers.size(row.bytes_per_step)} a step: {row.line or row.owner}"
+            for row in peak.growth[:2]
+        ]
+    return found
+
+
+def ran_out(report: document.Report) -> str:
+    """That an allocation failed, and what most of the memory was; empty where none did."""
+    peak = next((peak for peak in report.memory_peaks if peak.failed_bytes is not None), None)
+    if peak is None:
+        return ""
+    most = max(peak.parts, key=lambda part: part.bytes)
+    return (
+        f"It ran out of memory: {numbers.size(peak.failed_bytes or 0)} could not be had{_asked(peak)} where "
+        f"{numbers.size(peak.requested_bytes)} were held of {numbers.size(peak.reserved_bytes)} reserved; "
+        f"the largest part: {most.part}, {numbers.size(most.bytes)}.{_elsewhere(peak)}"
+    )
+
+
+def _elsewhere(peak: document.MemoryPeak) -> str:
+    """What of the device the program did not have, where that is why it ran out."""
+    total, outside = peak.total_bytes or 0, peak.outside_bytes or 0
+    if total - outside - peak.reserved_bytes > (peak.failed_bytes or 0):
+        return f" The device has {numbers.size(total)}: the program is limited to a part of it."
+    if outside > MUCH_OUTSIDE * total:
+        return f" Of the device {numbers.size(outside)} are held outside of the program's allocator."
+    return ""
