@@ -26,6 +26,7 @@ from kinetoscope.analysis.time.window import window
 from kinetoscope.sources.run import Run
 from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import typed
 
 WHOLE = 0  # the step that all work is of where none were recorded
 
@@ -153,7 +154,7 @@ def _account(run: Run, trace: Trace, *, recorded: bool = False) -> Account:
     device = _device(trace, steps)
     on_host = device is None and not trace.devices
     pieces = host_ops(trace, steps) if on_host else _pieces(run, trace, steps, device)
-    pieces = pieces.select(pl.col(name).cast(dtype) for name, dtype in PIECES.items())
+    pieces = pieces.select(typed(PIECES))
     placed = _placed(pieces)
     places = _places(placed, len(steps))
     recorded_busy_us = float(places["us"].sum())
@@ -231,7 +232,7 @@ def _by_function(trace: Trace, steps: pl.Series, idle_us: float) -> pl.DataFrame
     if found.is_empty():
         return _unasked(OUTSIDE_OF_OPS, idle_us)
     found = found.with_columns(cause=pl.lit(OUTSIDE_OF_OPS), us=pl.col("ns") / pl.col("ns").sum() * idle_us)
-    return found.select(pl.col(name).cast(dtype) for name, dtype in IDLE.items())
+    return found.select(typed(IDLE))
 
 
 def _placed(pieces: pl.DataFrame) -> pl.DataFrame:
@@ -317,7 +318,7 @@ def _idle(
         .group_by("cause", "who", maintain_order=True)
         .agg(pl.col("host_event").drop_nulls().first(), pl.col("us").sum())
         .filter(pl.col("us") > 0)
-        .select(pl.col(name).cast(dtype) for name, dtype in IDLE.items())
+        .select(typed(IDLE))
     )
     unseen = [(cause, "", None, us) for cause, us in wanted.items() if cause not in factors and us > 0]
     idle = pl.concat([idle, pl.DataFrame(unseen, IDLE, orient="row")])

@@ -8,6 +8,7 @@ the event in the file's ``traceEvents`` and is what evidence points at.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import polars as pl
@@ -179,6 +180,11 @@ def conform(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
         )
         for name, column in schema.items()
     )
+
+
+def typed(columns: Mapping[str, DType]) -> list[pl.Expr]:
+    """The columns of a table in their declared order and types; a value that one cannot hold is an error."""
+    return [pl.col(name).cast(dtype) for name, dtype in columns.items()]
 
 
 def whole(aggregate: object) -> int:

@@ -15,7 +15,7 @@ from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH, PAGEABLE_COPY,
 from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
-from kinetoscope.trace.schema import whole
+from kinetoscope.trace.schema import typed, whole
 
 # A call of this many times the usual length was held up before it launched: loading a module, a full queue.
 HELD_UP = 10
@@ -100,9 +100,7 @@ def dependencies(trace: Trace) -> pl.DataFrame:
     if table["stream"].n_unique() < 2:
         return pl.DataFrame(schema=DEPENDENCIES)
     found = pl.concat([_announced(trace, table), _evident(trace, table)]).unique()
-    return found.select(pl.col(name).cast(dtype) for name, dtype in DEPENDENCIES.items()).sort(
-        "row", "stream"
-    )
+    return found.select(typed(DEPENDENCIES)).sort("row", "stream")
 
 
 def _announced(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
