@@ -1,6 +1,6 @@
 """Attacks on everything that is read: bytes of traces and logs, values of manifests. Run from the repository:
 
-    PYTHONPATH=src:tests python -m faults [--tries 100] [--seed 0] [--keep FOLDER]
+    PYTHONPATH=src:tests/support python -m faults [--tries 100] [--seed 0] [--keep FOLDER]
 
 prints a table of tries and failures by class, ends with 1 if any failed, and keeps the inputs of those that
 did. An attack fails as a fault (an exception that is not a KinetoscopeError), as a hang (more than ten
@@ -34,7 +34,7 @@ from kinetoscope.recording import manifest as manifests
 from kinetoscope.sources.run import Run, load
 from kinetoscope.views.overview import print_report
 
-FIXTURES = Path(__file__).parent / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 TRACE = gzip.decompress((FIXTURES / "h200_breaks" / "breaks.json.gz").read_bytes())
 LOG = gzip.decompress((FIXTURES / "h200_breaks" / "breaks.log.gz").read_bytes())
 SECONDS = 10

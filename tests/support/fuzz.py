@@ -1,6 +1,6 @@
 """Attacks by chance on everything that is read, each looked at by one verb. Run from the repository:
 
-    PYTHONPATH=src:tests python -m fuzz [--minutes 60] [--seed 0] [--keep FOLDER]
+    PYTHONPATH=src:tests/support python -m fuzz [--minutes 60] [--seed 0] [--keep FOLDER]
 
 prints what failed as lines for ``fixtures/corpus.jsonl``, which the suite tries each time, and counts at the
 end. The attacks are those of ``faults`` and some on what stands beside a trace: sidecars of a compile log,

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from kinetoscope.cli import main
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RECORDING = ROOT / "examples" / "recordings" / "llama_train_compile.json.gz"
 SMALL = ROOT / "tests" / "fixtures" / "h200" / "mm_64_warm_eager.json.gz"
 

@@ -1,9 +1,9 @@
 """How often runs of one program are told apart, and how often an injected slow-down is found. By hand:
 
-    python tests/aa.py measure RUNS.json [SECONDS]     a real loop, a process a run, 400 runs at most
-    python tests/aa.py judge RUNS.json                 the tables of docs/compare.md, from those runs
-    python tests/aa.py inject RUNS.json [SECONDS]      likewise, with slow-downs that are really in the loop
-    python tests/aa.py found RUNS.json                 how many of those are found
+    python tests/support/aa.py measure RUNS.json [SECONDS]     a real loop, a process a run, 400 runs at most
+    python tests/support/aa.py judge RUNS.json                 the tables of docs/compare.md, from those runs
+    python tests/support/aa.py inject RUNS.json [SECONDS]      likewise, with real slow-downs in the loop
+    python tests/support/aa.py found RUNS.json                 how many of those are found
 
 A run is a list of steps in ms. What is judged is what `diff` (two runs, or folders of five) and `compare`
 (pairs in turn) conclude from them; a slow-down is every step of one side times so much.

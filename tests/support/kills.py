@@ -1,6 +1,6 @@
 """Kills `kinetoscope run` at random moments and opens what is left. Run from the repository:
 
-    PYTHONPATH=src:tests python -m kills 200 1          how many, and the seed
+    PYTHONPATH=src:tests/support python -m kills 200 1          how many, and the seed
 
 prints a table of what was left by how it was killed, and ends with 1 where a recording does not open,
 something hangs, or an end is not the program's own. A kill falls at any moment between the start and about
@@ -31,7 +31,7 @@ from kinetoscope import cli
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import time
 import torch
