@@ -16,8 +16,7 @@ from kinetoscope import numbers
 from kinetoscope.document import Report
 from kinetoscope.document.collect.report import build
 from kinetoscope.recording import manifest as manifests
-from kinetoscope.recording.manifest import Manifest, RankRecord
-from kinetoscope.recording.program import Program
+from kinetoscope.recording.manifest import Manifest, Program, RankRecord
 from kinetoscope.render import html
 from kinetoscope.sources.run import load
 from report_sample import HOSTILE, as_it_runs, host_only, hostile, kernel, report, timing

@@ -17,7 +17,7 @@ from prove_bench import llama_modules
 
 from kinetoscope.bench.kernels import replica
 from kinetoscope.bench.kernels import subjects as kernels
-from kinetoscope.bench.kernels.check import check
+from kinetoscope.bench.kernels.timing import check
 
 PROCESSES = 8
 

@@ -42,8 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.bench import kept
-    from kinetoscope.bench.versions.calibration import calibration
-    from kinetoscope.bench.versions.campaign import compare_versions
+    from kinetoscope.bench.versions.campaign import calibration, compare_versions
     from kinetoscope.bench.versions.worktree import at_hand, checked_out
     from kinetoscope.comparison.gates import STEP_TIME, judge, nothing_counted, parse
     from kinetoscope.document.collect.difference import gate_rows

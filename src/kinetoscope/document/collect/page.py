@@ -26,8 +26,7 @@ from kinetoscope.document.page import (
 from kinetoscope.findings.glossary import terms
 from kinetoscope.hardware import find
 from kinetoscope.recording import plain_file
-from kinetoscope.recording.manifest import UNREADABLE
-from kinetoscope.recording.program import Program
+from kinetoscope.recording.manifest import UNREADABLE, Program
 from kinetoscope.sources.run import Run
 
 NO_GRAPHS = ("guards", "error", "runnable")
