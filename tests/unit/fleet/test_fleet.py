@@ -135,18 +135,16 @@ def test_processes_map_as_this_one_does_and_a_dead_one_is_replaced(
     """The first process is killed under its first trace, as the system kills for memory."""
     monkeypatch.setenv("KINETOSCOPE_WORKERS", "2")
     found = find([traces])
-    started, send = [], engine.send
-
-    def kills_first(pipe: object, message: object) -> None:
-        send(pipe, message)  # type: ignore[arg-type]  # the pipe as it was given
-        if len(started) == 1 and not killed:
-            killed.append(started[0].itself.pid)
-            started[0].itself.kill()
-
     killed: list[int] = []
-    begin = engine._start
-    monkeypatch.setattr(engine, "_start", lambda: started.append(begin()) or started[-1])
-    monkeypatch.setattr(engine, "send", kills_first)
+
+    class KillsFirst(engine.Asked):
+        def ask(self, question: object) -> object:
+            if not killed:
+                killed.append(self._process.pid)
+                self._process.kill()
+            return super().ask(question)
+
+    monkeypatch.setattr(engine, "Asked", KillsFirst)
     parts, left_out = gather(found, Store(tmp_path / "a"), engine.local)
     assert killed
     assert left_out == []
