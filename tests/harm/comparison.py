@@ -13,7 +13,10 @@ from harm.catalogue import Program
 OURS = "kinetoscope:"
 # Parts of lines on stderr that differ between any two runs: addresses, process numbers, times of day.
 _VARIES = re.compile(r"0x[0-9a-f]+|\b\d{3,}\b|\d+:\d+:\d+[.,\d]*")
-_FRAME_OF_OURS = re.compile(r'File ".*/kinetoscope/capture/')
+# Kineto's own messages, which a program that profiles itself no longer sees (docs/capture.md).
+_OF_KINETO = re.compile(r"[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ ")
+# An interrupt within the program's imports shows the frames of the import hook, as of any such hook.
+_FRAME_OF_OURS = re.compile(r'File ".*/kinetoscope/capture/(?!hooks/imports\.py)')
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ def _as_shells_have_it(status: int | None) -> int | None:
 def own_lines(err: str) -> list[str]:
     """The lines of stderr that are the program's, without what differs between any two runs."""
     lines = (line for line in err.splitlines() if not line.startswith((OURS, "Extension modules: ")))
-    return [_VARIES.sub("…", line) for line in lines]
+    return [_VARIES.sub("…", line) for line in lines if not _OF_KINETO.match(line)]
 
 
 def _first_difference(before: str, after: str) -> str:

@@ -154,8 +154,12 @@ class ProcessRecording:
             self._report("running")
 
     def forget(self) -> None:
-        """Take everything of ours out of this process, which is a fork of the recorded one."""
+        """Take everything of ours out of this process, which is not recorded any more, or never was: a fork."""
         self.ended = True
+        if os.getpid() != self.pid:
+            if self.recorder.recording:
+                torch_private.leave_recording_to_parent()
+            self.recorder.abandon()
         if self.inputs is not None:
             self.inputs.remove()
         self._take_out()

@@ -16,7 +16,7 @@ from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.context import Context, Measured
 from kinetoscope.capture.recorder.decisions import Decisions
 from kinetoscope.capture.recorder.memory import MemoryHistory, NoMemoryHistory
-from kinetoscope.capture.recorder.phases import Done, Phase, Record, Recover, Time, Watch
+from kinetoscope.capture.recorder.phases import Done, Phase, Prepare, Record, Recover, Time, Watch
 from kinetoscope.capture.recorder.profiler import Device
 from kinetoscope.capture.recorder.provisional import Provisional, notes
 from kinetoscope.capture.steps.detector import Kind, Signal, Source, StepDetector
@@ -254,6 +254,16 @@ class Recorder:
         with self.lock:
             self.foreign = max(0, self.foreign - 1)
             self.context.stopwatch.restart()
+
+    @property
+    def recording(self) -> bool:
+        """A session of the profiler is running, or about to."""
+        return self.provisional.running or isinstance(self.phase, (Prepare, Record))
+
+    def abandon(self) -> None:
+        """This process is a fork of the recorded one: what runs is its parent's to end."""
+        self.provisional.session, self.provisional.why = None, None
+        self.phase = Done(self.context)
 
     def end(self) -> None:
         """The program ends: write what there is, the best first."""
