@@ -81,7 +81,7 @@ def devices(
     """Every device of which the allocator has anything.
 
     Args:
-        buffers: what lines of generated code allocate (``generated.buffers``).
+        buffers: what lines of generated code allocate (``ops.buffers``).
         traced: the ops that made allocations (``ops.ops``).
     """
     found: list[DeviceHistory] = []
