@@ -47,7 +47,7 @@ def compare(plain: Plain, run: Ended) -> list[str]:
         return ["it hangs"]
     differences = []
     before = plain.run
-    if run.status != _as_shells_have_it(before.status):
+    if _as_shells_have_it(run.status) != _as_shells_have_it(before.status):
         differences.append(f"its status is {run.status}, plainly {before.status}")
     if plain.out_steady:
         if run.out != before.out:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from fake_program import FakeDevice, Program
 from kinetoscope.capture import torch_private
@@ -263,10 +264,7 @@ def test_an_optimizer_s_hooks_may_end_a_recording_and_the_program_s_own_still_ru
     sources.install()
     weight = torch.nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([weight], lr=0.1)
-    handles = [
-        torch.optim.optimizer.register_optimizer_step_post_hook(lambda *_: after.append("any"))
-        for _ in range(2)
-    ]
+    handles = [register_optimizer_step_post_hook(lambda *_: after.append("any")) for _ in range(2)]
     try:
         weight.sum().backward()
         optimizer.step()

@@ -154,7 +154,7 @@ class ProcessRecording:
             self._report("running")
 
     def forget(self) -> None:
-        """Take everything of ours out of this process, which is not recorded any more, or never was: a fork."""
+        """Take everything of ours out of this process, which is not recorded any more: a fork, perhaps."""
         self.ended = True
         if os.getpid() != self.pid:
             if self.recorder.recording:
