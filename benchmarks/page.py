@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from kinetoscope.analysis.run import load
 from kinetoscope.document.collect.report import build
-from kinetoscope.render import html
+from kinetoscope.views import page as html
 
 FRAMES = """async () => {
     const view = kinetoscope.timeline, end = view.store.end, times = [];

@@ -57,17 +57,17 @@ class Run(runs.Run):
 
     def _repr_html_(self) -> str:
         """The report's page in a frame of its own: what a notebook shows of a run."""
-        from kinetoscope.render.frame import framed
-        from kinetoscope.render.html import render
+        from kinetoscope.render.html import framed
+        from kinetoscope.views.page import render
 
         return framed(render(self._document(".html"), self.inputs), scripts=True)
 
     def show(self) -> None:
         """Print the report, as ``kinetoscope report`` does."""
-        from kinetoscope.render.console import standard_output
-        from kinetoscope.views.overview import print_report
+        from kinetoscope.render.terminal import standard_output
+        from kinetoscope.views import overview
 
-        print_report(self.report(), self.inputs, standard_output())
+        overview.show(self.report(), self.inputs, standard_output())
 
     def to_html(self, path: str | Path) -> Path:
         """Write the report as one HTML page that needs no network, and give its path.
@@ -201,11 +201,13 @@ class Run(runs.Run):
 
     def _write(self, path: str | Path, suffix: str) -> Path:
         from kinetoscope.render import destination
-        from kinetoscope.render.formats import renderer
+        from kinetoscope.render.formats import FORMATS
+        from kinetoscope.views import overview, page
 
         target = destination.check(Path(path), self.inputs)
-        render = renderer(Path(f"report{suffix}"))
-        destination.write(target, render(self._document(suffix), self.inputs).encode())
+        report = self._document(suffix)
+        view = overview.view(report, self.inputs, lambda: page.render(report, self.inputs))
+        destination.write(target, FORMATS[suffix](view).encode())
         return target
 
 
@@ -213,21 +215,22 @@ class Difference(differences.Difference, frozen=True, kw_only=True):
     """Two runs beside each other, as ``kinetoscope diff --json`` has them; a notebook shows its page."""
 
     def _repr_html_(self) -> str:
-        from kinetoscope.render.frame import framed
+        from kinetoscope.render.html import framed
         from kinetoscope.views.difference_page import render
 
         return framed(render(self), scripts=False)
 
     def __repr__(self) -> str:
-        from kinetoscope.views.difference_words import headline
+        from kinetoscope.views.difference import headline
 
         return f"<{headline(self)}>"
 
     def show(self) -> None:
         """Print it, as ``kinetoscope diff`` does."""
-        from kinetoscope.views.difference_output import print_difference
+        from kinetoscope.render.terminal import standard_output
+        from kinetoscope.views import difference
 
-        print_difference(self, whole=False)
+        difference.show(self, standard_output())
 
 
 def diff(

@@ -20,8 +20,8 @@ from kinetoscope.analysis.run import MemoryFiles, Run
 from kinetoscope.document import GivenBackRow, MemoryBlock, MemoryPeak, RanksListing
 from kinetoscope.document.collect import ranks as comparing
 from kinetoscope.document.collect.memory import peaks
-from kinetoscope.render import html
 from kinetoscope.trace.read import read
+from kinetoscope.views import page as html
 from rank_sets import Fault, Job, recorded
 from report_sample import HOSTILE, report
 

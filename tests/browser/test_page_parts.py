@@ -19,7 +19,7 @@ from kinetoscope.document.collect.report import build
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.recording.program import Program
-from kinetoscope.render import html
+from kinetoscope.views import page as html
 from report_sample import HOSTILE, as_it_runs, host_only, hostile, kernel, report, timing
 from traces import call, host, step
 from traces import kernel as work

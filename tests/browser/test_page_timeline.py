@@ -13,7 +13,7 @@ from kinetoscope import numbers
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.run import Run, load
 from kinetoscope.document.collect.report import build
-from kinetoscope.render import html
+from kinetoscope.views import page as html
 
 RECORDING = Path(__file__).parents[2] / "examples" / "recordings" / "llama_train_compile.json.gz"
 

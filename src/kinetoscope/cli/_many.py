@@ -34,10 +34,10 @@ def report_many(
     from kinetoscope.fleet.inputs import find
     from kinetoscope.fleet.store import Store
     from kinetoscope.render import destination
-    from kinetoscope.views.many_ranks import print_ranks, rendered
+    from kinetoscope.render.formats import COMPARED, renderer
+    from kinetoscope.views import page, ranks
 
-    if output is not None:
-        destination.check(output, inputs)
+    render = None if output is None else renderer(destination.check(output, inputs), COMPARED)
     with ExitStack() as stack:
         folder = parts or _kept(stack)
         store = Store(folder)
@@ -48,14 +48,14 @@ def report_many(
     dumps = dict(map(read, map(Path, found.dumps)))
     logs = [inspector.read(Path(log)) for log in found.logs]
     document = listing(compare(chosen), every=every, hangs=hangs(dumps), unread=unread, logs=logs)
-    if output is None:
-        from kinetoscope.render.console import WIDEST, standard_output
+    if output is None or render is None:
+        from kinetoscope.render.terminal import show, standard_output
 
-        print_ranks(document, standard_output(widest=WIDEST))
+        show(ranks.blocks(document), standard_output())
         return
-    page = rendered(document, output).encode()
-    destination.write(output, page)
-    print(f"wrote {output} ({len(page):,} bytes)", file=sys.stderr)
+    text = render(ranks.view(document, lambda: page.render_ranks(document))).encode()
+    destination.write(output, text)
+    print(f"wrote {output} ({len(text):,} bytes)", file=sys.stderr)
 
 
 def _kept(stack: ExitStack) -> Path:

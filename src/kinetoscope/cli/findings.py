@@ -20,13 +20,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.document.collect.findings import listing
     from kinetoscope.progress import load_shown
-    from kinetoscope.render.console import standard_output
-    from kinetoscope.views.findings import print_findings, render_json
+    from kinetoscope.render.json import indented
+    from kinetoscope.render.terminal import show, standard_output
+    from kinetoscope.views import findings as view
 
     run = load_shown(arguments.inputs)
     found = listing(run, load_shown([arguments.proof]) if arguments.proof else None)
     if arguments.json:
-        print(render_json(found))
+        print(indented(view.document(found)))
     else:
-        print_findings(found, standard_output())
+        show(view.listing(found), standard_output())
     return 0

@@ -16,15 +16,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.document.collect.history import gathered
     from kinetoscope.errors import InputError
-    from kinetoscope.render.console import standard_output
-    from kinetoscope.views.history import print_history, render_json
+    from kinetoscope.render.json import indented
+    from kinetoscope.render.terminal import show
+    from kinetoscope.views import history as view
 
     folder: Path = arguments.folder
     if not folder.is_dir():
         raise InputError("that is no folder", where=str(folder), mend="name a folder that holds recordings")
     found = gathered(folder)
     if arguments.json:
-        print(render_json(found))
+        print(indented(found))
     else:
-        print_history(found, standard_output(widest=None))
+        show(view.listing(found))
     return 0

@@ -64,18 +64,20 @@ def main(arguments: argparse.Namespace) -> int:
     if (many := _many(arguments)) is not None:
         return many
     if output is None:
-        from kinetoscope.render.console import standard_output
-        from kinetoscope.views.overview import print_report
+        from kinetoscope.render.terminal import standard_output
+        from kinetoscope.views import overview
 
-        console = standard_output()
-        print_report(_report(arguments.inputs), arguments.inputs, console, whole=arguments.verbose)
+        overview.show(_report(arguments.inputs), arguments.inputs, standard_output(), whole=arguments.verbose)
         return 0
     render = renderer(output)
     destination.check(output, arguments.inputs)
     report = _report(arguments.inputs, page=output.suffix.lower() == ".html")
-    page = render(report, arguments.inputs).encode()
-    destination.write(output, page)
-    print(f"wrote {output} ({len(page):,} bytes)", file=sys.stderr)
+    from kinetoscope.views import overview, page
+
+    view = overview.view(report, arguments.inputs, lambda: page.render(report, arguments.inputs))
+    text = render(view).encode()
+    destination.write(output, text)
+    print(f"wrote {output} ({len(text):,} bytes)", file=sys.stderr)
     return 0
 
 

@@ -48,15 +48,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.document.collect.replay import what_if_listing
     from kinetoscope.progress import load_shown
-    from kinetoscope.render.console import standard_output
-    from kinetoscope.views.whatif import print_what_if, render_json
+    from kinetoscope.render.json import indented
+    from kinetoscope.render.terminal import show
+    from kinetoscope.views import whatif as view
 
     asked = _asked(arguments)
     listing = what_if_listing(load_shown(arguments.inputs), asked)
     if arguments.json:
-        print(render_json(listing))
+        print(indented(listing))
     else:
-        print_what_if(listing, standard_output(widest=None), arguments.limit)
+        show(view.listing(listing, arguments.limit))
     return 0
 
 
