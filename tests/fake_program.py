@@ -42,7 +42,8 @@ class FakeDevice:
         self.log: list[str] = []
         self.sessions = 0
         self.light = light
-        self.capturing = False  # a graph, whose part a mark would become
+        self.capturing: str | None = None  # a graph: "here", whose part a mark would become, or "elsewhere"
+        self.marks = True  # whether it can mark a place now
         self.clock: Callable[[], float] | None = None
         self.paused: Callable[[], None] = lambda: None
         self.releases = True  # whether nothing of a session stays
@@ -57,6 +58,9 @@ class FakeDevice:
     def has_light_pass(self) -> bool:
         return self.light
 
+    def occupied(self) -> str | None:
+        return self.capturing
+
     def release(self) -> bool:
         self.log.append("release")
         return self.releases
@@ -68,7 +72,7 @@ class FakeDevice:
         return self.clock is not None
 
     def mark(self) -> float | None:
-        return None if self.clock is None or self.capturing else self.clock()
+        return None if self.clock is None or self.capturing or not self.marks else self.clock()
 
     def elapsed_s(self, marks: Sequence[tuple[float, float]]) -> list[float]:
         self.log.append("elapsed")

@@ -6,7 +6,9 @@
     │   ├── NotATraceError          3   it was read, and nothing in it is a trace
     │   └── TooLargeError           3   it unpacks past a limit that can be raised
     ├── MissingDependencyError      3   a package (torch, zstandard, …) is not installed here
-    └── ProgramError                4   the profiled program failed
+    └── ProgramError                4   the program that `tune`, `compare` or `bench` runs failed
+
+`run` ends as its program does: with its exit status, or of the signal that ended it.
 
 A message has three parts: what went wrong, where, and the command or change that mends it.
 They are raised where the cause is known and caught once, in ``kinetoscope.cli``.
@@ -69,10 +71,15 @@ class ProgramError(KinetoscopeError):
 
 def meant(word: str, known: Iterable[str]) -> str:
     """How to mend a name that is not there: what is like it, and what there is."""
+    names = list(known)
+    there = f"one of: {', '.join(names)}"
+    found = near(word, names)
+    return f"did you mean {found}? ({there})" if found else there
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """The names that are like it, at most three, joined by "or"; empty where none is."""
     import difflib  # only where something went wrong
 
-    names = list(known)
-    folded = {name.casefold(): name for name in names}
-    near = [folded[name] for name in difflib.get_close_matches(word.casefold(), folded, 3, 0.6)]
-    there = f"one of: {', '.join(names)}"
-    return f"did you mean {' or '.join(near)}? ({there})" if near else there
+    folded = {name.casefold(): name for name in known}
+    return " or ".join(folded[name] for name in difflib.get_close_matches(word.casefold(), folded, 3, 0.6))

@@ -29,8 +29,8 @@ TRAIN = """
     ("kill", "moment_s"),
     [
         (kills.Kill("both", kills.to_both(signal.SIGKILL), (-signal.SIGKILL,)), 0.3),
-        (kills.Kill("the command", kills.to_command(signal.SIGTERM), (128 + 15, -15)), 0.7),
-        (kills.Kill("the program", kills.to_program(signal.SIGKILL), (128 + 9,)), 1.1),
+        (kills.Kill("the command", kills.to_command(signal.SIGTERM), (-15,)), 0.7),
+        (kills.Kill("the program", kills.to_program(signal.SIGKILL), (-9,)), 1.1),
     ],
     ids=lambda value: getattr(value, "name", None),
 )
@@ -51,7 +51,7 @@ def test_where_no_file_may_grow_the_first_steps_are_left(programs: Programs):
     sys.exit(7)
     """
     )
-    run = programs.record("--exit-code", str(script))
+    run = programs.record(str(script))
     assert run.status == 7
     assert not [line for line in run.err.splitlines() if not line.startswith("kinetoscope: ")]
     assert run.steps["cold"]
@@ -76,5 +76,5 @@ def test_a_standard_error_that_is_full_changes_no_status(programs: Programs):
         pytest.skip("no /dev/full here")
     script = programs.write("raise SystemExit(5)")
     for closed in ("2>/dev/full", "2>&-", ">&-", ">/dev/full"):
-        command = f"exec {sys.executable} -m kinetoscope run --exit-code {script} {closed}"
+        command = f"exec {sys.executable} -m kinetoscope run {script} {closed}"
         assert programs.execute(["/bin/sh", "-c", command]).status == 5

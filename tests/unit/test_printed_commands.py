@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.cli import VERBS, build_parser
+from kinetoscope.cli import VERBS, parse
 from kinetoscope.views.overview import next_commands
 from report_sample import host_only, report
 
@@ -35,5 +35,5 @@ def test_what_comes_next_parses(document, inputs) -> None:
     for line, _ in next_commands(document, inputs):
         program, verb, *words = shlex.split(line)
         assert program == "kinetoscope"
-        arguments = build_parser(verb).parse_args([verb, *words])
+        arguments = parse(verb, words)
         assert not hasattr(arguments, "inputs") or set(arguments.inputs) <= set(inputs)

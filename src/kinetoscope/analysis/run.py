@@ -17,7 +17,7 @@ import msgspec
 
 from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.numbering import distinct, latest_window, natural
-from kinetoscope.errors import InputError
+from kinetoscope.errors import InputError, NotATraceError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording import memory as recorded_memory
@@ -64,7 +64,8 @@ class Run:
     """One run as it was recorded: every rank's trace, and whatever else is known of it.
 
     ``light`` holds the traces of the light pass, which records the device and little else, of the ranks that
-    have one. ``unread`` names what stands in a folder of traces and is none, with the reason. ``memory`` has
+    have one. ``unread`` names what stands in a folder of traces and is none, with the reason; ``lost`` those
+    of it that were traces of this run. ``memory`` has
     the snapshots of the allocator, at the end of the recorded steps and where an allocation failed;
     ``timelines`` the memory timelines that the profiler exported.
     """
@@ -77,6 +78,7 @@ class Run:
     light: tuple[Trace, ...] = ()
     memory: tuple[MemoryFiles, ...] = ()
     timelines: tuple[Path, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
@@ -111,6 +113,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
     logs: list[Path] = []
     light: list[Trace] = []
     unread: list[str] = []
+    damaged: list[InputError] = []
     memory: list[MemoryFiles] = []
     timelines: list[Path] = []
     failures: list[InputError] = []
@@ -134,9 +137,10 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
             logs += [item] if sources.has_compile_log(item) else []
             inside_it = sorted(item.iterdir(), key=lambda path: natural(path.name))
             files = [path for path in inside_it if TRACE_FILE.search(path.name)]
-            inside, others = _those_that_are_traces(files or ([] if logs else [item]), read)
+            inside, not_tried, others = _those_that_are_traces(files or ([] if logs else [item]), read)
             traces += inside
-            unread += others
+            unread += [*not_tried, *map(_left_out, others)]
+            damaged += [error for error in others if not isinstance(error, NotATraceError)]
         elif item.is_file() and sources.has_compile_log(item):
             logs.append(item)
         elif _is_snapshot(item):
@@ -162,6 +166,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
         tuple(light),
         tuple(memory),
         tuple(timelines),
+        tuple(map(_left_out, (*failures, *damaged))),
     )
 
 
@@ -220,8 +225,9 @@ def _was_killed(manifests: Iterable[Manifest]) -> bool:
 
 def _those_that_are_traces(
     files: Sequence[Path], read: Callable[[Path], Trace]
-) -> tuple[list[Trace], list[str]]:
-    """The traces among the entries of a folder, and a sentence on each that is none or cannot be read.
+) -> tuple[list[Trace], list[str], list[InputError]]:
+    """The traces among the entries of a folder, a sentence on those that were not tried, and what is wrong
+    with each that is none or cannot be read.
 
     Of very many traces some are read, spread over all of them, and a sentence says so.
 
@@ -238,7 +244,7 @@ def _those_that_are_traces(
     if others and not traces:
         raise others[0]
     traces.sort(key=lambda trace: natural(trace.source.path))
-    return traces, [*_not_tried(len(waiting)), *map(_left_out, others)]
+    return traces, _not_tried(len(waiting)), others
 
 
 def spread(all: Sequence[T]) -> list[T]:

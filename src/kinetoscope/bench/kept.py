@@ -14,6 +14,7 @@ from kinetoscope.bench.tune.largest import LargestBatch
 from kinetoscope.bench.tune.results import Tuning
 from kinetoscope.bench.versions.results import VersionsCompared
 from kinetoscope.errors import InputError
+from kinetoscope.recording import plain_file
 
 _KINDS: dict[str, type[Tuning | Result]] = {"tune": Tuning, "autotune": Result}
 
@@ -45,6 +46,6 @@ def _document(path: Path) -> Tuning | Result | str | None:
     """A result, or what is wrong with its file; None for other files."""
     kind = _KINDS.get(path.name.partition("-")[0])
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind) if kind else None
+        return msgspec.json.decode(plain_file.content(path), type=kind) if kind else None
     except (OSError, msgspec.MsgspecError) as error:
         return str(InputError(f"not a measurement of kinetoscope: {error}", where=str(path)))

@@ -27,9 +27,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             generated kernels (up to 64 MiB, the program's own data), sources and arguments of hand-written
             Triton kernels.
         ranks: which ranks of a launched program to record: all, first, hosts (the first of each), or a list
-        of
-            them (0,3,8-15).
+            of them (0,3,8-15).
         budget_mb: stop a recording of the whole program when the process has grown by this much.
+        careful: record as cautiously as possible: not the first steps, nothing detached; without the compile
+            log, whatever ``compile_log`` says.
     """
 
     steps: int | None = None
@@ -48,3 +49,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     kernel_inputs: bool = False
     ranks: str = "all"
     budget_mb: int = 1000
+    careful: bool = False
+
+    def __post_init__(self) -> None:
+        if self.careful and self.compile_log:
+            msgspec.structs.force_setattr(self, "compile_log", False)

@@ -12,6 +12,8 @@ import hashlib
 import logging
 import os
 import sys
+import threading
+import warnings
 from collections.abc import Callable, Generator, Iterator
 from types import CodeType
 from typing import Any, TypedDict
@@ -177,6 +179,67 @@ def compiler_left_alone(*, stacks: bool) -> Generator[None, None, None]:
             lazy.add("_inductor")
 
 
+def graph_classes() -> Iterator[type]:
+    """The classes whose ``capture_begin`` and ``capture_end`` capture graphs of this torch's devices."""
+    import torch
+
+    for module, name in ((torch.cuda, "CUDAGraph"), (getattr(torch, "xpu", None), "XPUGraph")):
+        graph = getattr(module, name, None)
+        if isinstance(graph, type) and hasattr(graph, "capture_begin") and hasattr(graph, "capture_end"):
+            yield graph
+
+
+def captures_now() -> bool:
+    """Whether the current stream of this thread captures a graph."""
+    import torch
+
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def in_backward() -> bool:
+    """Whether this thread runs a part of a backward pass: a hook, or a checkpointed function once more."""
+    import torch
+
+    return torch._C._current_graph_task_id() != -1
+
+
+@contextlib.contextmanager
+def warnings_kept_in() -> Generator[None, None, None]:
+    """Drop what this thread warns of, whatever filters the program has set.
+
+    ``warnings.catch_warnings`` would have other threads' warnings, and has each warning that the program was
+    shown once shown once more.
+    """
+    ours, warn = threading.get_ident(), warnings.warn
+
+    def dropped(*arguments: Any, **named: Any) -> None:
+        if threading.get_ident() != ours:
+            warn(*arguments, **named)
+
+    warnings.warn = dropped
+    try:
+        yield
+    finally:
+        if warnings.warn is dropped:
+            warnings.warn = warn
+
+
+@contextlib.contextmanager
+def profiler_variables_kept_in() -> Generator[None, None, None]:
+    """torch.profiler sets variables for CUPTI in the environment, where the program's children would find
+    them; the library itself has read them when it is started."""
+    names = ("DISABLE_CUPTI_LAZY_REINIT", "TEARDOWN_CUPTI")
+    before = {name: os.environ.get(name) for name in names}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
 def dynamo_counters() -> dict[str, dict[str, int]]:
     """``torch._dynamo.utils.counters``, or nothing where nothing was compiled."""
     module = sys.modules.get("torch._dynamo.utils")
@@ -313,12 +376,13 @@ def watch_out_of_memory(act: Callable[[int, int, int, int], None]) -> None:
     getattr(torch._C, OUT_OF_MEMORY)(act)
 
 
-def profiler_configuration(*, any_thread: bool) -> Any:
-    """Kineto's settings: no Python copy of its events; with ``any_thread``, one recording of all threads."""
+def profiler_configuration(*, any_thread: bool, stacks: bool = False) -> Any:
+    """Kineto's settings: no Python copy of its events, unless ``stacks`` are recorded, which are taken from
+    it; with ``any_thread``, one recording of all threads."""
     from torch._C._profiler import _ExperimentalConfig
 
     try:
-        return _ExperimentalConfig(profile_all_threads=any_thread, trace_only=True)
+        return _ExperimentalConfig(profile_all_threads=any_thread, trace_only=not stacks)
     except TypeError:  # before 2.12
         return _ExperimentalConfig(profile_all_threads=any_thread)
 
@@ -354,3 +418,24 @@ def calls_that_wait() -> Iterator[tuple[Any, str]]:
         yield owner, "synchronize"
     if hasattr(torch._C, "_cuda_synchronize"):
         yield torch._C, "_cuda_synchronize"
+
+
+def devices_in_use() -> int:
+    """How many CUDA or ROCm devices this process has a context on."""
+    import torch
+
+    in_use: Callable[[int], bool] = getattr(torch._C, "_cuda_hasPrimaryContext")  # noqa: B009
+    return sum(map(in_use, range(torch.cuda.device_count())))
+
+
+def wait_for_device() -> None:
+    """Wait for the device that this thread uses."""
+    import torch
+
+    torch.cuda.synchronize()
+
+
+def process_group_exists() -> bool:
+    """Whether torch.distributed is in use."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_available() and distributed.is_initialized()

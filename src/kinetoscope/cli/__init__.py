@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from kinetoscope.errors import KinetoscopeError, meant
+from kinetoscope.errors import KinetoscopeError, meant, near
 
 # verb → the line that --help shows; in the order a newcomer meets them.
 VERBS: dict[str, str] = {
@@ -51,8 +52,8 @@ start here:
 """
 
 
-def build_parser(verb: str | None) -> argparse.ArgumentParser:
-    """The whole parser, with the arguments of one verb (or of none, for ``--help``)."""
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of what stands before a verb, whose help lists the verbs."""
     from kinetoscope import __version__
 
     parser = argparse.ArgumentParser(
@@ -60,19 +61,66 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
         description="See where every microsecond of the GPU went, why, and which change buys the most.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"kinetoscope {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     for name, summary in VERBS.items():
-        if verb not in (None, name):
-            continue
-        sub = verbs.add_parser(
-            name, help=summary, description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-        if verb == name:
-            module = importlib.import_module(f"kinetoscope.cli.{name}")
-            module.add_arguments(sub)
+        verbs.add_parser(name, help=summary)
     return parser
+
+
+def parse(verb: str, words: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a verb; those of a program that it runs are in ``program``, word for word.
+
+    Raises:
+        SystemExit: they are wrong, which is on stderr by then, or help was asked for.
+    """
+    parser = _VerbParser(
+        prog=f"kinetoscope {verb}",
+        description=VERBS[verb],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # an option to come would change what an abbreviation means
+    )
+    importlib.import_module(f"kinetoscope.cli.{verb}").add_arguments(parser)
+    own, program = parser.divided(words)
+    arguments, unknown = parser.parse_known_args(own)
+    if unknown:
+        parser.refuse(unknown)
+    if program is not None:
+        arguments.program = program
+    return arguments
+
+
+class _VerbParser(argparse.ArgumentParser):
+    """The parser of one verb's words; a program's words, which may look like options, it leaves alone."""
+
+    def divided(self, words: Sequence[str]) -> tuple[list[str], list[str] | None]:
+        """Our words, and from the first that is neither an option nor the value of one, the program's.
+
+        The latter are None for a verb that runs no program.
+        """
+        if not any(action.nargs == argparse.REMAINDER for action in self._actions):
+            return list(words), None
+        options = self._option_string_actions
+        place = 0
+        while place < len(words) and words[place].startswith("-") and words[place] != "-":
+            option, is_whole, _ = words[place].partition("=")
+            if option == "--":
+                return list(words[:place]), list(words[place + 1 :])
+            place += 1
+            if option == "-m":  # as Python has it: what follows is the module and its arguments
+                break
+            place += option in options and options[option].nargs is None and not is_whole
+        return list(words[:place]), list(words[place:])
+
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """End, since these words are none of the verb's."""
+        option = unknown[0].partition("=")[0]
+        if not option.startswith("-"):
+            self.error(f"nothing is to follow here: {' '.join(unknown)}")
+        like = near(option, self._option_string_actions)
+        self.error(f"there is no option {option}; {f'did you mean {like}?' if like else 'see --help'}")
 
 
 def run() -> NoReturn:
@@ -83,21 +131,42 @@ def run() -> NoReturn:
     status = main()
     with suppress(OSError):
         sys.stderr.flush()
+    if status < 0:
+        _die_of(-status)
     os._exit(status)
 
 
+def _die_of(number: int) -> NoReturn:
+    """End as the program did that a signal ended: a shell whose command dies of Ctrl-C ends its script."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        # Of 1 and not 0, which a core that is piped to a program would not heed: the core is the program's.
+        resource.setrlimit(resource.RLIMIT_CORE, (1, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    with suppress(OSError, ValueError):  # SIGKILL has no handler
+        signal.signal(number, signal.SIG_DFL)
+    with suppress(OSError, AttributeError):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        os.kill(os.getpid(), number)
+    os._exit(128 + number)  # the first process of a container does not die of it
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is the contract's (see ``kinetoscope.errors``)."""
+    """Run one command; the exit status is the contract's (see ``kinetoscope.errors``).
+
+    Of ``run`` it is the program's, or minus the number of the signal that ended the program.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     verb = words[0] if words and words[0] in VERBS else None
-    parser = build_parser(verb)
-    if words and verb is None and not words[0].startswith("-"):
-        parser.error(f"there is no verb {words[0]!r}; {meant(words[0], VERBS)}")
-    if not words:
+    if verb is None:
+        parser = build_parser()
+        if words and not words[0].startswith("-"):
+            parser.error(f"there is no verb {words[0]!r}; {meant(words[0], VERBS)}")
+        parser.parse_args(words)
         parser.print_help()
         return 2
-    arguments = parser.parse_args(words)
-    module = importlib.import_module(f"kinetoscope.cli.{arguments.verb}")
+    arguments = parse(verb, words[1:])
+    module = importlib.import_module(f"kinetoscope.cli.{verb}")
     try:
         status = module.main(arguments)
         sys.stdout.flush()

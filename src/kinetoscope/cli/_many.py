@@ -30,7 +30,7 @@ def report_many(
     from kinetoscope.fleet import engine as engines
     from kinetoscope.fleet import inspector
     from kinetoscope.fleet.dumps import read
-    from kinetoscope.fleet.gather import gather
+    from kinetoscope.fleet.gather import gather, readable
     from kinetoscope.fleet.inputs import find
     from kinetoscope.fleet.store import Store
     from kinetoscope.render import destination
@@ -45,9 +45,13 @@ def report_many(
         chosen, unread = gather(found, store, engines.ENGINES["ray" if engine == "ray" else "local"], _shown)
         if parts is None:
             store.forget_unused()
-    dumps = dict(map(read, map(Path, found.dumps)))
-    logs = [inspector.read(Path(log)) for log in found.logs]
-    document = listing(compare(chosen), every=every, hangs=hangs(dumps), unread=unread, logs=logs)
+    dumps, of_dumps = readable(lambda dump: read(Path(dump)), found.dumps)
+    logs, of_logs = readable(lambda log: inspector.read(Path(log)), found.logs)
+    if failures := [*of_dumps, *of_logs]:
+        if not (chosen or dumps or logs):
+            raise failures[0]
+        unread = [*unread, *(f"{error.where} was left out: {error.what}" for error in failures)]
+    document = listing(compare(chosen), every=every, hangs=hangs(dict(dumps)), unread=unread, logs=logs)
     if output is None or render is None:
         from kinetoscope.render.terminal import show, standard_output
 

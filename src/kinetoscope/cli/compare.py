@@ -61,7 +61,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.render.terminal import show
     from kinetoscope.views import tune as view
 
-    words: list[str] = arguments.program[1:] if arguments.program[:1] == ["--"] else arguments.program
+    words: list[str] = arguments.program
     if not words:
         raise UsageError("there is nothing to run", mend="kinetoscope compare --base git:main -- script.py")
     gates = [parse(text) for text in arguments.fail_on]

@@ -35,7 +35,7 @@ def main(arguments: argparse.Namespace) -> int:
         destination.make_folder(output)
         from kinetoscope.export import parquet
 
-        written = parquet.write(load_shown(arguments.inputs), output)
+        written = parquet.write(load_shown(arguments.inputs), output, arguments.inputs)
         print(f"wrote {len(written)} tables into {output}", file=sys.stderr)
         return 0
     destination.check(output, arguments.inputs)

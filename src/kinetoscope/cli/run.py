@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 from pathlib import Path
 
@@ -78,9 +79,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="memory that a whole recording may take (1000)",
     )
     add(
+        "--stop",
+        action="store_true",
+        help="end the program once everything is recorded, with status 0: SIGINT, SIGTERM after 10 s, "
+        "SIGKILL after 30 s",
+    )
+    add(
+        "--careful",
+        action="store_true",
+        help="record as cautiously as possible: no recording of the first steps, nothing detached, no "
+        "compile log",
+    )
+    add(
         "--exit-code",
         action="store_true",
-        help="end with the program's own exit status (128 + N after signal N), not with 4 whenever it failed",
+        help="changes nothing: the exit status is always the program's own",
     )
     add("--no-report", action="store_true", help="do not print the summary at the end")
     add("-m", dest="module", action="store_true", help="run a module, as python -m does")
@@ -106,7 +119,6 @@ def _ranks(text: str) -> str:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    import signal
     import sys
 
     from kinetoscope.capture.options import Options
@@ -114,9 +126,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.capture.process.summary import announce, summarize
     from kinetoscope.errors import UsageError
 
-    words = list(arguments.program)
-    if words[:1] == ["--"]:
-        words = words[1:]
+    words: list[str] = arguments.program
     module = None
     if arguments.module:
         if not words:
@@ -125,12 +135,10 @@ def main(arguments: argparse.Namespace) -> int:
             )
         module, words = words[0], words[1:]
     options = Options(**{name: getattr(arguments, name) for name in Options.__struct_fields__})
-    outcome = launch.run(launch.program(words, module), options, arguments.out, announce)
+    program = launch.program(words, module)
+    outcome = launch.run(program, options, arguments.out, announce, stop=arguments.stop)
     if outcome.speaks:
         summarize(outcome, report=not arguments.no_report)
-    if outcome.status == -signal.SIGINT or (outcome.manifest.exit == "exception: KeyboardInterrupt"):
-        return 130
-    sys.stdout.flush()
-    if arguments.exit_code:
-        return outcome.status if outcome.status >= 0 else 128 - outcome.status  # as shells have it
-    return 4 if outcome.status else 0
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    return 0 if outcome.stopped else outcome.status

@@ -81,7 +81,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.bench.tune.program import check, tune_program
     from kinetoscope.render.json import indented
 
-    words: list[str] = arguments.program[1:] if arguments.program[:1] == ["--"] else arguments.program
+    words: list[str] = arguments.program
     check(words, module=arguments.module, batches=arguments.batch, tokens=arguments.tokens)
     if arguments.fits:
         return _largest(arguments, words)

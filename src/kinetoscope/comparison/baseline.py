@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -10,32 +12,40 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
+from kinetoscope.analysis.health.losses import losses
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.run import Run
 from kinetoscope.bench.measure.statistics import SECTIONS, Ratio, median
 from kinetoscope.comparison.account import Account, account
-from kinetoscope.comparison.counts import COUNTED, counts
+from kinetoscope.comparison.counts import COUNTED, Counts, counts
 from kinetoscope.comparison.gates import STEP_TIME, Gate, Judgement, judge, parse
 from kinetoscope.comparison.places import source
 from kinetoscope.comparison.step_time import of_one_run_each, samples_us
 from kinetoscope.errors import InputError
+from kinetoscope.recording import plain_file
 from kinetoscope.recording.manifest import UNREADABLE
 
 SCHEMA = "kinetoscope.baseline/1"
 KEPT_STEPS = 2 * SECTIONS  # medians of stretches of the steps: their spread is what an interval needs
 KEPT_KERNELS = 60
+MOST = 16 << 20  # bytes of the file: it is read in reviews
+# A step's time (µs) that a clock can have told: from a picosecond to thirty years.
+PLAUSIBLE_US = (1e-6, 1e15)
+BASES = ("as it runs", "as recorded")
 # What a check fails on where nothing else is asked for: growth of what is exact, time beyond doubt.
 EXACT = (
     "launches", "eager_kernels", "graph_calls", "syncs", "copies", "pageable_copies", "copied_bytes",
     "graph_breaks", "recompilations", "compile_failures", "generated_kernels",
 )  # fmt: skip
 GATES = (*(f"{name} > 0" for name in EXACT), "peak_memory > 2%", f"{STEP_TIME} > 5%")
+AGAIN = "write it anew: kinetoscope check INPUT --against FILE --update"
 ON_THE_HOST = "ops > 0"  # where no device worked, its ops are the program's work
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """One run's counts and step. ``steps_us`` are medians of stretches of its steps, in their order;
-    ``kernels`` are launches a step by short name, those launched most."""
+    ``kernels`` are launches a step by short name, those launched most.
+    ``cpu`` is the host's, of a program that no device worked for."""
 
     schema: str = SCHEMA
     counts: dict[str, float]
@@ -44,10 +54,29 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     step_basis: str | None = None
     steps_us: list[float] = []
     torch: str | None = None
+    cpu: str | None = None
+
+
+class _Versioned(msgspec.Struct):
+    schema: str
 
 
 def of(run: Run) -> Baseline:
-    """What is kept of a run."""
+    """What is kept of a run.
+
+    Raises:
+        InputError: something of its recording was lost.
+    """
+    if lost := losses(run):
+        raise InputError(
+            f"no baseline is made of an incomplete recording: {'; '.join(lost)}",
+            where=", ".join(trace.source.path for trace in run.traces),
+            mend="record it again",
+        )
+    return _of(run)
+
+
+def _of(run: Run) -> Baseline:
     own = account(run)
     environment = run.manifest.environment if run.manifest else None
     devices = {device.name for trace in run.traces for device in trace.devices}
@@ -60,6 +89,7 @@ def of(run: Run) -> Baseline:
         step_basis=None if own is None else own.basis,
         steps_us=[] if own is None else [_short(us) for us in _stretches(samples_us(own))],
         torch=environment.torch if environment else None,
+        cpu=environment.cpu or None if environment and not devices else None,
     )
 
 
@@ -99,10 +129,15 @@ def read(path: Path) -> Baseline:
     """The baseline in a file.
 
     Raises:
-        InputError: there is none, or it is not one.
+        InputError: there is none, or it is not one that a run may be held against.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Baseline)
+        content = plain_file.content(path, MOST)
+        schema = msgspec.json.decode(content, type=_Versioned).schema
+        if schema != SCHEMA:
+            what = f"its schema is {schema!r}, and a baseline's is {SCHEMA!r}"
+            raise InputError(what, where=str(path), mend=AGAIN)
+        found = msgspec.json.decode(content, type=Baseline)
     except OSError as error:
         raise InputError(
             f"cannot read the baseline: {error.strerror or error}",
@@ -110,31 +145,74 @@ def read(path: Path) -> Baseline:
             mend="write it: kinetoscope check INPUT --against FILE --update",
         ) from error
     except UNREADABLE as error:
-        raise InputError(f"that is no baseline: {error}", where=str(path)) from error
+        raise InputError(f"that is no baseline: {error}", where=str(path), mend=AGAIN) from error
+    if wrong := next(_wrong(found), None):
+        raise InputError(f"that is no baseline: {wrong}", where=str(path), mend=AGAIN)
+    return found
+
+
+def _wrong(baseline: Baseline) -> Iterable[str]:
+    """What no run has, by name."""
+    if not baseline.counts and not baseline.steps_us:
+        yield "it has neither counts nor steps"
+    for name, count in baseline.counts.items():
+        if name not in COUNTED:
+            yield f"nothing is counted that is called {name!r}"
+        elif not 0 <= count < math.inf:
+            yield f"counts.{name} is {count!r}"
+    for name, count in baseline.kernels.items():
+        if not 0 <= count < math.inf:
+            yield f"kernels.{name} is {count!r}"
+    low, high = PLAUSIBLE_US
+    yield from (f"steps_us has {us!r}" for us in baseline.steps_us if not low <= us <= high)
+    if baseline.step_basis not in (None, *BASES):
+        yield f"step_basis is {baseline.step_basis!r}, which is none of {', '.join(BASES)}"
+    if bool(baseline.steps_us) != (baseline.step_basis is not None):
+        yield "of steps_us and step_basis it has one alone"
 
 
 def checked(run: Run, baseline: Baseline, gates: list[Gate]) -> list[Judgement]:
-    """A run held to a baseline; of what neither counts nothing is said where no gate was asked for."""
-    now = of(run)
+    """A run held to a baseline; of what neither counts nothing is said where no gate was asked for.
+
+    What cannot be judged has failed: all of a baseline of another device, and times taken in another way.
+    """
+    now, lost = _of(run), tuple(f"the recording is incomplete: {what}" for what in losses(run))
     asked = gates or [
         parse(text) for text in (GATES if now.counts.get("launches") else (*GATES, ON_THE_HOST))
     ]
     known = dict.fromkeys(COUNTED)
     both = {**known, **baseline.counts}, {**known, **now.counts}
     if not gates:
-        asked = [gate for gate in asked if gate.name == STEP_TIME or both[0][gate.name] is not None]
-        asked = [gate for gate in asked if gate.name != STEP_TIME or _comparable(baseline, now)]
-    step = _step(baseline, now)
-    judgements = [judge(gate, both, step) for gate in asked]
+        asked = [gate for gate in asked if _is_there(gate, both, baseline, now)]
+    unlike = _unlike(baseline, now)
+    step, apart = _step(baseline, now), _timed_apart(baseline, now)
+    judgements = [
+        judge(gate, both, step, lost or unlike or (apart if gate.name == STEP_TIME else ())) for gate in asked
+    ]
     return [_named(one, baseline, now, run) if one.failed and one.known else one for one in judgements]
 
 
-def _comparable(baseline: Baseline, now: Baseline) -> bool:
-    """Whether times may be held against each other: the same device, timed in the same way."""
-    return bool(baseline.steps_us) and (baseline.devices, baseline.step_basis) == (
-        now.devices,
-        now.step_basis,
-    )
+def _is_there(gate: Gate, both: tuple[Counts, Counts], baseline: Baseline, now: Baseline) -> bool:
+    if gate.name == STEP_TIME:
+        return bool(baseline.steps_us or now.steps_us)
+    return any(counted[gate.name] is not None for counted in both)
+
+
+def _unlike(baseline: Baseline, now: Baseline) -> tuple[str, ...]:
+    """Why nothing of two may be held against each other."""
+    if baseline.devices == now.devices:
+        return ()
+    own, kept = (", ".join(one.devices) or "no device" for one in (now, baseline))
+    return (f"the baseline is of {kept}, this run of {own}",)
+
+
+def _timed_apart(baseline: Baseline, now: Baseline) -> tuple[str, ...]:
+    """Why their times may not."""
+    if None not in (baseline.cpu, now.cpu) and baseline.cpu != now.cpu:
+        return (f"the baseline's time is of another processor ({baseline.cpu}; here {now.cpu})",)
+    if baseline.steps_us and now.steps_us and baseline.step_basis != now.step_basis:
+        return (f"the baseline's steps were timed {baseline.step_basis}, these {now.step_basis}",)
+    return ()
 
 
 def _step(baseline: Baseline, now: Baseline) -> tuple[float, Ratio] | None:

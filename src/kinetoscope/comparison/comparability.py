@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.health.losses import losses
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.run import Run
 from kinetoscope.bench.measure.statistics import median
@@ -41,6 +42,24 @@ class Surroundings:
 
     comparability: Comparability
     why: tuple[str, ...]
+
+
+def incomplete(base: Sequence[Run], new: Sequence[Run]) -> tuple[str, ...]:
+    """A sentence on each recording of two versions that has lost something, with how many events of it are
+    left, as a part of the other version's."""
+    found: list[str] = []
+    for which, runs, other, others in (("base", base, "new run", new), ("new run", new, "base", base)):
+        whole = max(map(_events, others))
+        for run in runs:
+            if lost := losses(run):
+                less = 0 < _events(run) < whole
+                share = f", with {_events(run) / whole:.0%} as many events as the {other}" if less else ""
+                found.append(f"the {which} is incomplete{share}: {'; '.join(lost)}")
+    return tuple(found)
+
+
+def _events(run: Run) -> int:
+    return sum(trace.source.events for trace in run.traces)
 
 
 def surroundings(base: Run, new: Run) -> Surroundings:

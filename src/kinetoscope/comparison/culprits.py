@@ -34,7 +34,7 @@ class Culprit:
 def judged(found: Difference, gates: Sequence[Gate]) -> list[Judgement]:
     """Every gate held to the difference; those that failed name who did it."""
     step = None if found.step is None else (found.step.base_us, found.step.ratio)
-    judgements = [judge(gate, found.counts, step) for gate in gates]
+    judgements = [judge(gate, found.counts, step, found.lost) for gate in gates]
     return [_with_culprit(found, one) if one.failed and one.known else one for one in judgements]
 
 

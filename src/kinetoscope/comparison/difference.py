@@ -10,7 +10,7 @@ from kinetoscope.analysis.run import Run
 from kinetoscope.comparison import changes as parts
 from kinetoscope.comparison.account import Account, account, recorded_account
 from kinetoscope.comparison.changes import Change, ranked
-from kinetoscope.comparison.comparability import Surroundings, surroundings
+from kinetoscope.comparison.comparability import Surroundings, incomplete, surroundings
 from kinetoscope.comparison.compiler import Fact, claimed, facts
 from kinetoscope.comparison.counts import Counts, counts
 from kinetoscope.comparison.places import by_line, code_difference, source_of_change
@@ -38,6 +38,7 @@ class Difference:
             differ by as much, and with the idle time's by ``step.delta_us``.
         gone, come: findings that only the base, or only the new run has.
         code: what became of the generated kernel of the first change that has one.
+        lost: sentences on what is missing of either recording: nothing can be judged by them.
         accounts: the runs whose parts are shown: of repeated ones, those nearest to the mean.
     """
 
@@ -54,6 +55,7 @@ class Difference:
     code: str
     accounts: tuple[Account, Account] | None
     runs: tuple[Run, Run]
+    lost: tuple[str, ...] = ()
 
 
 def difference(base: Sequence[Run], new: Sequence[Run]) -> Difference:
@@ -67,8 +69,9 @@ def difference(base: Sequence[Run], new: Sequence[Run]) -> Difference:
     changed = [] if chosen is None or step is None else _changes(chosen, compiled, step)
     found = _findings(runs)
     code = (code_difference(change, *runs) for one in changed for change in (one.parts or (one,)))
+    lost = incomplete(base, new)
     return Difference(
-        surroundings=_around(runs, chosen),
+        surroundings=_around(runs, chosen, lost),
         step=step,
         unit=chosen[0].unit if chosen else "step",
         changes=tuple(changed),
@@ -81,12 +84,17 @@ def difference(base: Sequence[Run], new: Sequence[Run]) -> Difference:
         code=next(filter(None, code), ""),
         accounts=chosen,
         runs=runs,
+        lost=lost,
     )
 
 
-def _around(runs: tuple[Run, Run], chosen: tuple[Account, Account] | None) -> Surroundings:
-    """Where they ran; and steps are not held against a whole recording."""
+def _around(
+    runs: tuple[Run, Run], chosen: tuple[Account, Account] | None, lost: tuple[str, ...]
+) -> Surroundings:
+    """Where they ran; and neither what is incomplete nor a whole recording is held against steps."""
     found = surroundings(*runs)
+    if lost:
+        found = Surroundings("none", (*lost, *found.why))
     if chosen is None or chosen[0].unit == chosen[1].unit:
         return found
     which = "base" if chosen[1].unit == "step" else "new one"

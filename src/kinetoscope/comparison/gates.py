@@ -12,7 +12,9 @@ from kinetoscope.comparison.counts import COUNTED, Counts
 from kinetoscope.errors import UsageError, meant
 
 STEP_TIME = "step_time"
-_GATE = re.compile(r"\s*([a-z]+(?:[_ -][a-z]+)*)\s*(>=|>)\s*([0-9.]+)\s*(%|[a-zµ]*B?)\s*")
+NUMBER = r"[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18}"
+_GATE = re.compile(rf"\s*([a-z]+(?:[_ -][a-z]+)*)\s*(>=|>)\s*({NUMBER})\s*(%|[a-zµ]*B?)\s*")
+LONGEST = 80  # characters of an expression that are repeated
 _UNITS = {"": 1.0, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 _TIMES, _SIZES = {"us", "µs", "ms", "s"}, {"B", "kB", "MB", "GB"}
 
@@ -57,9 +59,10 @@ def parse(text: str) -> Gate:
     names = [STEP_TIME, *COUNTED]
     if match is None or match[4] not in (*_UNITS, "%"):
         raise UsageError(
-            f"{text!r} is no gate",
+            f"{text[:LONGEST]!r} is no gate",
             where="--fail-on",
-            mend="NAME > NUMBER, as in 'launches > 0' or 'step_time > 3%'",
+            mend="NAME > NUMBER or NAME >= NUMBER, of digits and one point at most, with a unit or %: "
+            "'launches > 0', 'step_time > 3%', 'copied_bytes > 1.5MB'",
         )
     name, unit = re.sub("[ -]", "_", match[1]), match[4]
     if name not in names:
@@ -73,15 +76,23 @@ def parse(text: str) -> Gate:
     )
 
 
-def judge(gate: Gate, counts: tuple[Counts, Counts], step: tuple[float, Ratio] | None) -> Judgement:
+def judge(
+    gate: Gate,
+    counts: tuple[Counts, Counts],
+    step: tuple[float, Ratio] | None,
+    lost: Sequence[str] = (),
+) -> Judgement:
     """Hold a gate to what was counted and timed.
 
     Args:
         counts: before and now.
         step: the base's step (µs), and the ratio of the new one to it with its interval.
+        lost: what is missing of the recordings.
 
     What cannot be judged has failed: a gate that lets through what it has not seen protects nobody.
     """
+    if lost:
+        return _unknown(gate, lost[0])
     if gate.name == STEP_TIME:
         if step is None:
             return _unknown(gate, "no step was recorded in one of them")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
+from kinetoscope.analysis.health.losses import losses
 from kinetoscope.analysis.run import TRACE_FILE, Run
 from kinetoscope.bench.measure.levels import FEWEST, change_points
 from kinetoscope.bench.measure.statistics import Ratio
@@ -19,7 +20,9 @@ from kinetoscope.recording.manifest import is_recording
 
 @dataclass(frozen=True)
 class Point:
-    """One recording. ``changed`` is set where the step changed from the ones before: new over old."""
+    """One recording. ``changed`` is set where the step changed from the ones before: new over old.
+
+    ``lost`` says what is missing of it: such a one is in no series."""
 
     name: str
     created: str
@@ -33,6 +36,7 @@ class Point:
     changed: Ratio | None = None
     new_findings: tuple[str, ...] = ()
     counts_changed: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 def history(runs: Sequence[tuple[str, Run]], reported: Sequence[Point] = ()) -> list[Point]:
@@ -74,6 +78,7 @@ def _point(name: str, run: Run) -> Point:
         steps=0 if own is None else len(samples_us(own)),
         counts=counts(run),
         findings=tuple(sorted({one.rule for one in find(run) if one.severity != "info"})),
+        lost=losses(run),
     )
 
 
@@ -81,7 +86,7 @@ def _series(points: Sequence[Point]) -> list[list[int]]:
     """Rows that may be compared with each other, in order."""
     found: dict[tuple[object, ...], list[int]] = {}
     for row, point in enumerate(points):
-        if point.step_us:
+        if point.step_us and not point.lost:
             found.setdefault((point.devices, point.basis), []).append(row)
     return list(found.values())
 
@@ -99,9 +104,10 @@ def _of_neighbours(rows: Sequence[int], accounts: Sequence[Account | None]) -> d
 
 def _beside(point: Point, earlier: Sequence[Point], changed: Ratio | None) -> Point:
     """A point with what it has that the one before had not."""
-    if not earlier:
+    complete = [one for one in earlier if not one.lost]
+    if point.lost or not complete:
         return point
-    last = earlier[-1]
+    last = complete[-1]
     counted = tuple(
         name for name in ("launches", "graph_breaks", "recompilations", "syncs", "copies")
         if None not in (point.counts[name], last.counts[name]) and point.counts[name] != last.counts[name]

@@ -13,6 +13,7 @@ from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.run import Run
 from kinetoscope.comparison.account import Account, recorded_account
 from kinetoscope.comparison.counts import COUNTED, counts, waits
+from kinetoscope.comparison.gates import NUMBER
 from kinetoscope.comparison.places import source
 from kinetoscope.errors import UsageError, meant
 from kinetoscope.findings.registry import find
@@ -20,7 +21,7 @@ from kinetoscope.findings.registry import find
 DEVICE_TIME = "device_time"
 PAGEABLE = "no_pageable_copies"
 NAMES = (*(f"max_{name}" for name in COUNTED), f"max_{DEVICE_TIME}", PAGEABLE)
-_AMOUNT = re.compile(r"\s*([0-9.]+)\s*([A-Za-zµ]*)\s*")
+_AMOUNT = re.compile(rf"\s*({NUMBER})\s*([A-Za-zµ]*)\s*")
 _UNITS = {"": 1.0, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 # The rules whose findings say why there are so many, and what to do.
 RULES = {

@@ -23,6 +23,7 @@ from kinetoscope.compilation.model import Compilation
 from kinetoscope.errors import InputError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
+from kinetoscope.recording import plain_file
 
 Line = TypeVar("Line")
 RANK = re.compile(r"rank[_-]?(\d+)")
@@ -108,7 +109,7 @@ def _sidecar(path: Path) -> Sidecar:
 
 def _decoded(path: Path, decoder: msgspec.json.Decoder[Line], between: bytes = b"\n") -> Iterator[Line]:
     if path.is_file():
-        for line in path.read_bytes().split(between):
+        for line in plain_file.content(path).split(between):
             with suppress(*manifests.UNREADABLE):  # the last line of a program that was killed
                 yield decoder.decode(line)
 

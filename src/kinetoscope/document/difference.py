@@ -143,7 +143,7 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True):
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """Sums of busy time by ``categories``, ``ops``, ``modules``, ``graphs`` and ``lines`` all differ by as
     much; with that of ``idle`` it is the step's difference. ``timelines`` (of the page alone) are one step of
-    each."""
+    each. ``lost`` says of either recording what is missing: no gate passes then."""
 
     schema: str = SCHEMA
     kinetoscope: str
@@ -166,4 +166,5 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     gates: list[GateRow] = []
     failed: list[str] = []
+    lost: list[str] = []
     timelines: tuple[list[Stretch], list[Stretch]] | None = None

@@ -7,7 +7,8 @@ import msgspec
 
 class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
     """One recording. Where the step changed, ``change`` is by which share of the step before, with its 95 %
-    interval; ``new_findings`` and ``counts_changed`` are against the recording before."""
+    interval; ``new_findings`` and ``counts_changed`` are against the recording before; ``lost``
+    says what is missing of this one."""
 
     name: str
     created: str
@@ -23,6 +24,7 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
     change: float | None = None
     change_low: float | None = None
     change_high: float | None = None
+    lost: list[str] = []
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):

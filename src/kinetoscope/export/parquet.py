@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+
+import polars as pl
 
 from kinetoscope.analysis.query import tables
 from kinetoscope.analysis.run import Run
+from kinetoscope.errors import UsageError
+from kinetoscope.report import destination
 
 
-def write(run: Run, folder: Path) -> list[Path]:
-    """Write one file a table into ``folder``, which is there; the files' paths."""
-    written: list[Path] = []
-    for name, frame in tables(run).items():
-        written.append(folder / f"{name}.parquet")
-        partial = folder / f".{name}.parquet.{os.getpid()}"
-        try:
-            frame.sink_parquet(partial, compression="zstd")
-            partial.replace(written[-1])
-        finally:
-            partial.unlink(missing_ok=True)
-    return written
+def write(run: Run, folder: Path, inputs: Sequence[str] = ()) -> list[Path]:
+    """Write one file a table into ``folder``, which is there, all of them or none; the files' paths.
+
+    Raises:
+        UsageError: the system does not let us, or a file of that name is one of the inputs.
+    """
+    written = {folder / f"{name}.parquet": frame for name, frame in tables(run).items()}
+    for path in written:
+        destination.check(path, inputs)
+    partial = {path: path.with_name(f".{path.name}.{os.getpid()}") for path in written}
+    try:
+        for path, frame in written.items():
+            frame.sink_parquet(partial[path], compression="zstd")
+        for path, temporary in partial.items():
+            temporary.replace(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise UsageError(f"cannot write the tables: {error}", where=f"-o {folder}") from error
+    finally:
+        for temporary in partial.values():
+            temporary.unlink(missing_ok=True)
+    return list(written)

@@ -16,6 +16,7 @@ import msgspec
 
 from kinetoscope.analysis.ranks.hangs import Issued
 from kinetoscope.errors import InputError
+from kinetoscope.recording import plain_file
 
 _RANK = re.compile(r"(\d+)(?:\.\w+)?$")
 LARGEST = 1 << 30  # bytes
@@ -61,9 +62,7 @@ def read(path: Path) -> tuple[int, list[Issued]]:
         InputError: it is no dump.
     """
     try:
-        if path.stat().st_size > LARGEST:
-            raise InputError("it is too large to be a flight-recorder dump", where=str(path))
-        data = path.read_bytes()
+        data = plain_file.content(path, LARGEST)
         content: object = (
             msgspec.json.decode(data) if data[:1] in (b"{", b"[") else _Plain(io.BytesIO(data)).load()
         )

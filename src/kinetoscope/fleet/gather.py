@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from kinetoscope.analysis.compared.parts import Part, placed, renumbered
 from kinetoscope.analysis.numbering import latest_window
 from kinetoscope.errors import InputError
 from kinetoscope.fleet.engine import Engine
 from kinetoscope.fleet.inputs import Found, TraceFile, file_system, is_remote
-from kinetoscope.fleet.store import Store, decode
+from kinetoscope.fleet.store import LARGEST, Store, decode
+from kinetoscope.recording import plain_file
 
+T = TypeVar("T")
 Progress = Callable[[int, int], None]
 
 
@@ -29,8 +32,7 @@ def gather(
     Raises:
         InputError: nothing at all can be read; the message says why of the first.
     """
-    parts = [decode(_bytes(url), url) for url in found.parts]
-    failures: list[InputError] = []
+    parts, failures = readable(lambda url: decode(_bytes(url), url), found.parts)
     wanted: list[TraceFile] = []
     for trace in found.traces:
         kept = store.recall(trace)
@@ -56,9 +58,26 @@ def gather(
     return chosen, [*left_out, *sorted(f"{error.where} was left out: {error.what}" for error in failures)]
 
 
+def readable(read: Callable[[str], T], names: Iterable[str]) -> tuple[list[T], list[InputError]]:
+    """What can be read, and what is wrong with the rest."""
+    answers = [_attempted(read, name) for name in names]
+    failures = [answer for answer in answers if isinstance(answer, InputError)]
+    return [answer for answer in answers if not isinstance(answer, InputError)], failures
+
+
+def _attempted(read: Callable[[str], T], name: str) -> T | InputError:
+    try:
+        return read(name)
+    except InputError as error:
+        return error
+
+
 def _bytes(url: str) -> bytes:
     if not is_remote(url):
-        return Path(url).read_bytes()
+        try:
+            return plain_file.content(Path(url), LARGEST)
+        except OSError as error:
+            raise InputError(f"it cannot be read: {error.strerror or error}", where=url) from error
     system, path = file_system(url)
     return system.cat_file(path)
 

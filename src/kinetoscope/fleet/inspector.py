@@ -14,6 +14,7 @@ import polars as pl
 
 from kinetoscope.analysis.ranks.inspected import INSPECTED
 from kinetoscope.errors import InputError
+from kinetoscope.recording import plain_file
 
 LONGEST_LINE = 1 << 20  # bytes; a collective's is a few hundred, with its events some thousand
 MOST_LINES = 1 << 18  # of one file: what is further on is more of the same
@@ -52,7 +53,7 @@ def read(path: Path) -> pl.DataFrame:
     rows: list[tuple[object, ...]] = []
     is_log = False
     try:
-        with path.open("rb") as file:
+        with plain_file.opened(path) as file:
             for _ in range(MOST_LINES):
                 text = file.readline(LONGEST_LINE)
                 if not text:

@@ -17,11 +17,20 @@ from kinetoscope.analysis.compared.parts import KERNEL_TIMES, PARTED, STEPS, Fac
 from kinetoscope.analysis.ranks.stretches import COMPUTED
 from kinetoscope.errors import InputError
 from kinetoscope.fleet.inputs import PART, TraceFile
+from kinetoscope.recording import plain_file
 from kinetoscope.recording.manifest import write_whole
 
 FORMAT = 4
+LARGEST = 1 << 30  # bytes of a part, and of its tables unpacked
 _UNUSED_S = 30 * 86400  # after which a part in the user's cache goes
 _TABLES = {"collectives": PARTED, "kernels": KERNEL_TIMES, "steps": STEPS, "computed": COMPUTED}
+
+
+_RATIO = 1000  # times that a table may unpack to: deflate's most is 1032, of zeros alone
+_UNREADABLE = (
+    msgspec.MsgspecError, pl.exceptions.PolarsError, pl.exceptions.PanicException,
+    zlib.error, KeyError, OSError, ValueError, OverflowError, MemoryError,
+)  # fmt: skip
 
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +53,8 @@ def decode(data: bytes, where: str) -> Part:
     """
     try:
         stored = msgspec.msgpack.decode(data, type=_Stored)
-        tables = {name: pl.read_ipc(io.BytesIO(zlib.decompress(stored.tables[name]))) for name in _TABLES}
-    except (msgspec.MsgspecError, pl.exceptions.PolarsError, zlib.error, KeyError, OSError) as error:
+        tables = {name: pl.read_ipc(io.BytesIO(_unpacked(stored.tables[name]))) for name in _TABLES}
+    except _UNREADABLE as error:
         raise InputError(
             "it is not a part, or half of one", where=where, mend="map its trace again"
         ) from error
@@ -57,6 +66,15 @@ def decode(data: bytes, where: str) -> Part:
 
 def _schemas() -> dict[str, dict[str, pl.DataType]]:
     return {name: dict(pl.DataFrame(schema=columns).schema) for name, columns in _TABLES.items()}
+
+
+def _unpacked(data: bytes) -> bytes:
+    """Raises ValueError of what unpacks to more than a part has."""
+    unpacker = zlib.decompressobj()
+    unpacked = unpacker.decompress(data, min(LARGEST, _RATIO * len(data)))
+    if not unpacker.eof:
+        raise ValueError("it is cut, or unpacks to more than any part would")
+    return unpacked
 
 
 def _packed(table: pl.DataFrame) -> bytes:
@@ -74,7 +92,7 @@ class Store:
 
     def path(self, trace: TraceFile) -> Path:
         key = f"{trace.url} {trace.rank} {trace.mark} {__version__} {FORMAT}"
-        digest = hashlib.blake2b(key.encode(), digest_size=10).hexdigest()
+        digest = hashlib.blake2b(os.fsencode(key), digest_size=10).hexdigest()
         rank = "" if trace.rank is None else f"rank{trace.rank}-"
         return self._folder / f"{rank}{digest}{PART}"
 
@@ -82,7 +100,7 @@ class Store:
         """The part of this very file, if it was kept."""
         path = self.path(trace)
         try:
-            found = decode(path.read_bytes(), str(path))
+            found = decode(plain_file.content(path, LARGEST), str(path))
             os.utime(path)
         except (OSError, InputError):
             return None

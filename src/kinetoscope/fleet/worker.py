@@ -44,7 +44,12 @@ def _mapped(path: str, url: str, rank: int | None) -> bytes:
     found = part(read(path))
     if rank is not None and not found.facts.numbered:
         found = renumbered(found, rank)
-    return encode(replace(found, facts=msgspec.structs.replace(found.facts, path=url)))
+    return encode(replace(found, facts=msgspec.structs.replace(found.facts, path=shown(url))))
+
+
+def shown(url: str) -> str:
+    """A name as text: one that is not UTF-8 can be written nowhere as it is."""
+    return os.fsencode(url).decode("utf-8", "replace")
 
 
 def serve() -> None:

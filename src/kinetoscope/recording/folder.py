@@ -19,7 +19,7 @@ import msgspec
 from kinetoscope import __version__
 from kinetoscope.errors import InputError, UsageError
 from kinetoscope.recording import manifest as manifests
-from kinetoscope.recording import trust
+from kinetoscope.recording import plain_file, trust
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord
 
 _CLAIMED = re.compile(r"rank(\d{1,6})\.(?:claim|json)")
@@ -30,6 +30,11 @@ RANKS = "ranks"
 # Room on the disk for what says how the program ended; given back where there is no other, or at the end.
 RESERVE = ".reserve"
 RESERVED_BYTES = 1 << 16
+# Phases in which the recorder neither begins, runs nor ends anything.
+IDLE_PHASES = ("", "watching", "done")
+LONGEST_PHASE = 100
+# Signals of a fault in the process itself.
+FAULTS = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
 # Traces by what follows the rank, best first: the recording's, the program's own, and one half written.
 TRACES = (".json", ".program.json", ".part.json", ".part.json.tmp")
 
@@ -58,6 +63,7 @@ def create(program: str, out: Path | None, *, now: datetime | None = None, host:
 
     Raises:
         UsageError: ``out`` exists and is not an empty folder, or cannot be made.
+        OSError: no temporary folder can be made either, where the working directory takes none.
     """
     if out is not None and host:
         _begin_hosts(out)
@@ -84,12 +90,12 @@ def create(program: str, out: Path | None, *, now: datetime | None = None, host:
             folder.mkdir(parents=True)
         except FileExistsError:
             continue
-        except OSError as error:
-            raise UsageError(
-                f"cannot make the folder: {error.strerror or error}",
-                where=str(folder),
-                mend="run where you may write, or name a folder with --out",
-            ) from error
+        except (
+            OSError
+        ):  # the working directory is gone, or takes no folder: the program runs in it all the same
+            import tempfile  # not in every recorded process, for this
+
+            return Path(tempfile.mkdtemp(prefix=f"{folder.name}-"))
         return folder.resolve()
     raise UsageError("a thousand recordings of this second exist already", where=str(home))
 
@@ -139,7 +145,7 @@ def claim(folder: Path, rank: int) -> bool:
 
 def write_rank(folder: Path, report: RankReport) -> None:
     path = folder / RANKS / f"rank{report.record.rank}.json"
-    _write(folder, path, msgspec.json.encode(report))
+    _write(folder, path, manifests.encoded(report))
 
 
 def _write(folder: Path, path: Path, content: bytes) -> None:
@@ -150,6 +156,24 @@ def _write(folder: Path, path: Path, content: bytes) -> None:
             raise
         (folder / RESERVE).unlink()
         manifests.write_whole(path, content)
+
+
+def mark_phase(folder: Path, rank: int, phase: str) -> None:
+    """Write down what the recorder of a rank does from now on, for ``finish`` to find if the process dies."""
+    with suppress(OSError):
+        manifests.write_whole(_phase(folder, rank), phase.encode())
+
+
+def last_phase(folder: Path, rank: int) -> str | None:
+    """What the recorder of a rank was doing at last; None where it was not at work."""
+    with suppress(OSError, UnicodeDecodeError):
+        phase = _phase(folder, rank).read_text("utf-8")[:LONGEST_PHASE].strip()
+        return None if phase in IDLE_PHASES else phase
+    return None
+
+
+def _phase(folder: Path, rank: int) -> Path:
+    return folder / RANKS / f"rank{rank}.phase"
 
 
 def read_ranks(folder: Path) -> list[RankReport]:
@@ -165,7 +189,7 @@ def read_ranks(folder: Path) -> list[RankReport]:
         report = RankReport(record=RankRecord(rank=int(number[1]), exit="running"), environment=Environment())
         if path.suffix == ".json":
             with suppress(OSError, *manifests.UNREADABLE):
-                report = msgspec.json.decode(path.read_bytes(), type=RankReport)
+                report = msgspec.json.decode(plain_file.content(path), type=RankReport)
         if path.suffix == ".json" or report.record.rank not in reports:
             reports[report.record.rank] = report
     manifests.check(folder, tuple(report.record for report in reports.values()))
@@ -259,14 +283,18 @@ def finish(folder: Path, *, exit: str, status: int | None, alone: bool) -> Manif
             exit=exit, status=status, notes=(f"the recording is lost: {str(error).splitlines()[0]}",)
         )
     ranks = tuple(
-        msgspec.structs.replace(record, exit=_ending(record.exit, exit, status, alone))
+        msgspec.structs.replace(
+            record,
+            exit=_ending(record.exit, exit, status, alone),
+            phase=_died_in(folder, record, exit, alone) or record.phase,
+        )
         for record in manifest.ranks
     )
     if alone and len(ranks) == 1:
         exit = ranks[0].exit
     manifest = msgspec.structs.replace(manifest, ranks=ranks, exit=exit, status=status)
     try:
-        _write(folder, folder / manifests.FILE, manifests.encoded(manifest))
+        _write(folder, folder / manifests.FILE, manifests.indented(manifest))
         (folder / RESERVE).unlink(missing_ok=True)
     except OSError as error:
         note = f"the recording could not be finished: {error.strerror or error}; it opens with what it holds"
@@ -280,3 +308,14 @@ def _ending(own: str, command: str, status: int | None, alone: bool) -> str:
     if own == "running":
         return f"os._exit: {status}" if alone and command.startswith("sys.exit") else command
     return command if own == "ok" and alone else own
+
+
+def _died_in(folder: Path, record: RankRecord, command: str, alone: bool) -> str | None:
+    """The recorder's phase when a fault ended a process that could not say so itself.
+
+    A launcher's own end does not tell which signal ended a process of its; that it failed is all there is.
+    """
+    if record.exit != "running":
+        return None
+    faulted = command.removeprefix("signal: ") in FAULTS if alone else command != "ok"
+    return last_phase(folder, record.rank) if faulted else None

@@ -34,6 +34,7 @@ from typing import Literal
 import msgspec
 
 from kinetoscope.errors import InputError
+from kinetoscope.recording import plain_file
 
 SCHEMA = "kinetoscope.recording/1"
 FILE = "manifest.json"
@@ -110,6 +111,8 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     after: TimedSteps | None = None
     recorded: TimedSteps | None = None
     released: bool = False  # nothing of the profiler was left in the process when ``after`` was timed
+    slowed: bool = False  # CUPTI was attached to the process when ``before`` was timed
+    paused_s: float = 0.0  # seconds in which the program stood still for the recording
     loader_workers: int | None = None  # processes of the data loader that was waited for last; 0: it has none
     loader_batches: int | None = None  # that they hold ready at most
     notes: tuple[str, ...] = ()
@@ -132,6 +135,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     compile_log: str | None = None
     steps: StepTimings = StepTimings()
     clocks: tuple[ClockSample, ...] = ()
+    recording_ended: bool = False  # nothing more will be recorded, though the program may still run
     exit: str = "ok"  # running | ok | exception: TYPE | sys.exit: N | os.CALL: ARGUMENT | signal: NAME
     host: str = ""
     traceback: str | None = None
@@ -145,8 +149,18 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     oom_held: str | None = None
     program: str | None = None
     wall_s: float | None = None  # from the import of torch to the end
+    phase: str | None = None  # what the recorder was doing when the process died of a fault; else None
     peak_memory_bytes: int | None = None  # of the device's allocator; of the process where there is no device
     notes: tuple[str, ...] = ()
+
+    def died_recording(self) -> str | None:
+        """A sentence where a fault ended the process while the recorder was at work, and may be its doing."""
+        if self.phase is None:
+            return None
+        return (
+            f"the program died ({self.exit}) while it was being recorded (phase: {self.phase}), which may be "
+            'the cause: try "kinetoscope run --careful …", and run it without kinetoscope to compare'
+        )
 
 
 # Fields of a RankRecord that name files, relative to the recording.
@@ -209,7 +223,7 @@ def read(folder: Path) -> Manifest:
     """
     path = folder / FILE
     try:
-        data = path.read_bytes()
+        data = plain_file.content(path)
     except OSError as error:
         raise InputError(
             f"cannot read the recording's manifest: {error.strerror or error}",
@@ -262,11 +276,33 @@ def _is_inside(home: str, path: str) -> bool:
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    write_whole(folder / FILE, encoded(manifest))
+    write_whole(folder / FILE, indented(manifest))
 
 
-def encoded(manifest: Manifest) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+def indented(manifest: Manifest) -> bytes:
+    return msgspec.json.format(encoded(manifest), indent=2)
+
+
+def encoded(row: msgspec.Struct) -> bytes:
+    """The JSON of anything. Bytes of a command line or a path that are no UTF-8 stand in it as ``\\xff``."""
+    try:
+        return msgspec.json.encode(row)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_as_text(msgspec.to_builtins(row)))
+
+
+def _as_text(value: object) -> object:
+    match value:
+        case str():
+            with suppress(UnicodeEncodeError):  # a surrogate that stands for no byte
+                return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+            return value.encode("utf-8", "backslashreplace").decode()
+        case dict():
+            return {_as_text(name): _as_text(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_as_text(one) for one in value]
+        case _:
+            return value
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from kinetoscope.errors import InputError
+from kinetoscope.recording import plain_file
 from kinetoscope.recording.manifest import UNREADABLE
 
 SCHEMA = "kinetoscope.memory/1"
@@ -84,7 +85,7 @@ def read(path: Path) -> Held:
     InputError: the file is damaged.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Held)
+        return msgspec.json.decode(plain_file.content(path), type=Held)
     except (OSError, *UNREADABLE) as error:
         raise InputError(
             f"what the program said of its memory is damaged: {error}", where=str(path)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from kinetoscope.recording import plain_file
 from kinetoscope.recording.manifest import write_whole
 
 FILE = "signature"
@@ -43,7 +44,7 @@ def is_known(recording: Path) -> bool:
     try:
         if (key := _key()) is None or not signature.is_file():
             return False
-        with signature.open("rb") as file:
+        with plain_file.opened(signature) as file:
             return hmac.compare_digest(file.read(_BLOCK).strip(), _signature(recording, key))
     except OSError:
         return False
@@ -69,7 +70,7 @@ def _signature(recording: Path, key: bytes) -> bytes:
 
 
 def _blocks(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as opened:
+    with plain_file.opened(file) as opened:
         while block := opened.read(_BLOCK):
             yield block
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from kinetoscope.errors import UsageError
 from kinetoscope.recording.manifest import write_whole
 
+# Formats that nothing of kinetoscope reads: of a folder that is read, such a file is no input.
+NEVER_READ = {".html", ".md", ".sarif", ".pftrace"}
+
 
 def check(path: Path, inputs: Sequence[str]) -> Path:
     """``path``, if a file may be written there.
 
     Raises:
-        UsageError: its folder is missing, it is a folder itself, or it is one of the inputs.
+        UsageError: its folder is missing, it is a folder itself, or it is one of the inputs or lies in one.
     """
     where = f"-o {path}"
     if not path.parent.is_dir():
@@ -22,9 +26,26 @@ def check(path: Path, inputs: Sequence[str]) -> Path:
         )
     if path.is_dir():
         raise UsageError("a folder stands there", where=where, mend="name a file")
-    if path.exists() and any(Path(item).exists() and path.samefile(item) for item in inputs):
+    if path.exists() and any(_holds(Path(item), path) for item in inputs):
         raise UsageError("that would overwrite the input", where=where, mend="write to another name")
     return path
+
+
+def _holds(item: Path, path: Path) -> bool:
+    """Whether a file that is there is an input, or lies in one, by whichever of its names."""
+    if not item.exists():
+        return False
+    if not item.is_dir():
+        return path.samefile(item)
+    if path.suffix.lower() in NEVER_READ and not path.is_symlink():
+        return False
+    if path.resolve().is_relative_to(item.resolve()):
+        return True
+    own = path.stat()
+    if own.st_nlink == 1:
+        return False
+    files = (entry for folder, _, names in os.walk(item) for entry in (Path(folder, name) for name in names))
+    return any(file.exists() and file.samefile(path) for file in files)
 
 
 def make_folder(path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any, cast
 import polars as pl
 
 from kinetoscope.errors import InputError, TooLargeError
+from kinetoscope.recording import plain_file
 from kinetoscope.snapshot.model import ACTIONS, BLOCKS, ENTRIES, SEGMENTS, STATES, Frame, Snapshot, Stack
 from kinetoscope.snapshot.unpickle import Reader, load
 
@@ -53,7 +54,7 @@ def read(path: Path) -> Snapshot:
     try:
         if path.suffix == ".gz":
             return _read(unpacked(path), path)
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        with plain_file.opened(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             return _read(mapped, path)
     except (OSError, EOFError, ValueError) as error:
         raise InputError(f"cannot read the snapshot: {error}", where=str(path)) from error

@@ -15,6 +15,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope.errors import InputError
+from kinetoscope.recording import plain_file
 from kinetoscope.snapshot.read import unpacked
 
 SUFFIXES = (".json", ".json.gz")
@@ -26,6 +27,7 @@ KINDS = tuple(dict.fromkeys(CATEGORIES))
 
 Raw = list[tuple[int, int, int, int]]
 Summed = tuple[list[float], list[list[int]]]
+LARGEST = 4 << 30  # bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +53,7 @@ def read(path: Path) -> Timeline:
     """Raises:
     InputError: it is damaged, or lists something else.
     """
-    data = unpacked(path) if path.suffix == ".gz" else path.read_bytes()
+    data = unpacked(path) if path.suffix == ".gz" else plain_file.content(path, LARGEST)
     try:
         try:
             table = _of_changes(msgspec.json.decode(data, type=Raw))

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kinetoscope import __version__
-from kinetoscope.recording import manifest
+from kinetoscope.recording import manifest, plain_file
 from kinetoscope.trace.model import DeviceProperties, Source, Trace
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def recall(path: Path) -> Trace | None:
     from kinetoscope.trace import schema
 
     try:
-        facts = msgspec.json.decode((folder / _FACTS).read_bytes(), type=_Facts)
+        facts = msgspec.json.decode(plain_file.content(folder / _FACTS), type=_Facts)
         tables = {
             name: _table(folder, name, declared, facts.files[name])
             for name, declared in schema.TABLES.items()
@@ -172,8 +172,10 @@ def _table(folder: Path, name: str, declared: Schema, expected: tuple[int, int])
     from kinetoscope.trace import schema
 
     path = folder / f"{name}.parquet"
+    if not path.is_file() or path.stat().st_size != expected[1]:
+        raise ValueError(f"{name} is not what was kept")
     table = pl.read_parquet(path)
-    if (len(table), path.stat().st_size) != expected:
+    if len(table) != expected[0]:
         raise ValueError(f"{name} is not what was kept")
     if table.schema != pl.DataFrame(schema=schema.dtypes(declared)).schema:
         raise ValueError(f"{name} is not as declared")

@@ -7,7 +7,7 @@ from kinetoscope.trace.model import Damage
 # code: what happened to {n} of them, and whether something was lost.
 UNREADABLE_BYTES = "unreadable-bytes"
 DAMAGES: dict[str, tuple[str, bool]] = {
-    "truncated": ("the file ends before its list of events does", True),
+    "truncated": ("the file ends before its list of events does: how much stood behind is not known", True),
     "missing-head": ("the beginning of the file is missing", True),
     "bad-event": ("{n} events could not be read and are left out", True),
     UNREADABLE_BYTES: ("{n} bytes of events could not be read", True),
@@ -32,10 +32,12 @@ DAMAGES: dict[str, tuple[str, bool]] = {
 
 
 def described(counts: dict[str, int], lost_share: float = 0.0, lost_ns: int = 0) -> tuple[Damage, ...]:
-    """Counts by code as damages, what was lost first; of bytes, what part of the file and what time."""
+    """Counts by code as damages, what was lost first; of bytes, what part of the file and what time.
+
+    Of a file that ends early no part is given: the file does not say how long it was."""
     codes = sorted(counts, key=list(DAMAGES).index)
     texts = {code: DAMAGES[code][0].format(n=f"{counts[code]:,}") for code in codes}
-    if UNREADABLE_BYTES in texts and lost_share:
+    if UNREADABLE_BYTES in texts and lost_share and "truncated" not in counts:
         time = f", which span up to {lost_ns / 1e6:,.2f} ms of the recording" if lost_ns else ""
         texts[UNREADABLE_BYTES] += f" ({lost_share:.1%} of the file{time}): what ran there is missing"
     return tuple(Damage(code, texts[code], counts[code]) for code in codes)

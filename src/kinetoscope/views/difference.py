@@ -85,8 +85,10 @@ def _place(side: ComparedRun) -> str:
 
 
 def headline(found: Difference) -> str:
-    """By how much the step differs, or that it cannot be told."""
+    """By how much the step differs, or why it cannot be told, as of an incomplete recording."""
     step = found.step
+    if found.lost:
+        return f"Nothing can be judged: {found.lost[0]}"
     if step is None:
         return "Nothing but compiling was recorded in one of them: no step to compare."
     times = f"{step.unit} {numbers.time(step.base_us)} → {numbers.time(step.new_us)}"
@@ -118,6 +120,8 @@ def reason(found: Difference) -> tuple[str, str]:
 
 def next_step(found: Difference) -> str | None:
     """What would tell, where the times do not."""
+    if found.lost:
+        return "Record it again: what is shown below is of what is left"
     if found.step is None or found.step.verdict != "cannot tell":
         return None
     several = "more runs of each" if found.base.runs + found.new.runs > 2 else "five runs of each, in folders"
@@ -230,7 +234,7 @@ def _cut(text: str) -> Line:
 
 def _lead(found: Difference, most: int) -> Iterable[Block]:
     step = found.step
-    mark = MARKS.get(step.verdict, "⚪") if step else "⚪"
+    mark = "⚠️" if found.lost else MARKS.get(step.verdict, "⚪") if step else "⚪"
     yield Only("page", Heading(f"{mark} {headline(found)}", level=3))
     yield _cut(title(found))
     yield Status(REMARKS[found.comparability], found.comparability == "good", COMPARABLE[found.comparability])

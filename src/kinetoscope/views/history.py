@@ -41,7 +41,7 @@ def _bar(us: float | None, longest: float) -> str:
 
 def _change(row: HistoryRow) -> str:
     if row.change is None:
-        return ""
+        return "incomplete" if row.lost else ""
     bounds = ""
     if row.change_low is not None and row.change_high is not None:
         bounds = f" ({100 * row.change_low:+.1f} to {100 * row.change_high:+.1f})"
@@ -49,6 +49,8 @@ def _change(row: HistoryRow) -> str:
 
 
 def _style(row: HistoryRow) -> str:
+    if row.lost:
+        return "yellow"
     return "" if row.change is None else "red" if row.change > 0 else "green"
 
 
@@ -59,6 +61,8 @@ def _remarks(found: History) -> Iterable[str]:
             *(f"new: {rule}" for rule in row.new_findings),
             *(f"{name} is now {numbers.quantity(value)}" for name, value in changed),
         ]
+        if row.lost:
+            yield f"{row.name} is incomplete, and compared with nothing: {'; '.join(row.lost)}"
         if said:
             yield f"{row.name}: {', '.join(said)}"
     yield from found.unread

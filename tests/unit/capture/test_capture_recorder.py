@@ -160,9 +160,9 @@ def test_a_step_without_its_mark_does_not_count():
     program = Program(device=device)
     device.clock = lambda: program.now
     program.until(Before, 0.1)
-    device.capturing = True
+    device.marks = False
     program.step(0.1)
-    device.capturing = False
+    device.marks = True
     program.steps(80, 0.1)
     timings = program.recorder.timings()
     assert timings.before is not None

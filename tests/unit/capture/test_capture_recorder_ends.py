@@ -193,7 +193,15 @@ def test_the_provisional_recording_ends_with_its_budget():
     assert program.device.log[-1] == "whole1 export trace.json"
     program.recorder.end()
     assert program.device.log[-1] == "whole1 export trace.json"
-    assert "spent" in program.recorder.timings().notes
+    assert "only the program's beginning is recorded, until spent" in program.recorder.timings().notes
+
+
+def test_a_budget_that_was_spent_is_no_matter_once_steps_are_recorded():
+    program = Program()
+    program.recorder.budget_spent("spent")
+    program.steps(100)
+    assert program.recorder.timings().notes == ()
+    assert program.recorder.measured.recorded
 
 
 def test_a_failure_of_ours_stops_the_recording_and_not_the_program():

@@ -69,5 +69,5 @@ def test_the_commands_are_understood() -> None:
         assert proof is not None
         words = shlex.split(proof.command)
         assert words[0] == "kinetoscope"
-        arguments = cli.build_parser(words[1]).parse_args(words[1:])
+        arguments = cli.parse(words[1], words[2:])
         assert getattr(arguments, "out", "my rec") == "my rec"

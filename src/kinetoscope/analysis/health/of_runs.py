@@ -13,13 +13,28 @@ from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
 from kinetoscope.trace.model import Trace
 
+DIED = "died-while-recording"
 # Slow steps over quick ones, p90 over p10: beyond it the median says little of what a change would save.
 UNEVEN = 1.5
 
 
 def of_the_run(run: Run) -> list[Note]:
     """The notes on a whole run."""
-    return [*_ended(run), *_ranks_absent(run), *_first_collective(run), *_inflation(run), *_busy_machine(run)]
+    return [
+        *_died(run),
+        *_ended(run),
+        *_ranks_absent(run),
+        *_first_collective(run),
+        *_inflation(run),
+        *_busy_machine(run),
+    ]
+
+
+def _died(run: Run) -> list[Note]:
+    """A process that a fault ended while the recorder was at work in it."""
+    records = run.manifest.ranks if run.manifest else ()
+    deaths = ((record.rank, record.died_recording()) for record in records)
+    return [Note(DIED, DEGRADED, text, rank=rank) for rank, text in deaths if text is not None]
 
 
 def _ended(run: Run) -> list[Note]:

@@ -28,7 +28,7 @@ from kinetoscope.analysis.health.notes import (
     gravity,
     share_of,
 )
-from kinetoscope.analysis.health.of_runs import of_the_run
+from kinetoscope.analysis.health.of_runs import DIED, of_the_run
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.kernels.work import work
@@ -57,8 +57,9 @@ def health(run: Run) -> Health:
     """The verdict on a run, with its notes."""
     notes = [note for trace in run.traces for note in _checked(trace)]
     notes += of_the_run(run)
-    notes.sort(key=lambda note: (-GRAVITY.index(note.gravity), -note.share_of_device_time))
-    gravest = notes[0].gravity if notes else INFO
+    gravest = max((note.gravity for note in notes), key=GRAVITY.index, default=INFO)
+    # Above all that a weakness does to the numbers: the program itself was lost, perhaps because of us.
+    notes.sort(key=lambda note: (note.code != DIED, -GRAVITY.index(note.gravity), -note.share_of_device_time))
     return Health("good" if gravest == INFO else gravest, tuple(notes))
 
 
@@ -87,6 +88,9 @@ def _nothing_on_device(trace: Trace) -> list[Note]:
     if len(trace.device_events):
         return []
     host = trace.host_events
+    if trace.source.events and any(damage.code == "truncated" for damage in trace.source.damages):
+        text = "the file ends before any device work: whether there was some is not known"
+        return [Note("no-device-events", UNRELIABLE, text)]
     if trace.source.events and matching(host, "category", "^(trace|overhead)$").all():
         text = "neither device work nor a host op or call was recorded: there is nothing to measure"
         return [Note("nothing-recorded", UNRELIABLE, text)]

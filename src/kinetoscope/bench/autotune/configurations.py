@@ -18,6 +18,7 @@ from kinetoscope.bench.measure.results import Comparison, Gain, MeasurementSet
 from kinetoscope.bench.measure.timers import Call
 from kinetoscope.bench.torch_names import Tensor
 from kinetoscope.errors import InputError, UsageError
+from kinetoscope.recording import plain_file
 
 # What coordinate descent changes, by halving and doubling, and how far.
 LIMITS = {"num_warps": (1, 32), "num_stages": (1, 6)}
@@ -95,7 +96,7 @@ def read_configurations(path: Path) -> list[dict[str, int]]:
         UsageError: a line is no configuration.
     """
     try:
-        lines = [line.strip() for line in path.read_text().splitlines()]
+        lines = [line.strip() for line in plain_file.content(path).decode(errors="replace").splitlines()]
     except OSError as error:
         raise InputError(f"cannot read the configurations: {error.strerror}", where=str(path)) from error
     return [parse_configuration(line) for line in lines if line and not line.startswith("#")]

@@ -18,6 +18,7 @@ from kinetoscope.bench.kernels.generated import (
 )
 from kinetoscope.bench.torch_names import Tensor
 from kinetoscope.errors import InputError
+from kinetoscope.recording import plain_file
 from kinetoscope.recording.inputs import Inputs, Parameter, SavedTensor, UserKernel
 
 
@@ -57,7 +58,7 @@ def read(recording: Path) -> tuple[dict[str, Values], list[UserKernel], Path]:
     if not index.is_file() or not data.is_file():
         return {}, [], data
     try:
-        found = msgspec.json.decode(index.read_bytes(), type=Inputs)
+        found = msgspec.json.decode(plain_file.content(index), type=Inputs)
     except msgspec.MsgspecError as error:
         raise InputError(f"the kernels' inputs are damaged: {error}", where=str(index)) from error
     size = data.stat().st_size

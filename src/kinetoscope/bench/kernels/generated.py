@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from kinetoscope.errors import InputError, KinetoscopeError
-from kinetoscope.recording import trust
+from kinetoscope.recording import plain_file, trust
 
 
 class TensorArgument(msgspec.Struct, frozen=True, tag="tensor"):
@@ -131,7 +131,7 @@ def find(path: Path, graph: str = "") -> list[Module]:
 
 def read(path: Path) -> Module | None:
     """The module in ``path``; None if the file is something else (a kernel's own file, a user's script)."""
-    data = path.read_bytes()
+    data = plain_file.content(path)
     source = (gzip.decompress(data) if path.suffix == ".gz" else data).decode(errors="replace")
     if "async_compile" not in source or "AsyncCompile()" not in source:
         return None

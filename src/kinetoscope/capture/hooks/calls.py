@@ -16,15 +16,19 @@ Seeing = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], None]
 class CallWatch:
     """Stands in for a class's method: calls ``seen(instance)`` whenever an instance looks it up to call it.
 
-    No frame of ours is on the user's stack while the method runs.
+    No frame of ours is on the user's stack while the method runs. What the program itself puts in the
+    method's place, before or meanwhile, stays there; whatever ``seen`` raises is swallowed.
     """
 
     def __init__(self, owner: type, name: str, seen: Callable[[Any], None]) -> None:
         self.owner, self.name, self.seen = owner, name, seen
         self.method: Any = getattr(owner, name)
         self.inherited = name not in vars(owner)
-        self.installed = False
         self.switch = torch_private.dynamo_switch()
+
+    @property
+    def installed(self) -> bool:
+        return vars(self.owner).get(self.name) is self
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
@@ -32,14 +36,17 @@ class CallWatch:
         prior = self.switch(None)
         try:
             self.seen(instance)
+        except Exception:  # the program's own call is not ours to break
+            pass
         finally:
             self.switch(prior)
         return self.method.__get__(instance, owner)
 
     def install(self) -> None:
         if not self.installed:
+            self.method = getattr(self.owner, self.name)
+            self.inherited = self.name not in vars(self.owner)
             setattr(self.owner, self.name, self)
-            self.installed = True
 
     def remove(self) -> None:
         if self.installed:
@@ -47,23 +54,42 @@ class CallWatch:
                 delattr(self.owner, self.name)
             else:
                 setattr(self.owner, self.name, self.method)
-            self.installed = False
 
 
 class ReturnWatch(CallWatch):
-    """Calls ``seen(instance)`` when the method has returned: for ``__exit__``, looked up at the entry."""
+    """Calls ``seen(instance)`` when the method has returned or raised.
+
+    What is looked up is a partial object, which the interpreter drops once the call is over.
+    """
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self.method
-        bound = self.method.__get__(instance, owner)
+        return _Call(self.method.__get__(instance, owner), _Over(self.seen, instance))
 
-        def call(*arguments: Any) -> Any:
-            result = bound(*arguments)
-            self.seen(instance)
-            return result
 
-        return call
+class _Over:
+    """Calls ``seen(instance)`` when it is dropped."""
+
+    __slots__ = ("instance", "seen")
+
+    def __init__(self, seen: Callable[[Any], None], instance: Any) -> None:
+        self.seen, self.instance = seen, instance
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.seen(self.instance)
+
+
+class _Call(functools.partial[Any]):
+    """A bound method that keeps something for as long as its call lasts."""
+
+    over: _Over
+
+    def __new__(cls, bound: Callable[..., Any], over: _Over) -> _Call:
+        self = super().__new__(cls, bound)
+        self.over = over
+        return self
 
 
 def hook(

@@ -30,11 +30,11 @@ class Instructions(msgspec.Struct, frozen=True, kw_only=True):
     """What `kinetoscope run` hands to the processes it starts, in an environment variable.
 
     Attributes:
-        folder: the recording.
+        folder: the recording, as the bytes of its path, which need not be UTF-8.
         options: what to record.
     """
 
-    folder: str
+    folder: bytes
     options: Options
 
 
@@ -44,11 +44,12 @@ def begin(instructions: str, rank: int, world: int) -> None:
         given = msgspec.json.decode(instructions, type=Instructions)
         if not is_recorded(given.options.ranks, rank, os.environ):
             return
-        if not folders.claim(Path(given.folder), rank):
+        folder = Path(os.fsdecode(given.folder))
+        if not folders.claim(folder, rank):
             return
         imports = ImportWatch()
         imports.import_under(torch_private.INDUCTOR_CONFIG, _inductor_variables(given.options))
-        recording = ProcessRecording(Path(given.folder), rank, world, given.options)
+        recording = ProcessRecording(folder, rank, world, given.options)
     except Exception as error:
         say(f"not recording: {type(error).__name__}: {error}")
         return
@@ -99,6 +100,7 @@ class _Ending:
                 self.recording.end(f"exception: {type(failure).__name__}", failure)
             else:
                 self.recording.end("ok")
+        self._restore_signal()
 
     def _writing_first(self, name: str, leave: Callable[..., Any]) -> Callable[..., Any]:
         """One of ``os``'s ways to leave without Python's own end; what execs becomes another program."""
@@ -129,7 +131,7 @@ class _Ending:
 
 @contextlib.contextmanager
 def _undisturbed() -> Generator[None, None, None]:
-    """Signals that come twice, by a shell to its group and by us to our child, leave it to be written."""
+    """Ignore a second Ctrl-C or SIGTERM while the recording is written."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     ours = threading.current_thread() is threading.main_thread() and None not in before.values()
     for number in before if ours else ():

@@ -12,26 +12,21 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any
-
-import msgspec
 
 import kinetoscope
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process.child import Instructions
+from kinetoscope.capture.process.messages import say
 from kinetoscope.capture.process.ranks import job, on_several_hosts, rank_and_world, recorded_count
+from kinetoscope.capture.process.wait import wait
 from kinetoscope.errors import InputError, UsageError
 from kinetoscope.recording import folder as folders
-from kinetoscope.recording.manifest import Manifest
+from kinetoscope.recording.manifest import Manifest, encoded
 from kinetoscope.recording.meeting import await_ranks, meet
-
-FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 
 
 @dataclass(frozen=True)
@@ -85,7 +80,7 @@ def environment(instructions: Instructions, launcher: bool, variables: Mapping[s
     given = variables.get("PYTHONPATH")
     return {
         **variables,
-        "KINETOSCOPE_CAPTURE": msgspec.json.encode(instructions).decode(),
+        "KINETOSCOPE_CAPTURE": encoded(instructions).decode(),
         "KINETOSCOPE_HOME": str(home.parent),
         **({"KINETOSCOPE_LAUNCHER": "1"} if launcher else {}),
         **({} if given is None else {"KINETOSCOPE_PYTHONPATH": given}),
@@ -95,72 +90,99 @@ def environment(instructions: Instructions, launcher: bool, variables: Mapping[s
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: the recording, and the program's exit status (minus a signal's number)."""
+    """How a run ended: the recording, and the program's exit status (minus a signal's number).
 
-    folder: Path
+    Attributes:
+        folder: None where the program ran without being recorded.
+        speaks: False for the ranks but the first, where a launcher started a `kinetoscope run` a rank.
+        host: which, where it is one of several.
+        stopped: the program was ended on purpose, since all was recorded.
+    """
+
+    folder: Path | None
     manifest: Manifest
     status: int
-    speaks: bool  # False for the ranks but the first, where a launcher started a `kinetoscope run` a rank
-    host: str = ""  # which, where it is one of several
+    speaks: bool
+    host: str = ""
+    stopped: bool = False
 
 
-def run(what: Program, options: Options, out: Path | None, announce: Callable[[Path], None]) -> Outcome:
-    """Run the program to its end and return its recording.
+def run(
+    what: Program,
+    options: Options,
+    out: Path | None,
+    announce: Callable[[Path], None],
+    *,
+    stop: bool = False,
+) -> Outcome:
+    """Run the program to its end and return its recording; without one where none can be made.
 
     Args:
         announce: called with the recording's folder before the program starts.
+        stop: end the program once everything is recorded.
 
     Raises:
-        UsageError: the recording's folder cannot be made.
+        UsageError: ``out`` cannot be the recording's folder.
+        OSError: the program cannot be started.
     """
     place = rank_and_world(os.environ)
-    is_one_of_several = what.launcher and on_several_hosts(what.command, os.environ)
-    host = folders.host() if is_one_of_several else ""
-    named = job(what.command, os.environ) if host and out is None else ""
-    if named:
-        out = folders.of_job(what.name, named, host)
-    folder, first = meet(what.name, out, place[0] if place else None, host)
-    if first:
-        folders.begin(folder, what.command, options)
-        announce(folder)
-    instructions = Instructions(folder=str(folder), options=options)
-    status = _wait(what.command, environment(instructions, what.launcher, os.environ))
+    host = folders.host() if what.launcher and on_several_hosts(what.command, os.environ) else ""
+    try:
+        folder, variables = _begin(what, options, out, place, host, announce)
+    except Exception as error:
+        if out is not None and isinstance(error, UsageError):
+            raise
+        reason = " ".join(str(error).split())
+        say(f"the program runs without being recorded: {reason or type(error).__name__}")
+        status, _ = wait(what.command, os.environ)
+        return Outcome(None, Manifest(exit=_exit(status), status=status), status, False)
+    is_over = _recorded(folder) if stop else None
+    status, stopped = wait(what.command, variables, is_over)
     if place is not None:
         rank, world = place
         if rank != 0:
-            return Outcome(folder, Manifest(exit=_exit(status), status=status), status, False)
+            ended = Manifest(exit=_exit(status), status=status)
+            return Outcome(folder, ended, status, False, stopped=stopped)
         await_ranks(what.name, out, folder, recorded_count(options.ranks, world, os.environ))
     manifest = folders.finish(
         folder, exit=_exit(status), status=status, alone=not what.launcher and place is None
     )
-    return Outcome(folder, manifest, status, True, host)
+    return Outcome(folder, manifest, status, True, host, stopped)
 
 
-def _wait(command: Sequence[str], variables: dict[str, str]) -> int:
-    """Run the command, passing on the signals that reach only us; its exit status."""
-    child: subprocess.Popen[Any] | None = None
+def _begin(
+    what: Program,
+    options: Options,
+    out: Path | None,
+    place: tuple[int, int] | None,
+    host: str,
+    announce: Callable[[Path], None],
+) -> tuple[Path, dict[str, str]]:
+    """The recording's folder, made, and the environment of the program that is to be recorded there."""
+    named = job(what.command, os.environ) if host and out is None else ""
+    if named:
+        out = folders.of_job(what.name, named, host)
+    folder, first = meet(what.name, out, place[0] if place else None, host)
+    variables = environment(
+        Instructions(folder=os.fsencode(folder), options=options), what.launcher, os.environ
+    )
+    if first:
+        folders.begin(folder, what.command, options)
+        announce(folder)
+    return folder, variables
 
-    def forward(number: int, frame: FrameType | None) -> None:
-        # What is typed at the terminal reaches the program by itself.
-        typed = number in (signal.SIGINT, signal.SIGQUIT) and _in_foreground()
-        if child is not None and not typed:
-            child.send_signal(number)
 
-    numbers = [getattr(signal, name) for name in FORWARDED if hasattr(signal, name)]
-    before = {number: signal.signal(number, forward) for number in numbers}
-    try:
-        child = subprocess.Popen(command, env=variables)
-        return child.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _recorded(folder: Path) -> Callable[[], bool]:
+    """Whether every process that is recorded has recorded all that it was to."""
 
+    def is_over() -> bool:
+        try:
+            records = [report.record for report in folders.read_ranks(folder)]
+        except (InputError, OSError):  # the folder is being taken away
+            return False
+        return bool(records) and all(record.recording_ended for record in records)
 
-def _in_foreground() -> bool:
-    try:
-        return os.tcgetpgrp(0) == os.getpgrp()
-    except OSError:
-        return False
+    return is_over
 
 
 def _exit(status: int) -> str:

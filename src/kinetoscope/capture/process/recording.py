@@ -19,6 +19,7 @@ from kinetoscope.capture.process.messages import say
 from kinetoscope.capture.process.ranks import leader
 from kinetoscope.capture.recorder.budget import Budget
 from kinetoscope.capture.recorder.clocks import Clocks
+from kinetoscope.capture.recorder.decisions import Decisions
 from kinetoscope.capture.recorder.foreign import ForeignProfilers
 from kinetoscope.capture.recorder.memory import AllocatorHistory
 from kinetoscope.capture.recorder.profiler import TorchDevice
@@ -52,6 +53,7 @@ class ProcessRecording:
         self.folder, self.rank, self.options, self.api = folder, rank, options, api
         self.pid, self.began = os.getpid(), time.perf_counter()
         self.ended = False
+        self.phase: str | None = None  # the recorder's, when the accelerator failed
         self.when_saved = lambda: None  # called once there is a trace that an early end would not better
         self.files: dict[str, str] = {}
         self.scripts = source.script()
@@ -66,6 +68,7 @@ class ProcessRecording:
         self.memory = AllocatorHistory(folder, rank) if options.memory else None
         self.device = TorchDevice(options, self.memory)
         self.ledgers = Ledgers(self.imports)
+        decisions = Decisions.of(os.environ)
         self.recorder = Recorder(
             options,
             self.device,
@@ -81,19 +84,45 @@ class ProcessRecording:
             if world > 1
             else at_once,
             lockstep=world > 1,
+            tell=self._tell,
+            entered=self._entered,
+            decisions=decisions,
         )
         self.tick = self.recorder.tick
         self.sources = Sources(self.tick, self.imports, self.recorder.part, self.recorder.model_called)
         self.foreign = ForeignProfilers(
             self.recorder.foreign_began, self.recorder.foreign_ended, self.own_trace
         )
-        self.sources.install(options.range)
-        self._report("running")
         _active = self
-        if options.range is None:
+        try:
+            self._begin(decisions)
+        except BaseException:
+            self.forget()
+            raise
+
+    def _begin(self, decisions: Decisions) -> None:
+        self.device.captures.install()
+        self.sources.install(self.options.range)
+        self._report("running")
+        if self.options.range is None:
             self.recorder.begin()
             self._restart_with_device()
-            Budget(lambda: self.recorder.provisional.running, self.recorder.budget_spent, options).watch()
+            provisional = self.recorder.provisional
+            Budget(
+                lambda: provisional.running,
+                lambda: self.sources.compiling,
+                self.recorder.budget_spent,
+                self.options,
+                decisions,
+            ).watch()
+
+    def _entered(self, phase: str) -> None:
+        folders.mark_phase(self.folder, self.rank, phase)
+
+    def _tell(self, text: str) -> None:
+        """Tell the user of `kinetoscope run` how far it is; of many ranks the first speaks."""
+        if not self.api and self.rank == leader(self.options.ranks):
+            say(text)
 
     def _restart_with_device(self) -> None:
         """Kineto looks at the devices in use when it starts: start again when the program takes one up."""
@@ -120,6 +149,7 @@ class ProcessRecording:
         if self.recorder.done:
             self.ledgers.close()
             self.sources.remove()
+            self.device.captures.remove()
         if not self.ended:
             self._report("running")
 
@@ -137,6 +167,7 @@ class ProcessRecording:
             self.memory.close()
         self.ledgers.close()
         self.sources.remove()
+        self.device.captures.remove()
         self.foreign.remove()
         self.imports.stop()
 
@@ -145,6 +176,8 @@ class ProcessRecording:
         if self.ended or os.getpid() != self.pid:
             return None
         self.ended = True
+        if failure is not None and _is_of_accelerator(failure):
+            self.phase = folders.last_phase(self.folder, self.rank)
         try:
             self.recorder.end()
         except Exception as error:
@@ -185,7 +218,9 @@ class ProcessRecording:
             device_trace=self._relative(light) if two_passes else None,
             steps=StepTimings(found_by="program") if trace == own else self.recorder.timings(),
             clocks=tuple(self.clocks.samples),
+            recording_ended=self.recorder.done,
             exit=exit,
+            phase=self.phase,
             wall_s=time.perf_counter() - self.began,
             peak_memory_bytes=environment.peak_memory_bytes(),
             notes=self._notes(),
@@ -222,3 +257,11 @@ class ProcessRecording:
             kept = "; the trace is the one it exported" if self._trace() and self.own_trace.is_file() else ""
             notes.append(f"the program runs a profiler of its own, which was left to work undisturbed{kept}")
         return tuple(notes)
+
+
+def _is_of_accelerator(failure: BaseException) -> bool:
+    """Whether the device failed: torch.AcceleratorError, or RuntimeError in older versions of torch."""
+    named = any(kind.__name__ == "AcceleratorError" for kind in type(failure).__mro__)
+    return named or (
+        isinstance(failure, RuntimeError) and str(failure).startswith(("CUDA error", "HIP error"))
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,14 +20,26 @@ def announce(folder: Path) -> None:
 
 def shown(folder: Path) -> str:
     """The folder as the user would type it."""
-    relative = os.path.relpath(folder)
+    try:
+        relative = os.path.relpath(folder)
+    except FileNotFoundError:  # there is no working directory any more
+        return str(folder)
     return str(folder) if relative.startswith("..") else relative
 
 
 def summarize(outcome: Outcome, *, report: bool) -> None:
     """Say how the program ended, what was recorded, and where it is; then show the report."""
-    manifest = outcome.manifest
-    if outcome.status:
+    manifest, recording = outcome.manifest, outcome.folder
+    if recording is None:
+        return
+    for death in filter(None, map(RankRecord.died_recording, manifest.ranks)):
+        say(death)
+        break
+    if outcome.stopped:
+        say("everything is recorded, so the program was ended, as --stop asks")
+    elif outcome.status == -signal.SIGINT or manifest.exit == "exception: KeyboardInterrupt":
+        say("the program was interrupted")
+    elif outcome.status:
         say(f"the program failed ({manifest.exit}); its exit status was {outcome.status}")
     if not manifest.ranks:
         unseen = "nothing was recorded: no process of the program imported torch, or none could be watched"
@@ -42,12 +55,12 @@ def summarize(outcome: Outcome, *, report: bool) -> None:
     recorded = any(rank.trace for rank in manifest.ranks)
     reported = False
     if report and recorded:
-        command = [sys.executable, "-m", "kinetoscope", "report", shown(outcome.folder)]
+        command = [sys.executable, "-m", "kinetoscope", "report", shown(recording)]
         reported = subprocess.call(command, stdout=sys.stderr) == 0
-    say(f"the recording is {shown(outcome.folder)}")
+    say(f"the recording is {shown(recording)}")
     if recorded and not reported:  # a report ends with the next commands itself
-        say(f"next: kinetoscope report {shown(outcome.folder)} -o report.html")
-    if together := folders.of_all_hosts(outcome.folder):
+        say(f"next: kinetoscope report {shown(recording)} -o report.html")
+    if together := folders.of_all_hosts(recording):
         say(f"of all hosts together, once they have ended: kinetoscope report {shown(together)}")
     elif outcome.host:
         say("other hosts record steps of their own: with one --out on a disk that all share they agree")

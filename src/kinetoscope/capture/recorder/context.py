@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder.decisions import Decisions
 from kinetoscope.capture.recorder.memory import MemoryHistory
 from kinetoscope.capture.recorder.profiler import Device, ProfilerSession
 from kinetoscope.capture.recorder.provisional import Provisional
@@ -22,6 +23,11 @@ from kinetoscope.capture.steps.timing import TIMED, Timing, by_host
 from kinetoscope.recording.folder import RANKS
 from kinetoscope.recording.manifest import StepTimings
 
+SLOWED = (
+    "CUPTI could not be detached safely before steps were timed without a profiler: where the host sets the "
+    "pace, they are up to 1.4 times as fast without it (--careful times them so)"
+)
+
 
 @dataclass
 class Measured:
@@ -32,6 +38,8 @@ class Measured:
         recorded: the steps that the full pass recorded.
         released: nothing of the profiler is left in the process where the last steps are timed.
         prefetch: how far the loader works ahead that the steps timed before waited for.
+        slowed: something of the profiler is in the process where the first steps are timed.
+        paused_s: seconds in which the program stood still for us.
     """
 
     before: Timing
@@ -47,6 +55,8 @@ class Measured:
     notes: list[str] = field(default_factory=list[str])
     written: bool = False
     released: bool = False
+    slowed: bool = False
+    paused_s: float = 0.0
 
     def waited_before(self) -> float | None:
         """Seconds that a step waited for its loader before the recording; None where it did not."""
@@ -89,9 +99,11 @@ class Measured:
             after=self.after.steps(),
             recorded=recorded,
             released=self.released,
+            slowed=self.slowed,
+            paused_s=self.paused_s,
             loader_workers=self.prefetch.workers if loads else None,
             loader_batches=self.prefetch.batches if loads else None,
-            notes=(*self.notes, *self.waiting_notes()),
+            notes=(*self.notes, *self.waiting_notes(), *([SLOWED] if self.slowed and before else [])),
         )
 
 
@@ -103,6 +115,9 @@ class Context:
         trace: the file to write; a light pass has one beside it.
         start_agreed: agrees on the step at which to start.
         lockstep: other ranks record the same steps, so that their number must not depend on our clock.
+        tell: called with what there is to tell the user while the program runs.
+        entered: called with the name of each phase when it begins.
+        decisions: what there is to choose.
         moment: called with the names of the moments worth a reading of the device's clocks.
         saved: called when something that there is to write is on disk, or known: traces, inputs, timings.
         ledgers: installed from the time that steps are known until the last was timed.
@@ -115,6 +130,9 @@ class Context:
     inputs: KernelInputs | None
     start_agreed: Start
     lockstep: bool
+    tell: Callable[[str], None]
+    entered: Callable[[str], None]
+    decisions: Decisions
     moment: Callable[[str], None]
     saved: Callable[[], None]
     detector: StepDetector

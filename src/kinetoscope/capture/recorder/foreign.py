@@ -31,14 +31,16 @@ class ForeignProfilers:
             ReturnWatch(self.profile, "__exit__", self._ended),
         ]
         self.export = self.profile.export_chrome_trace
+        self.exporting = self._exporting(self.export)
         for watch in self.watches:
             watch.install()
-        self.profile.export_chrome_trace = self._exporting(self.export)
+        self.profile.export_chrome_trace = self.exporting
 
     def remove(self) -> None:
         for watch in self.watches:
             watch.remove()
-        self.profile.export_chrome_trace = self.export
+        if self.profile.export_chrome_trace is self.exporting:  # not what the program has put there since
+            self.profile.export_chrome_trace = self.export
 
     def _began(self, profile: Any) -> None:
         if id(profile) not in self.running and profile.enabled and not is_ours(profile):

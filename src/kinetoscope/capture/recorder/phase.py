@@ -19,10 +19,12 @@ class Phase:
     """One phase; what it does not say otherwise is as here.
 
     Attributes:
+        name: by which a recording says later how far it had come.
         leader_stays: no other source may take over from the leader any more.
         last: no other phase follows.
     """
 
+    name = ""
     leader_stays = False
     last = False
 
@@ -42,6 +44,14 @@ class Phase:
     def boundary(self, boundary: Boundary) -> Phase:
         """A step ends, or begins, or both."""
         return self
+
+    def passed(self, boundary: Boundary) -> None:
+        """A step ends at a moment at which nothing may be done, since another thread captures a graph: what
+        is being timed does not count."""
+        self.context.stopwatch.spoil()
+
+    def given_up(self) -> None:
+        """Something failed in this phase: end what it has begun, and write nothing."""
 
     def range_left(self) -> Phase:
         """The named range was left: its step ends here, not where the range is entered next."""

@@ -38,8 +38,17 @@ class Watch(Phase):
     the same. It ends after the first two whole steps, or when it has used its budget.
     """
 
+    name = "watching"
+
     def candidate(self, boundary: Boundary) -> None:
-        self.context.provisional.tick(boundary)
+        self._tick(boundary)
+
+    def passed(self, boundary: Boundary) -> None:
+        self._tick(boundary)
+
+    def _tick(self, boundary: Boundary) -> None:
+        provisional = self.context.provisional
+        provisional.tick(boundary, may_end=provisional.running and self.context.device.occupied() is None)
 
     def leads(self, boundary: Boundary) -> Phase:
         following = self.boundary(boundary)
@@ -47,11 +56,12 @@ class Watch(Phase):
         return following
 
     def boundary(self, boundary: Boundary) -> Phase:
-        self.context.provisional.tick(boundary)
+        self._tick(boundary)
         if self.context.provisional.running:
             return self
-        self.context.device.release()
-        return Settle(self.context)
+        context = self.context
+        context.measured.slowed = context.provisional.began and not context.device.release()
+        return Settle(context)
 
     def part(self, name: str) -> None:
         self.context.provisional.part(name)
@@ -67,9 +77,12 @@ class Settle(Phase):
     """Steps are known; wait until nothing compiles, their time has settled, and no batch is left that was
     loaded while we had paused the program."""
 
+    name = "settling"
+
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.waited = Laps()  # in these nothing compiled
+        self.drawn = context.decisions.count(0, PATIENCE)  # with a seed: so many steps are waited for
 
     def enter(self) -> None:
         self.context.ledgers.install()
@@ -99,6 +112,8 @@ class Settle(Phase):
         measured = self.context.measured
         if self.context.options.warmup is not None:
             return True
+        if self.context.decisions.seeded:
+            return len(measured.warmup_s) >= self.drawn
         prefetch, passed = self.context.ledgers.prefetch, len(measured.warmup_s)
         if len(self.waited) < prefetch.batches and not patience_spent(passed, self.waited.seconds):
             return False
@@ -109,13 +124,15 @@ class Settle(Phase):
 class Time(Phase):
     """Time steps while nothing records; a device that has no clock is waited for at both ends."""
 
+    name = "timing"
     patience = TIMED  # at most so many steps pass while the program is still getting faster
     of_bursts = TIMED  # so many are enough where they wait for a loader
 
     def __init__(self, context: Context, timing: Timing) -> None:
         super().__init__(context)
         self.timing = timing
-        self.passed = 0  # steps, whether they count or not
+        self.steps = 0  # whether they count or not
+        self.drawn = context.decisions.count(0, TIMED)  # with a seed: so many are timed
 
     def enter(self) -> None:
         self.timing.clear()
@@ -126,7 +143,7 @@ class Time(Phase):
         if not self.context.stopwatch.stopped and self._complete(1):
             self._synchronize()
         step = self.context.stopwatch.lap()
-        self.passed += 1
+        self.steps += 1
         if not step.compiled:
             self.timing.laps.append(step)
         return self.following(step)
@@ -134,7 +151,7 @@ class Time(Phase):
     def complete(self) -> bool:
         """Whether enough is timed, and the program is as warm as it is waited for."""
         agreed = self.context.options.warmup is not None or self.context.lockstep
-        if agreed or self.passed >= self.patience or not (self._complete() and self.timing.falling()):
+        if agreed or self.steps >= self.patience or not (self._complete() and self.timing.falling()):
             return self._complete()
         self.timing.forget_half()
         return False
@@ -153,9 +170,11 @@ class Time(Phase):
 
     def _complete(self, running: int = 0) -> bool:
         """Whether enough is timed with those ``running``; who compiles in every step is not waited for."""
-        context, passed = self.context, self.passed + running
+        context, passed = self.context, self.steps + running
         if context.lockstep:
             return passed >= context.measured.timed
+        if context.decisions.seeded:
+            return passed >= self.drawn
         since = context.stopwatch.running_s if running else 0.0
         enough = self.timing.enough(context.ledgers.prefetch, running, since, of_bursts=self.of_bursts)
         return enough or passed >= QUEUE_PATIENCE
@@ -172,6 +191,10 @@ class Before(Time):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context, context.measured.before)
+
+    def enter(self) -> None:
+        self.context.tell("timing steps while nothing records")
+        super().enter()
 
     def following(self, step: Lap) -> Phase:
         self.context.measured.prefetch = self.context.ledgers.prefetch
@@ -192,12 +215,14 @@ class Recover(Phase):
     queue, and steps that live off it are not the program's.
     """
 
+    name = "recovering"
     leader_stays = True
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.laps = Laps()
         self.drained = True
+        self.drawn = context.decisions.count(0, PATIENCE)  # with a seed: so many steps are let pass
 
     def enter(self) -> None:
         self.context.measured.released = self.context.device.release()
@@ -212,11 +237,13 @@ class Recover(Phase):
         if self.drained:
             return After(self.context)
         self.context.measured.note(f"{UNDRAINED}: the program was not timed again after the recording")
-        return Done(self.context)
+        return finished(self.context)
 
     def _recovered(self) -> bool:
         if self.context.lockstep:
             return len(self.laps) >= RECOVERED_TOGETHER
+        if self.context.decisions.seeded:
+            return len(self.laps) >= self.drawn
         waited_s = self.context.measured.waited_before()
         if recovered(self.laps, waited_s, self.context.ledgers.prefetch):
             return True
@@ -226,6 +253,8 @@ class Recover(Phase):
 
 class Prepare(Recover):
     """The profiler's buffers are made ready, which takes a while: recover before anything is recorded."""
+
+    name = "preparing"
 
     def __init__(self, context: Context, kind: SessionKind) -> None:
         super().__init__(context)
@@ -242,9 +271,12 @@ class Prepare(Recover):
             self.context.measured.note(f"{UNDRAINED}: recorded waiting is not the program's")
         return Record(self.context, self.session, self.kind)
 
-    def cut_short(self, why: str) -> Phase:
+    def given_up(self) -> None:
         self.session.start()  # a prepared session must be started before it can be ended
         self.session.stop()
+
+    def cut_short(self, why: str) -> Phase:
+        self.given_up()
         return super().cut_short(why)
 
 
@@ -252,6 +284,7 @@ class Record(Phase):
     """Record a few steps; of the device alone after one that is not marked, since the profiler has only just
     been started."""
 
+    name = "recording"
     leader_stays = True
 
     def __init__(self, context: Context, session: ProfilerSession, kind: SessionKind) -> None:
@@ -268,9 +301,12 @@ class Record(Phase):
             return context.options.steps
         if context.lockstep:
             return 3
-        return recorded_steps(context.measured.before.laps, context.ledgers.prefetch)
+        usual = recorded_steps(context.measured.before.laps, context.ledgers.prefetch)
+        return context.decisions.count(usual, 8)
 
     def enter(self) -> None:
+        alone = "" if self.full else " of the device alone, at less cost"
+        self.context.tell(f"recording {self.wanted} steps{alone}{self._foreseen()}")
         if self.full:
             self.context.moment("before recording")
         self.context.device.synchronize()
@@ -278,11 +314,25 @@ class Record(Phase):
         if self.full or self.context.options.range is not None:
             self._step_begins()  # tables count all that is recorded: it is the steps and nothing else
 
+    def _foreseen(self) -> str:
+        """What the recording is going to cost, by what the first steps' has cost."""
+        paused_s = self.context.measured.paused_s
+        known = self.full and self.context.provisional.written and paused_s >= 0.05
+        return f"; this will hold the program up for about {paused_s:.1f} s" if known else ""
+
     def boundary(self, boundary: Boundary) -> Phase:
         if self.running and self.context.options.range is None:
             return self._step_ends(next_begins=True)
         self._step_begins()
         return self
+
+    def passed(self, boundary: Boundary) -> None:
+        if self.running and self.context.options.range is None:  # the recording ends with a later step
+            self.laps.append(self.context.stopwatch.lap())
+            self.session.mark(self.context.detector.index)
+
+    def given_up(self) -> None:
+        self.session.stop()
 
     def _step_begins(self) -> None:
         context = self.context
@@ -352,6 +402,7 @@ def after_full_pass(context: Context) -> Phase:
 class Inputs(Phase):
     """One step more, in which what kernels are called with is kept."""
 
+    name = "keeping inputs"
     leader_stays = True
 
     def __init__(self, context: Context, inputs: KernelInputs) -> None:
@@ -368,12 +419,17 @@ class Inputs(Phase):
         self.inputs.stop()
         return after_full_pass(self.context)
 
+    def given_up(self) -> None:
+        self.inputs.stop()
+
     def cut_short(self, why: str) -> Phase:
         return self
 
 
 class After(Time):
     """Time the program again, after it was recorded."""
+
+    name = "timing again"
 
     leader_stays = True
     patience = of_bursts = QUEUE_PATIENCE
@@ -382,12 +438,22 @@ class After(Time):
         super().__init__(context, context.measured.after)
 
     def following(self, step: Lap) -> Phase:
-        return Done(self.context) if self.complete() else self
+        return finished(self.context) if self.complete() else self
+
+
+def finished(context: Context) -> Phase:
+    """All that was to be recorded is, and the program goes on."""
+    context.tell(
+        "recorded: the program goes on, and Ctrl-C ends it and keeps the recording "
+        f"(which held it up for {context.measured.paused_s:.1f} s)"
+    )
+    return Done(context)
 
 
 class Done(Phase):
     """Nothing of ours is left in the program."""
 
+    name = "done"
     last = True
 
     def enter(self) -> None:

@@ -6,7 +6,6 @@ import errno
 import os
 import threading
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -17,6 +16,7 @@ from kinetoscope.capture.hooks.imports import with_variables
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder import cupti
 from kinetoscope.capture.recorder.annotation import MarkedStep, annotate
+from kinetoscope.capture.recorder.captures import Captures, Occupied
 from kinetoscope.capture.recorder.memory import MemoryHistory, NoMemoryHistory
 from kinetoscope.capture.steps.stopwatch import Mark
 
@@ -61,8 +61,13 @@ class Device(Protocol):
         """Whether sessions may be of the light kind."""
         ...
 
+    def occupied(self) -> Occupied | None:
+        """Where a graph is captured or gradients are computed, so that nothing else may be done."""
+        ...
+
     def release(self) -> bool:
-        """Take out of the process what ended sessions left in it; False: something of them stays."""
+        """Take out of the process what ended sessions left in it, where that cannot harm the program; False:
+        something of them stays."""
         ...
 
     def synchronize(self) -> None: ...
@@ -109,14 +114,17 @@ class TorchProfilerSession:
         elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
             activities.append(ProfilerActivity.XPU)
         self.stacks, self.memory = options.stacks, memory or NoMemoryHistory()
-        self.profile = profile(
-            activities=activities,
-            record_shapes=options.shapes or options.flops,
-            with_stack=options.stacks,
-            profile_memory=options.memory,
-            with_flops=options.flops,
-            experimental_config=torch_private.profiler_configuration(any_thread=any_thread),
-        )
+        with torch_private.warnings_kept_in():
+            self.profile = profile(
+                activities=activities,
+                record_shapes=options.shapes or options.flops,
+                with_stack=options.stacks,
+                profile_memory=options.memory,
+                with_flops=options.flops,
+                experimental_config=torch_private.profiler_configuration(
+                    any_thread=any_thread, stacks=options.stacks
+                ),
+            )
         _OURS.add(self.profile)
         self.record_function: Callable[[str], Any] = torch.profiler.record_function
         self.step: Any = None
@@ -126,7 +134,7 @@ class TorchProfilerSession:
         _prepare(self.profile, stacks=self.stacks)
 
     def start(self) -> None:
-        self.profile.start_trace()
+        _start(self.profile)
 
     def mark(self, step: int | None) -> None:
         """End the step that is running, and begin step number ``step`` (None: none)."""
@@ -152,7 +160,8 @@ class TorchProfilerSession:
             self.running_part = None
 
     def stop(self) -> None:
-        self.profile.stop_trace()
+        with torch_private.warnings_kept_in():
+            self.profile.stop_trace()
 
     def export(self, path: Path) -> None:
         _exported(self.profile, path).replace(path)
@@ -169,7 +178,8 @@ class LightSession:
         from torch.profiler import ProfilerActivity, profile
 
         configuration = torch_private.profiler_configuration(any_thread=False)
-        self.profile = profile(activities=[ProfilerActivity.CUDA], experimental_config=configuration)
+        with torch_private.warnings_kept_in():
+            self.profile = profile(activities=[ProfilerActivity.CUDA], experimental_config=configuration)
         _OURS.add(self.profile)
         self.steps: list[MarkedStep] = []
         self.running: tuple[int, int] | None = None
@@ -179,7 +189,7 @@ class LightSession:
         _prepare(self.profile, stacks=False)
 
     def start(self) -> None:
-        self.profile.start_trace()
+        _start(self.profile)
 
     def mark(self, step: int | None) -> None:
         """End the step that is running, and begin step number ``step`` (None: none)."""
@@ -208,7 +218,8 @@ class LightSession:
         self.steps.append(MarkedStep(number, began, ended, os.getpid(), thread, part))
 
     def stop(self) -> None:
-        self.profile.stop_trace()
+        with torch_private.warnings_kept_in():
+            self.profile.stop_trace()
 
     def export(self, path: Path) -> None:
         exported = _exported(self.profile, path)
@@ -229,7 +240,8 @@ def _exported(profile: Any, path: Path) -> Path:
     """
     exported = path.with_suffix(".part.json")
     exported.open("wb").close()  # Kineto would complain on the program's stderr
-    profile.export_chrome_trace(str(exported))
+    with torch_private.warnings_kept_in():
+        profile.export_chrome_trace(str(exported))
     if _is_whole(exported):
         return exported
     for left in (exported, exported.with_name(f"{exported.name}.tmp")):
@@ -249,10 +261,14 @@ def _is_whole(path: Path) -> bool:
 
 def _prepare(profile: Any, *, stacks: bool) -> None:
     """Allocate buffers and switch the device's tracing on, before recording starts."""
-    # The warning is a reminder that events of earlier cycles are gone: there are none.
-    with warnings.catch_warnings(), torch_private.compiler_left_alone(stacks=stacks):
-        warnings.simplefilter("ignore")
+    # torch reminds us that events of earlier cycles are gone, of which there are none.
+    with torch_private.warnings_kept_in(), torch_private.compiler_left_alone(stacks=stacks):
         with_variables(QUIET, profile.prepare_trace)
+
+
+def _start(profile: Any) -> None:
+    with torch_private.warnings_kept_in(), torch_private.profiler_variables_kept_in():
+        profile.start_trace()
 
 
 class TorchDevice:
@@ -261,6 +277,7 @@ class TorchDevice:
     def __init__(self, options: Options, memory: MemoryHistory | None = None) -> None:
         self.options, self.memory = options, memory
         self.cuda = False  # set when CUDA is being initialized: torch says so only afterwards
+        self.captures = Captures()
 
     def session(self, *, kind: SessionKind, any_thread: bool) -> ProfilerSession:
         import torch
@@ -278,10 +295,15 @@ class TorchDevice:
         cuda = torch.cuda.is_initialized() and torch.version.hip is None
         return cuda and ProfilerActivity.CUDA in supported_activities()
 
+    def occupied(self) -> Occupied | None:
+        return self.captures.occupied()
+
     def release(self) -> bool:
         import torch
 
-        return cupti.detach() if torch.cuda.is_initialized() else True
+        if not torch.cuda.is_initialized():
+            return True
+        return not self.options.careful and self.occupied() is None and cupti.detach()
 
     def has_clock(self) -> bool:
         import torch
@@ -289,10 +311,10 @@ class TorchDevice:
         return torch.cuda.is_initialized()
 
     def mark(self) -> Mark | None:
-        """An event on the current stream; None while a graph is captured, whose part it would be."""
+        """An event on the current stream; None while a graph is captured, whose part it might become."""
         import torch
 
-        if not torch.cuda.is_initialized() or torch.cuda.is_current_stream_capturing():
+        if not torch.cuda.is_initialized() or self.occupied() is not None:
             return None
         event = torch.cuda.Event(enable_timing=True)
         event.record()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -10,19 +11,31 @@ from pathlib import Path
 import msgspec
 
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
+from kinetoscope.capture.hooks.main_thread import MainThread
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.context import Context, Measured
+from kinetoscope.capture.recorder.decisions import Decisions
 from kinetoscope.capture.recorder.memory import MemoryHistory, NoMemoryHistory
 from kinetoscope.capture.recorder.phases import Done, Phase, Record, Recover, Time, Watch
 from kinetoscope.capture.recorder.profiler import Device
 from kinetoscope.capture.recorder.provisional import Provisional, notes
-from kinetoscope.capture.steps.detector import Signal, Source, StepDetector
+from kinetoscope.capture.steps.detector import Kind, Signal, Source, StepDetector
 from kinetoscope.capture.steps.evaluation import Evaluation
 from kinetoscope.capture.steps.ledgers import NoLedgers, WaitLedgers
 from kinetoscope.capture.steps.start import Start, at_once
 from kinetoscope.capture.steps.stopwatch import Stopwatch
 from kinetoscope.capture.steps.timing import Timing
 from kinetoscope.recording.manifest import StepTimings
+
+# What a step is, by the kind of source that it is taken from.
+ONE_STEP: dict[Kind, str] = {
+    "user": "what the program's own step() ends",
+    "optimizer": "one {}.step()",
+    "request": "one {}.generate()",
+    "module": "one call of {}",
+    "compiled": "one call of a compiled function",
+    "range": "one range {!r}",
+}
 
 
 class Recorder:
@@ -37,7 +50,7 @@ class Recorder:
         memory: the allocator's history.
         compilations: a number that grows while something compiles.
         following: called with the source that leads, once that is decided.
-        moment, saved, start_agreed, lockstep: see :class:`Context`.
+        moment, saved, start_agreed, lockstep, tell, entered, decisions: see :class:`Context`.
         clock: seconds.
     """
 
@@ -56,12 +69,17 @@ class Recorder:
         saved: Callable[[], None] = lambda: None,
         start_agreed: Start = at_once,
         lockstep: bool = False,
+        tell: Callable[[str], None] = lambda text: None,
+        entered: Callable[[str], None] = lambda phase: None,
+        decisions: Decisions | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.options, self.following = options, following
+        self.options, self.following, self.clock = options, following, clock
         self.detector = StepDetector(may_lead=not options.whole)
         self.evaluation = Evaluation()
-        self.provisional = Provisional(device, trace, saved, whole=options.whole)
+        decisions = decisions or Decisions()
+        self.provisional = Provisional(device, trace, saved, whole=options.whole, decisions=decisions)
+        self.main_thread = MainThread(self._in_main_thread)
         ledgers = ledgers or NoLedgers()
         self.context = Context(
             options=options,
@@ -70,6 +88,9 @@ class Recorder:
             inputs=inputs,
             start_agreed=start_agreed,
             lockstep=lockstep,
+            tell=tell,
+            entered=entered,
+            decisions=decisions,
             moment=moment,
             saved=saved,
             detector=self.detector,
@@ -91,23 +112,41 @@ class Recorder:
         return self.phase.last
 
     def begin(self) -> None:
-        """Start the provisional recording."""
-        self.provisional.start()
+        """Start the provisional recording, unless the program is to be recorded with care."""
+        if not self.options.careful:
+            self.context.entered("beginning")
+            self.provisional.start()
 
     def restart(self) -> None:
         """The program has begun to use a device: record anew, with the device."""
-        with self.lock:
-            if self.provisional.running:
-                self.provisional.stop()
-                self.provisional.start()
+        if self.provisional.running:
+            self._guarded(self._restart)
+
+    def _restart(self) -> None:
+        self.provisional.stop()
+        self.provisional.start()
 
     def budget_spent(self, why: str) -> None:
-        """End the provisional recording; called from a thread of its own."""
-        with self.lock:
-            # The first steps of a leader are soon over; a request may take minutes.
-            if self.provisional.running and (self.detector.leader or ("request",))[0] == "request":
-                self.measured.notes.append(why)
-                self.provisional.end()
+        """The provisional recording is to end, as soon as that harms nothing; called until it has, from a
+        thread of its own."""
+        self.provisional.why = why
+        self.main_thread.soon()
+
+    def _in_main_thread(self) -> None:
+        """The program's main thread is between two of its instructions."""
+        if self.lock.acquire(blocking=False):  # who has it may wait for something that we keep from happening
+            try:
+                if not self.inside and self.context.device.occupied() is None:
+                    self._guarded(self._end_provisional)
+            finally:
+                self.lock.release()
+
+    def _end_provisional(self) -> None:
+        """End the provisional recording where its budget is spent."""
+        # The first steps of a leader are soon over; a request may take minutes.
+        leader = self.detector.leader or ("request",)
+        if self.provisional.why and self.provisional.running and leader[0] == "request":
+            self.provisional.end()
 
     def tick(self, signal: Signal, key: Hashable, name: str) -> None:
         """One of the sources of steps ticked."""
@@ -141,30 +180,49 @@ class Recorder:
 
     def _guarded(self, act: Callable[[], None]) -> None:
         with self.lock:
-            self.inside = True
+            began, self.inside = self.clock(), True
             try:
                 act()
             except (
                 Exception
             ) as error:  # whatever fails in here is ours to bear: the program goes on without us
-                self.measured.failed(f"recording stopped: {type(error).__name__}: {error}")
-                self._go(Done(self.context))
+                self._step_aside(f"recording stopped: {type(error).__name__}: {error}")
+            except BaseException:  # the program is interrupted, and we with it
+                self._step_aside("recording stopped: the program was interrupted in the middle of it")
+                raise
             finally:
                 self.inside = False
+                self.measured.paused_s += self.clock() - began
+
+    def _step_aside(self, why: str) -> None:
+        self.measured.failed(why)
+        with contextlib.suppress(Exception):
+            self.phase.given_up()
+        self.phase = Done(self.context)
+        with contextlib.suppress(Exception):
+            self.phase.enter()
 
     def _tick(self, signal: Signal, key: Hashable, name: str) -> None:
+        occupied = self.context.device.occupied()
+        if occupied == "here":
+            return  # what is captured runs later, and what is called in a backward pass is a part of a step
         boundary = self.detector.tick(signal, key, threading.get_ident())
         if boundary is None:
             return
+        if occupied is None:
+            self._end_provisional()
         if boundary.role == "candidate":
             self.phase.candidate(boundary)
         elif boundary.role == "leads":
             self.measured.found_by, self.measured.step_name = boundary.source[0], name
             self.measured.warmup_s.clear()
             self.following(boundary.source)
+            self.context.tell(f"a step is {ONE_STEP[boundary.source[0]].format(name)}")
             self._go(self.phase.leads(boundary))
         elif self.evaluation.stepped():
             self._evaluated()  # nobody saw where training went on: no step of training alone ends here
+        elif occupied is not None:
+            self.phase.passed(boundary)
         elif not self.foreign:
             ended = boundary.role == "end"
             self._go(self.phase.range_left() if ended else self.phase.boundary(boundary))
@@ -172,6 +230,7 @@ class Recorder:
     def _go(self, phase: Phase) -> None:
         if phase is not self.phase:
             self.phase = phase
+            self.context.entered(phase.name)
             self.detector.fixed = phase.leader_stays
             # Nothing of ours is in steps that are timed, and in a light pass hardly more.
             timed = isinstance(phase, (Time, Recover)) or (isinstance(phase, Record) and not phase.full)
@@ -216,7 +275,7 @@ class Recorder:
             return msgspec.structs.replace(timings, notes=(*timings.notes, *provisional.failures))
         steps = self.detector.count(source) if source is not None else 0
         steps += source is not None and source[0] == "request"  # one is a step, which the program's end ends
-        said = notes(cold=provisional.cut, steps=steps, whole=self.options.whole)
+        said = notes(cold=provisional.cut, steps=steps, whole=self.options.whole, why=provisional.why)
         return msgspec.structs.replace(
             timings,
             cold=True,

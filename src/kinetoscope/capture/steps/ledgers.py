@@ -9,6 +9,7 @@ microsecond more.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 from collections.abc import Callable, Iterable
@@ -97,7 +98,10 @@ class TimedMethod:
         return call
 
     def install(self) -> None:
-        setattr(self.owner, self.name, self)
+        if vars(self.owner).get(self.name) is not self:
+            self.method = getattr(self.owner, self.name)  # as the program has it now
+            self.inherited = self.name not in vars(self.owner)
+            setattr(self.owner, self.name, self)
 
     def remove(self) -> None:
         if vars(self.owner).get(self.name) is self:
@@ -187,7 +191,8 @@ class Ledgers:
     def remove(self) -> None:
         self._take_out()
         if self.watches:
-            gc.callbacks.remove(self._collection)
+            with contextlib.suppress(ValueError):  # the program may have emptied the list
+                gc.callbacks.remove(self._collection)
             self.watches, self.loaders = [], []
 
     def close(self) -> None:

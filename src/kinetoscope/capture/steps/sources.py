@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import sys
+import weakref
 from collections.abc import Callable, Hashable
 from types import FrameType
 from typing import Any, cast
@@ -49,6 +50,20 @@ LIBRARY_RANGES = (
 )
 
 
+class Weak:
+    """An attribute that keeps nothing alive: what it was set to, or None once that is gone."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = f"_{name}_reference"
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        reference = vars(instance).get(self.name)
+        return None if reference is None else reference()
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        vars(instance)[self.name] = weakref.ref(value)
+
+
 class Sources:
     """All sources of ticks in this process.
 
@@ -58,9 +73,15 @@ class Sources:
         model_called: called where the model is, whose optimizer leads.
 
     Attributes:
-        module: the module whose call ticked last.
+        module: the module whose call ticked last. It and the others are the program's to keep: what it drops
+            is gone.
         trained: the last of them that was called to be trained.
+        encoder: the one of a model that generates.
     """
+
+    module = Weak()
+    trained = Weak()
+    encoder = Weak()
 
     def __init__(
         self,
@@ -74,9 +95,6 @@ class Sources:
         self.removers: dict[str, Callable[[], None]] = {}
         self.compiling = False
         self.calling: frozenset[Any] = frozenset()
-        self.module: Any = None
-        self.trained: Any = None
-        self.encoder: Any = None
         self.prefilled = False  # the running request has called its model
         self.step_ended: Any = None
         self.optimizer_hook: Any = None

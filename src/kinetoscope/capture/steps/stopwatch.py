@@ -86,6 +86,10 @@ class Stopwatch:
         self._marking = marking
         self._begin(self._now())
 
+    def spoil(self) -> None:
+        """The step that is running counts no more than one in which something compiles."""
+        self._compiled = -1
+
     def end(self) -> None:
         """The step ends here, though the next has not begun."""
         self._ended = self._now()

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from kinetoscope.compilation.log.read import Log, Record
+from kinetoscope.recording import plain_file
 
 MODEL = re.compile(
     r"^(?P<name>.*?)_+(?P<graph>\d+)_(?P<way>forward|backward|inference)_(?P<counter>\d+)(?:\.\d+)?$"
@@ -50,7 +51,7 @@ def dedicated_logs(folder: Path) -> list[Path]:
     if pid is None:
         return sorted(logs)
     header = re.compile(rf"^V\d{{4}} \S+ {pid['pid']} ".encode(), re.M)
-    return [path for path in sorted(logs) if header.search(path.read_bytes()[: 1 << 16])]
+    return [path for path in sorted(logs) if header.search(plain_file.opened(path).read(1 << 16))]
 
 
 def debug_log(folder: Path) -> Log:
@@ -66,7 +67,7 @@ def debug_log(folder: Path) -> Log:
             if not path.is_file():
                 continue
             start = len(data)
-            data += b"\t" + path.read_bytes().replace(b"\n", b"\n\t")
+            data += b"\t" + plain_file.content(path).replace(b"\n", b"\n\t")
             kind_ = kind.format(way=match["way"])
             value = {"filename": str(path)} if kind_ == "inductor_output_code" else {}
             artifact = path.stem if kind_ == "artifact" else ""

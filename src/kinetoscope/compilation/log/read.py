@@ -27,6 +27,7 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from kinetoscope.errors import InputError, TooLargeError
+from kinetoscope.recording import plain_file
 from kinetoscope.recording.manifest import UNREADABLE
 
 Decoded = TypeVar("Decoded")
@@ -146,7 +147,7 @@ def read(path: Path) -> Log:
 
 def _contents(path: Path, damages: Counter[str]) -> bytes | mmap.mmap:
     try:
-        with open(path, "rb") as file:
+        with plain_file.opened(path) as file:
             if file.read(2) == b"\x1f\x8b":
                 file.seek(0)
                 return _gunzip(path, file, damages)

@@ -98,6 +98,7 @@ def build(
         code=found.code,
         gates=gate_rows(judgements),
         failed=failed(judgements),
+        lost=list(found.lost),
         timelines=None if lanes is None else (_stretches(lanes[0]), _stretches(lanes[1])),
     )
 

@@ -119,6 +119,7 @@ def _row(point: Point) -> HistoryRow:
         findings=list(point.findings),
         new_findings=list(point.new_findings),
         counts_changed=list(point.counts_changed),
+        lost=list(point.lost),
         change=bounds[0],
         change_low=bounds[1],
         change_high=bounds[2],

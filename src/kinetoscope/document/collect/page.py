@@ -26,6 +26,7 @@ from kinetoscope.document.page import (
 )
 from kinetoscope.findings.glossary import terms
 from kinetoscope.hardware import find
+from kinetoscope.recording import plain_file
 from kinetoscope.recording.manifest import UNREADABLE
 from kinetoscope.recording.program import Program
 
@@ -66,7 +67,7 @@ def _benches(folder: Path) -> list[BenchedKernel]:
     found: dict[str, BenchedKernel] = {}
     for path in sorted((folder / "bench").glob("kernels-*.json")):
         try:
-            result = msgspec.json.decode(path.read_bytes(), type=Result)
+            result = msgspec.json.decode(plain_file.content(path), type=Result)
         except (OSError, msgspec.MsgspecError):
             continue
         worth = {(row.module, row.name): row.could_win_ns for row in result.worth}
@@ -95,7 +96,7 @@ def _program(run: Run) -> list[SourceFile]:
     if kept is None or run.folder is None:
         return []
     try:
-        program = msgspec.json.decode((run.folder / kept).read_bytes(), type=Program)
+        program = msgspec.json.decode(plain_file.content(run.folder / kept), type=Program)
     except (OSError, *UNREADABLE):
         return []
     return [SourceFile(path=path, text=text) for path, text in program.files.items()]

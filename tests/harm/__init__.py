@@ -1,0 +1,1 @@
+"""Programs that must do under `kinetoscope run` what they do without it, and what compares the two."""

@@ -1,0 +1,40 @@
+# A TorchDispatchMode and a TorchFunctionMode are active in the loop and count what passes through them.
+# needs: cpu
+# suite: yes
+from collections import Counter
+
+import fingerprint
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+ops, functions = Counter(), Counter()
+
+
+class Ops(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        ops[str(func)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+class Functions(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        functions[getattr(func, "__name__", str(func))] += 1
+        return func(*args, **(kwargs or {}))
+
+
+torch.manual_seed(0)
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with Ops(), Functions():
+    for _ in range(60):
+        x = torch.randn(4, 16, device=device)
+        loss = (model(x) - x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+print(sorted(ops.items()))
+print(sorted(functions.items()))
+print(f"{loss.item():.6f}", fingerprint.weights(model), fingerprint.draws())

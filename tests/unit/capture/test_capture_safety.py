@@ -1,0 +1,308 @@
+"""Nothing of ours touches the device while a graph is captured or gradients are computed."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from fake_program import FakeDevice, Program
+from kinetoscope.capture import torch_private
+from kinetoscope.capture.hooks.calls import CallWatch, ReturnWatch
+from kinetoscope.capture.hooks.imports import ImportWatch
+from kinetoscope.capture.hooks.main_thread import MainThread, is_delicate
+from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder.captures import Captures
+from kinetoscope.capture.recorder.decisions import Decisions
+from kinetoscope.capture.recorder.phases import Before, Record
+from kinetoscope.capture.steps.sources import Sources
+
+TOUCHES = ("prepare", "start", "stop", "export", "synchronize", "release")
+
+
+def touched(device: FakeDevice) -> list[str]:
+    return [line for line in device.log if any(word in line.split() for word in TOUCHES)]
+
+
+# The recorder, at every step of its way.
+
+
+@pytest.mark.parametrize("steps", range(1, 60))
+def test_what_a_graph_captures_is_no_step_and_nothing_is_touched(steps: int) -> None:
+    device = FakeDevice(light=True)
+    program = Program(device=device)
+    program.steps(steps, 0.1)
+    before, index = touched(device), program.recorder.detector.index
+    device.capturing = "here"
+    program.steps(10, 0.1)
+    assert touched(device) == before
+    assert program.recorder.detector.index == index
+
+
+@pytest.mark.parametrize("steps", range(1, 60))
+def test_nothing_is_touched_while_another_thread_captures_and_all_is_recorded_later(steps: int) -> None:
+    device = FakeDevice(light=True)
+    program = Program(device=device)
+    program.steps(steps, 0.1)
+    before = touched(device)
+    device.capturing = "elsewhere"
+    program.steps(5, 0.1)
+    assert touched(device) == before
+    device.capturing = None
+    program.steps(120, 0.1)
+    timings = program.recorder.timings()
+    assert program.recorder.done
+    assert timings.recorded is not None
+    assert all(second == pytest.approx(0.1) for second in timings.profiled_s)
+    assert all(second == pytest.approx(0.1) for second in timings.unprofiled_s)
+    assert [line.split()[1] for line in device.log if line.split()[1:2] in (["start"], ["stop"])] == [
+        "start",
+        "stop",
+    ] * 3
+
+
+@pytest.mark.parametrize("why", ["here", "elsewhere"])
+def test_a_spent_budget_waits_until_no_graph_is_captured(why: str) -> None:
+    device = FakeDevice()
+    program = Program(device=device)
+    device.capturing = why
+    program.recorder.budget_spent("spent")
+    assert not any("stop" in line for line in device.log)
+    device.capturing = None
+    program.recorder.budget_spent("spent")
+    assert any("stop" in line for line in device.log)
+
+
+def test_a_spent_budget_ends_nothing_from_its_own_thread() -> None:
+    program = Program()
+    program.recorder.main_thread.soon = lambda: None  # the main thread never gets to it
+    thread = threading.Thread(target=program.recorder.budget_spent, args=("spent",))
+    thread.start()
+    thread.join()
+    assert program.recorder.provisional.running
+    program.steps(1, kind="module")  # but the program's own thread does
+    assert not program.recorder.provisional.running
+
+
+def test_with_care_the_first_steps_are_not_recorded() -> None:
+    program = Program(Options(careful=True))
+    program.until(Before)
+    assert touched(program.device) == ["synchronize"]  # a device without a clock, which is waited for
+    program.until(Record)
+    assert "full1 start" in program.device.log
+    program.steps(40)
+    assert program.recorder.timings().recorded is not None
+
+
+def test_with_a_seed_recordings_begin_and_end_anywhere_and_are_whole() -> None:
+    seen = set[tuple[int, int]]()
+    for seed in range(20):
+        device = FakeDevice(light=True)
+        program = Program(device=device, decisions=Decisions(seed))
+        program.steps(200, 0.1)
+        timings = program.recorder.timings()
+        assert program.recorder.done
+        assert timings.recorded is not None
+        seen.add((timings.first_step or 0, len(timings.profiled_s)))
+    assert len(seen) > 10
+
+
+@pytest.mark.parametrize("at", range(1, 40, 3))
+def test_an_interrupt_in_our_own_code_is_the_program_s_and_ends_the_recording(at: int) -> None:
+    program = Program()
+    program.steps(at, 0.1)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    program.device.synchronize = interrupted
+    program.device.export = interrupted  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        program.steps(60, 0.1)
+    assert program.recorder.done
+    program.steps(10, 0.1)
+
+
+# Captures and backward passes of torch.
+
+
+class Graph:
+    """As torch's: captures between two calls, of which the second may fail."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.fails = fails
+
+    def capture_begin(self, pool: object = None, *, capture_error_mode: str = "global") -> str:
+        return capture_error_mode
+
+    def capture_end(self) -> None:
+        if self.fails:
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+
+@pytest.fixture
+def captures(monkeypatch: pytest.MonkeyPatch) -> Iterator[Captures]:
+    monkeypatch.setattr(torch_private, "graph_classes", lambda: iter([Graph]))
+    captures, before = Captures(), dict(vars(Graph))
+    captures.install()
+    yield captures
+    captures.remove()
+    assert dict(vars(Graph)) == before
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_capture_lasts_from_its_beginning_to_its_end_even_if_that_fails(
+    captures: Captures, fails: bool
+) -> None:
+    graph = Graph(fails)
+    assert captures.occupied() is None
+    assert graph.capture_begin(capture_error_mode="relaxed") == "relaxed"
+    assert captures.occupied() == "here"
+    if fails:
+        with pytest.raises(RuntimeError):
+            graph.capture_end()
+    else:
+        graph.capture_end()
+    assert captures.occupied() is None
+
+
+def test_another_thread_s_capture_is_elsewhere(captures: Captures) -> None:
+    begun, end = threading.Event(), threading.Event()
+
+    def capture() -> None:
+        graph = Graph()
+        graph.capture_begin()
+        begun.set()
+        end.wait()
+        graph.capture_end()
+
+    thread = threading.Thread(target=capture)
+    thread.start()
+    begun.wait()
+    assert captures.occupied() == "elsewhere"
+    end.set()
+    thread.join()
+    assert captures.occupied() is None
+
+
+def test_a_backward_pass_is_noticed_in_its_own_thread(captures: Captures) -> None:
+    inside: list[str | None] = []
+    x = torch.ones(2, requires_grad=True)
+    x.register_hook(lambda gradient: inside.append(captures.occupied()))
+    x.sum().backward()
+    assert inside == ["here"]
+    assert captures.occupied() is None
+
+
+def test_torch_has_the_classes_that_are_watched() -> None:
+    assert torch.cuda.CUDAGraph in set(torch_private.graph_classes())
+
+
+# What stands in for methods of torch's.
+
+
+class Owner:
+    def call(self) -> str:
+        return "as it was"
+
+
+def test_what_the_program_puts_in_a_method_s_place_stays_there() -> None:
+    watch, seen = CallWatch(Owner, "call", lambda owner: seen.append(owner)), list[Any]()
+    original = Owner.call
+    watch.install()
+    Owner.call = lambda self: "the program's"  # type: ignore[method-assign]
+    watch.remove()
+    assert Owner().call() == "the program's"
+    watch.install()
+    assert Owner().call() == "the program's"
+    watch.remove()
+    assert Owner().call() == "the program's"
+    assert len(seen) == 1
+    Owner.call = original  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("kind", [CallWatch, ReturnWatch])
+def test_a_failure_of_ours_is_none_of_the_method_s(kind: type[CallWatch]) -> None:
+    def fail(owner: object) -> None:
+        raise ValueError("ours")
+
+    watch = kind(Owner, "call", fail)
+    watch.install()
+    try:
+        assert Owner().call() == "as it was"
+    finally:
+        watch.remove()
+
+
+# Memory, warnings, the environment.
+
+
+def test_modules_that_the_program_drops_are_gone() -> None:
+    sources = Sources(lambda *tick: None, ImportWatch())
+    sources.install()
+    try:
+        model = torch.nn.Linear(2, 2)
+        model(torch.ones(1, 2))
+        assert sources.trained is model
+        alive = weakref.ref(model)
+        del model
+        gc.collect()
+        assert alive() is None
+        assert sources.module is None
+    finally:
+        sources.remove()
+
+
+def test_warnings_of_this_thread_alone_are_dropped_and_the_filters_stay() -> None:
+    elsewhere = threading.Thread(target=lambda: warnings.warn("elsewhere", stacklevel=1))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        filters, warn = list(warnings.filters), warnings.warn
+        with torch_private.warnings_kept_in():
+            warnings.warn("here", stacklevel=1)
+            elsewhere.start()
+            elsewhere.join()
+        assert [str(one.message) for one in caught] == ["elsewhere"]
+        assert (warnings.filters, warnings.warn) == (filters, warn)
+
+
+def test_variables_for_cupti_do_not_reach_the_program_s_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    monkeypatch.delenv("TEARDOWN_CUPTI", raising=False)
+    monkeypatch.setenv("DISABLE_CUPTI_LAZY_REINIT", "the program's")
+    with torch_private.profiler_variables_kept_in():
+        os.environ |= {"TEARDOWN_CUPTI": "0", "DISABLE_CUPTI_LAZY_REINIT": "1"}
+    assert "TEARDOWN_CUPTI" not in os.environ
+    assert os.environ["DISABLE_CUPTI_LAZY_REINIT"] == "the program's"
+
+
+# The main thread.
+
+
+def test_it_is_done_in_the_main_thread_whoever_asks() -> None:
+    threads: list[int] = []
+    main = MainThread(lambda: threads.append(threading.get_ident()))
+    asking = threading.Thread(target=main.soon)
+    asking.start()
+    asking.join()
+    for _ in range(1000):
+        if threads:
+            break
+    assert threads == [threading.main_thread().ident]
+    assert not main.waiting
+
+
+def test_torch_s_own_code_is_not_disturbed_while_it_captures_or_compiles() -> None:
+    code = compile("import sys\nframe = sys._getframe()", "/site-packages/torch/cuda/graphs.py", "exec")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert is_delicate(names["frame"])
+    assert not is_delicate(sys._getframe())

@@ -1,0 +1,127 @@
+"""A baseline is believed only where it is one, and of the device that is checked."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinetoscope import cli
+from kinetoscope.comparison import baseline as baselines
+from kinetoscope.comparison.gates import parse
+from kinetoscope.comparison.limits import amount
+from kinetoscope.errors import InputError, UsageError
+
+TRACE = Path(__file__).parents[2] / "fixtures" / "h200_breaks" / "breaks.json.gz"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    path = tmp_path_factory.mktemp("baseline") / "baseline.json"
+    assert cli.main(["check", str(TRACE), "--against", str(path), "--update"]) == 0
+    return json.loads(path.read_text())
+
+
+def checked(document: Any, folder: Path, *words: str) -> int:
+    path = folder / "baseline.json"
+    path.write_text(json.dumps(document))
+    return cli.main(["check", str(TRACE), "--against", str(path), *words])
+
+
+def test_a_baseline_of_the_same_run_passes(kept: dict[str, Any], tmp_path: Path) -> None:
+    assert checked(kept, tmp_path) == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema": "kinetoscope.baseline/2"},
+        {"schema": "kinetoscope.report/1"},
+        {"schema": None},
+        {"counts": {}, "steps_us": [], "step_basis": None},
+        {"counts": {"lunches": 3}},
+        {"counts": {"launches": -1}},
+        {"counts": {"launches": "many"}},
+        {"steps_us": [0.0, 0.0]},
+        {"steps_us": [-1.0, 2.0]},
+        {"steps_us": [1e300, 1e-300]},
+        {"steps_us": [1e-300, 1e-300]},
+        {"step_basis": "by hand"},
+        {"step_basis": None},
+        {"kernels": {"k": -1}},
+    ],
+)
+def test_what_is_no_baseline_is_refused(
+    change: dict[str, Any], kept: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert checked({**kept, **change}, tmp_path) == 3
+    said = capsys.readouterr().err
+    assert "fault" not in said
+    assert "--update" in said
+
+
+def test_one_without_a_schema_is_refused(kept: dict[str, Any], tmp_path: Path) -> None:
+    assert checked({name: value for name, value in kept.items() if name != "schema"}, tmp_path) == 3
+    assert checked({"counts": {}}, tmp_path) == 3
+
+
+@pytest.mark.parametrize(
+    "text", ['{"schema": "kinetoscope.baseline/1", "counts": {"launches": NaN}}', "[]", ""]
+)
+def test_what_is_no_json_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "baseline.json").write_text(text)
+    with pytest.raises(InputError):
+        baselines.read(tmp_path / "baseline.json")
+
+
+def test_another_device_cannot_be_judged(
+    kept: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert checked({**kept, "devices": ["NVIDIA A100"]}, tmp_path) == 1
+    said = capsys.readouterr().out
+    assert "NVIDIA A100" in said
+    assert "passed" not in said
+
+
+def test_times_of_another_kind_cannot_be_judged(
+    kept: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert checked({**kept, "step_basis": "as it runs"}, tmp_path, "--json") == 1
+    assert json.loads(capsys.readouterr().out)["failed"] == ["step_time > 5%"]
+
+
+def test_what_only_one_of_them_counts_cannot_be_judged(kept: dict[str, Any], tmp_path: Path) -> None:
+    fewer = {name: count for name, count in kept["counts"].items() if name != "launches"}
+    assert checked({**kept, "counts": fewer}, tmp_path) == 1
+    assert checked({**kept, "steps_us": [], "step_basis": None}, tmp_path) == 1
+
+
+def test_pipes_and_devices_are_no_baseline(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(InputError):
+            baselines.read(path)
+    with (tmp_path / "large").open("wb") as large:
+        large.truncate(baselines.MOST + 1)
+    with pytest.raises(InputError, match="larger"):
+        baselines.read(tmp_path / "large")
+
+
+@pytest.mark.parametrize(
+    "text", ["launches > ...", "launches > 1.2.3", "launches > " + "9" * 400, "launches > ."]
+)
+def test_a_number_has_one_point_and_an_end(text: str) -> None:
+    with pytest.raises(UsageError, match="no gate"):
+        parse(text)
+    with pytest.raises(UsageError):
+        amount("max_launches", text.removeprefix("launches > "))
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"), [("launches > 1.", 1.0), ("launches >= .5", 0.5), ("ops > 12.25", 12.25)]
+)
+def test_numbers_have_a_point(text: str, limit: float) -> None:
+    assert parse(text).limit == limit
