@@ -8,7 +8,20 @@ from collections.abc import Iterable, Sequence
 from kinetoscope import numbers
 from kinetoscope.document import After, FindingRow, FindingsListing, Report
 from kinetoscope.render import names, palette
-from kinetoscope.render.blocks import Block, Heading, Items, Labelled, Line, Prose, Text, line, place, rest
+from kinetoscope.render.blocks import (
+    Block,
+    Heading,
+    Inline,
+    Items,
+    Labelled,
+    Line,
+    Prose,
+    Text,
+    line,
+    place,
+    plain,
+    rest,
+)
 from kinetoscope.render.sarif import Result
 
 STYLES = {"high": "bold red", "medium": "yellow", "low": "blue", "info": "dim"}
@@ -170,22 +183,34 @@ def worth_doing(report: Report) -> list[FindingRow]:
 
 def saving(report: Report, row: FindingRow) -> str:
     """What a finding's advice is estimated to bring, and of what; empty where it claims nothing."""
+    return plain(saving_parts(report, row))
+
+
+def saving_parts(report: Report, row: FindingRow) -> tuple[Inline, ...]:
+    """The same with a link to the finding above that saves most of it already."""
     if row.saving_us <= 0 and row.saving_bytes:
-        return f"frees {freed(row)}"
+        return (f"frees {freed(row)}",)
     if row.saving_us <= 0 and not row.also and row.paced_by is None:
-        return ""
+        return ()
     of = " a step" if report.steps else ""
     alone = numbers.time(row.saving_alone_us)
     if row.paced_by is not None:
         more = f"{numbers.time(row.saving_us)}{of}, " if row.share_of_step >= WORTH else ""
-        return f"saves {more}{alone} {of_its_own(row)}"
+        return (f"saves {more}{alone} {of_its_own(row)}",)
     if row.also and row.saving_us < OWNED * row.saving_alone_us:
         more = f"{numbers.time(row.saving_us)} more, " if row.share_of_step >= WORTH else ""
-        return f"saves {more}{alone}{of} by itself: most of that is what {names.plain(row.also)} above saves"
+        start = f"saves {more}{alone}{of} by itself: most of that is what "
+        return start, Text(names.plain(row.also), "", "finding", row.also), " above saves"
     by_itself = f" ({alone} by itself)" if row.saving_alone_us < OWNED * row.saving_us else ""
     if row.saving_on_critical_path or by_itself:
-        return f"saves about {numbers.time(row.saving_us)}{of}{by_itself}"
-    return f"frees about {numbers.time(row.saving_us)} of device time{of}"
+        return (f"saves about {numbers.time(row.saving_us)}{of}{by_itself}",)
+    return (f"frees about {numbers.time(row.saving_us)} of device time{of}",)
+
+
+def alone(report: Report, row: FindingRow) -> str:
+    """What it saves without the others, where that is another time and ``saving`` does not say it."""
+    own = numbers.time(row.saving_alone_us)
+    return "" if own == numbers.time(row.saving_us) or own in saving(report, row) else f"{own} by itself"
 
 
 def freed(row: FindingRow) -> str:
@@ -208,7 +233,7 @@ def together(report: Report) -> str:
         return ""
     typical = report.as_it_runs.step_us.median if report.as_it_runs else replay.recorded_us
     # What savings are shares of: with a cold start in it the mean is far from what a step usually takes.
-    step = next((row.saving_us / row.share_of_step for row in saves if row.share_of_step), typical)
+    step = replay.savings_of_us or typical
     left = numbers.time(max(0.0, step - replay.joint_saving_us))
     what = "step" if report.steps else "recording"
     before = numbers.time(step)

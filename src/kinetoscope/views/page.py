@@ -9,6 +9,7 @@ import msgspec
 from kinetoscope import numbers
 from kinetoscope.document import Environment, Health, IdleRow, RanksListing, Report
 from kinetoscope.render import html, names, palette
+from kinetoscope.render.blocks import Inline, Text
 from kinetoscope.views import findings, graph_names, headline, memory, overview, ranks, steps
 
 
@@ -18,9 +19,10 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class Sentences(msgspec.Struct, frozen=True, kw_only=True):
-    """``savings`` and ``measured`` are of the findings, ``graph_labels`` of the graphs, ``peaks`` (title, of
-    what that is), ``fits`` and ``given_back`` (one a row) of the memory's peaks, in their order.
-    ``lateness`` are its causes, ``operations`` those of a pipeline."""
+    """What the page says: ``savings`` (words, some of them links), ``alone`` and ``measured`` are of the
+    findings, ``graph_labels`` of the graphs, ``peaks`` (title, of what that is), ``fits`` and ``given_back``
+    (one a row) of the memory's peaks, in their order. ``lateness`` are its causes, ``operations`` those of a
+    pipeline."""
 
     title: list[str]
     verdict: str
@@ -29,7 +31,8 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     timing: str
     compilation: str
     window: str
-    savings: list[str]
+    savings: list[list[str | Text]]
+    alone: list[str]
     together: str
     measured: list[str]
     graph_labels: list[str]
@@ -71,7 +74,8 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
         timing=together(headline.timing(report) or ""),
         compilation=together(headline.compilation(report) or ""),
         window=together(headline.recorded_window(report)),
-        savings=[together(findings.saving(report, row)) for row in report.findings],
+        savings=[[_together(part) for part in findings.saving_parts(report, row)] for row in report.findings],
+        alone=[findings.alone(report, row) for row in report.findings],
         together=together(findings.together(report)),
         measured=[findings.measured(row) for row in report.findings],
         graph_labels=graph_names.graph_labels(report),
@@ -99,6 +103,10 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
         category_colours=palette.CATEGORIES,
         cause_colours=palette.CAUSES,
     )
+
+
+def _together(part: Inline) -> Inline:
+    return numbers.together(part) if isinstance(part, str) else part
 
 
 def render(report: Report, inputs: Sequence[str], *, served: bool = False) -> str:

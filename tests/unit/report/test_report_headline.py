@@ -101,7 +101,7 @@ def test_what_all_findings_save_together_is_said_with_the_error_of_the_replay():
     )
     # With a cold start in it, the mean that savings are of is not what a step takes.
     cold = msgspec.structs.replace(row, saving_us=49_000.0, share_of_step=0.46)
-    replay = msgspec.structs.replace(replay, joint_saving_us=98_000.0)
+    replay = msgspec.structs.replace(replay, joint_saving_us=98_000.0, savings_of_us=49_000.0 / 0.46)
     assert findings.together(report(findings=[cold, cold], replay=replay)).startswith(
         "Together they save about 98.0 ms: a step of 107 ms at the mean (31.0 ms at the median) would take "
         "about 8.52 ms (each"

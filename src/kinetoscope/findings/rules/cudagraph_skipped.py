@@ -29,7 +29,6 @@ from collections.abc import Iterable
 
 from kinetoscope.analysis.compiled.regions import compiled, regions, replaying
 from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.in_force import SKIPPED
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.savings import LOW
 from kinetoscope.findings.scene import Scene
@@ -43,10 +42,10 @@ def find(scene: Scene) -> Iterable[Finding]:
         return
     replayed = replaying(scene.trace)
     for frame in compilation.frames:
-        if not frame.cudagraphs.startswith(SKIPPED) or frame.compile_id in replayed:
+        why = frame.cudagraphs_skipped
+        if why is None or frame.compile_id in replayed:
             continue
         saving = _saving(scene)
-        why = frame.cudagraphs.removeprefix(SKIPPED)
         yield Finding(
             subject=f"{frame.function} {frame.compile_id}",
             title=f"CUDA graphs were asked for and not used in {frame.function or frame.compile_id}: {why}",
