@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, overload
 from msgspec import Struct, structs, to_builtins
 
 from kinetoscope import document, numbers
+from kinetoscope.document import difference as differences
 from kinetoscope.document.compilation import Compilation
-from kinetoscope.document.difference import Difference, GateRow
+from kinetoscope.document.difference import GateRow
 from kinetoscope.document.history import History
 from kinetoscope.errors import UsageError
 from kinetoscope.sources import run as runs
@@ -60,16 +61,17 @@ class Run(runs.Run):
 
     def _repr_html_(self) -> str:
         """The report's page in a frame of its own: what a notebook shows of a run."""
-        from kinetoscope.render.frame import framed
+
+        from kinetoscope.render.html import framed
 
         return framed(self.to_html(), scripts=True)
 
     def show(self) -> None:
         """Print the report, as ``kinetoscope report`` does."""
-        from kinetoscope.render.console import standard_output
-        from kinetoscope.views.overview import print_report
+        from kinetoscope.render.terminal import standard_output
+        from kinetoscope.views import overview
 
-        print_report(self.report(), self.inputs, standard_output())
+        overview.show(self.report(), self.inputs, standard_output())
 
     @overload
     def to_html(self, path: None = None) -> str: ...
@@ -310,15 +312,38 @@ class Run(runs.Run):
         """The report in the format of a suffix, in a file where one is named."""
         from kinetoscope.document.collect.page import with_page
         from kinetoscope.render import destination
-        from kinetoscope.render.formats import renderer
+        from kinetoscope.render.formats import FORMATS
+        from kinetoscope.views import overview, page
 
         target = None if path is None else destination.check(Path(path), self.inputs)
         report = with_page(self, self._report) if suffix == ".html" else self._report
-        text = renderer(Path(f"report{suffix}"))(report, self.inputs)
+        text = FORMATS[suffix](overview.view(report, self.inputs, lambda: page.render(report, self.inputs)))
         if target is None:
             return text
         destination.write(target, text.encode())
         return target
+
+
+class Difference(differences.Difference, frozen=True, kw_only=True):
+    """Two runs compared, as ``kinetoscope diff --json`` has them; a notebook shows the comparison's page."""
+
+    def __repr__(self) -> str:
+        from kinetoscope.views.difference import headline
+
+        return f"<{headline(self)}>"
+
+    def _repr_html_(self) -> str:
+        from kinetoscope.render.html import framed
+        from kinetoscope.views.difference_page import render
+
+        return framed(render(self), scripts=False)
+
+    def show(self) -> None:
+        """Print it, as ``kinetoscope diff`` does."""
+        from kinetoscope.render.terminal import standard_output
+        from kinetoscope.views import difference
+
+        difference.show(self, standard_output())
 
 
 def diff(base: Run | str | Path, new: Run | str | Path, *, fail_on: Sequence[str] = ()) -> Difference:
@@ -337,7 +362,8 @@ def diff(base: Run | str | Path, new: Run | str | Path, *, fail_on: Sequence[str
     from kinetoscope.comparison.gates import parse
     from kinetoscope.document.collect.difference import compared
 
-    return compared(base, new, [parse(text) for text in fail_on], page=True)
+    found = compared(base, new, [parse(text) for text in fail_on], page=True)
+    return Difference(**structs.asdict(found))
 
 
 def history(folder: str | Path) -> History:

@@ -19,9 +19,9 @@ from kinetoscope.analysis.compared.parts import part
 from kinetoscope.document import GivenBackRow, MemoryBlock, MemoryPeak, RanksListing
 from kinetoscope.document.collect import ranks as comparing
 from kinetoscope.document.collect.memory import peaks
-from kinetoscope.render import html
 from kinetoscope.sources.run import MemoryFiles, Run
 from kinetoscope.trace.read import read
+from kinetoscope.views import page as html
 from rank_sets import Fault, Job, recorded
 from report_sample import HOSTILE, report
 

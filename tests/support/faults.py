@@ -32,7 +32,7 @@ from kinetoscope.document.collect.report import build
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.sources.run import Run, load
-from kinetoscope.views.overview import print_report
+from kinetoscope.views import overview
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 TRACE = gzip.decompress((FIXTURES / "h200_breaks" / "breaks.json.gz").read_bytes())
@@ -203,7 +203,7 @@ def outcome(path: Path, whole: int) -> str:
     try:
         run = load(path)
         report = build(run)
-        print_report(report, [str(path)], Console(file=io.StringIO(), width=100))
+        overview.show(report, [str(path)], Console(file=io.StringIO(), width=100))
     except KinetoscopeError:
         return "refused"
     except TimeoutError:

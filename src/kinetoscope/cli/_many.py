@@ -40,11 +40,12 @@ def report_many(
     from kinetoscope.fleet.gather import gather, readable
     from kinetoscope.fleet.store import Store
     from kinetoscope.render import destination
+    from kinetoscope.render.formats import COMPARED, renderer
+    from kinetoscope.render.json import indented
     from kinetoscope.sources.paths import find
-    from kinetoscope.views.many_ranks import print_ranks, rendered
+    from kinetoscope.views import page, ranks
 
-    if output is not None:
-        destination.check(output, inputs)
+    render = None if output is None else renderer(destination.check(output, inputs), COMPARED)
     with ExitStack() as stack:
         folder = parts or _kept(stack)
         store = Store(folder)
@@ -60,16 +61,16 @@ def report_many(
         unread = [*unread, *(f"{error.where} was left out: {error.what}" for error in failures)]
     document = listing(compare(chosen), every=every, hangs=hangs(dict(dumps)), unread=unread, logs=logs)
     if output is None and as_json:
-        print(rendered(document, Path("ranks.json")), end="")
+        print(indented(document))
         return
-    if output is None:
-        from kinetoscope.render.console import WIDEST, standard_output
+    if output is None or render is None:
+        from kinetoscope.render.terminal import show, standard_output
 
-        print_ranks(document, standard_output(widest=WIDEST))
+        show(ranks.blocks(document), standard_output())
         return
-    page = rendered(document, output).encode()
-    destination.write(output, page)
-    print(f"wrote {output} ({len(page):,} bytes)", file=sys.stderr)
+    text = render(ranks.view(document, lambda: page.render_ranks(document))).encode()
+    destination.write(output, text)
+    print(f"wrote {output} ({len(text):,} bytes)", file=sys.stderr)
 
 
 def _kept(stack: ExitStack) -> Path:

@@ -103,17 +103,15 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(indented({"measured": result, "in_model": model}))
         return 0
-    from kinetoscope.render.console import standard_output
-    from kinetoscope.views.autotune import print_autotuned
-    from kinetoscope.views.bench import print_kernels, print_replays
+    from kinetoscope.render.terminal import show
+    from kinetoscope.views import bench as view
 
-    console = standard_output(widest=None)
     if task == "autotune":
-        print_autotuned(measurements.autotuned(result, model), console)
+        show(view.autotuned(measurements.autotuned(result, model)))
     elif task == "module":
-        print_replays(measurements.replayed(result), console)
+        show(view.replays(measurements.replayed(result)))
     else:
-        print_kernels(measurements.benched(result, model), console)
+        show(view.kernels(measurements.benched(result, model)))
     return 0
 
 

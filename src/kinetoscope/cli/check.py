@@ -36,8 +36,9 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.document.collect.difference import gate_rows
     from kinetoscope.progress import load_shown
     from kinetoscope.render import destination
-    from kinetoscope.render.console import standard_output
-    from kinetoscope.views.check import print_check, render_json
+    from kinetoscope.render.json import indented
+    from kinetoscope.render.terminal import show
+    from kinetoscope.views import gates as view
 
     file: Path = arguments.against
     gates = [parse(text) for text in arguments.fail_on]
@@ -49,7 +50,7 @@ def main(arguments: argparse.Namespace) -> int:
     kept = baseline.read(file)
     rows = gate_rows(baseline.checked(load_shown(arguments.inputs), kept, gates))
     if arguments.json:
-        print(render_json(rows))
+        print(indented(view.document(rows)))
     else:
-        print_check(_options.first(rows, arguments.limit), standard_output(widest=None))
+        show(view.listing(_options.first(rows, arguments.limit)))
     return 1 if any(row.failed for row in rows) else 0

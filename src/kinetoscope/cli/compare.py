@@ -47,8 +47,9 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.comparison.gates import STEP_TIME, judge, nothing_counted, parse
     from kinetoscope.document.collect.difference import gate_rows
     from kinetoscope.errors import UsageError
-    from kinetoscope.render.console import standard_output
-    from kinetoscope.views.compare import print_versions, render_json
+    from kinetoscope.render.json import indented
+    from kinetoscope.render.terminal import show
+    from kinetoscope.views import tune as view
 
     words: list[str] = arguments.program
     if not words:
@@ -74,7 +75,7 @@ def main(arguments: argparse.Namespace) -> int:
     step = found.base.step_s * 1e6, found.interval
     rows = gate_rows([judge(gate, nothing_counted(), step) for gate in gates])
     if arguments.json:
-        print(render_json(found, rows))
+        print(indented(view.versions_document(found, rows)))
     else:
-        print_versions(found, rows, standard_output(widest=None))
+        show(view.versions(found, rows))
     return 1 if any(row.failed for row in rows) else 0

@@ -58,24 +58,27 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.document.collect.difference import compared
     from kinetoscope.progress import load_shown
     from kinetoscope.render import destination
-    from kinetoscope.views import difference_output as output
-    from kinetoscope.views import github
+    from kinetoscope.render.formats import COMPARED, renderer
+    from kinetoscope.render.json import indented
+    from kinetoscope.render.terminal import standard_output
+    from kinetoscope.views import difference, difference_page, github
 
     gates = [parse(text) for text in arguments.fail_on]
     files: list[Path] = arguments.output
     inputs = [arguments.base, arguments.new]
-    renderers = [output.renderer(destination.check(file, inputs)) for file in files]
+    renderers = [renderer(destination.check(file, inputs), COMPARED) for file in files]
     page = any(file.suffix == ".html" for file in files)
     found = compared(inputs[0], inputs[1], gates, page=page, read=load_shown)
+    view = difference.view(found, lambda: difference_page.render(found))
     for file, render in zip(files, renderers, strict=True):
-        destination.write(file, render(found).encode())
+        destination.write(file, render(view).encode())
         print(f"wrote {file}", file=sys.stderr)
     if arguments.json:
-        print(output.indented(found))
+        print(indented(found))
     elif not files:
-        output.print_difference(found, whole=arguments.verbose)
+        difference.show(found, standard_output(), whole=arguments.verbose)
     if arguments.github:
         github.announce(found)
     if files or arguments.json:
-        output.complain(found, sys.stderr)
+        difference.complain(found, sys.stderr)
     return 1 if found.failed else 0

@@ -23,14 +23,15 @@ def main(arguments: argparse.Namespace) -> int:
 
     from kinetoscope.document.collect.findings import listing
     from kinetoscope.progress import load_shown
-    from kinetoscope.render.console import standard_output
-    from kinetoscope.views.findings import print_findings, render_json
+    from kinetoscope.render.json import indented
+    from kinetoscope.render.terminal import show, standard_output
+    from kinetoscope.views import findings as view
 
     run = load_shown(arguments.inputs)
     found = listing(run, load_shown([arguments.proof]) if arguments.proof else None)
     if arguments.json:
-        print(render_json(found))
+        print(indented(view.document(found)))
     else:
-        shown = _options.first(found.findings, arguments.limit)
-        print_findings(structs.replace(found, findings=shown), standard_output())
+        shown = structs.replace(found, findings=_options.first(found.findings, arguments.limit))
+        show(view.listing(shown), standard_output())
     return 0

@@ -21,13 +21,14 @@ def main(arguments: argparse.Namespace) -> int:
 
     from kinetoscope.document.collect.history import gathered
     from kinetoscope.progress import load_shown
-    from kinetoscope.render.console import standard_output
-    from kinetoscope.views.history import print_history, render_json
+    from kinetoscope.render.json import indented
+    from kinetoscope.render.terminal import show
+    from kinetoscope.views import history as view
 
     found = gathered(arguments.folder, load_shown)
     if arguments.json:
-        print(render_json(found))
+        print(indented(found))
     else:
         rows = found.rows[-arguments.limit :] if arguments.limit else found.rows
-        print_history(structs.replace(found, rows=rows), standard_output(widest=None))
+        show(view.listing(structs.replace(found, rows=rows)))
     return 0

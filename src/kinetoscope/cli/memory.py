@@ -23,8 +23,9 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.document.collect.memory import listing
     from kinetoscope.errors import InputError
     from kinetoscope.progress import load_shown
-    from kinetoscope.render.console import standard_output
-    from kinetoscope.views.memory import print_memory, render_json
+    from kinetoscope.render.json import indented
+    from kinetoscope.render.terminal import show
+    from kinetoscope.views import memory as view
 
     run = load_shown(arguments.inputs)
     found = listing(run)
@@ -35,7 +36,7 @@ def main(arguments: argparse.Namespace) -> int:
             mend="kinetoscope run --memory script.py",
         )
     if arguments.json:
-        print(render_json(found))
+        print(indented(found))
     else:
-        print_memory(found, standard_output(widest=None), arguments.limit)
+        show(view.listing(found, arguments.limit))
     return 0

@@ -47,12 +47,12 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(msgspec.json.encode(rows.to_dicts()).decode())
         return 0
-    from kinetoscope.render.console import standard_output
-    from kinetoscope.views.listing import print_rows
+    from kinetoscope.render.terminal import show
+    from kinetoscope.views.query import listing
 
     shown = rows if arguments.limit == 0 else rows.head(arguments.limit)
     numeric = [dtype.is_numeric() for dtype in shown.dtypes]
-    print_rows(standard_output(widest=None), shown.columns, numeric, shown.rows())
+    show([listing(shown.columns, numeric, shown.rows())])
     if len(rows) > len(shown):
         print(f"{len(shown):,} of {len(rows):,} rows; --limit 0 or --json prints all", file=sys.stderr)
     return 0

@@ -55,6 +55,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.errors import UsageError
     from kinetoscope.render import destination
     from kinetoscope.render.formats import renderer
+    from kinetoscope.render.json import indented
 
     output: Path | None = arguments.output
     if arguments.json and output is not None:
@@ -62,21 +63,23 @@ def main(arguments: argparse.Namespace) -> int:
     if (many := _many(arguments)) is not None:
         return many
     if arguments.json:
-        print(renderer(Path("report.json"))(_report(arguments.inputs), arguments.inputs), end="")
+        print(indented(_report(arguments.inputs)))
         return 0
     if output is None:
-        from kinetoscope.render.console import standard_output
-        from kinetoscope.views.overview import print_report
+        from kinetoscope.render.terminal import standard_output
+        from kinetoscope.views import overview
 
-        console = standard_output()
-        print_report(_report(arguments.inputs), arguments.inputs, console, whole=arguments.verbose)
+        overview.show(_report(arguments.inputs), arguments.inputs, standard_output(), whole=arguments.verbose)
         return 0
     render = renderer(output)
     destination.check(output, arguments.inputs)
     report = _report(arguments.inputs, page=output.suffix.lower() == ".html")
-    page = render(report, arguments.inputs).encode()
-    destination.write(output, page)
-    print(f"wrote {output} ({len(page):,} bytes)", file=sys.stderr)
+    from kinetoscope.views import overview, page
+
+    view = overview.view(report, arguments.inputs, lambda: page.render(report, arguments.inputs))
+    text = render(view).encode()
+    destination.write(output, text)
+    print(f"wrote {output} ({len(text):,} bytes)", file=sys.stderr)
     return 0
 
 

@@ -98,10 +98,10 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(indented(tuning))
         return 0
-    from kinetoscope.render.console import standard_output
-    from kinetoscope.views.tune import print_tuning
+    from kinetoscope.render.terminal import show
+    from kinetoscope.views.tune import settings as view
 
-    print_tuning(tuning, standard_output(widest=None))
+    show(view(tuning))
     return 0
 
 
@@ -109,9 +109,9 @@ def _largest(arguments: argparse.Namespace, words: list[str]) -> int:
     """The largest batch that fits, by what a recording foresees."""
     from kinetoscope.bench import kept
     from kinetoscope.bench.tune.largest import largest_batch
-    from kinetoscope.render.console import standard_output
     from kinetoscope.render.json import indented
-    from kinetoscope.views.tune import print_largest
+    from kinetoscope.render.terminal import show
+    from kinetoscope.views.tune import largest
 
     found = largest_batch(
         _foreseen(arguments.fits, words, arguments.batch),
@@ -126,7 +126,7 @@ def _largest(arguments: argparse.Namespace, words: list[str]) -> int:
     if arguments.json:
         print(indented(found))
     else:
-        print_largest(found, standard_output(widest=None))
+        show(largest(found))
     return 0
 
 

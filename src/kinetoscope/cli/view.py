@@ -26,11 +26,11 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.errors import UsageError
     from kinetoscope.export import pftrace, speedscope
     from kinetoscope.progress import load_shown
-    from kinetoscope.render import html
     from kinetoscope.render.serving import Content, Server
+    from kinetoscope.views import page as view
 
     run = load_shown(arguments.inputs)
-    page = html.render(build(run, page=True), arguments.inputs, served=True).encode()
+    page = view.render(build(run, page=True), arguments.inputs, served=True).encode()
     contents = {
         "": Content("text/html; charset=utf-8", lambda: page),
         "trace.pftrace": Content("application/octet-stream", lambda: pftrace.render(run)),

@@ -44,17 +44,18 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.analysis.replay import what_if
     from kinetoscope.document.collect.replay import what_if_listing
     from kinetoscope.progress import load_shown
-    from kinetoscope.render.console import standard_output
-    from kinetoscope.views.whatif import print_what_if, render_json
+    from kinetoscope.render.json import indented
+    from kinetoscope.render.terminal import show
+    from kinetoscope.views import whatif as view
 
     named = {of: dict(_factor(f"--{of}", text) for text in getattr(arguments, of)) for of in SCALED}
     factor = None if arguments.host is None else _factor("--host", f"*={arguments.host}")[1]
     asked = what_if.asked(**named, host_factor=factor, no_sync=arguments.no_sync, fuse=arguments.fuse)
     listing = what_if_listing(load_shown(arguments.inputs), asked)
     if arguments.json:
-        print(render_json(listing))
+        print(indented(listing))
     else:
-        print_what_if(listing, standard_output(widest=None), arguments.limit)
+        show(view.listing(listing, arguments.limit))
     return 0
 
 

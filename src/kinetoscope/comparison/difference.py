@@ -81,16 +81,14 @@ def _waits(base: Account, new: Account) -> tuple[Fact, Belongs] | None:
         return None
     often = numbers.count(round(abs(now - before)), "synchronization")
     name = f"{often} a step {'added' if added else 'removed'}: {', '.join(map(short_name, askers[:3]))}"
-    named = tuple(f"synchronization: {who}" for who in askers)
-    emptied = (LAUNCH_BOUND, f"unexplained: {SILENT}")
 
     def belongs(change: Change) -> bool:
         if change.kind == SYNC:
-            return change.name in named
+            return change.who in askers
         if (change.delta_us > 0) != added:
             return False
         if change.kind == IDLE:
-            return change.name.startswith(emptied)
+            return change.cause == LAUNCH_BOUND or (change.cause == "unexplained" and change.who == SILENT)
         exchanged = change.what == "replaced"  # by what waits no more: a change of its own
         return change.kind == KERNEL and not exchanged and bool(change.ops) and set(change.ops) <= set(askers)
 

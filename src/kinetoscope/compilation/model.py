@@ -151,6 +151,7 @@ class Frame(Row, frozen=True, kw_only=True):
     guard_latency_us: int | None
     dynamo_ops: int | None
     cudagraphs: str
+    cudagraphs_skipped: str | None = None  # why, where they were asked for
     cache: CacheState
     failure: str | None
     stack: tuple[StackLine, ...]
@@ -238,6 +239,8 @@ class Failure(Row, frozen=True, kw_only=True):
     hints: tuple[str, ...]
     url: str | None
     effect: str
+    runs_eagerly: bool = False
+    hit_limit: bool = False  # of recompilations
     file: str | None
     line: int | None
     code: str | None

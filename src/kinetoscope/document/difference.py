@@ -168,22 +168,3 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     failed: list[str] = []
     lost: list[str] = []
     timelines: tuple[list[Stretch], list[Stretch]] | None = None
-
-    def __repr__(self) -> str:
-        from kinetoscope.views.difference_words import headline
-
-        return f"<{headline(self)}>"
-
-    def _repr_html_(self) -> str:
-        """The comparison's page in a frame of its own: what a notebook shows of it."""
-        from kinetoscope.render.frame import framed
-        from kinetoscope.views.difference_page import render
-
-        return framed(render(self), scripts=False)
-
-    def show(self) -> None:
-        """Print it, as ``kinetoscope diff`` does."""
-        from kinetoscope.render.console import WIDEST, standard_output
-        from kinetoscope.views.difference import print_difference
-
-        print_difference(self, standard_output(widest=WIDEST), whole=False)

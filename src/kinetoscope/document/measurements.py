@@ -15,7 +15,7 @@ from kinetoscope.bench.kernels.ncu import NcuRow
 from kinetoscope.bench.kernels.replay import ModuleResult
 from kinetoscope.bench.kernels.timing import KernelResult
 from kinetoscope.bench.measure.results import Comparison, Gain
-from kinetoscope.bench.tune.largest import LargestBatch
+from kinetoscope.bench.tune.largest import LargestBatch, Try
 from kinetoscope.bench.tune.results import Fits, Tuning
 from kinetoscope.bench.tune.results import Row as SettingRow
 from kinetoscope.bench.versions.results import VersionRow, VersionsCompared
@@ -27,6 +27,7 @@ __all__ = [
     "LargestBatch",
     "ModuleResult",
     "SettingRow",
+    "Try",
     "Tuned",
     "Tuning",
     "VersionRow",

@@ -14,7 +14,6 @@ from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, GRAPH_LAUNCH,
 from kinetoscope.compilation.model import Failure
 from kinetoscope.findings.scene import Scene
 
-SKIPPED = "skipped: "
 A_TENTH = 0.1
 LISTED = 3  # ops that are launched one by one
 
@@ -58,9 +57,7 @@ def blocked(scene: Scene) -> tuple[Failure, ...]:
     return tuple(
         failure
         for failure in compilation.failures
-        if "runs eagerly" in failure.effect
-        and not failure.effect.startswith("recompile limit")
-        and place.get(failure.frame) not in done
+        if failure.runs_eagerly and not failure.hit_limit and place.get(failure.frame) not in done
     )
 
 
@@ -111,5 +108,4 @@ def _outside_graphs(scene: Scene) -> str:
 
 def _skipped_graphs(scene: Scene) -> str | None:
     frames = scene.run.compilation.frames if scene.run.compilation else ()
-    skipped = (frame.cudagraphs for frame in frames if frame.cudagraphs.startswith(SKIPPED))
-    return next((why.removeprefix(SKIPPED) for why in skipped), None)
+    return next((frame.cudagraphs_skipped for frame in frames if frame.cudagraphs_skipped), None)

@@ -48,6 +48,11 @@ def described(counts: dict[str, int], lost_share: float = 0.0, lost_ns: int = 0)
     return tuple(Damage(code, texts[code], counts[code]) for code in codes)
 
 
+def counts_bytes(code: str) -> bool:
+    """Whether a damage of this code counts bytes of the file, not events."""
+    return "{n} bytes" in DAMAGES[code][0]
+
+
 def is_loss(code: str) -> bool:
     """Whether a damage of this code takes something of the recording away (else it was mended)."""
     return DAMAGES[code][1]

@@ -239,14 +239,13 @@ def test_what_is_written_does_not_grow_with_the_ranks(traces: Path, tmp_path: Pa
     from kinetoscope.analysis.compared.comparison import compare
     from kinetoscope.analysis.compared.parts import renumbered
     from kinetoscope.document.collect.ranks import listing
-    from kinetoscope.views.many_ranks import rendered
+    from kinetoscope.render.formats import FORMATS
+    from kinetoscope.views.ranks import view
 
     texts = []
     for count in (30, 60):
         many = [renumbered(parts[rank % 3], rank) for rank in range(count)]
-        texts.append(
-            rendered(listing(compare(many), every=False, hangs=(), unread=()), tmp_path / f"a{suffix}")
-        )
+        texts.append(FORMATS[suffix](view(listing(compare(many), every=False, hangs=(), unread=()), str)))
     assert len(texts[0].splitlines()) == len(texts[1].splitlines())
     assert "Rank" in texts[0]
 

@@ -23,7 +23,7 @@ from kinetoscope.findings.model import Proof
 from kinetoscope.proof import measured as proof
 from kinetoscope.recording import manifest
 from kinetoscope.recording.manifest import Manifest, RankRecord
-from kinetoscope.views import headline
+from kinetoscope.views import findings
 from report_sample import report
 
 WORDS = ("train.py", "--batch", "64")
@@ -279,23 +279,23 @@ def test_a_result_from_another_device_proves_nothing(tmp_path: Path) -> None:
 def test_a_measurement_in_words(verdict: str | None, saving_us: float | None, text: str) -> None:
     (finding,) = report().findings
     row = msgspec.structs.replace(finding, measured_verdict=verdict, measured_saving_us=saving_us)
-    assert headline.measured(row) == text
+    assert findings.measured(row) == text
 
 
 def test_a_saving_in_words_has_its_interval_and_what_was_predicted() -> None:
     (finding,) = report().findings
     interval = {"measured_saving_us": 10_000.0, "measured_interval_us": (9_000.0, 11_000.0)}
     row = msgspec.structs.replace(finding, measured_verdict="faster", **interval)
-    assert headline.measured(row) == "measured 10.0 ms (9.00 ms to 11.0 ms); predicted/measured 1.26"
+    assert findings.measured(row) == "measured 10.0 ms (9.00 ms to 11.0 ms); predicted/measured 1.26"
 
 
 def test_the_next_command_is_for_what_is_still_unproved() -> None:
     (finding,) = report().findings
     unproved = msgspec.structs.replace(finding, proof="kinetoscope tune -- train.py")
     proved = msgspec.structs.replace(unproved, measured_verdict="faster", measured_saving_us=1.0)
-    assert headline.unproved(report()) is None
-    assert headline.unproved(report(findings=[proved])) is None
-    assert headline.unproved(report(findings=[proved, unproved])) is unproved
+    assert findings.unproved(report()) is None
+    assert findings.unproved(report(findings=[proved])) is None
+    assert findings.unproved(report(findings=[proved, unproved])) is unproved
 
 
 def changed(tmp_path: Path, name: str, unprofiled_s: tuple[float, ...], trace: Path) -> Path:

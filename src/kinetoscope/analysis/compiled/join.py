@@ -83,6 +83,18 @@ def source_of(run: Run) -> dict[str, str]:
     }
 
 
+def compiled_speeds(run: Run) -> dict[str, float]:
+    """The share of the device's peak that each generated kernel reaches by its compile log, where that is
+    known, by its name in the trace; of kernels of one name the first's."""
+    joined = join(run)
+    found: dict[str, float] = {}
+    for kernel in joined.compilation.kernels if joined else ():
+        if kernel.speed_of_light is not None:
+            for name in (kernel.symbol, kernel.name):
+                found.setdefault(name, kernel.speed_of_light)
+    return found
+
+
 @remembered
 def launched(trace: Trace) -> pl.DataFrame:
     """Every piece of device work with the compiled graph that launched it.

@@ -35,7 +35,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.window import window
 from kinetoscope.sources.run import Run
-from kinetoscope.trace.damage import UNREADABLE_BYTES, is_loss
+from kinetoscope.trace.damage import UNREADABLE_BYTES, counts_bytes, is_loss
 from kinetoscope.trace.model import Damage, Trace
 from kinetoscope.trace.schema import whole
 
@@ -77,7 +77,7 @@ def _damage_gravity(trace: Trace, damage: Damage) -> str:
     if damage.code == UNREADABLE_BYTES:
         share = max(trace.source.lost_share, trace.source.lost_ns / max(window(trace).length_ns, 1))
     else:
-        whole = trace.source.bytes if f"{damage.count:,} bytes" in damage.text else trace.source.events
+        whole = trace.source.bytes if counts_bytes(damage.code) else trace.source.events
         share = damage.count / max(whole, 1)
     # Of what is lost, a part in a thousand changes no figure that is printed, and a part in twenty can turn a
     # ranking round. What was mended is there.

@@ -1,11 +1,35 @@
-"""How pieces of a compilation are called: by their place in the program, by their id."""
+"""How pieces of a compilation are called: by their place in the program, by their id, by their hash."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kinetoscope.document import Report
 from kinetoscope.document.compilation import Frame, Kernel
 from kinetoscope.render import names
+
+
+def graph_labels(report: Report) -> list[str]:
+    """Each compiled graph in few words: ``0/0 backward``, and the hash's beginning (as ``--graph`` takes it)
+    where that does not tell it apart."""
+    labels = [" ".join(part for part in (row.compile_id, row.direction) if part) for row in report.graphs]
+    return [
+        names.plain(
+            label
+            if row.compile_id and labels.count(label) == 1
+            else f"{label} {row.hash[: names.HASH]}".strip()
+        )
+        for label, row in zip(labels, report.graphs, strict=True)
+    ]
+
+
+def event(report: Report, name: str) -> str:
+    """What an event is called: calls of compiled graphs by their graph's label."""
+    found = names.CALL.fullmatch(name)
+    for row, label in zip(report.graphs, graph_labels(report), strict=True) if found else ():
+        if found and row.hash == found[1]:
+            return f"graph {label}"
+    return names.plain(name)
 
 
 def kernel_languages(kernels: Iterable[Kernel]) -> str:
