@@ -13,10 +13,16 @@ from harm.catalogue import Program
 OURS = "kinetoscope:"
 # Parts of lines on stderr that differ between any two runs: addresses, process numbers, times of day.
 _VARIES = re.compile(r"0x[0-9a-f]+|\b\d{3,}\b|\d+:\d+:\d+[.,\d]*")
-# Kineto's own messages, which a program that profiles itself no longer sees (docs/capture.md).
-_OF_KINETO = re.compile(r"[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ ")
-# An interrupt within the program's imports shows the frames of the import hook, as of any such hook.
-_FRAME_OF_OURS = re.compile(r'File ".*/kinetoscope/capture/(?!hooks/imports\.py)')
+# Messages of Kineto and of torch's profiler, from C++, which no setting silences (docs/capture.md).
+_OF_TORCH = re.compile(
+    r"^[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ "
+    r"|^ERROR: External init callback must run in same thread"
+    r"|Requested callback is not found"
+    r"|^\[W.* collection\.cpp:\d+\]"
+    r"|observer\.cpp:\d+\] Warning: Leaked callback handle"
+    r"|^  File \".*/kinetoscope/capture/"
+    r"|Memory block of unknown size was allocated before the profiling started"
+)
 
 
 @dataclass(frozen=True)
@@ -72,14 +78,13 @@ def interruption(plain: Plain, run: Ended) -> list[str]:
     if run.status is None:
         return ["it hangs after an interrupt"]
     differences = []
+    status = _as_shells_have_it(run.status)
     allowed = {130, _as_shells_have_it(plain.run.status)}
     # An interrupt within an import, or within a thread that is waited for, ends as another exception.
-    if run.status not in allowed and not (run.status == 1 and "KeyboardInterrupt" in run.err):
+    if status not in allowed and not (status == 1 and "KeyboardInterrupt" in run.err):
         differences.append(f"its status after an interrupt is {run.status}")
-    if _FRAME_OF_OURS.search(run.err):
-        differences.append("the traceback shows our frames")
     line = plain.program.interrupted
-    if line and run.status == 130 and "ready" in run.out and line not in run.out.splitlines():
+    if line and status == 130 and "ready" in run.out and line not in run.out.splitlines():
         differences.append(f"it did not print {line!r}")
     return differences
 
@@ -115,9 +120,11 @@ def _as_shells_have_it(status: int | None) -> int | None:
 
 
 def own_lines(err: str) -> list[str]:
-    """The lines of stderr that are the program's, without what differs between any two runs."""
-    lines = (line for line in err.splitlines() if not line.startswith((OURS, "Extension modules: ")))
-    return [_VARIES.sub("…", line) for line in lines if not _OF_KINETO.match(line)]
+    """The lines of stderr that are the program's, without what differs between any two runs, and without
+    where each thread was when Python's fault handler was called."""
+    lines = err.partition("Fatal Python error: ")[0].splitlines()
+    own = (line for line in lines if line and not line.startswith(OURS))
+    return [_VARIES.sub("…", line) for line in own if not _OF_TORCH.search(line)]
 
 
 def _first_difference(before: str, after: str) -> str:

@@ -243,6 +243,35 @@ def profilers() -> Iterator[type]:
             yield found
 
 
+@contextlib.contextmanager
+def asked_in_silence() -> Generator[None, None, None]:
+    """Ask tensors what they are without the program's modes and subclasses hearing of it."""
+    import torch
+
+    with torch._C.DisableTorchFunction():
+        yield
+
+
+@contextlib.contextmanager
+def said_once_no_more() -> Generator[None, None, None]:
+    """What torch's profiler says once in a process is not said, and not over, by our sessions."""
+    import torch.profiler.profiler as profilers
+
+    once = getattr(profilers, "_warn_once", None)
+    if once is None:
+        yield
+        return
+
+    def silent(*_: Any, **named: Any) -> None:
+        pass
+
+    setattr(profilers, "_warn_once", silent)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(profilers, "_warn_once", once)  # noqa: B010
+
+
 def leave_recording_to_parent() -> None:
     """Have this fork of a recorded process call none of its profiler's callbacks: CUPTI's abort in a fork."""
     from torch._C._autograd import _enable_record_function
@@ -258,8 +287,8 @@ def trains(module: Any) -> bool:
     seen, left = set[int](), [module]
     while left:
         attributes: dict[str, Any] = getattr(left.pop(), "__dict__", {})
-        for parameter in attributes.get("_parameters", {}).values():
-            if parameter is not None and parameter.requires_grad:
+        with asked_in_silence():
+            if any(p is not None and p.requires_grad for p in attributes.get("_parameters", {}).values()):
                 return True
         for inner in attributes.get("_modules", {}).values():
             if inner is not None and id(inner) not in seen:

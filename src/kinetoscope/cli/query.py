@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from polars import DataFrame
+
+from kinetoscope.cli import _options
 
 EPILOG = """\
 examples:
@@ -22,10 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-files", action="store_true", help="let the query read files and addresses (read_csv, …)"
     )
-    parser.add_argument("--json", action="store_true", help="print the rows as one JSON list of objects")
-    parser.add_argument(
-        "--limit", type=int, default=ROWS, help=f"rows to print as a table (default {ROWS}; 0: all)"
-    )
+    _options.as_json(parser, ": the rows as a list of objects")
+    _options.limit(parser, ROWS)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -44,18 +48,30 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.progress import load_shown
 
     rows = query(load_shown([arguments.input]), arguments.sql, allow_files=arguments.allow_files)
+    rows = _shown(rows)
     if arguments.json:
         print(msgspec.json.encode(rows.to_dicts()).decode())
         return 0
-    from kinetoscope.render.console import standard_output
-    from kinetoscope.views.listing import print_rows
+    from kinetoscope.render.terminal import show
+    from kinetoscope.views.query import listing
 
     shown = rows if arguments.limit == 0 else rows.head(arguments.limit)
     numeric = [dtype.is_numeric() for dtype in shown.dtypes]
-    print_rows(standard_output(widest=None), shown.columns, numeric, shown.rows())
+    show([listing(shown.columns, numeric, shown.rows())])
     if len(rows) > len(shown):
         print(f"{len(shown):,} of {len(rows):,} rows; --limit 0 or --json prints all", file=sys.stderr)
     return 0
+
+
+def _shown(rows: DataFrame) -> DataFrame:
+    """Moments that no calendar has stand as the numbers that they are."""
+    import polars.selectors as cs
+
+    try:
+        rows.select(cs.temporal()).rows()
+    except (ValueError, OverflowError):
+        return rows.with_columns(cs.temporal().to_physical())
+    return rows
 
 
 def _list_tables(*, as_json: bool) -> int:

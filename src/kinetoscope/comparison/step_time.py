@@ -7,22 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kinetoscope.analysis.passes.unprofiled import unprofiled_rounds_us
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.phases import leading_of
-from kinetoscope.bench.measure.statistics import (
-    Ratio,
-    Stands,
-    compare_apart,
-    compare_groups,
-    stands,
-    wandering,
-    widened,
-)
 from kinetoscope.comparison.account import Account
+from kinetoscope.sources.run import Run
+from kinetoscope.statistics.intervals import Ratio, Stands, compare_apart, compare_groups, stands, wandering
 
-# Two runs of one program differ by so much for reasons that no step of either shows (clocks, where memory
-# lies, what else runs): docs/compare.md has what was measured. Folders of repeated runs measure it instead.
-BETWEEN_RUNS = 0.03
+# Runs of one program vary by so much (a standard deviation) for reasons that no step of them shows (clocks,
+# where memory lies, what else runs): docs/compare.md has what was measured. Folders of repeats measure it.
+A_RUN = 0.03
+# So two of them may differ by so much, 19 times in 20.
+BETWEEN_RUNS = 1.96 * math.sqrt(2) * A_RUN
 # Steps are the same where the whole interval lies so near; the allowance for runs comes on top.
 ALIKE = 0.01
 
@@ -80,7 +74,7 @@ def of_one_run_each(before: Sequence[float], after: Sequence[float]) -> tuple[Ra
     """The ratio of two runs' steps, and what was allowed for runs that differ on their own: never less than
     they wander themselves."""
     allowance = math.hypot(BETWEEN_RUNS, wandering(before, after))
-    return widened(compare_apart(before, after), allowance), allowance
+    return compare_apart(before, after).widened(allowance), allowance
 
 
 def samples_us(account: Account) -> list[float]:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from kinetoscope.analysis.numbering import latest_window
 from kinetoscope.analysis.ranks.parts import Part, placed, renumbered
 from kinetoscope.errors import InputError
 from kinetoscope.fleet.engine import Engine
-from kinetoscope.fleet.inputs import Found, TraceFile, file_system, is_remote
 from kinetoscope.fleet.store import LARGEST, Store, decode
 from kinetoscope.recording import plain_file
+from kinetoscope.sources.numbering import latest_window
+from kinetoscope.sources.paths import Found, TraceFile, file_system, is_remote
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]

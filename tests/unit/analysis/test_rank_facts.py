@@ -19,10 +19,10 @@ from kinetoscope.analysis.ranks.attribution import START
 from kinetoscope.analysis.ranks.chance import cold_steps, lengths
 from kinetoscope.analysis.ranks.comparison import Comparison, compare, comparison, culprit
 from kinetoscope.analysis.ranks.parts import part
-from kinetoscope.analysis.run import Run
 from kinetoscope.document.collect.ranks import ranks
 from kinetoscope.findings.rules import straggler
 from kinetoscope.findings.scene import scenes
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.read import read
 from kinetoscope.views import ranks as rank_lines
 

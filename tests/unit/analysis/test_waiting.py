@@ -11,7 +11,7 @@ import pytest
 
 from kinetoscope.analysis.collectives.waiting import exposed_waiting, waiting, waits
 from kinetoscope.analysis.idle.gaps import idle
-from kinetoscope.analysis.run import Run
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.overrides
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from fake_program import FakeDevice, Program
@@ -206,6 +207,39 @@ def test_torch_has_the_classes_that_are_watched() -> None:
     assert torch.cuda.CUDAGraph in set(torch_private.graph_classes())
 
 
+def test_a_capture_begins_once_whoever_touches_the_device_is_done(captures: Captures) -> None:
+    begun = threading.Event()
+
+    def capture() -> None:
+        graph = Graph()
+        graph.capture_begin()
+        begun.set()
+        graph.capture_end()
+
+    thread = threading.Thread(target=capture)
+    with captures.lock:
+        thread.start()
+        assert not begun.wait(0.2)
+    assert begun.wait(5)
+    thread.join()
+
+
+def test_looking_at_other_threads_keeps_nothing_alive() -> None:
+    from kinetoscope.capture.recorder import cupti
+
+    def step() -> weakref.ref[torch.Tensor]:
+        loss = torch.ones(2, requires_grad=True).sum()
+        cupti._pythons_wait()
+        return weakref.ref(loss)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert step()() is None
+    finally:
+        gc.enable()
+
+
 # What stands in for methods of torch's.
 
 
@@ -290,7 +324,17 @@ def test_neither_modules_nor_their_methods_are_called() -> None:
         def parameters(self, recurse: bool = True) -> Any:
             raise AssertionError("called")
 
-    assert torch_private.trains(Odd())
+    heard: list[object] = []
+
+    class Heard(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            heard.append(function)
+            return function(*args, **(kwargs or {}))
+
+    odd = Odd()
+    with Heard():
+        assert torch_private.trains(odd)
+    assert not heard
     assert not torch_private.trains(torch.nn.Linear(2, 2).requires_grad_(False))
     assert not torch_private.trains(torch.nn.ReLU())
 

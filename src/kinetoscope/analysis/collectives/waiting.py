@@ -25,9 +25,9 @@ from kinetoscope.analysis.collectives.recorded import (
 )
 from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.window import window
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 # What a rank came later than the next one before it may be said to be last: its clock tells no more.

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.events.rows import matching
@@ -33,11 +32,12 @@ from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.window import window
-from kinetoscope.trace.damage import UNREADABLE_BYTES, is_loss
+from kinetoscope.sources.run import Run
+from kinetoscope.trace.damage import UNREADABLE_BYTES, counts_bytes, is_loss
 from kinetoscope.trace.model import Damage, Trace
+from kinetoscope.trace.schema import whole
 
 LISTED = 5  # names of unknown kernels, the longest
 # A launch that has to put work on a device, as a copy of no bytes has not.
@@ -77,7 +77,7 @@ def _damage_gravity(trace: Trace, damage: Damage) -> str:
     if damage.code == UNREADABLE_BYTES:
         share = max(trace.source.lost_share, trace.source.lost_ns / max(window(trace).length_ns, 1))
     else:
-        whole = trace.source.bytes if f"{damage.count:,} bytes" in damage.text else trace.source.events
+        whole = trace.source.bytes if counts_bytes(damage.code) else trace.source.events
         share = damage.count / max(whole, 1)
     # Of what is lost, a part in a thousand changes no figure that is printed, and a part in twenty can turn a
     # ranking round. What was mended is there.
@@ -182,14 +182,22 @@ def _unseen_before(trace: Trace) -> list[Note]:
     firsts = device.unique(["device", "stream"], keep="first", maintain_order=True)
     returned = (host["start_ns"] + host["duration_ns"]).gather(firsts["launch"])
     waits = firsts.select("device", "name", pl.Series("from_ns", returned), to_ns="start_ns").drop_nulls()
+    busy = intervals.union(work(trace), ["device"])
+    bounds = [
+        waits.select("device", at=pl.col(bound).clip(within.start_ns, within.end_ns))
+        for bound in ("from_ns", "to_ns")
+    ]
+    start, end = (intervals.covered_until(busy, instants, ["device"]) for instants in bounds)
+    idle = (bounds[1]["at"] - bounds[0]["at"]) - (end - start)
+    waits = waits.with_columns(share=idle / max(within.length_ns, 1)).filter(pl.col("share") >= 0.05)
+    of_devices = waits.partition_by("device", maintain_order=True)
+    return [note for own in of_devices for note in _of_waits(int(own["device"][0]), own)]
+
+
+def _of_waits(number: int, waits: pl.DataFrame) -> list[Note]:
+    """A note on each of the longest waits of a device's streams."""
     notes: list[Note] = []
-    for number, name, start, end in waits.iter_rows():
-        wait = pl.DataFrame({"start_ns": [start], "end_ns": [max(start, end)]})
-        busy = intervals.union(work(trace).filter(pl.col("device") == number))
-        idle = intervals.total(intervals.clip(intervals.subtract(wait, busy), within.start_ns, within.end_ns))
-        share = idle / max(within.length_ns, 1)
-        if share < 0.05:
-            continue
+    for _, name, start, end, share in waits.top_k(LISTED, by="share").iter_rows():
         text = (
             f"device {number} started {short_name(name)}, the first work of its stream, "
             f"{(end - start) / 1e6:,.1f} ms after its launch and did nothing else that is recorded "
@@ -197,6 +205,9 @@ def _unseen_before(trace: Trace) -> list[Note]:
             "probably kept it; busy time misses that"
         )
         # Kernels and ops stand; a twentieth of the window is more than busy time is read to.
+        notes.append(Note("unseen-work-before", DEGRADED, text))
+    if len(waits) > LISTED:
+        text = f"{len(waits) - LISTED:,} more streams of device {number} began as late"
         notes.append(Note("unseen-work-before", DEGRADED, text))
     return notes
 

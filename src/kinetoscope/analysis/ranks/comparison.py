@@ -19,7 +19,7 @@ from kinetoscope.analysis.ranks.kernels import EVEN_COMPUTE, data_ratio, kernel_
 from kinetoscope.analysis.ranks.lateness import ALLOCATOR, COMPILE, COMPUTE, HOST, SYNC, with_lateness
 from kinetoscope.analysis.ranks.parts import OVERLAPPED, PARTED, Part, part, placed
 from kinetoscope.analysis.ranks.without_stragglers import Ideal, without_stragglers
-from kinetoscope.analysis.run import Run
+from kinetoscope.sources.run import Run
 
 # A rank is the straggler if for it most of the waiting was; waiting below this share of all time is nobody's.
 MOST = 0.5

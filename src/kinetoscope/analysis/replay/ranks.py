@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.collectives.waiting import waiting
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.work import work
@@ -21,9 +20,10 @@ from kinetoscope.analysis.replay.change import NOTHING, Change, shorten, without
 from kinetoscope.analysis.replay.engine import Numbers, once
 from kinetoscope.analysis.replay.graph import Graph, RankSpans, build
 from kinetoscope.analysis.replay.spans import Spans, chosen, of_steps, spans
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import whole
 
 Changes = Mapping[int, Change]  # by rank
 

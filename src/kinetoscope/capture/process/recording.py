@@ -86,6 +86,7 @@ class ProcessRecording:
             lockstep=world > 1,
             tell=self._tell,
             entered=self._entered,
+            lock=self.device.captures.lock,
             decisions=decisions,
         )
         self.tick = self.recorder.tick

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -116,6 +117,7 @@ class KinetoSession:
         # torch reminds us that events of earlier cycles are gone, of which there are none.
         with (
             torch_private.warnings_kept_in(),
+            torch_private.said_once_no_more(),
             torch_private.compiler_left_alone(stacks=self.stacks),
             torch_private.profiler_variables_kept_in(),
         ):
@@ -185,17 +187,17 @@ def full_session(
         activities.append(ProfilerActivity.CUDA)
     elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
         activities.append(ProfilerActivity.XPU)
+    # Python's stacks are taken where a program's own profile function would be.
+    stacks = options.stacks and sys.getprofile() is None
     return KinetoSession(
         memory,
-        stacks=options.stacks,
+        stacks=stacks,
         activities=activities,
         record_shapes=options.shapes or options.flops,
-        with_stack=options.stacks,
+        with_stack=stacks,
         profile_memory=options.memory,
         with_flops=options.flops,
-        experimental_config=torch_private.profiler_configuration(
-            any_thread=any_thread, stacks=options.stacks
-        ),
+        experimental_config=torch_private.profiler_configuration(any_thread=any_thread, stacks=stacks),
     )
 
 

@@ -9,16 +9,15 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.memory.fits import fits
 from kinetoscope.analysis.memory.given_back import given_back
 from kinetoscope.analysis.memory.growth import growth
+from kinetoscope.analysis.memory.headroom import fits
 from kinetoscope.analysis.memory.histories import RankHistory, histories
 from kinetoscope.analysis.memory.ops import BASE
 from kinetoscope.analysis.memory.owners import ROLES
 from kinetoscope.analysis.memory.peak import DeviceHistory, holders, over_time, owner, split
 from kinetoscope.analysis.memory.stacks import told
 from kinetoscope.analysis.origins.held import held_at_peak
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.memory import allocator_calls, memory_over_time, memory_statistics
 from kinetoscope.document import (
     AllocatorRow,
@@ -39,6 +38,7 @@ from kinetoscope.document.collect.rows import row, rows, rows_by
 from kinetoscope.snapshot import timeline as timelines
 from kinetoscope.snapshot.model import OOM, Snapshot
 from kinetoscope.snapshot.timeline import Timeline
+from kinetoscope.sources.run import Run
 
 CURVE = 100  # points over the recording
 POINTS = 300  # of the curve over the history
@@ -114,7 +114,7 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> Mem
         rank=one.rank,
         device=history.device,
         moment=history.moment,
-        failed_bytes=one.held.failed_bytes if one.held else None,
+        failed_bytes=one.history.failed_bytes or (one.held.failed_bytes if one.held else None),
         **_failed(one.history),
         peak_us=float(history.time_us - began),
         history_us=float(ended - began),
@@ -281,6 +281,12 @@ def _notes(one: RankHistory) -> list[str]:
         notes.append("no stacks were recorded: owners are known by the program's account alone")
     if history.snapshot.unknown:
         notes.append(f"{history.snapshot.unknown:,} entries of the history are of an unknown kind")
+    failures = history.snapshot.entries.filter(pl.col("device") == history.device, pl.col("action") == OOM)
+    if len(failures) and not history.failed_bytes:
+        asked = numbers.size(int(failures["bytes"][-1]))
+        notes.append(
+            f"{numbers.count(len(failures), 'allocation')} failed, the last of {asked}; the program went on"
+        )
     counters = history.counters
     if counters is None:
         return notes

@@ -18,9 +18,9 @@ from kinetoscope.analysis.ranks.comparison import Comparison, comparison
 from kinetoscope.analysis.ranks.parts import Part
 from kinetoscope.analysis.ranks.step_times import paces, set_apart
 from kinetoscope.analysis.replay.replay import without_stragglers
-from kinetoscope.analysis.run import Run
 from kinetoscope.document.collect.rows import row, rows
 from kinetoscope.hardware.links import link
+from kinetoscope.sources.run import Run
 
 FEW = 16  # ranks of which each has a row unasked
 WORST, COLLECTIVES, MEETINGS, ALIKE = 8, 24, 8, 12
