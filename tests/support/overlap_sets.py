@@ -33,6 +33,8 @@ class Job:
             times), ``stall`` (its host stalls once a step), ``host`` (its host takes 12 times as long for
             each launch, more than the kernels need) or ``none``.
         transfer: how long each collective moves data.
+        jitter: how long every rank's host stalls once a step by chance, on average (exponential); all its
+            kernels then take by chance up to 1.1 times as long in a step.
     """
 
     kind: str = "ddp"
@@ -43,6 +45,7 @@ class Job:
     layers: int = 6
     transfer: float = 400.0
     seed: int = 0
+    jitter: float = 0.0
 
 
 @dataclass
@@ -104,13 +107,21 @@ def simulate(job: Job) -> tuple[dict[int, list[Event]], float]:
 
 def _layer(job: Job, rank: _Rank, layer: int, times: float) -> None:
     is_slow = rank.number == job.slow
+    if job.jitter and layer == 3 and times == 1.0:
+        _stall(rank, rank.random.expovariate(1 / job.jitter))
+        slowest = SLOWER if is_slow and job.fault == "clocks" else 1.0
+        rank.pace = slowest * rank.random.uniform(1.0, 1.1)
     if is_slow and job.fault == "stall" and layer == 2 and times == 1.0:
-        rank.call("cudaStreamSynchronize", max(0.0, rank.clocks[COMPUTE] - rank.host) + 5.0)
-        rank.events.append(host("aten::tokenize", rank.host, STALL))
-        rank.host += STALL
+        _stall(rank, STALL)
     for name, length in KERNELS:
         longer = 2.5 if is_slow and job.fault == "kernel" and name == "attention" else 1.0
         rank.compute(name, length * times * longer)
+
+
+def _stall(rank: _Rank, length: float) -> None:
+    rank.call("cudaStreamSynchronize", max(0.0, rank.clocks[COMPUTE] - rank.host) + 5.0)
+    rank.events.append(host("aten::tokenize", rank.host, length))
+    rank.host += length
 
 
 def _ddp(job: Job, ranks: list[_Rank]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from statistics import median
+from statistics import mean, median, stdev
 
 import polars as pl
 
 from kinetoscope.analysis.ranks.parts import Part
+from kinetoscope.statistics.intervals import student_t
 from kinetoscope.trace.schema import whole
 
 # By what part of a step equal ranks differ in one step, by chance and the profiler: two H200s that do the
@@ -17,6 +19,10 @@ SPREADS = 2.5
 NORMAL = 1.4826  # a normal distribution's spread by its median deviation
 # By how much longer the hosts of equal ranks take for all that they do, under the profiler: found were 0.3.
 PACE = 0.4
+# What one rank loses in each of several steps is no chance either if it hardly varies: by Student's t, wrong
+# for one of so many equal jobs. A few steps may be alike by chance, so it is taken to vary by so much of one.
+MISTAKEN = 0.01
+VARIES = 0.005
 COLD = 3  # times as long as the median of those after it: a recording's first steps, which load and tune
 
 
@@ -41,30 +47,55 @@ def lengths(parts: Sequence[Part]) -> pl.DataFrame:
     return pl.concat(found)
 
 
-def stands_out(
-    late: pl.DataFrame, steps: pl.DataFrame, chance: float, *, after_cold: bool, is_one: bool
-) -> bool:
-    """Whether what one rank lost, or all did in turn, is more than chance, by how many steps there are and
-    how much they differ. By chance one rank is late in some steps and early in others; some rank is late in
-    each.
+def lost_by_step(late: pl.DataFrame, steps: pl.DataFrame, rank: int | None, *, after_cold: bool) -> list[int]:
+    """What a rank lost in each step more than any other rank did, ns, below zero where another one lost more:
+    of equal ranks it is so as often as not, or more often. Of no rank, what all of them lost together. Empty
+    where no steps were recorded.
 
     Args:
-        late: the collectives into which it came last. Where no steps were recorded nothing is known of
-        chance. steps: see ``lengths``. chance: the least by which steps differ, of a step. after_cold: of the
-        first of them a part is not known, since its way began in a cold step.
+        late: the collectives into which somebody came late, with ``last`` and ``lost_ns``.
+        steps: see ``lengths``.
+        after_cold: of the first of them a part is not known, since its way began in a cold step.
     """
-    names = steps["name"].unique(maintain_order=True)
+    names = steps["name"].unique(maintain_order=True).to_list()
     names = names[1:] if after_cold and len(names) > 1 else names
-    if names.is_empty():
+    lost = late.group_by("step", "last").agg(pl.col("lost_ns").clip(0).sum())
+    known: dict[str, dict[int, int]] = {name: {} for name in names}
+    for step, last, length in lost.filter(pl.col("step").is_in(names)).iter_rows():
+        known[step][last] = length
+    if rank is None:
+        return [sum(each.values()) for each in known.values()]
+    return [each.pop(rank, 0) - max(each.values(), default=0) for each in known.values()]
+
+
+def stands_out(lost: Sequence[int], steps: pl.DataFrame, chance: float, *, is_one: bool) -> bool:
+    """Whether what one rank lost, or all did in turn, is more than chance, by how many steps there are and
+    how much they differ. By chance one rank is late in some steps and early in others; some rank is late in
+    each. Where no steps were recorded nothing is known of chance.
+
+    Args:
+        lost: see ``lost_by_step``.
+        steps: see ``lengths``.
+        chance: the least by which steps differ, of a step.
+    """
+    if not lost:
         return True
-    lost = (
-        names.to_frame("step")
-        .join(late.group_by("step").agg(pl.col("lost_ns").clip(0).sum()), on="step", how="left")["lost_ns"]
-        .fill_null(0)
-    )
-    apart = whole((lost - lost.median()).abs().median()) if len(lost) > 2 else 0
+    apart = whole(median(abs(one - median(lost)) for one in lost)) if len(lost) > 2 else 0
     spread = max(chance * whole(steps["length_ns"].median()), NORMAL * apart)
-    return int(lost.sum()) > SPREADS * spread * len(lost) ** (0.5 if is_one else 1)
+    return sum(lost) > SPREADS * spread * len(lost) ** (0.5 if is_one else 1)
+
+
+def loses_in_each_step(lost: Sequence[int], steps: pl.DataFrame) -> bool:
+    """Whether one rank loses about as much in each step, as equal ranks do not. Two steps do not tell.
+
+    Args:
+        lost: see ``lost_by_step``. steps: see ``lengths``.
+    """
+    if len(lost) < 3:
+        return False
+    varies = max(stdev(lost), VARIES * whole(steps["length_ns"].median()))
+    certain = student_t(1 - MISTAKEN / steps["rank"].n_unique(), len(lost) - 1)
+    return mean(lost) > certain * varies / math.sqrt(len(lost))
 
 
 def beyond_pace(late: pl.DataFrame, table: pl.DataFrame, rank: int, host: str) -> pl.DataFrame:

@@ -13,7 +13,15 @@ from kinetoscope.analysis.collectives.recorded import COLLECTIVES, PAIR, hosts_o
 from kinetoscope.analysis.collectives.waiting import BUSY, collectives_of, waited
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.attribution import START, attributed
-from kinetoscope.analysis.ranks.chance import CHANCE, beyond_pace, cold_steps, lengths, stands_out
+from kinetoscope.analysis.ranks.chance import (
+    CHANCE,
+    beyond_pace,
+    cold_steps,
+    lengths,
+    loses_in_each_step,
+    lost_by_step,
+    stands_out,
+)
 from kinetoscope.analysis.ranks.computed import COMPUTED
 from kinetoscope.analysis.ranks.kernels import EVEN_COMPUTE, data_ratio, kernel_cause
 from kinetoscope.analysis.ranks.lateness import ALLOCATOR, COMPILE, COMPUTE, HOST, SYNC, with_lateness
@@ -169,20 +177,26 @@ def _standing_out(
     started = found.filter(pl.col("cause") == START)["instance"].implode()
     untold = pl.col("own_ns").is_null().any().over("instance") | pl.col("instance").is_in(started)
     own = table.with_columns(untold.alias("untold")).filter(
-        pl.lit(verdict.rank is None) | (pl.col("rank") == verdict.rank), pl.col("instance").is_not_null()
+        pl.lit(True) if verdict.rank is None else pl.col("rank") == verdict.rank,
+        pl.col("instance").is_not_null(),
     )
     judged = steps.filter(~pl.col("name").is_in(own.filter("untold")["step"].implode()))
     steps = judged if len(judged) else steps
     # What it computed the others did as well, if its kernels took no longer.
     late = found.filter(pl.col("cause").ne_missing(COMPUTE))
-    if verdict.rank is not None:
-        late = beyond_pace(late.filter(pl.col("last") == verdict.rank), table, verdict.rank, HOST)
-    if stands_out(late, steps, chance, after_cold=bool(cold), is_one=verdict.rank is not None):
+    # Part of what a stage loses is hidden in the pipeline's bubbles, and its stages need not be equal.
+    is_pipeline = bool((table["semantics"] == PAIR).any())
+    rank = verdict.rank
+    if rank is not None:
+        others = late.filter(pl.col("last") != rank, pl.lit(not is_pipeline))
+        late = pl.concat([others, beyond_pace(late.filter(pl.col("last") == rank), table, rank, HOST)])
+    lost = lost_by_step(late, steps, rank, after_cold=bool(cold))
+    if stands_out(lost, steps, chance, is_one=rank is not None):
+        return verdict
+    if rank is not None and not is_pipeline and loses_in_each_step(lost, steps):
         return verdict
     why = "no rank stands out from how much steps differ by chance"
-    # Part of what a stage loses is hidden in the pipeline's bubbles.
-    is_hidden = bool((table["semantics"] == PAIR).any())
-    return Verdict("unknown" if lacking or is_hidden else "even", why=why)
+    return Verdict("unknown" if lacking or is_pipeline else "even", why=why)
 
 
 def _verdict(table: pl.DataFrame, found: pl.DataFrame, time_ns: int, lacking: bool) -> Verdict:
