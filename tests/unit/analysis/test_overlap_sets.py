@@ -26,7 +26,19 @@ SLOW = [
     for transfer in transfers
     for fault, slow in (("clocks", 1), ("kernel", 2))
 ]
+# A host that stalls or is slow costs little of a step, the same in each.
+LATE_HOSTS = [
+    Job(kind, fault, slow, transfer=transfer, seed=slow)
+    for kind, transfer in (("ddp", 150.0), ("fsdp", 400.0))
+    for fault, slow in (("stall", 3), ("host", 0))
+]
 HEALTHY = [Job(kind, transfer=transfer, seed=7) for kind in ("ddp", "fsdp") for transfer in (150.0, 1500.0)]
+# Equal ranks whose hosts stall by chance for a tenth of a step.
+UNEVEN = [
+    Job("fsdp", ranks=4, steps=6, layers=4, transfer=150.0, seed=101, jitter=1500.0),
+    Job("fsdp", ranks=4, steps=5, layers=4, transfer=150.0, seed=1015, jitter=3000.0),
+    Job("ddp", ranks=2, steps=4, layers=4, transfer=150.0, seed=1104, jitter=1500.0),
+]
 
 
 @cache
@@ -61,6 +73,17 @@ def test_the_cost_of_a_slow_rank_is_within_a_quarter_of_the_truth(job: Job) -> N
     said = without_stragglers(run)
     assert said is not None
     assert 1 - said.without[job.slow] / said.replayed_us == pytest.approx(from_events, abs=1e-6)
+
+
+@pytest.mark.parametrize("job", LATE_HOSTS, ids=named)
+def test_a_host_that_is_late_in_each_step_is_named(job: Job) -> None:
+    verdict = recorded(job)[0].verdict
+    assert (verdict.status, verdict.rank, verdict.cause) == ("straggler", job.slow, "host")
+
+
+@pytest.mark.parametrize("job", UNEVEN, ids=named)
+def test_equal_ranks_that_are_late_by_chance_are_not_named(job: Job) -> None:
+    assert recorded(job)[0].verdict.rank is None
 
 
 @pytest.mark.parametrize("job", HEALTHY, ids=named)
