@@ -22,7 +22,7 @@ from overlap_sets import Job
 WITHIN = 1.25
 SLOW = [
     Job(kind, fault, slow, transfer=transfer, seed=slow)
-    for kind, transfers in (("ddp", (150.0, 400.0)), ("fsdp", (150.0,)))
+    for kind, transfers in (("ddp", (150.0, 400.0)), ("fsdp", (150.0, 1500.0)))
     for transfer in transfers
     for fault, slow in (("clocks", 1), ("kernel", 2))
 ]

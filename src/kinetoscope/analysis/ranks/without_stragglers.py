@@ -80,7 +80,7 @@ def without_stragglers(
 class _End(NamedTuple):
     """One rank's end of a collective. Positions are ns of the rank's own work since the first collective
     began: when it came (``ready``) and where it had nothing left to do without the collective's result
-    (``needed``), as recorded and without lateness."""
+    (``needed``; infinite where that is not known), as recorded and without lateness."""
 
     rank: int
     ready: float
@@ -263,6 +263,9 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
     is_bound = pl.col("is_bound")
     is_blocked = pl.col("blocked_ns") > APART_NS
     needed = pl.col("since") + pl.col("beside_ns") * pl.col("faster")
+    # A result that kept no rank waiting was needed at some later time, which is not known; it had to be there
+    # when the next one of its stream that did keep ranks waiting was.
+    of_blocked = needed.filter(is_blocked).median().over("instance")
     of_others = pl.col("since").filter(~is_bound).min().over("instance")
     # Where it kept all of them waiting, it may have been ready as early as the one before it.
     ready = pl.when(~is_bound).then("since").when(of_others.is_not_null()).then(
@@ -271,7 +274,8 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
     table = table.with_columns(
         ready.forward_fill().over(*segment, "stream").fill_null(0.0).alias("ready_since"),
         pl.when(is_blocked).then(needed)
-        .otherwise(pl.max_horizontal(needed, needed.filter(is_blocked).median().over("instance")))
+        .when(of_blocked.is_null()).then(float("inf"))
+        .otherwise(pl.max_horizontal(needed, of_blocked))
         .alias("needed_since"),
     )  # fmt: skip
 
