@@ -55,7 +55,6 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.bench.versions.campaign import compare_versions
     from kinetoscope.bench.versions.worktree import at_hand, checked_out
     from kinetoscope.comparison.gates import STEP_TIME, judge, nothing_counted, parse
-    from kinetoscope.document.collect.difference import gate_rows
     from kinetoscope.errors import UsageError
     from kinetoscope.render.json import indented
     from kinetoscope.render.terminal import show
@@ -83,7 +82,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.out:
         kept.keep(Path(arguments.out), "compare", found)
     step = found.base.step_s * 1e6, found.interval
-    rows = gate_rows([judge(gate, nothing_counted(), step) for gate in gates])
+    rows = [judge(gate, nothing_counted(), step) for gate in gates]
     if arguments.json:
         print(indented(view.versions_document(found, rows)))
     else:

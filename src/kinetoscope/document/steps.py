@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from kinetoscope.analysis.passes.unprofiled import Spread, Waiting
+
 
 class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     """A step by the device's clock, from where its first work stands to where the next step's does;
@@ -51,28 +53,9 @@ class PhaseRow(msgspec.Struct, frozen=True, kw_only=True):
     kernels: list[PhaseKernel]
 
 
-class StepSpread(msgspec.Struct, frozen=True, kw_only=True):
-    """Times of ``n`` steps; ``low`` to ``high`` is a 95 % interval of their median. Microseconds."""
-
-    median: float
-    p10: float
-    p90: float
-    low: float
-    high: float
-    n: int
-
-
 class CauseRow(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
     idle_us: float
-
-
-class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What the host waited for in a step, measured without the profiler, at the median."""
-
-    data_us: float
-    sync_us: float
-    gc_us: float
 
 
 class AsItRuns(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,10 +69,10 @@ class AsItRuns(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     rank: int
-    step_us: StepSpread
+    step_us: Spread
     busy_fraction: float | None
     idle: list[CauseRow]
-    waiting: WaitingRow | None
+    waiting: Waiting | None
     basis: str
     busy_us: float | None
     n_before: int

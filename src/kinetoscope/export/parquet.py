@@ -11,7 +11,7 @@ import polars as pl
 from kinetoscope.analysis.query import tables
 from kinetoscope.analysis.run import Run
 from kinetoscope.errors import UsageError
-from kinetoscope.report import destination
+from kinetoscope.render import destination
 
 
 def write(run: Run, folder: Path, inputs: Sequence[str] = ()) -> list[Path]:

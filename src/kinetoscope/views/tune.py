@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kinetoscope import numbers
-from kinetoscope.document.difference import GateRow
+from kinetoscope.document.difference import Judgement
 from kinetoscope.document.measurements import (
     Fits,
     LargestBatch,
@@ -145,13 +145,13 @@ def _retries(times: int) -> str:
     return f"cached memory was given back {numbers.count(times, 'time')}, which waits" if times else ""
 
 
-def versions_document(found: VersionsCompared, gates: Sequence[GateRow]) -> dict[str, object]:
+def versions_document(found: VersionsCompared, gates: Sequence[Judgement]) -> dict[str, object]:
     """The contract."""
     failed = [gate.gate for gate in gates if gate.failed]
     return {**msgspec.to_builtins(found), "gates": list(gates), "failed": failed}
 
 
-def versions(found: VersionsCompared, gates: Sequence[GateRow]) -> Iterable[Block]:
+def versions(found: VersionsCompared, gates: Sequence[Judgement]) -> Iterable[Block]:
     """The verdict, both versions, what the machine's own noise was, the gates."""
     yield line(f"{' '.join(found.command)} on {found.device}", style="dim")
     yield line(verdict(found), style=f"bold {palette.verdict(found.verdict)}".strip())
