@@ -78,7 +78,7 @@ class Battery:
         fault = ""
         if first.status is None:
             fault = "hangs"
-        elif any(run.status != program.status for run in ended):
+        elif program.status is not None and any(run.status != program.status for run in ended):
             fault = f"ends with {[run.status for run in ended]}, not {program.status}"
         return Plain(
             program,
@@ -234,6 +234,7 @@ def run_all(
     jobs: int,
     until: float,
     report: Callable[[Plain | Result], None],
+    plain_runs: int = 2,
 ) -> tuple[list[Plain], list[Result]]:
     """Run every program plainly, then seed by seed under `run`, ``jobs`` at once.
 
@@ -246,7 +247,7 @@ def run_all(
     results: list[Result] = []
 
     def plainly(program: Program) -> Plain | None:
-        return battery.plain(program) if time.monotonic() < until else None
+        return battery.plain(program, runs=plain_runs) if time.monotonic() < until else None
 
     def under(plain: Plain, seed: int) -> Result | None:
         if time.monotonic() >= until:
@@ -314,6 +315,9 @@ def main(words: Sequence[str] | None = None) -> int:
         "--timeout", type=float, default=90.0, metavar="S", help="seconds a run may take (90)"
     )
     parser.add_argument("--budget-minutes", type=float, default=1e6, help="begin no run after this long")
+    parser.add_argument(
+        "--plain", type=int, default=2, metavar="N", help="plain runs of each; 1 takes it for steady (2)"
+    )
     parser.add_argument("--list", action="store_true", help="say which programs there are, and run none")
     arguments = parser.parse_args(words)
 
@@ -367,7 +371,13 @@ def main(words: Sequence[str] | None = None) -> int:
                 lines.flush()
 
         plains, results = run_all(
-            battery, chosen, arguments.seeds, jobs=arguments.jobs, until=until, report=report
+            battery,
+            chosen,
+            arguments.seeds,
+            jobs=arguments.jobs,
+            until=until,
+            report=report,
+            plain_runs=arguments.plain,
         )
         if lines:
             lines.close()

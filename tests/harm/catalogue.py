@@ -7,7 +7,8 @@
 # flags: -W error                of Python
 # variables: NAME=VALUE          of the environment
 # launcher: -m torch.distributed.run --nproc-per-node 2
-# status: 3                      what it ends with (0; minus a signal's number), or one for each argument
+# status: 3                      what it ends with (0; minus a signal's number; ?: it depends), or one for
+#                                each argument
 # interrupted: LINE              what it prints when it is interrupted after it printed ``ready``
 # sanitize: yes                  one of those that run under compute-sanitizer
 # suite: yes                     the ordinary suite runs it; or those arguments with which it does
@@ -58,7 +59,7 @@ class Program:
     flags: tuple[str, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
     launcher: tuple[str, ...] = ()
-    status: int = 0
+    status: int | None = 0
     interrupted: str = ""
     sanitize: bool = False
     suite: bool = False
@@ -82,7 +83,9 @@ def programs(folder: Path = PROGRAMS) -> list[Program]:
         if "needs" not in head:
             continue  # what the programs share
         each = [tuple(words.split()) for words in head.get("arguments", "").split("|")]
-        statuses = [int(number) for number in head.get("status", "0").split("|")]
+        statuses = [
+            None if number.strip() == "?" else int(number) for number in head.get("status", "0").split("|")
+        ]
         statuses *= len(each) if len(statuses) == 1 else 1
         in_suite = head.get("suite", "").split()
         for arguments, status in zip(each, statuses, strict=True):

@@ -72,7 +72,8 @@ def test_a_program_finds_the_process_that_it_would_find_without_us(programs: Pro
 @pytest.mark.skipif(sys.platform != "linux", reason="descriptors are listed in /proc")
 def test_once_all_is_recorded_the_process_is_as_without_us(programs: Programs):
     script = programs.write(SEES + TORCH + "train(300, 0.001)\nprint(json.dumps(sees()))")
-    plain, run = both(programs, str(script), "x")
+    plain = programs.plain(str(script), "x")
+    run = programs.record("--warmup", "2", "--steps", "2", str(script), "x")
     assert run.steps["after"]
     seen, expected = json.loads(run.out), json.loads(plain.out)
     assert set(seen.pop("finders")) - set(expected.pop("finders")) == {"ImportWatch"}
@@ -138,9 +139,10 @@ def test_without_a_working_directory_the_recording_is_a_temporary_folder(program
     assert run.err.count(str(made)) >= 1
 
 
-def test_a_program_runs_though_nothing_can_be_recorded(programs: Programs):
+@pytest.mark.parametrize("options", ["", "--out given"])
+def test_a_program_runs_though_nothing_can_be_recorded(programs: Programs, options: str):
     script = programs.write("print('ran')\nraise SystemExit(7)")
-    command = f"ulimit -f 0; exec {sys.executable} -m kinetoscope run {script}"
+    command = f"ulimit -f 0; exec {sys.executable} -m kinetoscope run {options} {script}"
     run = programs.execute(["sh", "-c", command])
     assert (run.status, run.out) == (7, "ran\n")
     assert run.err.count("kinetoscope:") == 1

@@ -208,7 +208,7 @@ def warnings_kept_in() -> Generator[None, None, None]:
     """Drop what this thread warns of, whatever filters the program has set.
 
     ``warnings.catch_warnings`` would have other threads' warnings, and has each warning that the program was
-    shown once shown once more.
+    shown once shown once more. Up to 2.11, torch's profilers keep ``warn`` under a name of their own.
     """
     ours, warn = threading.get_ident(), warnings.warn
 
@@ -216,12 +216,85 @@ def warnings_kept_in() -> Generator[None, None, None]:
         if threading.get_ident() != ours:
             warn(*arguments, **named)
 
-    warnings.warn = dropped
+    named = (warnings, *map(sys.modules.get, ("torch.profiler.profiler", "torch.autograd.profiler")))
+    holders = [module for module in named if getattr(module, "warn", None) is warn]
+    for module in holders:
+        setattr(module, "warn", dropped)  # noqa: B010
     try:
         yield
     finally:
-        if warnings.warn is dropped:
-            warnings.warn = warn
+        for module in holders:
+            if getattr(module, "warn", None) is dropped:
+                setattr(module, "warn", warn)  # noqa: B010
+
+
+def profilers() -> Iterator[type]:
+    """The classes of torch whose instances take the one profiler there is, from ``__enter__`` to
+    ``__exit__``."""
+    import torch.autograd.profiler as profilers
+
+    yield profilers.profile
+    for module, name in (
+        (profilers, "emit_nvtx"),
+        (profilers, "emit_itt"),
+        (sys.modules.get("torch.autograd.profiler_legacy"), "profile"),
+    ):
+        if isinstance(found := getattr(module, name, None), type):
+            yield found
+
+
+@contextlib.contextmanager
+def asked_in_silence() -> Generator[None, None, None]:
+    """Ask tensors what they are without the program's modes and subclasses hearing of it."""
+    import torch
+
+    with torch._C.DisableTorchFunction():
+        yield
+
+
+@contextlib.contextmanager
+def said_once_no_more() -> Generator[None, None, None]:
+    """What torch's profiler says once in a process is not said, and not over, by our sessions."""
+    import torch.profiler.profiler as profilers
+
+    once = getattr(profilers, "_warn_once", None)
+    if once is None:
+        yield
+        return
+
+    def silent(*_: Any, **named: Any) -> None:
+        pass
+
+    setattr(profilers, "_warn_once", silent)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(profilers, "_warn_once", once)  # noqa: B010
+
+
+def leave_recording_to_parent() -> None:
+    """Have this fork of a recorded process call none of its profiler's callbacks: CUPTI's abort in a fork."""
+    from torch._C._autograd import _enable_record_function
+
+    _enable_record_function(False)
+
+
+def trains(module: Any) -> bool:
+    """Whether a module has parameters that gradients are computed for.
+
+    Unlike ``parameters()`` it calls nothing of the program's: neither modules' hashes nor methods of theirs.
+    """
+    seen, left = set[int](), [module]
+    while left:
+        attributes: dict[str, Any] = getattr(left.pop(), "__dict__", {})
+        with asked_in_silence():
+            if any(p is not None and p.requires_grad for p in attributes.get("_parameters", {}).values()):
+                return True
+        for inner in attributes.get("_modules", {}).values():
+            if inner is not None and id(inner) not in seen:
+                seen.add(id(inner))
+                left.append(inner)
+    return False
 
 
 @contextlib.contextmanager

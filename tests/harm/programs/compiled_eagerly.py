@@ -2,7 +2,7 @@
 # them.
 # needs: cpu
 # arguments: eager | aot_eager
-# suite: yes
+# suite: eager
 import sys
 
 import fingerprint

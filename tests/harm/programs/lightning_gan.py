@@ -46,21 +46,17 @@ class GAN(lightning.LightningModule):
         yes, no = (torch.full((len(real), 1), value, device=self.device) for value in (1.0, 0.0))
         judge = nn.functional.binary_cross_entropy_with_logits
 
-        self.toggle_optimizer(of_discriminator)
         fake = self.draw(torch.randn(len(real), 32, device=self.device))
         loss = judge(self.discriminator(real), yes) + judge(self.discriminator(fake.detach()), no)
         of_discriminator.zero_grad()
         self.manual_backward(loss)
         of_discriminator.step()
-        self.untoggle_optimizer(of_discriminator)
 
-        self.toggle_optimizer(of_generator)
         fake = self.draw(torch.randn(len(real), 32, device=self.device))
         fooled = judge(self.discriminator(fake), yes)
         of_generator.zero_grad()
         self.manual_backward(fooled)
         of_generator.step()
-        self.untoggle_optimizer(of_generator)
 
         self.kept.append(fake.detach().cpu().repeat(8, 1, 1, 1))
         if index % 16 == 0:

@@ -1,6 +1,5 @@
 # The root logger writes everything to stdout and a file; so do torch's own loggers.
 # needs: cpu
-# suite: yes
 import logging
 import sys
 

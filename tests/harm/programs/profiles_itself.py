@@ -2,7 +2,6 @@
 # hand.
 # needs: cpu
 # exact: no
-# suite: yes
 import json
 
 import torch

@@ -1,6 +1,5 @@
 # Two models and three optimizers in turn, with schedules; one optimizer takes a closure.
 # needs: cpu
-# suite: yes
 import fingerprint
 import torch
 from torch import nn

@@ -95,7 +95,7 @@ def test_a_light_session_marks_by_the_wall_clock_and_exports_its_steps(
     times = iter((BASE + 1_000_000, BASE + 3_000_000, BASE + 4_500_000))
     monkeypatch.setattr(torch.profiler, "profile", Kineto)
     monkeypatch.setattr(profiler.time, "time_ns", lambda: next(times))
-    session = profiler.LightSession()
+    session = profiler.light_session()
     session.prepare()
     session.start()
     session.mark(41)

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+import torch.overrides
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from fake_program import FakeDevice, Program
 from kinetoscope.capture import torch_private
@@ -205,6 +207,39 @@ def test_torch_has_the_classes_that_are_watched() -> None:
     assert torch.cuda.CUDAGraph in set(torch_private.graph_classes())
 
 
+def test_a_capture_begins_once_whoever_touches_the_device_is_done(captures: Captures) -> None:
+    begun = threading.Event()
+
+    def capture() -> None:
+        graph = Graph()
+        graph.capture_begin()
+        begun.set()
+        graph.capture_end()
+
+    thread = threading.Thread(target=capture)
+    with captures.lock:
+        thread.start()
+        assert not begun.wait(0.2)
+    assert begun.wait(5)
+    thread.join()
+
+
+def test_looking_at_other_threads_keeps_nothing_alive() -> None:
+    from kinetoscope.capture.recorder import cupti
+
+    def step() -> weakref.ref[torch.Tensor]:
+        loss = torch.ones(2, requires_grad=True).sum()
+        cupti._pythons_wait()
+        return weakref.ref(loss)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert step()() is None
+    finally:
+        gc.enable()
+
+
 # What stands in for methods of torch's.
 
 
@@ -241,6 +276,74 @@ def test_a_failure_of_ours_is_none_of_the_method_s(kind: type[CallWatch]) -> Non
         watch.remove()
 
 
+class Below(Owner):
+    pass
+
+
+def test_a_method_that_is_inherited_is_the_program_s_latest() -> None:
+    watch, original = CallWatch(Below, "call", lambda owner: None), Owner.call
+    watch.install()
+    Owner.call = lambda self: "put there since"  # type: ignore[method-assign]
+    try:
+        assert Below().call() == "put there since"
+    finally:
+        watch.remove()
+        Owner.call = original  # type: ignore[method-assign]
+    assert "call" not in vars(Below)
+
+
+def test_an_optimizer_s_hooks_may_end_a_recording_and_the_program_s_own_still_run() -> None:
+    ticks, after = list[str](), list[str]()
+    sources = Sources(lambda signal, key, name: (ticks.append(name), sources.remove())[0], ImportWatch())
+    sources.install()
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    handles = [register_optimizer_step_post_hook(lambda *_: after.append("any")) for _ in range(2)]
+    try:
+        weight.sum().backward()
+        optimizer.step()
+        assert (ticks, after) == (["SGD"], ["any", "any"])
+    finally:
+        for handle in handles:
+            handle.remove()
+        sources.remove()
+    optimizer.step()
+    assert ticks == ["SGD"]
+
+
+def test_neither_modules_nor_their_methods_are_called() -> None:
+    class Odd(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.Linear(2, 2)
+            self.itself = [self]
+
+        def __hash__(self) -> int:
+            raise AssertionError("hashed")
+
+        def parameters(self, recurse: bool = True) -> Any:
+            raise AssertionError("called")
+
+    heard: list[object] = []
+
+    class Heard(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            heard.append(function)
+            return function(*args, **(kwargs or {}))
+
+    odd = Odd()
+    with Heard():
+        assert torch_private.trains(odd)
+    assert not heard
+    assert not torch_private.trains(torch.nn.Linear(2, 2).requires_grad_(False))
+    assert not torch_private.trains(torch.nn.ReLU())
+
+
+@pytest.mark.parametrize("name", ["profile", "emit_nvtx", "emit_itt"])
+def test_everything_that_takes_torch_s_profiler_is_known(name: str) -> None:
+    assert getattr(torch.autograd.profiler, name) in set(torch_private.profilers())
+
+
 # Memory, warnings, the environment.
 
 
@@ -260,7 +363,10 @@ def test_modules_that_the_program_drops_are_gone() -> None:
         sources.remove()
 
 
-def test_warnings_of_this_thread_alone_are_dropped_and_the_filters_stay() -> None:
+def test_warnings_of_this_thread_alone_are_dropped_and_the_filters_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.autograd.profiler, "warn", warnings.warn, raising=False)  # as 2.11 has it
     elsewhere = threading.Thread(target=lambda: warnings.warn("elsewhere", stacklevel=1))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -269,6 +375,7 @@ def test_warnings_of_this_thread_alone_are_dropped_and_the_filters_stay() -> Non
             warnings.warn("here", stacklevel=1)
             elsewhere.start()
             elsewhere.join()
+            sys.modules["torch.autograd.profiler"].warn("under a name of its own")
         assert [str(one.message) for one in caught] == ["elsewhere"]
         assert (warnings.filters, warnings.warn) == (filters, warn)
 

@@ -40,7 +40,13 @@ class CallWatch:
             pass
         finally:
             self.switch(prior)
-        return self.method.__get__(instance, owner)
+        return self.bound(instance)
+
+    def bound(self, instance: Any) -> Any:
+        """The method as the program has it: of a class above, perhaps put there since."""
+        if self.inherited:
+            return getattr(super(self.owner, instance), self.name)
+        return self.method.__get__(instance, type(instance))
 
     def install(self) -> None:
         if not self.installed:
@@ -65,7 +71,7 @@ class ReturnWatch(CallWatch):
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self.method
-        return _Call(self.method.__get__(instance, owner), _Over(self.seen, instance))
+        return _Call(self.bound(instance), _Over(self.seen, instance))
 
 
 class _Over:

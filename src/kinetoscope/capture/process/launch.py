@@ -23,7 +23,7 @@ from kinetoscope.capture.process.child import Instructions
 from kinetoscope.capture.process.messages import say
 from kinetoscope.capture.process.ranks import job, on_several_hosts, rank_and_world, recorded_count
 from kinetoscope.capture.process.wait import wait
-from kinetoscope.errors import InputError, UsageError
+from kinetoscope.errors import InputError, KinetoscopeError, UsageError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording.manifest import Manifest, encoded
 from kinetoscope.recording.meeting import await_ranks, meet
@@ -167,7 +167,10 @@ def _begin(
         Instructions(folder=os.fsencode(folder), options=options), what.launcher, os.environ
     )
     if first:
-        folders.begin(folder, what.command, options)
+        try:
+            folders.begin(folder, what.command, options)
+        except UsageError as error:  # a full disk: no fault of the folder that was asked for
+            raise KinetoscopeError(error.what, where=error.where) from error
         announce(folder)
     return folder, variables
 

@@ -86,6 +86,7 @@ class ProcessRecording:
             lockstep=world > 1,
             tell=self._tell,
             entered=self._entered,
+            lock=self.device.captures.lock,
             decisions=decisions,
         )
         self.tick = self.recorder.tick
@@ -154,8 +155,12 @@ class ProcessRecording:
             self._report("running")
 
     def forget(self) -> None:
-        """Take everything of ours out of this process, which is a fork of the recorded one."""
+        """Take everything of ours out of this process, which is not recorded any more: a fork, perhaps."""
         self.ended = True
+        if os.getpid() != self.pid:
+            if self.recorder.recording:
+                torch_private.leave_recording_to_parent()
+            self.recorder.abandon()
         if self.inputs is not None:
             self.inputs.remove()
         self._take_out()

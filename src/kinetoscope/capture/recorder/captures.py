@@ -18,10 +18,19 @@ from kinetoscope.capture.hooks.calls import CallWatch, ReturnWatch
 Occupied = Literal["here", "elsewhere"]
 
 
+# Who has begun to touch the device has done so by then, unless it waits for what the capture is to do.
+PATIENCE_S = 5.0
+
+
 class Captures:
-    """Watches the graph classes of torch; installed until the recording is over."""
+    """Watches the graph classes of torch; installed until the recording is over.
+
+    Attributes:
+        lock: whoever touches the device has it, and keeps other threads from beginning a capture meanwhile.
+    """
 
     def __init__(self) -> None:
+        self.lock = threading.RLock()
         self.threads: Counter[int] = Counter()  # captures that each thread has begun and not ended
         self.watches: list[CallWatch] = []
 
@@ -50,7 +59,10 @@ class Captures:
         return "elsewhere" if self.threads else None
 
     def _began(self, graph: Any) -> None:
+        locked = self.lock.acquire(timeout=PATIENCE_S)
         self.threads[threading.get_ident()] += 1
+        if locked:
+            self.lock.release()
 
     def _ended(self, graph: Any) -> None:
         thread = threading.get_ident()

@@ -120,9 +120,13 @@ def _others_rest(tasks: Path) -> bool:
 
 def _pythons_wait() -> bool:
     """Whether all of Python's other threads wait for something that is not CUDA."""
-    own = threading.get_ident()
     frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
-    return all(waits(frame) for thread, frame in frames.items() if thread != own)
+    # This function's own frame would be in a cycle, which kept the program's variables alive.
+    del frames[threading.get_ident()]
+    try:
+        return all(map(waits, frames.values()))
+    finally:
+        frames.clear()
 
 
 def waits(frame: FrameType) -> bool:

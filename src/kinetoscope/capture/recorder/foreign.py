@@ -11,12 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.calls import CallWatch, ReturnWatch
 from kinetoscope.capture.recorder.profiler import is_ours
 
 
 class ForeignProfilers:
-    """Watches ``torch.autograd.profiler.profile``, which every profiler in torch goes through."""
+    """Watches ``torch.autograd.profiler.profile``, which torch.profiler goes through, and its like."""
 
     def __init__(self, began: Callable[[], None], ended: Callable[[], None], copy: Path) -> None:
         import torch.autograd.profiler as profilers
@@ -25,11 +26,10 @@ class ForeignProfilers:
         self.seen = False
         self.running: set[int] = set()
         self.profile: Any = profilers.profile
-        self.watches = [
-            CallWatch(self.profile, "_prepare_trace", self._began),
-            CallWatch(self.profile, "__enter__", self._began),
-            ReturnWatch(self.profile, "__exit__", self._ended),
-        ]
+        self.watches = [CallWatch(self.profile, "_prepare_trace", self._began)]
+        for profiler in torch_private.profilers():
+            self.watches.append(CallWatch(profiler, "__enter__", self._began))
+            self.watches.append(ReturnWatch(profiler, "__exit__", self._ended))
         self.export = self.profile.export_chrome_trace
         self.exporting = self._exporting(self.export)
         for watch in self.watches:

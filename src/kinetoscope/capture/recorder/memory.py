@@ -170,7 +170,8 @@ class AllocatorHistory:
 
     def _harmlessly(self, act: Callable[[], None]) -> None:
         try:
-            act()
+            with torch_private.asked_in_silence():
+                act()
         except Exception as error:
             note = f"the allocator's history is incomplete: {type(error).__name__}: {error}"
             if note not in self.notes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 from weakref import WeakSet
@@ -17,7 +18,7 @@ from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder import cupti
 from kinetoscope.capture.recorder.annotation import MarkedStep, annotate
 from kinetoscope.capture.recorder.captures import Captures, Occupied
-from kinetoscope.capture.recorder.memory import MemoryHistory, NoMemoryHistory
+from kinetoscope.capture.recorder.memory import MemoryHistory
 from kinetoscope.capture.steps.stopwatch import Mark
 
 # full: the host's ops and what the device does.
@@ -88,108 +89,43 @@ class Device(Protocol):
         ...
 
 
-class TorchProfilerSession:
-    """A ``torch.profiler.profile``, with the program's own step numbers on its step annotations.
+class KinetoSession:
+    """A session of torch's profiler; its steps are marked by the wall clock, which Kineto's times are of.
+
+    The marks are written into the exported file. A ``record_function`` would mark them as well, but it is an
+    op: what the program has put between itself and its ops (a ``TorchDispatchMode``, NVTX) would see it.
 
     Args:
-        any_thread: record every thread, so that any may end the recording; costs a little more an event.
         memory: the allocator's history, which is told where steps begin and end.
-        cuda: the program uses a CUDA or ROCm device.
+        stacks: Python's stacks are recorded.
+        arguments: torch.profiler.profile's.
     """
 
-    def __init__(
-        self,
-        options: Options,
-        memory: MemoryHistory | None = None,
-        *,
-        any_thread: bool = False,
-        cuda: bool | None = None,
-    ) -> None:
-        import torch
-        from torch.profiler import ProfilerActivity, profile
+    def __init__(self, memory: MemoryHistory | None, *, stacks: bool, **arguments: Any) -> None:
+        from torch.profiler import profile
 
-        activities = [ProfilerActivity.CPU]
-        if torch.cuda.is_initialized() if cuda is None else cuda:
-            activities.append(ProfilerActivity.CUDA)
-        elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
-            activities.append(ProfilerActivity.XPU)
-        self.stacks, self.memory = options.stacks, memory or NoMemoryHistory()
+        self.memory, self.stacks = memory, stacks
         with torch_private.warnings_kept_in():
-            self.profile = profile(
-                activities=activities,
-                record_shapes=options.shapes or options.flops,
-                with_stack=options.stacks,
-                profile_memory=options.memory,
-                with_flops=options.flops,
-                experimental_config=torch_private.profiler_configuration(
-                    any_thread=any_thread, stacks=options.stacks
-                ),
-            )
-        _OURS.add(self.profile)
-        self.record_function: Callable[[str], Any] = torch.profiler.record_function
-        self.step: Any = None
-        self.running_part: Any = None
-
-    def prepare(self) -> None:
-        _prepare(self.profile, stacks=self.stacks)
-
-    def start(self) -> None:
-        _start(self.profile)
-
-    def mark(self, step: int | None) -> None:
-        """End the step that is running, and begin step number ``step`` (None: none)."""
-        self._part_ends()
-        if self.step is not None:
-            self.step.__exit__(None, None, None)
-            self.step = None
-        self.memory.boundary()
-        if step is not None:
-            self.step = self.record_function(f"ProfilerStep#{step}")
-            self.step.__enter__()
-
-    def part(self, name: str) -> None:
-        """End the part of the step that is running, and begin the next, which so ends with the step."""
-        self._part_ends()
-        if self.step is not None:
-            self.running_part = self.record_function(name)
-            self.running_part.__enter__()
-
-    def _part_ends(self) -> None:
-        if self.running_part is not None:
-            self.running_part.__exit__(None, None, None)
-            self.running_part = None
-
-    def stop(self) -> None:
-        with torch_private.warnings_kept_in():
-            self.profile.stop_trace()
-
-    def export(self, path: Path) -> None:
-        _exported(self.profile, path).replace(path)
-
-
-class LightSession:
-    """Kineto on the device alone: a fraction of what the full session costs the host.
-
-    It knows no annotations, for those are the host's. Steps are marked by the wall clock, which Kineto's own
-    times are of, and written into the exported file.
-    """
-
-    def __init__(self) -> None:
-        from torch.profiler import ProfilerActivity, profile
-
-        configuration = torch_private.profiler_configuration(any_thread=False)
-        with torch_private.warnings_kept_in():
-            self.profile = profile(activities=[ProfilerActivity.CUDA], experimental_config=configuration)
+            self.profile = profile(**arguments)
         _OURS.add(self.profile)
         self.steps: list[MarkedStep] = []
         self.running: tuple[int, int] | None = None
         self.running_part: tuple[str, int] | None = None
 
     def prepare(self) -> None:
-        _prepare(self.profile, stacks=False)
+        """Allocate buffers and switch the device's tracing on, before recording starts."""
+        # torch reminds us that events of earlier cycles are gone, of which there are none.
+        with (
+            torch_private.warnings_kept_in(),
+            torch_private.said_once_no_more(),
+            torch_private.compiler_left_alone(stacks=self.stacks),
+            torch_private.profiler_variables_kept_in(),
+        ):
+            with_variables(QUIET, self.profile.prepare_trace)
 
     def start(self) -> None:
-        _start(self.profile)
+        with torch_private.warnings_kept_in(), torch_private.profiler_variables_kept_in():
+            self.profile.start_trace()
 
     def mark(self, step: int | None) -> None:
         """End the step that is running, and begin step number ``step`` (None: none)."""
@@ -198,10 +134,13 @@ class LightSession:
         if self.running is not None:
             number, began = self.running
             self._keep(number, began, now)
+        if self.memory is not None:
+            self.memory.boundary()
+            now = time.time_ns()
         self.running = None if step is None else (step, now)
 
     def part(self, name: str) -> None:
-        """End the part of the step that is running, and begin the next."""
+        """End the part of the step that is running, and begin the next, which so ends with the step."""
         now = time.time_ns()
         self._part_ends(now)
         if self.running is not None:
@@ -227,6 +166,52 @@ class LightSession:
             annotate(exported, self.steps, path)
         finally:
             exported.unlink()
+
+
+def full_session(
+    options: Options, memory: MemoryHistory | None, *, any_thread: bool, cuda: bool
+) -> KinetoSession:
+    """Host and device together.
+
+    Args:
+        options: what to record of them.
+        memory: the allocator's history.
+        any_thread: record every thread, so that any may end the recording; costs a little more an event.
+        cuda: the program uses a CUDA or ROCm device.
+    """
+    import torch
+    from torch.profiler import ProfilerActivity
+
+    activities = [ProfilerActivity.CPU]
+    if cuda:
+        activities.append(ProfilerActivity.CUDA)
+    elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
+        activities.append(ProfilerActivity.XPU)
+    # Python's stacks are taken where a program's own profile function would be.
+    stacks = options.stacks and sys.getprofile() is None
+    return KinetoSession(
+        memory,
+        stacks=stacks,
+        activities=activities,
+        record_shapes=options.shapes or options.flops,
+        with_stack=stacks,
+        profile_memory=options.memory,
+        with_flops=options.flops,
+        experimental_config=torch_private.profiler_configuration(any_thread=any_thread, stacks=stacks),
+    )
+
+
+def light_session() -> KinetoSession:
+    """The device alone: a fraction of what the full session costs the host."""
+    from torch.profiler import ProfilerActivity
+
+    configuration = torch_private.profiler_configuration(any_thread=False)
+    return KinetoSession(
+        None,
+        stacks=False,
+        activities=[ProfilerActivity.CUDA],
+        experimental_config=configuration,
+    )
 
 
 def _exported(profile: Any, path: Path) -> Path:
@@ -259,18 +244,6 @@ def _is_whole(path: Path) -> bool:
     return b'"traceName"' in ending and ending.rstrip().endswith(b"}")
 
 
-def _prepare(profile: Any, *, stacks: bool) -> None:
-    """Allocate buffers and switch the device's tracing on, before recording starts."""
-    # torch reminds us that events of earlier cycles are gone, of which there are none.
-    with torch_private.warnings_kept_in(), torch_private.compiler_left_alone(stacks=stacks):
-        with_variables(QUIET, profile.prepare_trace)
-
-
-def _start(profile: Any) -> None:
-    with torch_private.warnings_kept_in(), torch_private.profiler_variables_kept_in():
-        profile.start_trace()
-
-
 class TorchDevice:
     """The devices of this process, through torch."""
 
@@ -283,9 +256,12 @@ class TorchDevice:
         import torch
 
         if kind == "light":
-            return LightSession()
-        return TorchProfilerSession(
-            self.options, self.memory, any_thread=any_thread, cuda=self.cuda or torch.cuda.is_initialized()
+            return light_session()
+        return full_session(
+            self.options,
+            self.memory,
+            any_thread=any_thread,
+            cuda=self.cuda or torch.cuda.is_initialized(),
         )
 
     def has_light_pass(self) -> bool:

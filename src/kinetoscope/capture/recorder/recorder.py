@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -16,7 +17,7 @@ from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.context import Context, Measured
 from kinetoscope.capture.recorder.decisions import Decisions
 from kinetoscope.capture.recorder.memory import MemoryHistory, NoMemoryHistory
-from kinetoscope.capture.recorder.phases import Done, Phase, Record, Recover, Time, Watch
+from kinetoscope.capture.recorder.phases import Done, Phase, Prepare, Record, Recover, Time, Watch
 from kinetoscope.capture.recorder.profiler import Device
 from kinetoscope.capture.recorder.provisional import Provisional, notes
 from kinetoscope.capture.steps.detector import Kind, Signal, Source, StepDetector
@@ -51,6 +52,7 @@ class Recorder:
         compilations: a number that grows while something compiles.
         following: called with the source that leads, once that is decided.
         moment, saved, start_agreed, lockstep, tell, entered, decisions: see :class:`Context`.
+        lock: taken while the device is touched.
         clock: seconds.
     """
 
@@ -72,6 +74,7 @@ class Recorder:
         tell: Callable[[str], None] = lambda text: None,
         entered: Callable[[str], None] = lambda phase: None,
         decisions: Decisions | None = None,
+        lock: threading.RLock | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.options, self.following, self.clock = options, following, clock
@@ -102,7 +105,7 @@ class Recorder:
         )
         self.measured = self.context.measured
         self.phase: Phase = Watch(self.context)
-        self.lock = threading.RLock()
+        self.lock = lock or threading.RLock()
         self.inside = False  # what we do ourselves ticks, too
         self.foreign = 0  # profilers of the program's own that are running
 
@@ -254,6 +257,19 @@ class Recorder:
         with self.lock:
             self.foreign = max(0, self.foreign - 1)
             self.context.stopwatch.restart()
+
+    @property
+    def recording(self) -> bool:
+        """A session of the profiler is running, or about to."""
+        return self.provisional.running or isinstance(self.phase, (Prepare, Record))
+
+    def abandon(self) -> None:
+        """This process is a fork of the recorded one: what runs is its parent's to end, and nothing is to be
+        taken down here, since destroying a CUDA event aborts a fork."""
+        for kept in (self, self.phase, self.provisional.session):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+        self.provisional.session, self.provisional.why = None, None
+        self.phase = Done(self.context)
 
     def end(self) -> None:
         """The program ends: write what there is, the best first."""

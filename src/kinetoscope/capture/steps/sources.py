@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Hashable
 from types import FrameType
@@ -98,6 +99,7 @@ class Sources:
         self.prefilled = False  # the running request has called its model
         self.step_ended: Any = None
         self.optimizer_hook: Any = None
+        self.in_hook = threading.local()  # whether this thread is in it
         # Dynamo's module, our stand-in for a function of its own, and that function.
         self.compiled_call: tuple[Any, Any, Any] | None = None
 
@@ -145,8 +147,10 @@ class Sources:
         for kind in kinds or (*self.watches, *self.removers):
             if kind in self.watches:
                 self.watches.pop(kind).remove()
-            if kind in self.removers:
+            if kind in self.removers and not (kind == "compilations" and getattr(self.in_hook, "now", False)):
                 self.removers.pop(kind)()
+        if not kinds and self.optimizer_hook is not None:  # it had to stay
+            self._hook_optimizers(False)
 
     def follow(self, source: Source) -> None:
         """Watch only what may still matter once a source leads: that source, cheaply, and the optimizers."""
@@ -171,10 +175,11 @@ class Sources:
         tick, switch = self.tick, torch_private.dynamo_switch()
 
         def step_ended(optimizer: Any, args: Any, kwargs: Any) -> None:
-            prior = switch(None)
+            prior, self.in_hook.now = switch(None), True
             try:
                 tick("optimizer", id(optimizer), type(optimizer).__name__)
             finally:
+                self.in_hook.now = False
                 switch(prior)
 
         torch_private.hide_from_dynamo(step_ended)
@@ -185,6 +190,8 @@ class Sources:
     def _hook_optimizers(self, on: bool) -> None:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
+        if getattr(self.in_hook, "now", False):
+            return  # torch is going through its hooks, and would fail if one less were left: it stays, idle
         if self.optimizer_hook is not None:
             self.optimizer_hook.remove()
             self.optimizer_hook = None
@@ -289,6 +296,4 @@ def _trains(module: Any) -> bool:
     """True when an optimizer's step may follow this call: gradients of its parameters are recorded."""
     import torch
 
-    if not (torch.is_grad_enabled() and module.training):
-        return False
-    return any(parameter.requires_grad for parameter in module.parameters())
+    return torch.is_grad_enabled() and module.training and torch_private.trains(module)
