@@ -1,5 +1,6 @@
 """Everything that a view shows, as typed rows: the JSON contract. Times are microseconds of the trace."""
 
+from kinetoscope.analysis.idle.launches import LaunchRow, QueuePoint
 from kinetoscope.document.chains import Chain, ChainListing, Link, Quantiles
 from kinetoscope.document.compilation import Compilation
 from kinetoscope.document.devices import DeviceRow, IdleRow
@@ -15,7 +16,6 @@ from kinetoscope.document.kernels import (
     ListingRow,
     OpRow,
 )
-from kinetoscope.document.launches import LaunchRow, QueuePoint
 from kinetoscope.document.memory import (
     AllocatorRow,
     Fits,
