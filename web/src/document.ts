@@ -309,7 +309,7 @@ export interface KernelRow {
   share_of_device_time: number; mean_us: number; median_us: number; min_us: number; max_us: number;
   p90_us: number; ops: KernelOp[]; kind: string; graph: string | null; source: string | null;
   bytes: number | null; flops: number | null; speed_of_light: number | null; costed_launches: number;
-  of_peak: number | null; could_save_us: number | null;
+  of_peak: number | null; launches_below_device: number | null; could_save_us: number | null;
 }
 /** Events of one stream or thread: ``count`` rows from ``first`` on, by start, the longest first. */
 export interface Lane {

@@ -6,6 +6,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.kernels.names import short_names
+from kinetoscope.analysis.kernels.occupancy import blocks
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.belonging import OUTSIDE, UNATTRIBUTED, belonging
 from kinetoscope.analysis.run import Run
@@ -49,6 +50,8 @@ class KernelRow(ListingRow, frozen=True, kw_only=True):
     costed_launches: int = 0
     of_peak: float | None = None
     """``speed_of_light``, or else what the compile log knows of the kernel."""
+    launches_below_device: int | None = None
+    """Launches of fewer blocks than their device has multiprocessors; null where a count is not known."""
     could_save_us: float | None = None
     """What it takes beyond its time at the device's peaks, of the launches whose cost is known."""
 
@@ -126,14 +129,32 @@ def _main(table: pl.DataFrame, key: str, of: str) -> pl.DataFrame:
 def kernel_rows(run: Run) -> pl.DataFrame:
     """One row a kernel name, copies and memsets included, as the report shows them: ``kernels`` with
     ``kind``, ``short_name``, ``graph`` (the compiled graph with most of its time; null if that is none) and
-    ``ops`` (who launched it, most time first: structs of name, launches, device_time_ns)."""
+    ``ops`` (who launched it, most time first: structs of name, launches, device_time_ns)
+    and ``launches_below_device``."""
     table = belonging(run)
     inside = pl.col("graph").cast(pl.String).is_in([OUTSIDE["graph"], UNATTRIBUTED]).not_()
     rows = kernels(run).rename({"kernel": "name"})
-    for details in (_ops(table), _main(table.filter(inside), "name", "graph"), _main(table, "name", "kind")):
+    graph, kind = _main(table.filter(inside), "name", "graph"), _main(table, "name", "kind")
+    for details in (_ops(table), graph, kind, _below_device(run)):
         rows = rows.join(details, on="name", how="left", maintain_order="left")
     shorts = short_names(rows["name"].cast(pl.String))
     return rows.with_columns(pl.Series("short_name", shorts, pl.String))
+
+
+def _below_device(run: Run) -> pl.DataFrame:
+    """(name, launches_below_device): how many launches leave multiprocessors of their device idle."""
+    sizes = [
+        blocks(trace.device_events.filter(device=device.index)).select(
+            "name", (pl.col("blocks") < device.multiprocessors).alias("below")
+        )
+        for trace in run.traces
+        for device in trace.devices
+        if device.multiprocessors is not None
+    ]
+    if not sizes:
+        return pl.DataFrame(schema={"name": pl.Categorical, "launches_below_device": pl.Int64})
+    below = pl.when(pl.col("below").is_not_null().any()).then(pl.col("below").sum().cast(pl.Int64))
+    return pl.concat(sizes).group_by("name").agg(below.alias("launches_below_device"))
 
 
 def _ops(table: pl.DataFrame) -> pl.DataFrame:
