@@ -4,7 +4,6 @@ from kinetoscope.analysis.idle.launches import LaunchRow, QueuePoint
 from kinetoscope.document.chains import Chain, ChainListing, Link, Quantiles
 from kinetoscope.document.compilation import Compilation
 from kinetoscope.document.devices import DeviceRow, IdleRow
-from kinetoscope.document.explanation import Explanation, Glossary
 from kinetoscope.document.findings import After, Evidence, FindingRow, FindingsListing
 from kinetoscope.document.kernels import (
     CategoryRow,
@@ -80,12 +79,10 @@ __all__ = [
     "DeviceRow",
     "Environment",
     "Evidence",
-    "Explanation",
     "FindingRow",
     "FindingsListing",
     "Fits",
     "GivenBackRow",
-    "Glossary",
     "GraphCategory",
     "GraphRow",
     "GrowthRow",

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from command import SMALL, kinetoscope
 from kinetoscope.document import Evidence, FindingRow, FindingsListing
-from kinetoscope.document.collect.explanation import explanation, glossary
 from kinetoscope.errors import UsageError
+from kinetoscope.findings.glossary.explanation import explanation, glossary
 from kinetoscope.findings.registry import SECTIONS, rules
 from kinetoscope.render.json import indented
 from kinetoscope.render.terminal import show
