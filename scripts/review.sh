@@ -5,7 +5,7 @@
 #   BASE      commit to compare with          PROGRAM   script and arguments
 #   REPEATS   runs of each (default 1)        FAIL_ON   gates, one a line
 #   OUT       folder for what is made         OPTIONS   of `kinetoscope run`
-#   PYTHON    interpreter (default python)    PULL      number of the pull request to comment on
+#   PYTHON    interpreter (default python)
 set -euo pipefail
 
 : "${BASE:?commit to compare with}" "${PROGRAM:?script and arguments}"
@@ -40,7 +40,4 @@ status=0
 "$PYTHON" -m kinetoscope diff "$OUT/base" "$OUT/head" --github "${gates[@]}" \
     -o "$OUT/difference.html" -o "$OUT/difference.md" || status=$?
 "$PYTHON" -m kinetoscope report "$OUT/head/1" -o "$OUT/findings.sarif"
-if [ -n "${PULL:-}" ] && command -v gh >/dev/null; then
-    gh pr comment "$PULL" --body-file "$OUT/difference.md" --edit-last --create-if-none || true
-fi
 exit "$status"

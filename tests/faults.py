@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -223,12 +224,13 @@ def _events(run: Run) -> int:
 
 def attempt(attack: Attack, seed: int, folder: Path) -> tuple[str, float, Path]:
     """What came of an attack, the seconds it took, and its input."""
-    whole = 0 if "log" in attack.name else WHOLE
+    whole = 0 if "log" in attack.name else _whole()
     path = attack.make(random.Random(f"{attack.name} {seed}"), folder)
     began = time.perf_counter()
     return outcome(path, whole), time.perf_counter() - began, path
 
 
+@cache
 def _whole() -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
@@ -237,7 +239,6 @@ def _whole() -> int:
 
 
 os.environ["KINETOSCOPE_CACHE"] = "0"
-WHOLE = _whole()
 
 
 def main() -> int:

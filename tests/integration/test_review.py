@@ -83,9 +83,17 @@ def python(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def action_step() -> tuple[dict[str, str], str]:
     """The environment and the script of the action's one step, as its file has them."""
     text = (ROOT / "action.yml").read_text()
-    step = text[text.index("    - id: review") :]
+    step = text[text.index("    - id: review") : text.index("    # A step of its own")]
     variables = dict(re.findall(r"^        ([A-Z_]+): \$\{\{ (.+) \}\}", step, re.MULTILINE))
     return variables, step[step.index("run: |") + len("run: |") :]
+
+
+def test_the_token_is_given_to_the_comment_alone() -> None:
+    recording, comment = (ROOT / "action.yml").read_text().split("# A step of its own")
+    assert "GH_TOKEN" not in recording
+    assert "GH_TOKEN" in comment
+    assert "PROGRAM" not in comment
+    assert "gh " not in (ROOT / "scripts" / "review.sh").read_text()
 
 
 @pytest.mark.parametrize("python", ["made", pytest.param("real", marks=pytest.mark.slow)], indirect=True)
@@ -103,7 +111,7 @@ def test_the_action_records_compares_and_gates(
         "runner.temp": str(tmp_path),
     }
     given = {name: inputs.get(value.strip(), "") for name, value in variables.items()}
-    assert {"BASE", "PROGRAM", "FAIL_ON", "OUT", "PYTHON", "REPEATS", "OPTIONS", "PULL"} <= set(variables)
+    assert {"BASE", "PROGRAM", "FAIL_ON", "OUT", "PYTHON", "REPEATS", "OPTIONS"} <= set(variables)
     given |= {
         "OUT": str(tmp_path / "review"),
         "GITHUB_ACTION_PATH": str(ROOT),

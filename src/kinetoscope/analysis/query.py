@@ -6,6 +6,7 @@ import re
 
 import polars as pl
 
+from kinetoscope.analysis import bounded
 from kinetoscope.analysis.kernels.work import work_of_all
 from kinetoscope.analysis.run import Run
 from kinetoscope.errors import UsageError, meant
@@ -76,7 +77,8 @@ def query(run: Run, sql: str, *, allow_files: bool = False) -> pl.DataFrame:
         allow_files: let the statement read files and addresses, with ``read_csv`` and its like.
 
     Raises:
-        UsageError: the statement is no SELECT, reads files unasked, or cannot be run.
+        UsageError: the statement is no SELECT, reads files unasked, cannot be run, or takes more time or
+            memory than it is given (see ``bounded``).
     """
     if not SELECT.match(sql):
         raise UsageError(
@@ -91,13 +93,11 @@ def query(run: Run, sql: str, *, allow_files: bool = False) -> pl.DataFrame:
             mend="if that is what you want: kinetoscope query --allow-files INPUT SQL",
         )
     try:
-        return pl.SQLContext(frames=tables(run)).execute(sql, eager=True)
-    except (pl.exceptions.PolarsError, OSError) as error:
+        return bounded.executed(tables(run), sql)
+    except bounded.RefusedError as error:
         reason = str(error).split("\n\n")[0].split("; valid columns:")[0]
         raise UsageError(
-            f"the query cannot be run: {reason}",
-            where=sql,
-            mend=_mend(reason),
+            f"the query cannot be run: {reason}", where=sql, mend=error.mend or _mend(reason)
         ) from error
 
 

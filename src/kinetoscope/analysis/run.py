@@ -34,6 +34,8 @@ T = TypeVar("T")
 
 # Ranks that are read of a folder or recording: each costs the analyses some 0.2 s, however small it is.
 MOST_RANKS = 64
+# Files of a folder that are opened and turn out to be no trace: each takes some 3 ms.
+MOST_OTHERS = 2048
 TRACE_FILE = re.compile(r"\.json(?:\.gz|\.zst)?$")
 
 
@@ -237,13 +239,16 @@ def _those_that_are_traces(
     traces: list[Trace] = []
     others: list[InputError] = []
     waiting = deque(spread(files))
-    while waiting and len(traces) < _most():
+    while waiting and len(traces) < _most() and len(others) < MOST_OTHERS:
         found, why = _attempted(partial(read, waiting.popleft()))
         traces += found
         others += why
     if others and not traces:
         raise others[0]
     traces.sort(key=lambda trace: natural(trace.source.path))
+    if waiting and len(traces) < _most():
+        text = f"{len(waiting):,} more files were not opened: {len(others):,} of this folder are no traces"
+        return traces, [text], others
     return traces, _not_tried(len(waiting)), others
 
 

@@ -7,7 +7,9 @@ that was asked for is imported, and heavy imports stay inside its ``main``: prof
 from __future__ import annotations
 
 import argparse
+import codecs
 import importlib
+import io
 import os
 import signal
 import sys
@@ -40,6 +42,7 @@ VERBS: dict[str, str] = {
     "doctor": "what this machine lets a profiler see, and how to mend the rest",
 }
 
+ESCAPED = "kinetoscope.escaped"
 DEBUG = "KINETOSCOPE_DEBUG"
 LONGEST_LINE = 4000  # of a message: a name in it may have a million characters
 ISSUES = "the project's issue tracker"
@@ -166,6 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     arguments = parse(verb, words[1:])
+    _have_every_character_written()
     module = importlib.import_module(f"kinetoscope.cli.{verb}")
     try:
         status = module.main(arguments)
@@ -186,6 +190,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _say(str(_unforeseen(error)))
         return KinetoscopeError.exit_code
+
+
+def _have_every_character_written() -> None:
+    """Streams that cannot write a character (of an ASCII terminal) write its number, as JSON does."""
+    codecs.register_error(ESCAPED, _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors=ESCAPED)
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)), error.end
 
 
 def _unforeseen(error: Exception) -> KinetoscopeError:

@@ -29,9 +29,9 @@ def main(arguments: argparse.Namespace) -> int:
 
     run = load_shown(arguments.inputs)
     found = listing(run)
-    if not (found.peaks or found.memory or found.unread):
+    if not (found.peaks or found.memory):
         raise InputError(
-            "no device memory was recorded in it",
+            "; ".join(found.unread) or "no device memory was recorded in it",
             where=" ".join(arguments.inputs),
             mend="kinetoscope run --memory script.py",
         )

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from polars import DataFrame
 
 EPILOG = """\
 examples:
@@ -44,6 +48,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.progress import load_shown
 
     rows = query(load_shown([arguments.input]), arguments.sql, allow_files=arguments.allow_files)
+    rows = _shown(rows)
     if arguments.json:
         print(msgspec.json.encode(rows.to_dicts()).decode())
         return 0
@@ -56,6 +61,17 @@ def main(arguments: argparse.Namespace) -> int:
     if len(rows) > len(shown):
         print(f"{len(shown):,} of {len(rows):,} rows; --limit 0 or --json prints all", file=sys.stderr)
     return 0
+
+
+def _shown(rows: DataFrame) -> DataFrame:
+    """Moments that no calendar has stand as the numbers that they are."""
+    import polars.selectors as cs
+
+    try:
+        rows.select(cs.temporal()).rows()
+    except (ValueError, OverflowError):
+        return rows.with_columns(cs.temporal().to_physical())
+    return rows
 
 
 def _list_tables(*, as_json: bool) -> int:

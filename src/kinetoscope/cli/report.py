@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import glob
 import os
 import sys
 from importlib import import_module
@@ -63,6 +64,7 @@ def main(arguments: argparse.Namespace) -> int:
     output: Path | None = arguments.output
     if (many := _many(arguments)) is not None:
         return many
+    arguments.inputs = [name for text in arguments.inputs for name in _matching(text)]
     if output is None:
         from kinetoscope.render.terminal import standard_output
         from kinetoscope.views import overview
@@ -79,6 +81,16 @@ def main(arguments: argparse.Namespace) -> int:
     destination.write(output, text)
     print(f"wrote {output} ({len(text):,} bytes)", file=sys.stderr)
     return 0
+
+
+def _matching(text: str) -> list[str]:
+    """The files that a pattern stands for, in the order of their numbers; anything else is a name."""
+    from kinetoscope.analysis.numbering import natural
+    from kinetoscope.fleet import inputs as fleet_inputs
+
+    if Path(text).exists() or not glob.has_magic(text) or fleet_inputs.is_remote(text):
+        return [text]
+    return sorted(glob.glob(text, recursive=True), key=natural) or [text]
 
 
 def _many(arguments: argparse.Namespace) -> int | None:

@@ -47,9 +47,12 @@ def main(arguments: argparse.Namespace) -> int:
     print(server.url, flush=True)
     print("serving until interrupted (Ctrl-C)", file=sys.stderr)
     if not arguments.no_browser:
-        import webbrowser
+        from kinetoscope.render.serving import opened
+        from kinetoscope.trace.cache import user_folder
 
-        webbrowser.open(server.url)
+        with opened(server.url, user_folder()), server:
+            server.serve_forever()
+        return 0
     with server:
         server.serve_forever()
     return 0

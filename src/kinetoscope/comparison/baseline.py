@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -150,7 +150,7 @@ def read(path: Path) -> Baseline:
     return found
 
 
-def _wrong(baseline: Baseline) -> Iterable[str]:
+def _wrong(baseline: Baseline) -> Iterator[str]:
     """What no run has, by name."""
     if not baseline.counts and not baseline.steps_us:
         yield "it has neither counts nor steps"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Literal
 
 from kinetoscope.analysis.events.rows import matching
@@ -104,6 +105,9 @@ def _limits(base: Run, new: Run) -> Iterable[str]:
         _of_environment(base.manifest.environment), _of_environment(new.manifest.environment)
     )
     yield from _busy(base.manifest.environment, new.manifest.environment)
+    programs = [_program(manifest.command) for manifest in (base.manifest, new.manifest)]
+    if all(programs) and programs[0] != programs[1]:
+        yield f"they are different programs: {programs[0]} and {programs[1]}"
     variables = [manifest.environment.variables for manifest in (base.manifest, new.manifest)]
     for name in sorted({*variables[0], *variables[1]}):
         values = [found.get(name) for found in variables]
@@ -111,6 +115,14 @@ def _limits(base: Run, new: Run) -> Iterable[str]:
             yield f"{name} is {_said(values[0])} and {_said(values[1])}"
     yield from _differing(_recorded(base.manifest.options), _recorded(new.manifest.options))
     yield from _clocks(*([*_samples(run)] for run in (base, new)))
+
+
+def _program(command: Sequence[str]) -> str:
+    """The script or module of a command, without its folder: a base is often checked out elsewhere."""
+    words = [*command]
+    if "-m" in words[:-1]:
+        return f"-m {words[words.index('-m') + 1]}"
+    return next((PurePath(word).name for word in words if word.endswith(".py")), "")
 
 
 def _said(value: str | None) -> str:

@@ -20,9 +20,11 @@ from kinetoscope.bench.measure.statistics import (
 )
 from kinetoscope.comparison.account import Account
 
-# Two runs of one program differ by so much for reasons that no step of either shows (clocks, where memory
-# lies, what else runs): docs/compare.md has what was measured. Folders of repeated runs measure it instead.
-BETWEEN_RUNS = 0.03
+# Runs of one program vary by so much (a standard deviation) for reasons that no step of them shows (clocks,
+# where memory lies, what else runs): docs/compare.md has what was measured. Folders of repeats measure it.
+A_RUN = 0.03
+# So two of them may differ by so much, 19 times in 20.
+BETWEEN_RUNS = 1.96 * math.sqrt(2) * A_RUN
 # Steps are the same where the whole interval lies so near; the allowance for runs comes on top.
 ALIKE = 0.01
 

@@ -5,33 +5,24 @@ JSON.
 
 from __future__ import annotations
 
-import io
-import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 
 from kinetoscope.analysis.ranks.hangs import Issued
 from kinetoscope.errors import InputError
 from kinetoscope.recording import plain_file
+from kinetoscope.snapshot.unpickle import Reader, load
 
 _RANK = re.compile(r"(\d+)(?:\.\w+)?$")
 LARGEST = 1 << 30  # bytes
 # What bytes that are no dump make the two readers raise: a pickle's opcodes may do anything to its stack.
 UNREADABLE = (
     OSError, EOFError, ValueError, KeyError, IndexError, AttributeError, TypeError, RecursionError,
-    MemoryError, pickle.UnpicklingError, msgspec.MsgspecError,
+    MemoryError, msgspec.MsgspecError,
 )  # fmt: skip
-
-
-class _Plain(pickle.Unpickler):
-    """Unpickles dicts, lists, tuples, strings and numbers: nothing that a pickle could call."""
-
-    def find_class(self, module_name: str, global_name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"it holds {module_name}.{global_name}, not plain data alone")
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -64,9 +55,11 @@ def read(path: Path) -> tuple[int, list[Issued]]:
     try:
         data = plain_file.content(path, LARGEST)
         content: object = (
-            msgspec.json.decode(data) if data[:1] in (b"{", b"[") else _Plain(io.BytesIO(data)).load()
+            msgspec.json.decode(data) if data[:1] in (b"{", b"[") else load(data, str(path), Reader())
         )
         dump = msgspec.convert(content, _Dump, strict=False)
+    except InputError as error:
+        raise InputError(f"it is no flight-recorder dump: {error.what}", where=str(path)) from error
     except UNREADABLE as error:
         raise InputError(f"it is no flight-recorder dump: {error}", where=str(path)) from error
     number = _RANK.search(path.name)

@@ -16,7 +16,8 @@ _SPECIAL = re.compile(r"[\\`*\[\]|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _BLOCK = re.compile(r"^(?:([-+#=])|(\d+)([.)])(?=\s|$))")
 # GitHub looks for these after Markdown is done, so no backslash stops them: a name must not call a person.
-_REFERENCE = re.compile(r"@(?=\w)|(?<!\w)#(?=\d)")
+# Nor may it lead anywhere: addresses become links too, and so do other repositories' issues (owner/name#1).
+_REFERENCE = re.compile(r"@(?=\w)|#(?=\d)|:(?=//)|(?i:www(?=\.)|GH-(?=\d)|(?:mailto|xmpp):)")
 
 
 def render(shown: Iterable[Block]) -> str:

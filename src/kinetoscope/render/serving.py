@@ -6,13 +6,21 @@ Requests that name another host than ours (a name that was made to lead here) ar
 
 from __future__ import annotations
 
+import html
+import os
 import secrets
-from collections.abc import Callable, Mapping
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 LOOPBACK = "127.0.0.1"
+
+IDLE_S = 20.0  # after which a client that asks for nothing, or takes nothing, is dropped
 
 
 class Content(NamedTuple):
@@ -35,8 +43,38 @@ class Server(ThreadingHTTPServer):
         self.host = f"{LOOPBACK}:{self.server_port}"
         self.url = f"http://{self.host}{self.prefix}"
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no error; anything else is shown as ever."""
+        if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
+            super().handle_error(request, client_address)
+
+
+@contextmanager
+def opened(url: str, folder: Path) -> Generator[None]:
+    """Have the user's browser show an address, by way of a file that only this user can read: other users see
+    what a browser is started with. The file lies in ``folder`` where that can be written to."""
+    import webbrowser
+
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+        prefix="view-", dir=folder if os.access(folder, os.W_OK) else None
+    ) as home:
+        page = Path(home) / "open.html"
+        page.touch(0o600)
+        page.write_text(_LEADS.format(url=html.escape(url)))
+        webbrowser.open(page.as_uri())
+        yield
+
+
+_LEADS = """\
+<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={url}"><title>kinetoscope</title><a href="{url}">the report</a>
+"""
+
 
 class _Handler(BaseHTTPRequestHandler):
+    timeout = IDLE_S
     server: Server  # pyright: ignore[reportIncompatibleVariableOverride]  # only it uses this handler
 
     def do_GET(self) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import mmap
 import re
+import zlib
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,6 +35,9 @@ KEYS = {
 # torch's default is to write the C++ frames as well, the interpreter's between Python's: nobody's own code.
 NATIVE = re.compile(r"^(\?\?)?$|\.(c|cc|cpp|cxx|cu|cuh|h|hh|hpp|inl|S|so[.\d]*)$|/include/c\+\+/")
 MOST_UNPACKED = 500  # times; stacks repeat, and histories pack 60 times
+LARGEST = 1 << 48  # bytes: more than any device has
+MOST_DEVICES = 1 << 16
+SHORT = 16  # frames of a stack that is compared anew each time it is named
 MALFORMED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError)
 
 
@@ -41,8 +45,11 @@ def is_snapshot(path: Path) -> bool:
     """Whether a file is a pickle, by its name and its first byte."""
     if not path.name.endswith((".pickle", ".pkl", ".pickle.gz", ".pkl.gz")) or not path.is_file():
         return False
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        return file.read(1) == b"\x80"
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            return file.read(1) == b"\x80"
+    except (OSError, EOFError, zlib.error):
+        return True  # by its name: ``read`` says what is wrong with it
 
 
 def read(path: Path) -> Snapshot:
@@ -62,11 +69,15 @@ def read(path: Path) -> Snapshot:
 
 def unpacked(path: Path) -> bytes:
     """Raises:
+    InputError: it is damaged.
     TooLargeError: it unpacks to more than any snapshot would.
     """
     most = MOST_UNPACKED * path.stat().st_size + (1 << 20)
-    with gzip.open(path) as file:
-        data = file.read(most + 1)
+    try:
+        with gzip.open(path) as file:
+            data = file.read(most + 1)
+    except zlib.error as error:
+        raise InputError(f"the gzip file is damaged: {error}", where=str(path)) from error
     if len(data) > most:
         raise TooLargeError(f"it unpacks to more than {MOST_UNPACKED} times its size", where=str(path))
     return data
@@ -97,7 +108,8 @@ class _SnapshotReader(Reader):
         self.frames: dict[Frame, Frame] = {}
         self.stacks: dict[Stack, int] = {(): 0}
         self.native: dict[str, bool] = {}  # by file
-        self.pools = _Pools({(0, 0): 0, None: 0})
+        self.named: dict[int, tuple[object, int]] = {}  # long lists of frames by identity, with their number
+        self.pools = _Pools({(0, 0): 0})
         self.tables: list[pl.DataFrame] = [pl.DataFrame(schema=COLUMNS)]
         self.singly: list[tuple[int, ...]] = []  # entries that came after those
 
@@ -107,6 +119,7 @@ class _SnapshotReader(Reader):
             frame = Frame(found.get("name", ""), file, found["line"])
             if (type(frame.name), type(frame.file), type(frame.line)) != (str, str, int):
                 raise TypeError
+            _checked(abs(frame.line), 1 << 31)  # larger ones may all have one hash
             return self.frames.setdefault(frame, frame)
         if "action" in found:
             self._entry(found)
@@ -117,11 +130,16 @@ class _SnapshotReader(Reader):
         """The number of a list of frames, or of what stands for one already."""
         if isinstance(value, int):
             return value
+        if known := self.named.get(id(value)):
+            return known[1]
         stack = tuple(cast(Sequence[object], value or ()))
         if any(type(one) is not Frame for one in stack):
             raise TypeError
         python = tuple(one for one in cast(Stack, stack) if not self._is_native(one.file))
-        return self.stacks.setdefault(python, len(self.stacks))
+        number = self.stacks.setdefault(python, len(self.stacks))
+        if len(stack) > SHORT:
+            self.named[id(value)] = value, number
+        return number
 
     def _is_native(self, file: str) -> bool:
         if (known := self.native.get(file)) is None:
@@ -142,7 +160,14 @@ class _SnapshotReader(Reader):
     def coded(self, key: str, value: Any) -> int:
         if key == "action":
             return ACTION_NUMBERS.get(value, -1)
-        return self.pools[value] if key == "pool_id" else self._stack(value)
+        return self._pool(value) if key == "pool_id" else self._stack(value)
+
+    def _pool(self, value: object) -> int:
+        """The number of a pool, by torch's pair of numbers; tuples of tuples may take forever to hash."""
+        if value is None:
+            return 0
+        first, second = cast(tuple[object, object], value)
+        return self.pools[_checked(first, 1 << 63), _checked(second, 1 << 63)]
 
     def take(self, columns: Mapping[str, array[int]], places: Sequence[int]) -> None:
         self._flush()
@@ -161,7 +186,7 @@ class _SnapshotReader(Reader):
             self.singly = []
 
     def snapshot(self, found: dict[str, Any], path: Path, size: int) -> Snapshot:
-        segments, blocks = self._segments(found["segments"], size)
+        segments, blocks = self._segments(found["segments"])
         self._flush()
         table = pl.concat(self.tables, rechunk=False)
         sizes = [len(trace) for trace in found.get("device_traces", ())]
@@ -179,39 +204,56 @@ class _SnapshotReader(Reader):
             blocks,
             table.filter(pl.col("action") >= 0) if unknown else table,
             tuple(self.stacks),
-            tuple(pool for pool in self.pools if pool),
-            dict(found.get("allocator_settings", {})),
+            tuple(self.pools),
+            {
+                name: value
+                for name, value in dict(found.get("allocator_settings", {})).items()
+                if isinstance(value, (str, int, float))  # lists may name each other without end
+            },
             unknown,
         )
 
-    def _segments(self, found: Iterable[dict[str, Any]], most: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Of at most so many blocks: a file of fewer bytes names some again and again."""
+    def _segments(self, found: Sequence[dict[str, Any]]) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Each is written once: a file that names one again and again is none of torch's."""
+        _distinct(found)
+        _distinct([block for segment in found for block in segment["blocks"]])
         segments: list[tuple[object, ...]] = []
         blocks: list[tuple[object, ...]] = []
         for number, segment in enumerate(found):
-            device, at = segment.get("device", 0), segment["address"]
-            pool = self.pools[segment.get("segment_pool_id")]
+            device = _checked(segment.get("device", 0), MOST_DEVICES)
+            at = _checked(segment["address"], 1 << 63)
+            pool = self._pool(segment.get("segment_pool_id"))
             stack = self._stack(segment.get("frames"))
             expandable = bool(segment.get("is_expandable", False))
-            size = segment["total_size"]
+            size = _checked(segment["total_size"], LARGEST)
             segments.append((device, number, at, size, segment["stream"], pool, expandable, stack))
             for block in segment["blocks"]:
                 state = STATE_NUMBERS[block["state"]]
-                asked = block.get("requested_size", block["size"]) if state != 2 else 0
+                size = _checked(block["size"], LARGEST)
+                asked = _checked(block.get("requested_size", size), LARGEST) if state != 2 else 0
                 stack = self._stack(block.get("frames"))
-                blocks.append((device, number, at, block["size"], asked, state, stack))
-                at += block["size"]
-            if len(blocks) > most:
-                raise TypeError
+                blocks.append((device, number, at, size, asked, state, stack))
+                at += size
         return (
             pl.DataFrame(segments, schema=SEGMENTS, orient="row"),
             pl.DataFrame(blocks, schema=BLOCKS, orient="row"),
         )
 
 
-class _Pools(dict[tuple[int, int] | None, int]):
+def _checked(number: object, below: int) -> int:
+    """A number that torch can have written; raises TypeError of another."""
+    if type(number) is not int or not 0 <= number < below:
+        raise TypeError
+    return number
+
+
+def _distinct(found: Sequence[object]) -> None:
+    if len({id(one) for one in found}) != len(found):
+        raise TypeError
+
+
+class _Pools(dict[tuple[int, int], int]):
     """The numbers of pools, in the order in which they are met."""
 
-    def __missing__(self, pool: tuple[int, int] | None) -> int:
-        first, second = pool or (0, 0)
-        return self.setdefault((int(first), int(second)), len(self) - 1)
+    def __missing__(self, pool: tuple[int, int]) -> int:
+        return self.setdefault(pool, len(self))

@@ -7,6 +7,7 @@ before the recording), what it was, its bytes and its category. ``.html`` holds 
 from __future__ import annotations
 
 import gzip
+import zlib
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -45,7 +46,7 @@ def is_timeline(path: Path) -> bool:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             return file.read(64).replace(b" ", b"").startswith(b"[[")
-    except (OSError, EOFError):
+    except (OSError, EOFError, zlib.error):
         return False  # the reader of traces says what is wrong with it
 
 

@@ -186,10 +186,14 @@ class Machine:
         stack = self.stack
         if code == SETITEMS:
             items = self._since_mark()
+            if any(type(key) is not str for key in items[::2]):  # numbers can be chosen to have one hash
+                raise TypeError
             stack[-1].update(zip(items[::2], items[1::2], strict=True))
             self._complete()
         elif code == SETITEM:
             value, key = stack.pop(), stack.pop()
+            if type(key) is not str:
+                raise TypeError
             stack[-1][key] = value
             self._complete()
         elif code == APPENDS:
@@ -202,8 +206,6 @@ class Machine:
             if code != TUPLE:
                 self.marks.append(len(stack) - TUPLES[code])
             items = tuple(self._since_mark())
-            if any(type(item) is tuple for item in items):  # a few bytes of which take forever to hash
-                raise TypeError
             stack.append(items)
         elif code in (PUT, LONG_PUT):
             width = 1 if code == PUT else 4

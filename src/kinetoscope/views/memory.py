@@ -154,7 +154,8 @@ def _peak(peak: MemoryPeak, limit: int) -> Iterable[Block]:
     yield Heading(*headline(peak), level=1)
     # All parts side by side; one that is less than half a cell is not drawn.
     parts = (
-        Text("█" * round(part.share_of_reserved * BAR), palette.memory(part.part)) for part in peak.parts
+        Text("█" * round(min(max(part.share_of_reserved, 0.0), 1.0) * BAR), palette.memory(part.part))
+        for part in peak.parts
     )
     yield line("  ", *parts)
     yield from (line(note, style="yellow", indent=2) for note in peak.notes)

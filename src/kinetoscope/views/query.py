@@ -22,4 +22,8 @@ def listing(titles: Sequence[str], numeric: Sequence[bool], rows: Sequence[Seque
 def _cell(value: object) -> str | None:
     if isinstance(value, float):
         return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.1f}"
-    return None if value is None else names.whole(str(value))
+    if value is None:
+        return None
+    text = names.whole(str(value))
+    # At the start of a line a workflow of GitHub obeys it: a character of no width stands before.
+    return f"\u200b{text}" if text.startswith("::") else text

@@ -23,6 +23,7 @@ from kinetoscope.render.blocks import Block, Field, Line, Text, field, line, tab
 from kinetoscope.views.gates import gate_lines
 
 LONGEST = 300  # characters of an error
+AIM = 0.05  # how near an answer is worth a longer budget
 GIVES_WAY = ("samples/s", "breaks", "memory", "pays after", "compile", "tokens/s")
 
 
@@ -171,6 +172,7 @@ def versions(found: VersionsCompared, gates: Sequence[Judgement]) -> Iterable[Bl
         yield line(
             f"the same matrix product between the runs: ± {spread} (this machine's noise)", style="dim"
         )
+    yield from (Line((Text(words, "yellow"),), overflow="whole") for words in what_would_tell(found))
     yield from gate_lines(gates)
 
 
@@ -185,6 +187,22 @@ def verdict(found: VersionsCompared) -> str:
     if found.verdict == "same":
         return f"the same, ± {half}"
     return f"{found.verdict} by {change} ± {half}"
+
+
+def what_would_tell(found: VersionsCompared) -> Iterable[str]:
+    """Why nothing could be told, where the load is the reason, and the budget that would tell."""
+    if found.verdict != "cannot tell":
+        return
+    if found.load is not None and found.cores and found.load > found.cores + 1:  # one is the program itself
+        yield (
+            f"the machine is loaded ({found.load:.1f} want to run on {numbers.count(found.cores, 'core')}), "
+            "and that spreads the runs: a quiet one tells sooner"
+        )
+    half = (found.high - found.low) / 2
+    if math.isfinite(half) and half > AIM:
+        seconds = found.seconds * (half / AIM) ** 2  # an interval shrinks with the root of the pairs
+        time = numbers.time(seconds * 1e6)
+        yield f"for ± {numbers.percent(AIM)} it needs some {time}: --budget {seconds:.0f}"
 
 
 def _runs(row: VersionRow) -> str:

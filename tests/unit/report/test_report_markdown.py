@@ -1,6 +1,10 @@
+import html
 import re
 
+import pytest
+
 from kinetoscope.render import markdown
+from kinetoscope.render.markdown import escape
 from kinetoscope.views import overview
 from report_sample import HOSTILE, host_only, hostile, report
 
@@ -66,3 +70,19 @@ def test_code_spans_hold_back_ticks_and_bars():
     assert markdown.code("a`b``c") == "``` a`b``c ```"
     assert markdown.code("a|b") == "`a¦b`"
     assert markdown.code("") == "` `"
+
+
+@pytest.mark.parametrize(
+    ("name", "live"),
+    [
+        ("https://evil.example/login", "://"),
+        ("see www.evil.example", "www."),
+        ("octocat/hello-world#1", "#1"),
+        ("GH-12", "GH-12"),
+        ("@octocat", "@octocat"),
+    ],
+)
+def test_a_name_leads_nowhere(name: str, live: str) -> None:
+    assert live in name
+    assert live not in escape(name)
+    assert html.unescape(escape(name)).replace("\u200b", "").replace("\\", "") == name

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import http.client
+import socket
+import struct
 import threading
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
-from kinetoscope.render.serving import Content, Server
+from kinetoscope.render.serving import LOOPBACK, Content, Server, opened
 
 
 @pytest.fixture
@@ -76,3 +80,28 @@ def test_others_find_nothing(server: Server) -> None:
 def test_two_servers_have_two_tokens() -> None:
     with Server({}) as one, Server({}) as two:
         assert one.prefix != two.prefix
+
+
+def test_a_client_that_goes_away_is_no_error(capfd: pytest.CaptureFixture[str]) -> None:
+    with Server({"": Content("text/html", lambda: b"x" * (1 << 24))}) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for _ in range(5):
+            with socket.create_connection((LOOPBACK, server.server_port)) as client:
+                client.sendall(f"GET {server.prefix} HTTP/1.0\r\nHost: {server.host}\r\n\r\n".encode())
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with urlopen(server.url) as answer:
+            assert len(answer.read()) == 1 << 24
+        server.shutdown()
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_browser_is_not_given_the_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("webbrowser.open", asked.append)
+    with opened("http://127.0.0.1:1/secret/", tmp_path / "cache"):
+        assert "secret" not in asked[0]
+        page = Path(asked[0].removeprefix("file://"))
+        assert "secret" in page.read_text()
+        assert page.stat().st_mode & 0o077 == 0
+        assert page.parent.stat().st_mode & 0o077 == 0
+    assert not page.exists()

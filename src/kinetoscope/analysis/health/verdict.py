@@ -181,14 +181,22 @@ def _unseen_before(trace: Trace) -> list[Note]:
     firsts = device.unique(["device", "stream"], keep="first", maintain_order=True)
     returned = (host["start_ns"] + host["duration_ns"]).gather(firsts["launch"])
     waits = firsts.select("device", "name", pl.Series("from_ns", returned), to_ns="start_ns").drop_nulls()
+    busy = intervals.union(work(trace), ["device"])
+    bounds = [
+        waits.select("device", at=pl.col(bound).clip(within.start_ns, within.end_ns))
+        for bound in ("from_ns", "to_ns")
+    ]
+    start, end = (intervals.covered_until(busy, instants, ["device"]) for instants in bounds)
+    idle = (bounds[1]["at"] - bounds[0]["at"]) - (end - start)
+    waits = waits.with_columns(share=idle / max(within.length_ns, 1)).filter(pl.col("share") >= 0.05)
+    of_devices = waits.partition_by("device", maintain_order=True)
+    return [note for own in of_devices for note in _of_waits(int(own["device"][0]), own)]
+
+
+def _of_waits(number: int, waits: pl.DataFrame) -> list[Note]:
+    """A note on each of the longest waits of a device's streams."""
     notes: list[Note] = []
-    for number, name, start, end in waits.iter_rows():
-        wait = pl.DataFrame({"start_ns": [start], "end_ns": [max(start, end)]})
-        busy = intervals.union(work(trace).filter(pl.col("device") == number))
-        idle = intervals.total(intervals.clip(intervals.subtract(wait, busy), within.start_ns, within.end_ns))
-        share = idle / max(within.length_ns, 1)
-        if share < 0.05:
-            continue
+    for _, name, start, end, share in waits.top_k(LISTED, by="share").iter_rows():
         text = (
             f"device {number} started {short_name(name)}, the first work of its stream, "
             f"{(end - start) / 1e6:,.1f} ms after its launch and did nothing else that is recorded "
@@ -196,6 +204,9 @@ def _unseen_before(trace: Trace) -> list[Note]:
             "probably kept it; busy time misses that"
         )
         # Kernels and ops stand; a twentieth of the window is more than busy time is read to.
+        notes.append(Note("unseen-work-before", DEGRADED, text))
+    if len(waits) > LISTED:
+        text = f"{len(waits) - LISTED:,} more streams of device {number} began as late"
         notes.append(Note("unseen-work-before", DEGRADED, text))
     return notes
 

@@ -29,7 +29,8 @@ TAKES, GIVES = [SEGMENT, MAP], [SEGMENT_FREE, UNMAP]
 def allocations(snapshot: Snapshot) -> pl.DataFrame:
     """Every allocation whose beginning or end is in the history, and those that live at the snapshot.
 
-    Of one that was there before the history began, the stack is known where the allocator still knew it.
+    Of one that was there before the history began, the stack is known where the allocator still knew it: not
+    where the history has the stacks of releases (``context="all"``), which are nobody's that asked for it.
     """
     ended = FREED if snapshot.entries["action"].eq(FREED).any() else FREE
     calls = (
@@ -38,7 +39,7 @@ def allocations(snapshot: Snapshot) -> pl.DataFrame:
         .sort("device", "address", "place")
         .with_columns(
             pl.col("action", "place", "time_us").shift(-1).over("device", "address").name.prefix("next_"),
-            pl.col("action").shift(1).over("device", "address").alias("before"),
+            pl.col("action", "stack").shift(1).over("device", "address").name.suffix("_before"),
         )
     )
     is_released = pl.col("next_action").is_not_null()
@@ -50,13 +51,19 @@ def allocations(snapshot: Snapshot) -> pl.DataFrame:
         pl.when(is_released).then("next_time_us").alias("end_us"),
         "stack", "pool", "stream",
     )  # fmt: skip
-    older = calls.filter(pl.col("action") == ended, pl.col("before").ne_missing(ALLOC)).select(
+    is_older = pl.col("action_before").ne_missing(ALLOC)
+    ends = calls.filter(pl.col("action") == ended)
+    of_releases = bool(
+        (~is_older & (pl.col("stack") != pl.col("stack_before"))).pipe(ends.select).to_series().any()
+    )
+    older = ends.filter(is_older).select(
         "device", "address", "bytes",
         pl.lit(None).alias("start"),
         pl.col("place").alias("end"),
         pl.lit(None).alias("start_us"),
         pl.col("time_us").alias("end_us"),
-        "stack", "pool", "stream",
+        pl.lit(0).alias("stack") if of_releases else pl.col("stack"),
+        "pool", "stream",
     )  # fmt: skip
     alive = begun.filter(pl.col("end").is_null())
     held = snapshot.segments.select("device", "segment", "pool", "stream").join(

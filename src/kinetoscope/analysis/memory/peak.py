@@ -15,12 +15,15 @@ from kinetoscope.analysis.memory.ops import unseen
 from kinetoscope.analysis.memory.owners import ROLES, owned
 from kinetoscope.analysis.memory.workspaces import OWNER
 from kinetoscope.recording.memory import DeviceMemory, Held
-from kinetoscope.snapshot.model import MAP, SEGMENT, SEGMENT_FREE, UNMAP, Snapshot
+from kinetoscope.snapshot.model import ALLOC, MAP, OOM, SEGMENT, SEGMENT_FREE, UNMAP, Snapshot
 
 # What of the reserved memory is nobody's: blocks are multiples of 512 bytes; what is free lies between blocks
 # in use, or in segments that hold none, which the driver could have back.
 REST = ("rounding", "fragmentation", "cached")
 ROUND = 512
+# Of a segment of large blocks no less than this is split off: what is left over stays the block's own, and no
+# hole is as small.
+LEAST_SPLIT = 1 << 20
 
 Moment = Literal["recorded steps", "history", "out of memory", "snapshot"]
 
@@ -88,14 +91,30 @@ def devices(
     found: list[DeviceHistory] = []
     for device in sorted({*snapshot.segments["device"], *snapshot.entries["device"]}):
         table = curve(snapshot, device)
-        place, moment, stretch = _highest(table, held)
+        failure = _failure(snapshot, device, held)
+        place, moment, stretch = _highest(table, held) if failure is None else _at_failure(failure)
         counters = next((one for one in held.devices if one.device == device), None) if held else None
         known = owned(snapshot, held, device)
         known = known.join(buffers, on=["graph", "graph_line"], how="left", maintain_order="left")
         known = known.join(traced(known), on="allocation", how="left", maintain_order="left")
-        failed = (held and held.failed_bytes) or 0
+        failed = failure["bytes"] if failure else (held and held.failed_bytes) or 0
         found.append(DeviceHistory(device, snapshot, known, table, place, moment, stretch, counters, failed))
     return found
+
+
+def _failure(snapshot: Snapshot, device: int, held: Held | None) -> dict[str, int] | None:
+    """The entry of the allocation that failed, in a history that nobody described: the last of the device, if
+    nothing was allocated any more."""
+    if held is not None:
+        return None
+    entries = snapshot.entries.with_row_index("place")
+    asked = entries.filter(pl.col("device") == device, pl.col("action").is_in([ALLOC, OOM])).tail(1)
+    row = asked.filter(pl.col("action") == OOM).select("place", "bytes").rows(named=True)
+    return row[0] if row else None
+
+
+def _at_failure(failure: dict[str, int]) -> tuple[int, Moment, tuple[int, int]]:
+    return failure["place"], "out of memory", (failure["place"], failure["place"])
 
 
 def _highest(found: Curve, held: Held | None) -> tuple[int, Moment, tuple[int, int]]:
@@ -140,30 +159,53 @@ def split(history: DeviceHistory) -> pl.DataFrame:
 
 
 def _rounded(history: DeviceHistory, here: pl.DataFrame) -> pl.Series:
-    """Bytes of the blocks of allocations: exact where the snapshot still has them as they were."""
+    """Bytes of the blocks of allocations: exact where the snapshot still has them as they were. Of others the
+    request rounded up, and of large blocks also what lies between them and the next, where that is too little
+    to have been split off."""
     if history.place == whole(history.curve.table["place"].max()):
         blocks = history.snapshot.blocks.filter(pl.col("state") < 2)
         blocks = blocks.select("device", "address", block="bytes")
         found = here.join(blocks, on=["device", "address"], how="left", maintain_order="left")
         return found["block"].fill_null(0)
-    return here.select(pl.max_horizontal((pl.col("bytes") + ROUND - 1) // ROUND, 1) * ROUND).to_series()
+    blocks = pl.max_horizontal((pl.col("bytes") + ROUND - 1) // ROUND, 1) * ROUND
+    segments = (
+        _segments_then(history)
+        .with_columns(until=pl.col("address") + pl.col("bytes"))
+        .drop("bytes", "segment")
+    )
+    placed = here.select("address", block=blocks).with_row_index("order").sort("address")
+    placed = placed.join_asof(segments.rename({"address": "segment"}), left_on="address", right_on="segment")
+    following = pl.min_horizontal(pl.col("address").shift(-1), "until")
+    left = following - pl.col("address") - pl.col("block")
+    is_own = (pl.col("block") > LEAST_SPLIT) & left.is_between(0, LEAST_SPLIT)
+    found = placed.select(
+        "order", pl.when(is_own).then(pl.col("block") + left).otherwise("block").alias("block")
+    )
+    return found.sort("order")["block"]
 
 
 def _whole_segments(history: DeviceHistory, here: pl.DataFrame) -> int:
     """Bytes of segments that hold nothing; 0 where segments grow and shrink, and none is ever whole."""
-    snapshot, device, place = history.snapshot, history.device, history.place
-    entries = snapshot.entries.with_row_index("place").filter(pl.col("device") == device)
+    snapshot = history.snapshot
+    entries = snapshot.entries.filter(pl.col("device") == history.device)
     if entries["action"].is_in([MAP, UNMAP]).any() or snapshot.segments["is_expandable"].any():
         return 0
+    there = _segments_then(history)
+    used = here.select("address").sort("address").join_asof(there, on="address")["segment"]
+    return whole(there.filter(~pl.col("segment").is_in(used.unique().implode()))["bytes"].sum())
+
+
+def _segments_then(history: DeviceHistory) -> pl.DataFrame:
+    """The segments that were there at the peak, by address: ``address``, ``bytes``, ``segment``."""
+    snapshot, device, place = history.snapshot, history.device, history.place
+    entries = snapshot.entries.with_row_index("place").filter(pl.col("device") == device)
     changes = entries.filter(pl.col("action").is_in([SEGMENT, SEGMENT_FREE])).filter(pl.col("place") > place)
     first = changes.group_by("address", maintain_order=True).first()
     gone = first.filter(pl.col("action") == SEGMENT_FREE).select("address", "bytes")
     later = first.filter(pl.col("action") == SEGMENT).select("address")
     now = snapshot.segments.filter(pl.col("device") == device).select("address", "bytes")
     there = pl.concat([now.join(later, on="address", how="anti").join(gone, on="address", how="anti"), gone])
-    there = there.sort("address").with_columns(pl.col("address").alias("segment"))
-    used = here.select("address").sort("address").join_asof(there, on="address")["segment"]
-    return whole(there.filter(~pl.col("segment").is_in(used.unique().implode()))["bytes"].sum())
+    return there.sort("address").with_columns(pl.col("address").alias("segment"))
 
 
 def holders(history: DeviceHistory) -> pl.DataFrame:

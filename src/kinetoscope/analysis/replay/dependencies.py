@@ -57,19 +57,20 @@ def _evident(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
     arrived = pl.col("point_ns") + shortest_arrival_ns(trace) + RIGHT_BEFORE_NS
     ready = pl.max_horizontal(arrived, pl.col("reach_ns") + RIGHT_BEFORE_NS)
     idle = table.filter(pl.col("point_ns").is_not_null() & (pl.col("start_ns") > ready))
-    ends = table.select("end_ns", other="stream", source="row", given_at="point_ns").sort("end_ns")
+    ends = table.select("end_ns", on="device", other="stream", source="row", given_at="point_ns").sort(
+        "end_ns"
+    )
+    work = idle.select("row", "device", "stream", "start_ns", "point_ns")
+    # Of all that ended right before, not of all streams: there may be thousands.
+    first = ends["end_ns"].search_sorted(work["start_ns"] - RIGHT_BEFORE_NS, "left")
+    behind = ends["end_ns"].search_sorted(work["start_ns"], "right")
+    pairs = work.with_columns(at=pl.int_ranges(first, behind, eager=True)).explode("at").drop_nulls("at")
     return (
-        _with_other_streams(idle.select("row", "device", "stream", "start_ns", "point_ns"), table)
-        .sort("start_ns")
-        .join_asof(
-            ends,
-            left_on="start_ns",
-            right_on="end_ns",
-            by="other",
-            tolerance=RIGHT_BEFORE_NS,
-            check_sortedness=False,
-        )
-        .filter(pl.col("source").is_not_null() & (pl.col("given_at") < pl.col("point_ns")).fill_null(True))
+        pl.concat([pairs.drop("at"), ends[pairs["at"]]], how="horizontal")
+        .filter((pl.col("on") == pl.col("device")) & (pl.col("other") != pl.col("stream")))
+        .group_by("row", "point_ns", "other", maintain_order=True)
+        .agg(pl.col("source", "given_at").last())
+        .filter((pl.col("given_at") < pl.col("point_ns")).fill_null(True))
         .select("row", "source", stream="other")
     )
 

@@ -87,8 +87,10 @@ def shortest(one: pl.Series | None, other: pl.Series | None) -> pl.Series | None
 def _left(graph: Graph, rank: int, device: pl.DataFrame) -> pl.Series:
     """What is left of events (``id``) that are ``saved_ns`` shorter."""
     left = pl.repeat(1.0, len(graph.work), eager=True)
-    known = device.filter(device["id"] < len(graph.places[rank]))
-    rows, saved = graph.places[rank].gather(known["id"]), known["saved_ns"]
+    if (places := graph.places.get(rank)) is None:  # none of its work is replayed
+        return left
+    known = device.filter(device["id"] < len(places))
+    rows, saved = places.gather(known["id"]), known["saved_ns"]
     rows, saved = rows.filter(rows.is_not_null()), saved.filter(rows.is_not_null())
     to = (1 - saved / graph.work["duration_ns"].gather(rows)).clip(0, 1)
     # An event is named once, seldom twice; then the smallest share counts.

@@ -63,6 +63,7 @@ def compare_versions(
     _check(versions, words, module)
     reports: tuple[list[TrialResult], list[TrialResult]] = ([], [])
     calibrated: list[float] = []
+    loads: list[float] = []
     began = clock()
     with tempfile.TemporaryDirectory(prefix="kinetoscope-compare-") as folder:
         result, outputs = str(Path(folder, "result.json")), str(Path(folder, "outputs.pt"))
@@ -76,6 +77,7 @@ def compare_versions(
                 if calibrate is not None:
                     calibrated.append(calibrate())
                 reports[side].append(_usable(launch(versions[side], order, words), versions[side]))
+            loads += _load()
             spent, pairs = clock() - began, pairs + 1
             ratio = _ratio(reports)
             narrow = pairs >= FEWEST_PAIRS and (ratio.high - ratio.low) / 2 <= precision
@@ -95,7 +97,21 @@ def compare_versions(
         stopped="precise" if narrow else "out of time",
         seconds=spent,
         calibration=_calibration(calibrated) if calibrated else None,
+        load=statistics.median(loads) if loads else None,
+        cores=_cores(),
     )
+
+
+def _load() -> list[float]:
+    """How many wanted to run in the last minute, the compared runs among them; empty where nobody counts."""
+    try:
+        return [os.getloadavg()[0]]
+    except (OSError, AttributeError):
+        return []
+
+
+def _cores() -> int | None:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def _relative(script: str, new: Version) -> str:
@@ -107,6 +123,12 @@ def _relative(script: str, new: Version) -> str:
 
 def _check(versions: Sequence[Version], words: Sequence[str], module: bool) -> None:
     for version in versions:
+        if not version.folder.is_dir():
+            raise InputError(
+                f"{version.label} has no such folder",
+                where=str(version.folder),
+                mend="run it from one that both have",
+            )
         if not module and not (version.folder / words[0]).is_file():
             raise InputError(
                 f"{version.label} has no such script", where=words[0], mend="name it as seen from this folder"

@@ -33,7 +33,8 @@ class VersionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class VersionsCompared(msgspec.Struct, frozen=True, kw_only=True):
     """``ratio`` is the new step over the base's, ``low`` to ``high`` its 95 % interval (from the pairs of
-    runs, so that how runs differ is in it); ``stopped`` says why no more were run."""
+    runs, so that how runs differ is in it); ``stopped`` says why no more were run. ``load`` is the machine's
+    load average between the runs (the median; null: nobody counts it), ``cores`` how many may be used."""
 
     schema: str = SCHEMA
     command: tuple[str, ...]
@@ -49,6 +50,8 @@ class VersionsCompared(msgspec.Struct, frozen=True, kw_only=True):
     stopped: Literal["precise", "out of time"]
     seconds: float
     calibration: Calibration | None
+    load: float | None = None
+    cores: int | None = None
 
     @property
     def interval(self) -> Ratio:

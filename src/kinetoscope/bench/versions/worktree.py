@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from kinetoscope.errors import InputError, UsageError
 
 GIT = "git:"
+HOME, OWNER = "kinetoscope-base-", "owner"  # folders of checkouts, and the file with their process in them
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,12 @@ def checked_out(reference: str) -> Generator[Version]:
     """
     here = Path.cwd().resolve()
     top = _top(here)
+    if not reference.removeprefix(GIT).strip():
+        raise UsageError(
+            "no version is named: it is empty",
+            where=f"--base {reference!r}",
+            mend="--base 'git:main', or a folder",
+        )
     if not reference.startswith(GIT):
         folder = Path(reference).resolve()
         if not folder.is_dir():
@@ -70,7 +80,9 @@ def checked_out(reference: str) -> Generator[Version]:
         raise UsageError(
             "this is no git repository", where=str(here), mend="--base FOLDER, of the other version"
         )
-    with tempfile.TemporaryDirectory(prefix="kinetoscope-base-") as home:
+    _forget_abandoned(here)
+    with ended_in_order(), tempfile.TemporaryDirectory(prefix=HOME) as home:
+        (Path(home) / OWNER).write_text(str(os.getpid()))
         tree = Path(home).resolve() / "tree"
         commit = _git(here, "rev-parse", "--verify", "--quiet", f"{reference.removeprefix(GIT)}^{{commit}}")
         if commit is None:
@@ -83,6 +95,46 @@ def checked_out(reference: str) -> Generator[Version]:
             yield Version(f"{reference} ({commit[:10]})", tree / here.relative_to(top), tree, top)
         finally:
             _git(here, "worktree", "remove", "--force", str(tree))
+
+
+@contextmanager
+def ended_in_order() -> Generator[None]:
+    """Leave the block as an exception does where a signal asks the process to end, and clean up thereby."""
+
+    def leave(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    asked = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {
+        number: signal.signal(number, leave) for number in asked if signal.getsignal(number) == signal.SIG_DFL
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _forget_abandoned(here: Path) -> None:
+    """Remove checkouts of earlier comparisons that were killed, of this repository alone."""
+    listed = (_git(here, "worktree", "list", "--porcelain") or "").splitlines()
+    for tree in [Path(line.removeprefix("worktree ")) for line in listed if line.startswith("worktree ")]:
+        home = tree.parent
+        if tree.name == "tree" and home.name.startswith(HOME) and not _is_owned(home):
+            _git(here, "worktree", "remove", "--force", "--force", str(tree))
+            shutil.rmtree(home, ignore_errors=True)
+            _git(here, "worktree", "prune")
+
+
+def _is_owned(home: Path) -> bool:
+    """Whether the process that made a checkout still runs."""
+    try:
+        os.kill(int((home / OWNER).read_text()), 0)
+    except PermissionError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _top(folder: Path) -> Path | None:

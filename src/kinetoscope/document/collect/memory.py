@@ -113,7 +113,7 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> Mem
         rank=one.rank,
         device=history.device,
         moment=history.moment,
-        failed_bytes=one.held.failed_bytes if one.held else None,
+        failed_bytes=one.history.failed_bytes or (one.held.failed_bytes if one.held else None),
         **_failed(one.history),
         peak_us=float(history.time_us - began),
         history_us=float(ended - began),
@@ -280,6 +280,12 @@ def _notes(one: RankHistory) -> list[str]:
         notes.append("no stacks were recorded: owners are known by the program's account alone")
     if history.snapshot.unknown:
         notes.append(f"{history.snapshot.unknown:,} entries of the history are of an unknown kind")
+    failures = history.snapshot.entries.filter(pl.col("device") == history.device, pl.col("action") == OOM)
+    if len(failures) and not history.failed_bytes:
+        asked = numbers.size(int(failures["bytes"][-1]))
+        notes.append(
+            f"{numbers.count(len(failures), 'allocation')} failed, the last of {asked}; the program went on"
+        )
     counters = history.counters
     if counters is None:
         return notes

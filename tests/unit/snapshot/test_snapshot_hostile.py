@@ -1,0 +1,80 @@
+"""Snapshots that are small and ask for much: refused, or read in proportion to their bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinetoscope import cli
+from kinetoscope.analysis.run import load
+from kinetoscope.errors import InputError
+from kinetoscope.fleet import dumps
+from kinetoscope.snapshot.read import read
+from snapshots import frames
+
+BLOCK: dict[str, Any] = {"address": 0, "size": 512, "requested_size": 5, "state": "active_allocated"}
+SEGMENT: dict[str, Any] = {"device": 0, "address": 0, "total_size": 512, "stream": 0, "blocks": [BLOCK]}
+
+
+def written(folder: Path, *segments: dict[str, Any], **more: object) -> Path:
+    path = folder / "snapshot.pickle"
+    path.write_bytes(pickle.dumps({"segments": list(segments), "device_traces": [[]], **more}))
+    return path
+
+
+@pytest.mark.parametrize("name", ["total_size", "device", "address"])
+@pytest.mark.parametrize("value", [-1, None, 1.5, 1 << 70, "x", True])
+def test_a_segment_is_of_numbers_that_there_are(name: str, value: object, tmp_path: Path) -> None:
+    path = written(tmp_path, {**SEGMENT, name: value})
+    with pytest.raises(InputError):
+        read(path)
+    assert cli.main(["memory", str(path)]) == 3
+
+
+def test_what_is_named_again_and_again_is_no_segment(tmp_path: Path) -> None:
+    assert len(read(written(tmp_path, SEGMENT)).segments) == 1
+    with pytest.raises(InputError):
+        read(written(tmp_path, *[SEGMENT] * 1000))
+    with pytest.raises(InputError):
+        read(written(tmp_path, {**SEGMENT, "blocks": [BLOCK] * 1000}))
+
+
+def test_a_long_stack_is_compared_once(tmp_path: Path) -> None:
+    """By identity: 2,000 blocks that share a list of 2,000 frames are four million comparisons else."""
+    shared = frames(*(f"f{number}.py:{number + 1}:g" for number in range(2000)))
+    blocks = [{**BLOCK, "frames": shared} for _ in range(2000)]
+    found = read(written(tmp_path, {**SEGMENT, "total_size": 512 * 2000, "blocks": blocks}))
+    assert len(found.stacks) == 2
+    assert set(found.blocks["stack"]) == {1}
+
+
+def test_keys_are_texts(tmp_path: Path) -> None:
+    """Numbers can be chosen to have one hash."""
+    with pytest.raises(InputError):
+        read(written(tmp_path, SEGMENT, more={(1 << 61) - 1: 0}))
+    dump = tmp_path / "nccl_trace_rank_0"
+    dump.write_bytes(pickle.dumps({"entries": [], "more": {7: 0}}))
+    with pytest.raises(InputError):
+        dumps.read(dump)
+
+
+def test_one_input_of_which_nothing_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "cut.pickle"
+    path.write_bytes(b"\x80\x04")
+    assert cli.main(["memory", str(path)]) == 3
+
+
+@pytest.mark.parametrize("name", ["snapshot.pickle.gz", "timeline.json.gz"])
+def test_a_damaged_gzip_is_an_input_that_cannot_be_read(name: str, tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(pickle.dumps({"segments": [SEGMENT] * 99, "device_traces": [[]]})))
+    for at in range(11, len(packed), 3):
+        changed = packed.copy()
+        changed[at] ^= 0xFF
+        (tmp_path / name).write_bytes(changed)
+        with contextlib.suppress(InputError):
+            load(tmp_path / name)
