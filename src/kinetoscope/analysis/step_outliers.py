@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 import polars as pl
 
 from kinetoscope.analysis.idle.gaps import gaps
@@ -24,6 +25,46 @@ WORTHWHILE = 0.1
 ENOUGH_STEPS = 3
 # What differed is told by the few largest differences.
 DIFFERENCES = 5
+
+
+class StepTimesRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How evenly the steps of one rank ran: their time, and the time its device was busy in them."""
+
+    rank: int
+    steps: int
+    duration_mean_us: float
+    duration_median_us: float
+    duration_min_us: float
+    duration_max_us: float
+    duration_p10_us: float
+    duration_p90_us: float
+    busy_mean_us: float
+    busy_median_us: float
+    busy_min_us: float
+    busy_max_us: float
+    busy_p10_us: float
+    busy_p90_us: float
+    spread: float
+    """The 90th less the 10th percentile of the steps' time, over their median."""
+
+
+class StepDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """What an outlier did more than the median step: a kernel, an op (host time of its own) or idle time (of
+    a cause), which is its ``kind``."""
+
+    kind: str
+    name: str
+    extra_us: float
+    count: int
+    usual_count: float
+
+
+class StepOutlierRow(msgspec.Struct, frozen=True, kw_only=True):
+    rank: int
+    name: str
+    duration_us: float
+    median_us: float
+    differences: list[StepDifference]
 
 
 @dataclass(frozen=True)

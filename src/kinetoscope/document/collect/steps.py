@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from kinetoscope import document
 from kinetoscope.analysis import step_outliers
 from kinetoscope.analysis.passes import as_it_runs as own
@@ -48,13 +46,13 @@ def as_it_runs(run: Run) -> document.AsItRuns | None:
     found = own.slowest(run)
     if found is None:
         return None
-    timed, waiting = found.timed, found.timed.waiting
+    timed = found.timed
     return row(
         document.AsItRuns,
         found,
-        step_us=document.StepSpread(**asdict(timed.step)),
+        step_us=timed.step,
         idle=[document.CauseRow(cause=cause, idle_us=us) for cause, us in found.idle.items()],
-        waiting=None if waiting is None else document.WaitingRow(**asdict(waiting)),
+        waiting=timed.waiting,
         n_before=timed.counts[0],
         n_after=timed.counts[1],
         before_us=timed.around[0],
