@@ -18,9 +18,9 @@ from pathlib import Path
 import msgspec
 from playwright.sync_api import Browser, sync_playwright
 
-from kinetoscope.analysis.run import load
 from kinetoscope.document.collect.report import build
-from kinetoscope.render import html
+from kinetoscope.sources.run import load
+from kinetoscope.views import page as html
 
 FRAMES = """async () => {
     const view = kinetoscope.timeline, end = view.store.end, times = [];

@@ -20,12 +20,12 @@ from playwright.sync_api import Browser, sync_playwright
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
-from kinetoscope.analysis.run import load
 from kinetoscope.document.collect.findings import listing
 from kinetoscope.document.collect.report import build
-from kinetoscope.render import html
-from kinetoscope.views.findings import print_findings
-from kinetoscope.views.overview import print_report
+from kinetoscope.render.terminal import show
+from kinetoscope.sources.run import load
+from kinetoscope.views import findings, overview
+from kinetoscope.views import page as html
 
 HERE = Path(__file__).resolve().parent
 PROVED = Path("tests/fixtures/h200_proved/narrow")
@@ -78,7 +78,7 @@ def proved_page() -> str:
     found = listing(load(PROVED))
     first = msgspec.structs.replace(found, findings=found.findings[:1])
     return terminal_page(
-        f"kinetoscope findings {PROVED.name}", lambda console: print_findings(first, console)
+        f"kinetoscope findings {PROVED.name}", lambda console: show(findings.listing(first), console)
     )
 
 
@@ -108,7 +108,7 @@ def main() -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         command = f"kinetoscope report {RECORDING}"
-        shot = terminal_page(command, lambda console: print_report(report, [str(RECORDING)], console))
+        shot = terminal_page(command, lambda console: overview.show(report, [str(RECORDING)], console))
         shoot(browser, shot, "terminal.png")
         shoot(browser, proved_page(), "proof.png")
         shoot(browser, page, "page-light.png", height=1420)

@@ -19,6 +19,8 @@ _OF_TORCH = re.compile(
     r"|^ERROR: External init callback must run in same thread"
     r"|Requested callback is not found"
     r"|^\[W.* collection\.cpp:\d+\]"
+    r"|observer\.cpp:\d+\] Warning: Leaked callback handle"
+    r"|^  File \".*/kinetoscope/capture/"
     r"|Memory block of unknown size was allocated before the profiling started"
 )
 
@@ -118,16 +120,11 @@ def _as_shells_have_it(status: int | None) -> int | None:
 
 
 def own_lines(err: str) -> list[str]:
-    """The lines of stderr that are the program's, without what differs between any two runs."""
-    lines = [line for line in err.splitlines() if not line.startswith((OURS, "Extension modules: "))]
-    # What Python says of a crash lists every thread; those besides the one that crashed are not compared.
-    others = False
-    kept: list[str] = []
-    for line in lines:
-        others = (others and bool(line)) or line.startswith("Thread 0x")
-        if not others and not _OF_TORCH.search(line):
-            kept.append(_VARIES.sub("…", line))
-    return [line for line in kept if line]
+    """The lines of stderr that are the program's, without what differs between any two runs, and without
+    where each thread was when Python's fault handler was called."""
+    lines = err.partition("Fatal Python error: ")[0].splitlines()
+    own = (line for line in lines if line and not line.startswith(OURS))
+    return [_VARIES.sub("…", line) for line in own if not _OF_TORCH.search(line)]
 
 
 def _first_difference(before: str, after: str) -> str:

@@ -15,6 +15,16 @@ from harm.catalogue import OPTIONS, Program, known_options, options_of, programs
 
 SEED = 1
 ON_CPU = [program for program in programs() if program.needs == "cpu"]
+KNOWN = {  # what still differs
+    "dispatch_modes": "a TorchFunctionMode of the program sees what we read of its tensors",
+    "tracing-setprofile": "torch's profiler with stacks takes sys.setprofile for itself, and leaves it empty",
+}
+
+
+def _marks(program: Program) -> list[pytest.MarkDecorator]:
+    slow = [] if program.suite else [pytest.mark.slow]
+    known = KNOWN.get(program.name)
+    return slow + ([pytest.mark.xfail(reason=known, strict=True)] if known else [])
 
 
 @pytest.fixture(scope="module")
@@ -25,21 +35,18 @@ def options() -> list[tuple[str, ...]]:
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 @pytest.mark.parametrize(
     "program",
-    [
-        pytest.param(program, id=program.name, marks=() if program.suite else pytest.mark.slow)
-        for program in ON_CPU
-    ],
+    [pytest.param(program, id=program.name, marks=_marks(program)) for program in ON_CPU],
 )
 def test_a_program_does_the_same_under_run(
     program: Program, options: list[tuple[str, ...]], tmp_path: Path
 ) -> None:
     if program.missing:
         pytest.skip(f"{', '.join(program.missing)} not installed")
-    battery = Battery(tmp_path)
+    battery = Battery(tmp_path, recheck=0 if program.name in KNOWN else 3)
     plain = battery.plain(program, runs=1)
     assert not plain.fault, plain.run.err
     result = battery.under(plain, SEED, options_of(program, SEED, options))
-    assert not result.differences, result.err
+    assert not result.differences, f"{result.options}: {result.err}"
 
 
 def test_ten_seeds_try_every_option() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.cli import VERBS, parse
-from kinetoscope.views.next_commands import next_commands
+from kinetoscope.views.overview import next_commands
 from report_sample import host_only, report
 
 ROOT = Path(__file__).parents[2]
@@ -32,8 +32,8 @@ def test_no_text_promises_a_verb_that_is_not_there() -> None:
 @pytest.mark.parametrize("inputs", [["trace.json"], ["a b.json", "$(c).json"]])
 @pytest.mark.parametrize("document", [report(), host_only()], ids=["gpu", "host"])
 def test_what_comes_next_parses(document, inputs) -> None:
-    for command in next_commands(document, inputs):
-        program, verb, *words = shlex.split(command.line)
+    for line, _ in next_commands(document, inputs):
+        program, verb, *words = shlex.split(line)
         assert program == "kinetoscope"
         arguments = parse(verb, words)
         assert not hasattr(arguments, "inputs") or set(arguments.inputs) <= set(inputs)

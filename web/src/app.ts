@@ -1,5 +1,5 @@
 // What every part of the page is given: the document, the timeline's columns, and the way to other places.
-import type { CompiledKernel } from "./compilation.ts";
+import type { CompiledKernel } from "./document.ts";
 import type { KernelRow, Report, Sentences } from "./document.ts";
 import { Palette } from "./palette.ts";
 import { format } from "./route.ts";
@@ -31,19 +31,6 @@ export class App {
 
   kernelOf = (name: string): KernelRow | undefined => this.report.kernels[this.kernelIndex.get(name) ?? -1];
   compiledOf = (name: string): CompiledKernel[] => this.compiledByName.get(name) ?? [];
-
-  /** Time at the device's peaks over the time it took, and of how many launches; null where no cost is known. */
-  speedOfLight(row: KernelRow): { fraction: number; launches: number } | null {
-    if (row.speed_of_light !== null) return { fraction: row.speed_of_light, launches: row.costed_launches };
-    const fraction = this.compiledOf(row.name)[0]?.speed_of_light ?? null;
-    return fraction === null ? null : { fraction, launches: row.launches };
-  }
-
-  /** What it takes beyond its time at the device's peaks, in microseconds. */
-  couldSave(row: KernelRow): number | null {
-    const known = this.speedOfLight(row);
-    return known && row.device_time_us * (known.launches / row.launches) * Math.max(1 - known.fraction, 0);
-  }
 
   /** A kernel's own page; the list, filtered, for what has none. */
   kernelHref(name: string): string {

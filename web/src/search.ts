@@ -1,5 +1,6 @@
 // `/`: everything that has a name, and where it leads.
 import type { App } from "./app.ts";
+import { words } from "./blocks.ts";
 import { fill, h } from "./dom.ts";
 import { place, shorten } from "./names.ts";
 import * as numbers from "./numbers.ts";
@@ -26,7 +27,7 @@ function entries(app: App): Entry[] {
     add(
       "finding",
       `${row.title} ${row.rule}`,
-      app.sentences.savings[index] ?? "",
+      words(app.sentences.savings[index] ?? []),
       format(["overview"], { finding: index }),
       row.title,
     ),

@@ -236,7 +236,7 @@ test("events are found near a time", () => {
 });
 
 test("columns are unpacked from planes and differences", () => {
-  const column = (planes: number, deltas: boolean) => ({ name: "x", length: 3, planes, deltas });
+  const column = (planes: number, deltas: boolean) => ({ name: "x", length: 3, planes, deltas, data: "" });
   assert.deepEqual([...unpacked(column(2, false), Uint8Array.of(9, 1, 2, 3, 0, 1, 2), 1)], [1, 258, 515]);
   assert.deepEqual([...unpacked(column(1, true), Uint8Array.of(10, 3, 4), 0)], [5, 3, 5]);
   assert.deepEqual([...unpacked(column(0, true), new Uint8Array(), 0)], [0, 0, 0]);

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from kinetoscope.cli import _options
+
 KERNELS, AUTOTUNED = 20, 8
 
 
@@ -55,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"kernels, most time first (default {KERNELS}; 0: all); with --max-autotune those that could "
         f"win most (default {AUTOTUNED})",
     )
-    add("--json", action="store_true", help="print one JSON document, with every sample")
+    _options.as_json(parser, ", with every sample")
     add("--trust", action="store_true", help="run the recording's code, also where somebody else made it")
 
 
@@ -101,17 +103,15 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(indented({"measured": result, "in_model": model}))
         return 0
-    from kinetoscope.render.console import standard_output
-    from kinetoscope.views.autotune import print_autotuned
-    from kinetoscope.views.bench import print_kernels, print_replays
+    from kinetoscope.render.terminal import show
+    from kinetoscope.views import bench as view
 
-    console = standard_output(widest=None)
     if task == "autotune":
-        print_autotuned(measurements.autotuned(result, model), console)
+        show(view.autotuned(measurements.autotuned(result, model)))
     elif task == "module":
-        print_replays(measurements.replayed(result), console)
+        show(view.replays(measurements.replayed(result)))
     else:
-        print_kernels(measurements.benched(result, model), console)
+        show(view.kernels(measurements.benched(result, model)))
     return 0
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from kinetoscope.cli import _options
+
 EPILOG = """\
 examples:
   kinetoscope diff BASE NEW                                  two recordings, traces or compile logs
@@ -25,24 +27,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "base", metavar="BASE", help="a recording, a trace, a compile log, a folder of repeats"
     )
     parser.add_argument("new", metavar="NEW", help="likewise, of the other version")
-    parser.add_argument(
-        "--fail-on",
-        action="append",
-        default=[],
-        metavar="EXPR",
-        help="end with 1 if it grew by more: 'launches > 0', 'graph_breaks > 0', 'peak_memory > 5%%', "
+    _options.fail_on(
+        parser,
+        "end with 1 if it grew by more: 'launches > 0', 'graph_breaks > 0', 'peak_memory > 5%%', "
         "'step_time > 3%%' (names below)",
     )
     parser.add_argument(
         "-o",
         "--output",
+        "--out",
         action="append",
         default=[],
         type=Path,
         metavar="FILE",
         help="write a file instead: .html .json .md .txt (may be given several times)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    _options.as_json(parser)
     parser.add_argument(
         "--github",
         action="store_true",
@@ -56,24 +56,29 @@ def main(arguments: argparse.Namespace) -> int:
 
     from kinetoscope.comparison.gates import parse
     from kinetoscope.document.collect.difference import compared
+    from kinetoscope.progress import load_shown
     from kinetoscope.render import destination
-    from kinetoscope.views import difference_output as output
-    from kinetoscope.views import github
+    from kinetoscope.render.formats import COMPARED, renderer
+    from kinetoscope.render.json import indented
+    from kinetoscope.render.terminal import standard_output
+    from kinetoscope.views import difference, difference_page, github
 
     gates = [parse(text) for text in arguments.fail_on]
     files: list[Path] = arguments.output
     inputs = [arguments.base, arguments.new]
-    renderers = [output.renderer(destination.check(file, inputs)) for file in files]
-    found = compared(inputs[0], inputs[1], gates, page=any(file.suffix == ".html" for file in files))
+    renderers = [renderer(destination.check(file, inputs), COMPARED) for file in files]
+    page = any(file.suffix == ".html" for file in files)
+    found = compared(inputs[0], inputs[1], gates, page=page, read=load_shown)
+    view = difference.view(found, lambda: difference_page.render(found))
     for file, render in zip(files, renderers, strict=True):
-        destination.write(file, render(found).encode())
+        destination.write(file, render(view).encode())
         print(f"wrote {file}", file=sys.stderr)
     if arguments.json:
-        print(output.indented(found))
+        print(indented(found))
     elif not files:
-        output.print_difference(found, whole=arguments.verbose)
+        difference.show(found, standard_output(), whole=arguments.verbose)
     if arguments.github:
         github.announce(found)
     if files or arguments.json:
-        output.complain(found, sys.stderr)
+        difference.complain(found, sys.stderr)
     return 1 if found.failed else 0

@@ -16,11 +16,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.document.collect.explanation import explanation, glossary
-    from kinetoscope.render.console import standard_output
-    from kinetoscope.views.explanation import print_explanation, print_glossary
+    from kinetoscope.render.terminal import show, standard_output
+    from kinetoscope.views import explanation as view
 
     if arguments.word is None:
-        print_glossary(glossary(), standard_output())
+        show(view.glossary(glossary()), standard_output())
     else:
-        print_explanation(explanation(arguments.word), standard_output())
+        show(view.explanation(explanation(arguments.word)), standard_output())
     return 0

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 
+from kinetoscope.cli import _options
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "inputs",
-        nargs="+",
-        metavar="INPUT",
-        help="a recording, a TORCH_TRACE file or folder, a TORCH_COMPILE_DEBUG folder, TORCH_LOGS=fusion "
+    _options.inputs(
+        parser,
+        "a recording, a TORCH_TRACE file or folder, a TORCH_COMPILE_DEBUG folder, TORCH_LOGS=fusion "
         "text; and, beside a log, the trace of the same program",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    _options.as_json(parser)
     parser.add_argument(
         "--texts", action="store_true", help="with --json: guards, bytecode, graphs and code as well"
     )
@@ -37,8 +37,8 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.document.collect.compilation import as_document
     from kinetoscope.errors import InputError
     from kinetoscope.progress import load_shown
-    from kinetoscope.render.console import standard_output
     from kinetoscope.render.json import indented
+    from kinetoscope.render.terminal import show, standard_output
 
     run = load_shown(arguments.inputs)
     compilation = run.compilation
@@ -57,18 +57,18 @@ def main(arguments: argparse.Namespace) -> int:
     elif arguments.against:
         from kinetoscope.compilation.cache_keys import changed
         from kinetoscope.compilation.sources import load
-        from kinetoscope.views.graph_keys import print_key_changes
+        from kinetoscope.views.graphs import key_changes
 
-        print_key_changes(changed(load(arguments.against), compilation), console)
+        show(key_changes(changed(load(arguments.against), compilation)), console)
     elif arguments.kernel:
         from kinetoscope.document.collect.graph_detail import kernel_details
-        from kinetoscope.views.graph_detail import print_kernel
+        from kinetoscope.views import graph_detail as view
 
         for kernel in kernel_details(compilation, document, arguments.kernel):
-            print_kernel(kernel, console)
+            show(view.kernel(kernel), console)
     elif arguments.frame or arguments.guards or arguments.bytecode or arguments.graph or arguments.fusion:
         from kinetoscope.document.collect.graph_detail import frame_details
-        from kinetoscope.views.graph_detail import print_frame
+        from kinetoscope.views import graph_detail as view
 
         for frame in frame_details(
             compilation,
@@ -78,9 +78,9 @@ def main(arguments: argparse.Namespace) -> int:
             with_bytecode=arguments.bytecode,
             text=arguments.graph,
         ):
-            print_frame(frame, console, fusion=arguments.fusion)
+            show(view.frame(frame, fusion=arguments.fusion), console)
     else:
-        from kinetoscope.views.graphs import print_overview
+        from kinetoscope.views.graphs import overview
 
-        print_overview(document, arguments.inputs, console)
+        show(overview(document, arguments.inputs), console)
     return 0

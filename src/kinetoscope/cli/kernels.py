@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 
+from kinetoscope.cli import _options
+
 ROWS, CHAINS = 30, 5
 BY = ("kernel", "category", "graph", "step", "phase", "stream", "op", "annotation", "module")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "inputs", nargs="+", metavar="INPUT", help="a recording, a trace, or a folder of them"
-    )
+    _options.inputs(parser)
     parser.add_argument("--category", metavar="C", help="only this category: pointwise, matmul, …")
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument(
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how the kernels with NAME in their name (or that fit a pattern with * or ?) came about: step, "
         "annotation, ops, launch, kernel",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document, with every row")
+    _options.as_json(parser, ", with every row")
     parser.add_argument(
         "--limit", type=int, help=f"rows or chains to print (default {ROWS} rows, {CHAINS} chains; 0: all)"
     )
@@ -34,9 +34,9 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.document.collect.kernels import listing
     from kinetoscope.errors import InputError
     from kinetoscope.progress import load_shown
-    from kinetoscope.render.console import standard_output
-    from kinetoscope.views import chains as chain_page
-    from kinetoscope.views import kernels as kernel_page
+    from kinetoscope.render.json import indented
+    from kinetoscope.render.terminal import show
+    from kinetoscope.views import kernels as view
 
     run, limit = load_shown(arguments.inputs), arguments.limit
     if not any(len(trace.device_events) for trace in run.traces):
@@ -45,17 +45,16 @@ def main(arguments: argparse.Namespace) -> int:
             where=" ".join(arguments.inputs),
             mend="`kinetoscope graphs` shows a compile log, `kinetoscope report` what ran on the host",
         )
-    console = standard_output(widest=None)
     if arguments.chain:
         found = chains(run, arguments.chain, arguments.category)
         if arguments.json:
-            print(chain_page.render_json(found))
+            print(indented(view.chains_document(found)))
         else:
-            chain_page.print_chains(found, console, CHAINS if limit is None else limit)
+            show(view.chains(found, CHAINS if limit is None else limit))
         return 0
     shown = listing(run, arguments.by, arguments.category)
     if arguments.json:
-        print(kernel_page.render_json(shown))
+        print(indented(view.document(shown)))
     else:
-        kernel_page.print_listing(shown, console, ROWS if limit is None else limit)
+        show(view.listing(shown, ROWS if limit is None else limit))
     return 0

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import argparse
 
+from kinetoscope.cli import _options
+
 ROWS = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "inputs",
-        nargs="+",
-        metavar="INPUT",
-        help="a recording (`run --memory`), a snapshot of torch's allocator (.pickle), a memory "
-        "timeline (.json), or a trace",
+    _options.inputs(
+        parser,
+        "a recording (`run --memory`), a snapshot of torch's allocator (.pickle), a memory timeline (.json), "
+        "or a trace",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document, with every row")
-    parser.add_argument("--limit", type=int, default=ROWS, help=f"rows to print (default {ROWS}; 0: all)")
+    _options.as_json(parser, ", with every row")
+    _options.limit(parser, ROWS)
 
 
 def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.document.collect.memory import listing
     from kinetoscope.errors import InputError
     from kinetoscope.progress import load_shown
-    from kinetoscope.render.console import standard_output
-    from kinetoscope.views.memory import print_memory, render_json
+    from kinetoscope.render.json import indented
+    from kinetoscope.render.terminal import show
+    from kinetoscope.views import memory as view
 
     run = load_shown(arguments.inputs)
     found = listing(run)
@@ -35,7 +36,7 @@ def main(arguments: argparse.Namespace) -> int:
             mend="kinetoscope run --memory script.py",
         )
     if arguments.json:
-        print(render_json(found))
+        print(indented(found))
     else:
-        print_memory(found, standard_output(widest=None), arguments.limit)
+        show(view.listing(found, arguments.limit))
     return 0

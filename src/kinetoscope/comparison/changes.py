@@ -48,6 +48,7 @@ class Change:
         ops: what called them.
         launches: how many a step, before and now.
         per_launch_us: time of one launch before and now, where the same work was done.
+        cause, who: why the device idled, and for what, of idle time.
         source: ``file.py:12``, where it is known.
         parts: what a change stands for that a log or a count tells of.
     """
@@ -64,6 +65,8 @@ class Change:
     graphs: tuple[str, ...] = ()
     launches: tuple[float, float] = (0.0, 0.0)
     per_launch_us: tuple[float, float] | None = None
+    cause: str = ""
+    who: str = ""
     source: str | None = None
     parts: tuple[Change, ...] = ()
     events: tuple[int | None, int | None] = field(default=(None, None), repr=False)
@@ -85,7 +88,7 @@ def changes(base: Account, new: Account) -> list[Change]:
 def is_structural(change: Change) -> bool:
     """Whether other kernels run, or the device waits otherwise for their launches."""
     if change.kind == IDLE:
-        return change.name.startswith(LAUNCH_BOUND)
+        return change.cause == LAUNCH_BOUND
     return change.kind == KERNEL and change.what not in ("slower", "faster")
 
 
@@ -295,6 +298,8 @@ def _idle(
         name=f"{cause}: {who}" if who else cause,
         delta_us=new_us - base_us,
         waiting_us=new_us - base_us,
+        cause=cause,
+        who=who,
         events=(events[0], events[1]),
     )
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from kinetoscope import numbers
-from kinetoscope.analysis.run import Run
 from kinetoscope.comparison.changes import IDLE, Change, What, Work, is_structural
 from kinetoscope.comparison.counts import Counts
 from kinetoscope.compilation.model import Compilation
+from kinetoscope.sources.run import Run
 
 COMPILATION = "compilation"
 COMPILED = "compiled"
@@ -81,8 +81,8 @@ def _counted(kind: str, log: Compilation) -> Counter[tuple[str, str]]:
         place = _place(frame.file, frame.line)
         if kind == "compile_failure" and frame.status in ("failed", "skipped"):
             found[place, frame.failure or ""] += 1
-        if kind == "cudagraphs" and frame.cudagraphs.startswith("skipped"):
-            found[place, frame.cudagraphs.removeprefix("skipped").lstrip(": ")] += 1
+        if kind == "cudagraphs" and frame.cudagraphs_skipped is not None:
+            found[place, frame.cudagraphs_skipped] += 1
     return found
 
 
@@ -126,7 +126,7 @@ def _is_of_graphs(change: Change) -> bool:
 
 
 def _is_of_compiling(change: Change) -> bool:
-    return change.kind == IDLE and change.name.startswith(COMPILATION)
+    return change.kind == IDLE and change.cause == COMPILATION
 
 
 def standing_for(found: Sequence[Fact], parts: tuple[Change, ...]) -> Change:

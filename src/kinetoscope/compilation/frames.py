@@ -44,6 +44,7 @@ def frame_row(
     config = inductor_config(draft)
     guard_text = draft.texts.get("guards")
     failure = metrics.fail_reason
+    cudagraphs, skipped = _cudagraphs(draft, config, skips)
     return Frame(
         index=index,
         compile_id=draft.compile_id,
@@ -74,7 +75,8 @@ def frame_row(
         dynamo_ops=metrics.graph_op_count
         if metrics.graph_op_count is not None
         else (call_count(draft.log.text(draft.texts["dynamo"])) if "dynamo" in draft.texts else None),
-        cudagraphs=_cudagraphs(draft, config, skips),
+        cudagraphs=f"skipped: {skipped}" if skipped else cudagraphs,
+        cudagraphs_skipped=skipped,
         cache=CacheState(fx=_worst(draft.fx_cache), aot=_worst(draft.aot_cache)),
         failure=f"{metrics.fail_type}: {breaks.explain(failure or '').reason}" if metrics.fail_type else None,
         stack=stack,
@@ -129,6 +131,8 @@ def failure_row(draft: FrameDraft, frame: Frame) -> Failure | None:
         hints=explained.hints,
         url=explained.url,
         effect=effect,
+        runs_eagerly=frame.status != "failed" or bool(metrics.config_suppress_errors),
+        hit_limit=frame.status != "failed" and limit,
         file=metrics.fail_user_frame_filename or (at.file if at else frame.file),
         line=metrics.fail_user_frame_lineno or (at.line if at else frame.line),
         code=at.code if at else None,
@@ -203,28 +207,30 @@ def _backend(draft: FrameDraft) -> str:
     return "none"
 
 
-def _cudagraphs(draft: FrameDraft, config: dict[str, bool] | None, skips: dict[str, str]) -> str:
+def _cudagraphs(
+    draft: FrameDraft, config: dict[str, bool] | None, skips: dict[str, str]
+) -> tuple[str, str | None]:
+    """used, off or skipped, and why skipped."""
     metrics = [m for m in (draft.metrics, *draft.later_metrics) if m]
     why = next((m.cudagraph_skip_reason for m in metrics if m.cudagraph_skip_reason), None)
     why = why or skips.get(draft.compile_id)
     if why:
-        return f"skipped: {why.removeprefix('skipping cudagraphs due to ').strip()}"
+        return "skipped", why.removeprefix("skipping cudagraphs due to ").strip()
     if (
         (draft.backend is not None and draft.backend.backend == "cudagraphs")
         or any(m.runtime_cudagraphify_time_us for m in metrics)
         or any(e.name.startswith("CUDAGraphNode.record") for e in draft.events)
     ):
-        return "used"
+        return "used", None
     if not (config or {}).get("triton.cudagraphs") and not _cudagraphs_in_key(draft):
-        return "off"
+        return "off", None
     code = draft.log.payload(draft.graphs[-1].output) if draft.graphs else b""
     if b"Runner(partitions=[])" in code:
         on_cpu = b"empty_strided_cpu(" in code
-        return "skipped: no part of the graph could be captured" + (
-            ": it works on CPU tensors (seen in the generated module)" if on_cpu else ""
-        )
+        cpu = ": it works on CPU tensors (seen in the generated module)" if on_cpu else ""
+        return "skipped", f"no part of the graph could be captured{cpu}"
     # A skip that the recording could not tie to a compilation is tied to those that asked and got none.
-    return f"skipped: {skips.get('') or 'asked for, but the log shows no capture'}"
+    return "skipped", skips.get("") or "asked for, but the log shows no capture"
 
 
 def _cudagraphs_in_key(draft: FrameDraft) -> bool:

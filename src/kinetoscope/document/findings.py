@@ -31,6 +31,12 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     saving_low_us: float = 0.0
     saving_high_us: float = 0.0
     also: str | None = None
+    subject: str = ""
+    """What tells it from other findings of its rule: an op, a kernel, a place."""
+    kernels: list[str] = []
+    """Full names of the device work that its evidence shows."""
+    above: list[str] = []
+    """Rules of the findings above whose savings it has most of its own in common with."""
     paced_by: int | None = None
     of_the_profiler: bool = False
     saving_bytes: int = 0

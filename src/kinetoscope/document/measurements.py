@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.bench.autotune.apply import Applied
 from kinetoscope.bench.autotune.configurations import TriedConfiguration, Tuned
-from kinetoscope.bench.autotune.promise import Promise
+from kinetoscope.bench.autotune.winners import Applied, Promise
 from kinetoscope.bench.autotune.worth import Worth
 from kinetoscope.bench.kernels.ncu import NcuRow
 from kinetoscope.bench.kernels.replay import ModuleResult
 from kinetoscope.bench.kernels.timing import KernelResult
 from kinetoscope.bench.measure.results import Comparison, Gain
-from kinetoscope.bench.tune.largest import LargestBatch
+from kinetoscope.bench.tune.largest import LargestBatch, Try
 from kinetoscope.bench.tune.results import Fits, Tuning
 from kinetoscope.bench.tune.results import Row as SettingRow
 from kinetoscope.bench.versions.results import VersionRow, VersionsCompared
@@ -28,6 +27,7 @@ __all__ = [
     "LargestBatch",
     "ModuleResult",
     "SettingRow",
+    "Try",
     "Tuned",
     "Tuning",
     "VersionRow",

@@ -21,7 +21,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     sums to it; ``recorded_us`` the step (or the whole recording) as recorded, ``error`` by which share of it
     its replay is longer, ``unexplained`` which share of the step are delays without a known cause.
     ``pace`` is what host time was multiplied by to get from the recorded step to the program as it runs;
-    ``joint_saving_us`` is what all findings save together.
+    ``joint_saving_us`` is what all findings save together, of a step of ``savings_of_us``.
     """
 
     rank: int
@@ -32,6 +32,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     pace: float
     critical_path: list[PathRow]
     joint_saving_us: float | None = None
+    savings_of_us: float | None = None
 
 
 class ChangeRow(msgspec.Struct, frozen=True, kw_only=True):

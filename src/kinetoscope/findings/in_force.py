@@ -11,11 +11,9 @@ from kinetoscope.analysis.compiled.regions import compiled
 from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, GRAPH_LAUNCH, OPTIMIZER, SYNCHRONIZATION
-from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.compilation.model import Failure
 from kinetoscope.findings.scene import Scene
 
-SKIPPED = "skipped: "
 A_TENTH = 0.1
 LISTED = 3  # ops that are launched one by one
 
@@ -25,11 +23,11 @@ WITH_GRAPHS = ("NVIDIA", "AMD", None)
 
 @dataclass(frozen=True)
 class Remedy:
-    """``setting`` is what `kinetoscope tune` can try of it."""
+    """``mode`` is the one of torch.compile that `kinetoscope tune` can try of it."""
 
     advice: str
     snippet: str | None = None
-    setting: Setting | None = None
+    mode: str | None = None
 
 
 def compiles(scene: Scene) -> bool:
@@ -59,9 +57,7 @@ def blocked(scene: Scene) -> tuple[Failure, ...]:
     return tuple(
         failure
         for failure in compilation.failures
-        if "runs eagerly" in failure.effect
-        and not failure.effect.startswith("recompile limit")
-        and place.get(failure.frame) not in done
+        if failure.runs_eagerly and not failure.hit_limit and place.get(failure.frame) not in done
     )
 
 
@@ -74,12 +70,12 @@ def fewer_launches(scene: Scene) -> Remedy:
         return Remedy(f"Put more work behind each launch ({larger}torch.compile).")
     if captures(scene):
         return Remedy(f"Graphs are replayed already; launched one by one: {_outside_graphs(scene)}.")
-    graph = Setting(mode="reduce-overhead")
-    snippet = 'model = torch.compile(model, mode="reduce-overhead")'
+    mode = "reduce-overhead"
+    snippet = f'model = torch.compile(model, mode="{mode}")'
     if why := _skipped_graphs(scene):
         return Remedy(f"CUDA graphs were asked for and skipped: remove the reason ({why}).")
     if compiles(scene):
-        return Remedy("Replay the compiled code as a CUDA graph, if its shapes are fixed.", snippet, graph)
+        return Remedy("Replay the compiled code as a CUDA graph, if its shapes are fixed.", snippet, mode)
     waits = scene.per_step(_waits(scene))
     fixed = "if its shapes are fixed"
     if round(waits):
@@ -89,7 +85,7 @@ def fewer_launches(scene: Scene) -> Remedy:
         f"Put more work behind each launch ({larger}torch.compile), or replay the whole step as a CUDA graph "
         f"{fixed}."
     )
-    return Remedy(advice, snippet, graph)
+    return Remedy(advice, snippet, mode)
 
 
 def _waits(scene: Scene) -> int:
@@ -112,5 +108,4 @@ def _outside_graphs(scene: Scene) -> str:
 
 def _skipped_graphs(scene: Scene) -> str | None:
     frames = scene.run.compilation.frames if scene.run.compilation else ()
-    skipped = (frame.cudagraphs for frame in frames if frame.cudagraphs.startswith(SKIPPED))
-    return next((why.removeprefix(SKIPPED) for why in skipped), None)
+    return next((frame.cudagraphs_skipped for frame in frames if frame.cudagraphs_skipped), None)

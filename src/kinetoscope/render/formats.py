@@ -1,50 +1,89 @@
-"""Which renderer writes which kind of file: a new one is its module and a line here."""
+"""The formats of files: a new one is its renderer and a line here."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Protocol, cast
+from typing import Literal
 
-from kinetoscope.document import Report
 from kinetoscope.errors import UsageError
+from kinetoscope.render.blocks import Block
+from kinetoscope.render.sarif import Result
 
-# suffix → module with `render(report, inputs) -> str`; imported when asked for, since each brings a library.
-FORMATS = {
-    ".html": "kinetoscope.render.html",
-    ".json": "kinetoscope.render.json",
-    ".md": "kinetoscope.render.markdown",
-    ".txt": "kinetoscope.render.text",
-    ".sarif": "kinetoscope.render.sarif",
+Extent = Literal["screen", "whole", "file"]
+
+
+@dataclass(frozen=True)
+class View:
+    """Something that is shown, in every form that it has; each is made when it is asked for.
+
+    Args:
+        document: the rows, which JSON holds.
+        blocks: what a reader sees: a terminal, all of it on a terminal, a file with room for everything.
+        page: HTML, where it has a page.
+        results: what code hosts show at lines, with the version of what found it.
+    """
+
+    document: Callable[[], object]
+    blocks: Callable[[Extent], Sequence[Block]]
+    page: Callable[[], str] | None = None
+    results: Callable[[], tuple[str, Sequence[Result]]] | None = None
+    width: int | None = None
+
+
+def _json(view: View) -> str:
+    from kinetoscope.render.json import indented
+
+    return f"{indented(view.document())}\n"
+
+
+def _markdown(view: View) -> str:
+    from kinetoscope.render import markdown
+
+    return markdown.render(view.blocks("file"))
+
+
+def _text(view: View) -> str:
+    from kinetoscope.render import terminal
+
+    return terminal.text(view.blocks("whole"), view.width or terminal.WIDTH)
+
+
+def _html(view: View) -> str:
+    assert view.page is not None
+    return view.page()
+
+
+def _sarif(view: View) -> str:
+    from kinetoscope.render import sarif
+
+    assert view.results is not None
+    return sarif.render(*view.results())
+
+
+FORMATS: dict[str, Callable[[View], str]] = {
+    ".html": _html,
+    ".json": _json,
+    ".md": _markdown,
+    ".txt": _text,
+    ".sarif": _sarif,
 }
+ALL = tuple(FORMATS)
+COMPARED = tuple(suffix for suffix in FORMATS if suffix != ".sarif")
 
 
-class Renderer(Protocol):
-    def __call__(self, report: Report, inputs: Sequence[str]) -> str: ...
-
-
-def renderer(path: Path) -> Renderer:
-    """The renderer of reports for a file of that name.
+def renderer(path: Path, suffixes: Sequence[str] = ALL) -> Callable[[View], str]:
+    """The renderer for a file of that name.
 
     Raises:
-        UsageError: no format has that suffix.
+        UsageError: none of the formats has that suffix.
     """
-    return cast(Renderer, chosen(path, FORMATS).render)
-
-
-def chosen(path: Path, formats: Mapping[str, str]) -> ModuleType:
-    """The module that writes a file of that name.
-
-    Raises:
-        UsageError: no format has that suffix.
-    """
-    module = formats.get(path.suffix.lower())
-    if module is None:
+    suffix = path.suffix.lower()
+    if suffix not in suffixes:
         raise UsageError(
             f"cannot tell a format from {path.suffix or 'a name without a suffix'}",
             where=f"-o {path}",
-            mend=f"end the name in {', '.join(formats)}",
+            mend=f"end the name in {', '.join(suffixes)}",
         )
-    return importlib.import_module(module)
+    return FORMATS[suffix]

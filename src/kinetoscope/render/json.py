@@ -1,4 +1,4 @@
-"""The report as JSON: the contract, exactly."""
+"""Rows of the document as JSON: the contract, exactly."""
 
 from __future__ import annotations
 
@@ -7,17 +7,10 @@ from typing import Any, cast
 
 import msgspec
 
-from kinetoscope.document import Report
-
-
-def render(report: Report, inputs: Sequence[str]) -> str:
-    """One JSON document; numbers are not rounded. ``inputs`` is for renderers that name them."""
-    return f"{indented(report)}\n"
-
 
 def indented(document: object) -> str:
-    """Rows of the document as JSON that a person can read. Names of files that are not UTF-8 are no text:
-    what is none in them is replaced."""
+    """One JSON document that a person can read; numbers are not rounded, and what is no text in the name of a
+    file is replaced."""
     try:
         encoded = msgspec.json.encode(document)
     except UnicodeEncodeError:

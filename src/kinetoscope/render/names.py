@@ -13,6 +13,7 @@ _UNPRINTABLE = re.compile(
 # As in analysis/events/torch_names.py, but anywhere in a sentence.
 CALL = re.compile(r"## Call CompiledFxGraph (\S+) ##")
 _BREAKS = re.compile("[\t\n\u2028\u2029\\s]+")
+_LINES = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
 
 
 def plain(text: str) -> str:
@@ -21,8 +22,14 @@ def plain(text: str) -> str:
     return whole(CALL.sub(lambda call: f"graph {call[1][:HASH]}", text))
 
 
+def safe(text: str) -> str:
+    """The same with its spaces as they are, for words of our own in which names stand."""
+    words = CALL.sub(lambda call: f"graph {call[1][:HASH]}", text)
+    return _UNPRINTABLE.sub("", _LINES.sub(" ", words))
+
+
 def whole(text: str) -> str:
-    """The same with names as the trace has them, to be asked for by."""
+    """``plain`` with names as the trace has them, to be asked for by."""
     return _UNPRINTABLE.sub("", _BREAKS.sub(" ", text))
 
 

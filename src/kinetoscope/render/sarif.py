@@ -1,4 +1,4 @@
-"""Findings as SARIF 2.1.0, which code hosts show at the lines that they are about.
+"""Results as SARIF 2.1.0, which code hosts show at the lines that they are about.
 
 Source: OASIS, Static Analysis Results Interchange Format 2.1.0.
 """
@@ -6,49 +6,50 @@ Source: OASIS, Static Analysis Results Interchange Format 2.1.0.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from urllib.parse import quote
 
-from kinetoscope.document import FindingRow, Report
 from kinetoscope.render import names
 from kinetoscope.render.json import indented
-from kinetoscope.views import headline
 
 LEVELS = {"high": "error", "medium": "warning", "low": "note", "info": "none"}
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def render(report: Report, inputs: Sequence[str]) -> str:
-    """One run of one tool: a result a finding; those without a line stand at the recording itself."""
-    rules = list(dict.fromkeys(row.rule for row in report.findings))
-    driver = {
-        "name": "kinetoscope",
-        "version": report.kinetoscope,
-        "rules": [{"id": rule} for rule in rules],
-    }
-    results = [_result(report, row, rules, inputs) for row in report.findings]
-    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+@dataclass(frozen=True)
+class Result:
+    """Something to say about a file, or about one line of it."""
+
+    rule: str
+    severity: str
+    text: str
+    file: str
+    line: int | None
+    properties: Mapping[str, object]
+
+
+def render(version: str, results: Sequence[Result]) -> str:
+    """One run of this tool in ``version``."""
+    rules = list(dict.fromkeys(result.rule for result in results))
+    driver = {"name": "kinetoscope", "version": version, "rules": [{"id": rule} for rule in rules]}
+    found = [_result(result, rules) for result in results]
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": found}
     return f"{indented({'$schema': SCHEMA, 'version': '2.1.0', 'runs': [run]})}\n"
 
 
-def _result(report: Report, row: FindingRow, rules: list[str], inputs: Sequence[str]) -> dict[str, object]:
-    saving = headline.saving(report, row)
-    text = f"{row.title}{f' ({saving})' if saving else ''}. {row.advice}"
+def _result(result: Result, rules: list[str]) -> dict[str, object]:
+    place: dict[str, object] = {"artifactLocation": {"uri": _uri(result.file)}}
+    if result.line is not None:
+        place["region"] = {"startLine": result.line}
     return {
-        "ruleId": row.rule,
-        "ruleIndex": rules.index(row.rule),
-        "level": LEVELS.get(row.severity, "note"),
-        "message": {"text": names.plain(text)},
-        "locations": [{"physicalLocation": _place(row.source, inputs)}],
-        "properties": {"saving_us": row.saving_us, "share_of_step": row.share_of_step},
+        "ruleId": result.rule,
+        "ruleIndex": rules.index(result.rule),
+        "level": LEVELS.get(result.severity, "note"),
+        "message": {"text": names.plain(result.text)},
+        "locations": [{"physicalLocation": place}],
+        "properties": dict(result.properties),
     }
-
-
-def _place(source: str | None, inputs: Sequence[str]) -> dict[str, object]:
-    file, _, line = (source or "").rpartition(":")
-    if not line.isdigit():
-        return {"artifactLocation": {"uri": _uri(source or (inputs[0] if inputs else "recording"))}}
-    return {"artifactLocation": {"uri": _uri(file)}, "region": {"startLine": max(1, int(line))}}
 
 
 def _uri(path: str) -> str:

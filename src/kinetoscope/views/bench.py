@@ -1,81 +1,91 @@
-"""What `bench` measured, on the terminal."""
+"""What ``bench`` measured: kernels alone, graphs replayed, configurations tried."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rich.console import Console
-from rich.text import Text
-
 from kinetoscope import numbers
 from kinetoscope.document import measurements as document
-from kinetoscope.render import names, palette
-from kinetoscope.render.table import Name
-from kinetoscope.views.listing import grid, titled
+from kinetoscope.render import palette
+from kinetoscope.render.blocks import Block, Heading, Line, Text, field, kernel, line, table
 
 REFERENCE_STYLES = {"differs": "bold red", "agrees": "green"}
+LONGEST = 300  # characters of an error
+WHY = {
+    "nothing to win": "within a tenth of a copy",
+    "too little to win": "too little to win",
+    "beyond the limit": "beyond --limit",
+}
 
 
-def print_kernels(shown: document.BenchListing, console: Console) -> None:
-    """Each kernel's time alone, cold and hot, beside its time in the model, bandwidth and resources."""
+def _time(ns: float) -> str:
+    return numbers.time(ns / 1e3)
+
+
+def _remarks(notes: Iterable[str], problems: Iterable[str]) -> Iterable[Block]:
+    yield from (line(f"note: {note}", style="dim") for note in notes)
+    yield from (line(problem, style="red") for problem in problems)
+
+
+def _whole(*parts: Text | str) -> Line:
+    return Line(parts, overflow="whole")
+
+
+def kernels(shown: document.BenchListing) -> Iterable[Block]:
+    """Each kernel's time alone, cold and hot, its time in the model, bandwidth and resources."""
     peak = shown.peak_bandwidth
     bandwidth = f"of {numbers.size(peak)}/s peak" if peak else "peak unknown"
     basis = f"median; cold: caches flushed, hot: not; in the model: from the trace; {bandwidth}"
-    console.print(titled(f"Kernels alone on {names.plain(shown.device)}", basis))
+    yield Heading(f"Kernels alone on {shown.device}", basis, 1)
     for row in shown.rows:
-        kernel = row.kernel
-        category = f"  {kernel.category}"
+        own = row.kernel
+        category = f"  {own.category}"
         if row.in_model is not None:
             category += f", {numbers.percent(row.in_model.share_of_device_time)} of GPU time"
-        console.print()
-        console.print(
-            Text.assemble((names.plain(kernel.name), "bold"), (category, palette.category(kernel.category))),
-            soft_wrap=True,
-        )
-        if kernel.error is not None:
-            console.print(Text("  " + names.plain(kernel.error)[:300], style="red"))
+        yield Line()
+        yield _whole(kernel(own.name, style="bold"), Text(category, palette.category(own.category)))
+        if own.error is not None:
+            yield line(f"  {own.error[:LONGEST]}", style="red")
             continue
-        for line in _figures(row, peak):
-            console.print(Text("  " + line))
-        if kernel.reference is not None:
-            style = REFERENCE_STYLES.get(kernel.reference.status, "dim")
-            console.print(Text("  " + names.plain(kernel.reference.text), style=style))
+        yield from (line(f"  {figures}") for figures in _figures(row, peak))
+        if own.reference is not None:
+            style = REFERENCE_STYLES.get(own.reference.status, "dim")
+            yield line(f"  {own.reference.text}", style=style)
         if row.worth is not None:
-            console.print(Text("  " + _could_win(row.worth)))
-    console.print()
-    _print_notes(shown.notes, console)
-    print_problems(shown.problems, console)
+            yield line(f"  {_could_win(row.worth)}")
+    yield Line()
+    yield from _remarks(shown.notes, shown.problems)
 
 
 def _figures(row: document.BenchRow, peak: float | None) -> Iterator[str]:
     """The figures of one kernel: times, then traffic, then resources."""
-    kernel, counters = row.kernel, row.counters
+    own, counters = row.kernel, row.counters
     times: list[str] = []
-    if kernel.cold is not None:
-        spread = numbers.span(kernel.cold.p10_ns / 1e3, kernel.cold.p90_ns / 1e3)
-        times.append(f"cold {_time(kernel.cold.median_ns)} (p10–p90 {spread}, n={kernel.cold.n})")
-    if kernel.hot is not None:
-        times.append(f"hot {_time(kernel.hot.median_ns)}")
+    if own.cold is not None:
+        spread = numbers.span(own.cold.p10_ns / 1e3, own.cold.p90_ns / 1e3)
+        times.append(f"cold {_time(own.cold.median_ns)} (p10–p90 {spread}, n={own.cold.n})")
+    if own.hot is not None:
+        times.append(f"hot {_time(own.hot.median_ns)}")
     if row.in_model is not None:
         times.append(f"in the model {_time(row.in_model.median_ns)}")
     if counters is not None:
         times.append(f"ncu {_time(counters.duration_ns)}")
     yield " · ".join(times)
-    best = kernel.cold or kernel.hot
+    best = own.cold or own.hot
     if best is not None:
-        rate = kernel.bytes / best.median_ns  # bytes/ns is GB/s
-        traffic = [f"{numbers.size(kernel.bytes)} at {numbers.rate(rate)} GB/s{_of_peak(rate, peak)}"]
-        if kernel.flops:
-            traffic.append(f"{kernel.flops / best.median_ns / 1e3:.2f} TFLOP/s")
+        rate = own.bytes / best.median_ns  # bytes/ns is GB/s
+        traffic = [f"{numbers.size(own.bytes)} at {numbers.rate(rate)} GB/s{_of_peak(rate, peak)}"]
+        if own.flops:
+            traffic.append(f"{own.flops / best.median_ns / 1e3:.2f} TFLOP/s")
         if counters and counters.memory_percent is not None and counters.compute_percent is not None:
             memory, compute = _speed(counters.memory_percent), _speed(counters.compute_percent)
             traffic.append(f"speed of light (ncu): memory {memory}, compute {compute}")
-        traffic.append(f"{numbers.count(kernel.launches_per_run, 'launch')} in a run of its graph")
+        traffic.append(f"{numbers.count(own.launches_per_run, 'launch')} in a run of its graph")
         yield " · ".join(traffic)
-    if kernel.registers is not None:
-        shared = numbers.size(kernel.shared_memory_bytes or 0)
-        resources = f"{kernel.registers} registers, {kernel.spills} spills, {shared} shared memory"
-        yield f"{resources} · {configuration(kernel.configuration or {})}"
+    if own.registers is not None:
+        shared = numbers.size(own.shared_memory_bytes or 0)
+        resources = f"{own.registers} registers, {own.spills} spills, {shared} shared memory"
+        yield f"{resources} · {_configuration(own.configuration or {})}"
 
 
 def _could_win(worth: document.Worth) -> str:
@@ -94,20 +104,29 @@ def _of_peak(rate: float, peak: float | None) -> str:
     return f", {numbers.percent(fraction)} of peak" if fraction <= 1 else " — refused: over the device's peak"
 
 
-def configuration(values: Mapping[str, int]) -> str:
+def _configuration(values: Mapping[str, int]) -> str:
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 
-def print_replays(shown: document.ReplayListing, console: Console) -> None:
+def _speed(percent: float | None) -> str:
+    return f"{percent:.0f} %" if percent is not None else ""
+
+
+def replays(shown: document.ReplayListing) -> Iterable[Block]:
     """Graphs replayed: wall, busy, their work by category and by kernel, with Nsight Compute's numbers."""
     for graph in shown.graphs:
-        title = names.plain(f"{graph.module.aot_id} {graph.module.module}")
-        console.print(titled(title, _replayed(graph.module)))
+        yield Heading(f"{graph.module.aot_id} {graph.module.module}", _replayed(graph.module), 1)
         if graph.kernels:
-            _print_categories(graph.categories, console)
-            _print_work(graph.kernels, shown.has_counters, console)
-        _print_notes(graph.module.notes, console)
-    print_problems(shown.problems, console)
+            yield table(
+                graph.categories,
+                field("category", "words", lambda row: Text(row.category, palette.category(row.category))),
+                field("share of device time", "share", "share"),
+                field("time a run", "time", lambda row: row.device_time_ns / 1e3),
+                field("launches", "number", lambda row: f"{row.launches:g}"),
+            )
+            yield from _work(graph.kernels, shown.has_counters)
+        yield from _remarks(graph.module.notes, ())
+    yield from _remarks((), shown.problems)
 
 
 def _replayed(graph: document.ModuleResult) -> str:
@@ -121,54 +140,126 @@ def _replayed(graph: document.ModuleResult) -> str:
     return "; ".join(parts)
 
 
-def _print_categories(rows: Sequence[document.WorkRow], console: Console) -> None:
-    table = grid(
-        ("category", "left*", [_category(row) for row in rows]),
-        ("share of device time", "right", [numbers.percent(row.share) for row in rows]),
-        ("time a run", "right", [_time(row.device_time_ns) for row in rows]),
-        ("launches", "right", [f"{row.launches:g}" for row in rows]),
+def _work(rows: Sequence[document.WorkRow], has_counters: bool) -> Iterable[Block]:
+    counted = (
+        field("ncu", "number", lambda row: _time(row.counters.duration_ns) if row.counters else ""),
+        field("memory", "number", lambda row: _speed(row.counters and row.counters.memory_percent)),
+        field("compute", "number", lambda row: _speed(row.counters and row.counters.compute_percent)),
     )
-    console.print(table)
-
-
-def _category(row: document.WorkRow) -> Text:
-    return Text(row.category, style=palette.category(row.category))
-
-
-def _print_work(rows: Sequence[document.WorkRow], has_counters: bool, console: Console) -> None:
-    counters = [row.counters for row in rows]
-    table = grid(
-        ("kernel", "left*", [Name(names.plain(row.name)) for row in rows]),
-        ("category", "left", [_category(row) for row in rows]),
-        ("share", "right", [numbers.percent(row.share) for row in rows]),
-        ("time a run", "right", [_time(row.device_time_ns) for row in rows]),
-        ("launches", "right", [f"{row.launches:g}" for row in rows]),
-        ("mean", "right", [_time(row.device_time_ns / row.launches) for row in rows]),
-        ("ncu", "right", [_time(of.duration_ns) if of else "" for of in counters]) if has_counters else None,
-        ("memory", "right", [_speed(of and of.memory_percent) for of in counters]) if has_counters else None,
-        ("compute", "right", [_speed(of and of.compute_percent) for of in counters])
-        if has_counters
-        else None,
+    yield table(
+        rows,
+        field("kernel", "name", lambda row: kernel(row.name)),
+        field("category", "text", lambda row: Text(row.category, palette.category(row.category))),
+        field("share", "share", "share"),
+        field("time a run", "time", lambda row: row.device_time_ns / 1e3),
+        field("launches", "number", lambda row: f"{row.launches:g}"),
+        field("mean", "time", lambda row: row.device_time_ns / row.launches / 1e3),
+        *(counted if has_counters else ()),
     )
-    console.print(table)
     if has_counters:
         basis = "ncu: median duration of a launch; memory and compute: share of the device's speed of light"
-        console.print(Text(basis, style="dim"))
+        yield line(basis, style="dim")
 
 
-def _time(ns: float) -> str:
-    return numbers.time(ns / 1e3)
+def autotuned(shown: document.AutotuneListing) -> Iterable[Block]:
+    """Which kernels were worth it, the best configurations of each, what they promise and replays keep."""
+    if shown.worth:
+        yield from _worth(shown)
+    for row in shown.rows:
+        yield from _configurations(row)
+    if shown.rows:
+        yield from _promises(shown)
+    if shown.applied is not None:
+        picked = f"{len(shown.applied.picked_up)} of {len(shown.applied.kernels)}"
+        yield line(f"Written: {shown.applied.table}; Inductor picks up {picked}")
+        # Never folded: the line must be right when it is copied.
+        yield from (_whole(f"    {text}") for text in shown.applied.lines)
+    yield from _remarks((), shown.problems)
 
 
-def _speed(percent: float | None) -> str:
-    return f"{percent:.0f} %" if percent is not None else ""
+def _worth(shown: document.AutotuneListing) -> Iterable[Block]:
+    basis = "cold; the least is a copy of as many bytes, or the arithmetic at peak; in one run of its graph"
+    yield Heading("Worth tuning", basis, 1)
+    yield table(
+        shown.worth,
+        field("kernel", "name", lambda row: kernel(row.name)),
+        field("launches", "count", "launches_per_run"),
+        field("time", "time", lambda row: row.cold_ns / 1e3),
+        field("least", "time", lambda row: row.least_ns / 1e3),
+        field("of a copy's speed", "share", lambda row: min(1.0, row.speed)),
+        field("could win", "time", lambda row: row.could_win_ns / 1e3),
+        field("", "text", lambda row: f"skipped: {WHY[row.skipped]}" if row.skipped else "", "dim"),
+    )
+    for left in shown.skipped:
+        together = f"{numbers.count(left.count, 'kernel')}, which together could win"
+        yield line(f"skipped, {WHY[left.reason]}: {together} {_time(left.could_win_ns)}", style="dim")
+    yield Line()
 
 
-def _print_notes(notes: Iterable[str], console: Console) -> None:
-    for note in notes:
-        console.print(Text(f"note: {names.plain(note)}", style="dim"))
+def _configurations(row: document.AutotuneRow) -> Iterable[Block]:
+    unusable = len(row.kernel.trials) - row.timed
+    timed = f"  {numbers.count(row.timed, 'configuration')} timed cold, side by side; {unusable} unusable"
+    yield _whole(kernel(row.kernel.name, style="bold"), Text(timed, "dim"))
+    yield table(
+        row.fastest,
+        field("configuration", "words", lambda tried: _configuration(tried.configuration)),
+        field("median", "time", lambda tried: (tried.median_ns or 0.0) / 1e3),
+        field("registers", "number", lambda tried: str(tried.registers)),
+        field("spills", "number", lambda tried: str(tried.spills)),
+        field("from", "text", "origin", "dim"),
+    )
+    yield line(_winner(row))
+    yield Line()
 
 
-def print_problems(problems: Iterable[str], console: Console) -> None:
-    for problem in problems:
-        console.print(Text(names.plain(problem), style="red"))
+def _winner(row: document.AutotuneRow) -> str:
+    against = row.kernel.comparison
+    if against is None:
+        return "The default is the fastest."
+    text = (
+        f"winner takes {against.ratio:.3f} of the default's time ({against.low:.3f}–{against.high:.3f}, "
+        f"noise floor {100 * against.noise_floor:.2f} %): {against.verdict}"
+    )
+    if row.saves_in_model_ns is not None:
+        saved = _time(row.saves_in_model_ns)
+        text += f"; would save {saved} of each run of its graph (its time in the model × launches)"
+    return text
+
+
+def _promises(shown: document.AutotuneListing) -> Iterable[Block]:
+    """What each winner promises of a run of its graph; all together, and what the graph's replay keeps."""
+    basis = "of one run of the graph: default's cold median × (1 − ratio) × launches; 95 % intervals"
+    yield Heading("Promised and measured", basis, 1)
+    yield table(
+        (row.kernel for row in shown.rows),
+        field("kernel", "name", lambda row: kernel(row.name)),
+        field("launches", "count", "launches_per_run"),
+        field("default → winner", "words", _changes),
+        field("ratio", "number", lambda row: _ratio(row.comparison)),
+        field("promised", "number", lambda row: _gain(row.gain)),
+    )
+    for row in shown.promises:
+        made = row.promise
+        yield line(
+            f"{made.aot_id}: promised {_gain(made.promised)}; replayed with and without, interleaved: "
+            f"{_time(row.before_ns)} → {_time(row.after_ns)}, measured {_gain(made.measured)}: ",
+            Text(made.outcome, palette.verdict(made.outcome)),
+        )
+    yield Line()
+
+
+def _changes(row: document.Tuned) -> str:
+    """What the winner changes of the default: ``XBLOCK 8→4, warps 16→32``."""
+    default, winner = row.default, row.winner
+    changed = [
+        f"{n.removeprefix('num_')} {default.get(n, 0)}→{v}" for n, v in winner.items() if default.get(n) != v
+    ]
+    return ", ".join(changed) or "(the default)"
+
+
+def _ratio(against: document.Comparison | None) -> str:
+    return f"{against.ratio:.3f} ({against.low:.3f}–{against.high:.3f})" if against else "–"
+
+
+def _gain(gain: document.Gain) -> str:
+    return f"{_time(gain.ns)} ({_time(gain.low_ns)} to {_time(gain.high_ns)})" if gain.ns else "0"

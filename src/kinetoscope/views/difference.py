@@ -1,56 +1,207 @@
-"""A comparison on the terminal: what changed in a screenful."""
+"""Two runs beside each other: what changed in the step, by how much, because of what."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import TextIO
 
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
 from kinetoscope import numbers
-from kinetoscope.document.difference import ChangePart, Difference, FindingChange, SumChange
-from kinetoscope.render import names, palette
-from kinetoscope.render.screen import Section, fitting
-from kinetoscope.render.table import Name, Prose, columns, heading, heads, rest
-from kinetoscope.views import difference_words as words
-from kinetoscope.views.check import gate_lines
+from kinetoscope.document.difference import (
+    ChangePart,
+    ComparedRun,
+    CountChange,
+    Difference,
+    FindingChange,
+    StepChange,
+    SumChange,
+)
+from kinetoscope.render import names, palette, terminal
+from kinetoscope.render.blocks import (
+    Block,
+    Cell,
+    Code,
+    Column,
+    Heading,
+    Items,
+    Line,
+    Only,
+    Prose,
+    Status,
+    Table,
+    Text,
+    field,
+    rest,
+    table,
+)
+from kinetoscope.render.formats import Extent, View
+from kinetoscope.render.terminal import LISTING_WIDTH, Screen, Section
+from kinetoscope.views.gates import gate_lines
 
-LINES = 39
-LEAST = {"lead": 3, "changes": 3, "counts": 3, "gates": 9}
-LESS = (("counts", 0), ("lead", 1), ("changes", 1), ("gates", 4))
-MORE = (
-    ("changes", 5), ("counts", 6), ("findings", 2), ("categories", 3), ("idle", 2), ("changes", 8),
-    ("lead", 6), ("findings", 4), ("counts", 12), ("categories", 5), ("modules", 3), ("lines", 4),
-    ("idle", 4), ("changes", 10),
+SCREEN = Screen(
+    least={"lead": 3, "changes": 3, "counts": 3, "gates": 9},
+    less=(("counts", 0), ("lead", 1), ("changes", 1), ("gates", 4)),
+    more=(
+        ("changes", 5), ("counts", 6), ("findings", 2), ("categories", 3), ("idle", 2), ("changes", 8),
+        ("lead", 6), ("findings", 4), ("counts", 12), ("categories", 5), ("modules", 3), ("lines", 4),
+        ("idle", 4), ("changes", 10),
+    ),
 )  # fmt: skip
 WHOLE = {
     "lead": 99, "changes": 60, "counts": 99, "findings": 99, "categories": 99, "ops": 30, "modules": 30,
     "graphs": 30, "lines": 30, "idle": 20, "code": 200, "gates": 99,
 }  # fmt: skip
+# A file is small enough for a comment on a pull request.
+FILE = {"lead": 99, "gates": 99, "changes": 8, "counts": 12, "findings": 6, "code": 60}
+PARTS, FILE_PARTS = 2, 3  # of each change
 COMPARABLE = {"good": "green", "limited": "yellow", "none": "bold red"}
 STEP = {**palette.VERDICTS, "same": "green", "cannot tell": "yellow"}
+MARKS = {"faster": "🟢", "slower": "🔴", "same": "⚪", "cannot tell": "🟡"}
+MINUS = "\N{MINUS SIGN}"
+REMARKS = {
+    "good": "comparable: the same device, software and settings",
+    "limited": "comparable with limits",
+    "none": "not comparable: the times say nothing of the program",
+}
 
 
-def print_difference(found: Difference, console: Console, *, whole: bool = False) -> None:
+def signed(us: float) -> str:
+    """A difference of times with its sign."""
+    return f"{MINUS if us < 0 else '+'}{numbers.time(abs(us))}"
+
+
+def title(found: Difference) -> str:
+    """Which runs, on what."""
+    sides = " → ".join(", ".join(side.inputs) for side in (found.base, found.new))
+    known = [*dict.fromkeys(map(_place, (found.base, found.new)))]
+    return " · ".join([sides, *filter(None, known)])
+
+
+def _place(side: ComparedRun) -> str:
+    torch = [f"torch {side.torch}"] if side.torch else []
+    return ", ".join([*side.devices, *torch])
+
+
+def headline(found: Difference) -> str:
+    """By how much the step differs, or why it cannot be told, as of an incomplete recording."""
+    step = found.step
+    if found.lost:
+        return f"Nothing can be judged: {found.lost[0]}"
+    if step is None:
+        return "Nothing but compiling was recorded in one of them: no step to compare."
+    times = f"{step.unit} {numbers.time(step.base_us)} → {numbers.time(step.new_us)}"
+    if step.verdict == "same":
+        return f"{times}: the same {interval(step)}"
+    if step.verdict == "cannot tell":
+        return f"{times}: cannot tell {interval(step)}"
+    much = numbers.percent(abs(step.fraction))
+    return f"{times}: {step.verdict} by {numbers.time(abs(step.delta_us))}, {much} {interval(step)}"
+
+
+def interval(step: StepChange) -> str:
+    """Of the difference, in percent."""
+    bounds = [
+        f"{100 * bound:+.1f}".replace("-", MINUS) if bound is not None else "∞"
+        for bound in (step.low_fraction, step.high_fraction)
+    ]
+    return f"(95 %: {bounds[0]} to {bounds[1]} %)"
+
+
+def reason(found: Difference) -> tuple[str, str]:
+    """The heading of what changed, and what is to be known of it."""
+    if found.step is None:
+        return "In compiling", ""
+    if found.step.verdict in ("faster", "slower"):
+        return "Because of", f"sums to the {found.step.unit}'s difference"
+    return "What differs", "what was done otherwise first; times alone may be noise"
+
+
+def next_step(found: Difference) -> str | None:
+    """What would tell, where the times do not."""
+    if found.lost:
+        return "Record it again: what is shown below is of what is left"
+    if found.step is None or found.step.verdict != "cannot tell":
+        return None
+    several = "more runs of each" if found.base.runs + found.new.runs > 2 else "five runs of each, in folders"
+    return f"To tell: {several} (in turn), or kinetoscope compare"
+
+
+def did(change: ChangePart) -> str:
+    """What became of it, in a few words: how often, how long each."""
+    before, after = change.launches
+    each = change.per_launch_us
+    if change.kind not in ("kernel", "op"):
+        return f"{_times(before)} → {_times(after)} launches a step" if before != after else change.what
+    if change.what in ("slower", "faster") and each is not None:
+        return f"{change.what} at the same work: {numbers.time(each[0])} → {numbers.time(each[1])} each"
+    if change.what in ("slower", "faster"):
+        return f"{change.what}: {numbers.time(_us(change, 0))} → {numbers.time(_us(change, 1))} a step"
+    return f"{change.what}: {_times(before)} → {_times(after)} a step"
+
+
+def _us(change: ChangePart, side: int) -> float:
+    return sum(work.us for work in (change.base, change.new)[side])
+
+
+def _times(count: float) -> str:
+    return f"{count:,.0f}" if abs(count - round(count)) < 0.05 else f"{count:,.1f}"
+
+
+def where(change: ChangePart) -> str:
+    """The op and the line."""
+    own = [work.name for work in (*change.base, *change.new)]
+    ops = [op for op in change.ops if op not in own][:2]
+    return " · ".join([*ops, *([change.source] if change.source else [])])
+
+
+def counts(found: Difference) -> Iterable[tuple[CountChange, str, str]]:
+    """Those that differ, exact ones first, with both values."""
+    differing = [
+        row for row in found.counts if row.base is not None and row.new is not None and row.base != row.new
+    ]
+    for row in sorted(differing, key=lambda row: not row.exact):
+        yield row, numbers.quantity(row.base or 0.0, row.unit), numbers.quantity(row.new or 0.0, row.unit)
+
+
+def same_counts(found: Difference) -> list[str]:
+    """Names of what is counted exactly and did not change."""
+    return [row.name for row in found.counts if row.exact and row.base is not None and row.base == row.new]
+
+
+def show(found: Difference, console: Console, *, whole: bool = False) -> None:
     """Print what differs; ``whole``: not only what fits on a screen."""
-    sections = _sections(found)
     if whole:
-        shown = [part for name, section in sections.items() for part in section(WHOLE[name])]
+        terminal.show(blocks(found, "whole"), console)
     else:
-        shown = fitting(sections, LEAST, LESS, MORE, console, LINES)
-    console.print(Group(*shown), markup=False, crop=False)
+        SCREEN.show(_sections(found, "screen"), console)
 
 
-def _sections(found: Difference) -> dict[str, Section]:
-    sections: dict[str, Section] = {"lead": partial(_lead, found)}
-    if found.changes or found.facts:
-        sections["changes"] = partial(_changes, found)
-    sections["counts"] = partial(_counts, found)
-    if found.findings_gone or found.findings_come:
-        sections["findings"] = partial(_findings, found)
-    tables = {
+def view(found: Difference, page: Callable[[], str]) -> View:
+    """The comparison in every format that it has."""
+    return View(document=lambda: found, blocks=partial(blocks, found), page=page, width=LISTING_WIDTH)
+
+
+def blocks(found: Difference, extent: Extent) -> list[Block]:
+    """What differs, with the rows that the extent has room for."""
+    sections, rows = _sections(found, extent), FILE if extent == "file" else WHOLE
+    order = FILE if extent == "file" else sections
+    return [block for name in order if name in sections for block in sections[name](rows[name])]
+
+
+def complain(found: Difference, stream: TextIO) -> None:
+    """The gates that failed, each with who did it."""
+    for gate in found.gates:
+        if gate.failed:
+            place = f" ({names.plain(gate.source)})" if gate.source else ""
+            culprit = f": {names.plain(gate.culprit)}{place}" if gate.culprit else ""
+            stream.write(f"kinetoscope: {gate.gate} failed: {names.plain(gate.words)}{culprit}\n")
+
+
+def sums(found: Difference) -> dict[str, tuple[str, list[SumChange]]]:
+    """The tables of what the step consists of: each its title and rows."""
+    return {
         "categories": ("Busy by category", found.categories),
         "idle": ("Idle by cause", found.idle),
         "ops": ("Busy by op", found.ops),
@@ -58,9 +209,18 @@ def _sections(found: Difference) -> dict[str, Section]:
         "graphs": ("Busy by compiled graph", found.graphs),
         "lines": ("Busy by line", found.lines),
     }
-    for name, (title, table) in tables.items():
-        if len(table) > 1 or (name == "idle" and table):
-            sections[name] = partial(_sums, title, table)
+
+
+def _sections(found: Difference, extent: Extent) -> Mapping[str, Section]:
+    sections: dict[str, Section] = {"lead": partial(_lead, found)}
+    if found.changes or found.facts:
+        sections["changes"] = partial(_changes, found, FILE_PARTS if extent == "file" else PARTS)
+    sections["counts"] = partial(_counts, found)
+    if found.findings_gone or found.findings_come:
+        sections["findings"] = partial(_findings, found)
+    for name, (heading, rows) in sums(found).items():
+        if len(rows) > 1 or (name == "idle" and rows):
+            sections[name] = partial(_sums, heading, rows)
     if found.code:
         sections["code"] = partial(_code, found.code)
     if found.gates:
@@ -68,105 +228,114 @@ def _sections(found: Difference) -> dict[str, Section]:
     return sections
 
 
-def _lead(found: Difference, most: int) -> Iterable[RenderableType]:
-    yield Text(names.plain(words.title(found)), style="dim", no_wrap=True, overflow="ellipsis")
-    good = found.comparability == "good"
-    remark = f"{'✓' if good else '⚠'} {words.REMARKS[found.comparability]}"
-    yield Text(remark, style=COMPARABLE[found.comparability])
-    for why in found.why[:most]:
-        yield Text(f"  - {names.plain(why)}", no_wrap=True, overflow="ellipsis")
+def _cut(text: str) -> Line:
+    return Line((Text(text, "dim"),), overflow="cut")
+
+
+def _lead(found: Difference, most: int) -> Iterable[Block]:
+    step = found.step
+    mark = "⚠️" if found.lost else MARKS.get(step.verdict, "⚪") if step else "⚪"
+    yield Only("page", Heading(f"{mark} {headline(found)}", level=3))
+    yield _cut(title(found))
+    yield Status(REMARKS[found.comparability], found.comparability == "good", COMPARABLE[found.comparability])
+    if found.why:
+        yield Items(tuple(found.why[:most]))
     yield from rest(len(found.why) - most, "difference")
-    yield Text()
-    style = STEP.get(found.step.verdict, "") if found.step else ""
-    yield Prose(words.headline(found), style=f"bold {style}".strip())
-    if found.step:
-        yield Text(found.step.basis, style="dim", no_wrap=True, overflow="ellipsis")
-    if advice := words.next_step(found):
-        yield Text(advice, style="dim", no_wrap=True, overflow="ellipsis")
+    yield Line()
+    yield Only("screen", Prose(headline(found), f"bold {STEP.get(step.verdict, '') if step else ''}".strip()))
+    if step:
+        yield _cut(step.basis)
+    if advice := next_step(found):
+        yield _cut(advice)
 
 
-def _changes(found: Difference, most: int) -> Iterable[RenderableType]:
-    yield from heading(*words.reason(found))
-    table = columns("right", "left*")
-    for change in found.changes[:most]:
-        _change_rows(table, change)
-    left = found.changes[most:]
-    if left:
-        together = sum(change.delta_us for change in left)
-        table.add_row(
-            Text(words.signed(together)),
-            Text(f"{numbers.count(len(left), 'smaller change')} together", style="dim"),
-        )
-    yield table
+def _changes(found: Difference, parts: int, most: int) -> Iterable[Block]:
+    yield Heading(*reason(found))
+    rows: list[tuple[Cell, ...]] = [
+        row for change in found.changes[:most] for row in _change_rows(change, parts)
+    ]
+    if left := found.changes[most:]:
+        together = signed(sum(change.delta_us for change in left))
+        rows.append((together, (Text(f"{numbers.count(len(left), 'smaller change')} together", "dim"),)))
+    yield Table((Column("step", "number"), Column("change", "name")), rows, heads=False)
     claimed = {change.name for change in found.changes}
     for fact in [fact for fact in found.facts if not any(fact.name in name for name in claimed)][:2]:
-        where = f"  {names.plain(fact.source)}" if fact.source else ""
-        yield Text(f"  {names.plain(fact.name)}{where}", style="dim", no_wrap=True, overflow="ellipsis")
+        yield _cut(f"  {fact.name}{f'  {fact.source}' if fact.source else ''}")
 
 
-def _change_rows(table: Table, change: ChangePart) -> None:
+def _change_rows(change: ChangePart, parts: int) -> Iterable[tuple[Cell, ...]]:
     style = "red" if change.delta_us > 0 else "green"
-    table.add_row(Text(words.signed(change.delta_us), style=style), Name(names.plain(change.name)))
-    place = words.where(change)
-    detail = words.did(change) + (f", {place}" if place else "")
-    table.add_row(Text(), Text(names.plain(detail), style="dim", no_wrap=True, overflow="ellipsis"))
-    for part in change.parts[:2]:
-        told = f"{words.signed(part.delta_us)}  {names.plain(part.name)}"
-        table.add_row(Text(), Text(told, style="dim", no_wrap=True, overflow="ellipsis"))
+    yield Text(signed(change.delta_us), style), Text(change.name, "", "kernel", change.name)
+    place = where(change)
+    yield "", (Text(did(change) + (f", {place}" if place else ""), "dim"),)
+    for part in change.parts[:parts]:
+        yield "", (Text(f"{signed(part.delta_us)}  ", "dim"), Text(part.name, "dim", "kernel", part.name))
 
 
-def _counts(found: Difference, most: int) -> Iterable[RenderableType]:
-    differing = list(words.counts(found))
-    same = words.same_counts(found)
+def _counts(found: Difference, most: int) -> Iterable[Block]:
+    differing = list(counts(found))
+    same = same_counts(found)
     if not differing:
         if same:
-            yield Text()
-            yield Text(
-                f"Every count is the same: {', '.join(same)}", style="dim", no_wrap=True, overflow="ellipsis"
-            )
+            yield Line()
+            yield _cut(f"Every count is the same: {', '.join(same)}")
         return
-    yield from heading("Counted", "of the usual step; of compiling, in all")
-    table = columns("left", "right", "left", "right", "left*", leave=[4])
-    for row, base, new in differing[:most]:
-        kind = row.words if row.exact else f"{row.words} (may differ from run to run)"
-        table.add_row(Text(row.name), Text(base), Text("→", style="dim"), Text(new), Text(kind, style="dim"))
-    yield table
-    yield from rest(len(differing) - most, "count")
+    yield Heading("Counted", "of the usual step; of compiling, in all")
+    yield table(
+        differing,
+        field("count", "text", lambda row: row[0].name),
+        field("base", "number", lambda row: row[1]),
+        field("", "text", lambda _: "→", "dim", only="screen"),
+        field("new", "number", lambda row: row[2]),
+        field("what is counted", "words", lambda row: _counted(row[0]), "dim"),
+        most=most,
+        noun="count",
+        leave=(4,),
+        heads=False,
+    )
 
 
-def _findings(found: Difference, most: int) -> Iterable[RenderableType]:
-    yield from heading("Findings", "that only one of them has")
-    table = columns("left", "left", "left*")
-    rows: list[tuple[str, str, FindingChange]] = [
-        *(("+", "red", row) for row in found.findings_come),
-        *((words.MINUS, "green", row) for row in found.findings_gone),
+def _counted(row: CountChange) -> str:
+    return row.words if row.exact else f"{row.words} (may differ from run to run)"
+
+
+def _findings(found: Difference, most: int) -> Iterable[Block]:
+    yield Heading("Findings", "that only one of them has")
+    rows: list[tuple[Text, FindingChange]] = [
+        *((Text("+", "red"), row) for row in found.findings_come),
+        *((Text(MINUS, "green"), row) for row in found.findings_gone),
     ]
-    for sign, style, row in rows[:most]:
-        table.add_row(Text(sign, style=style), Text(names.plain(row.rule)), Name(names.plain(row.title)))
-    yield table
-    yield from rest(len(rows) - most, "finding")
+    yield table(
+        rows,
+        field("", "text", lambda row: row[0]),
+        field("finding", "text", lambda row: Text(row[1].rule, "", "finding", row[1].rule)),
+        field("", "name", lambda row: row[1].title),
+        field("line", "text", lambda row: row[1].source or "", only="page"),
+        most=most,
+        noun="finding",
+        heads=False,
+    )
 
 
-def _sums(title: str, rows: list[SumChange], most: int) -> Iterable[RenderableType]:
-    yield from heading(title, "a step")
-    table = columns("left*", "right", "right", "right")
-    heads(table, "", "base", "new", "difference")
-    for row in rows[:most]:
-        cells = (numbers.time(row.base_us), numbers.time(row.new_us), words.signed(row.delta_us))
-        table.add_row(Name(names.plain(row.name)), *map(Text, cells))
-    yield table
-    yield from rest(len(rows) - most, "row")
+def _sums(heading: str, rows: list[SumChange], most: int) -> Iterable[Block]:
+    yield Heading(heading, "a step")
+    yield table(
+        rows,
+        field("", "name", "name"),
+        field("base", "time", "base_us"),
+        field("new", "time", "new_us"),
+        field("difference", "number", lambda row: signed(row.delta_us)),
+        most=most,
+    )
 
 
-def _code(code: str, most: int) -> Iterable[RenderableType]:
-    yield from heading("The generated kernel", "before and now")
+def _code(code: str, most: int) -> Iterable[Block]:
     lines = code.splitlines()
-    styles = {"+": "green", "-": "red", "@": "cyan"}
-    for line in lines[:most]:
-        yield Text(names.printable(line), style=styles.get(line[:1], "dim"))
-    yield from rest(len(lines) - most, "line")
+    yield Only("screen", Heading("The generated kernel", "before and now"))
+    text = "\n".join(lines[:most])
+    yield Code(text, "diff", "The generated kernel, before and now", max(0, len(lines) - most))
 
 
-def _gates(found: Difference, most: int) -> Iterable[RenderableType]:
-    yield from heading("Gates")
-    yield from gate_lines(found.gates[:most])
+def _gates(found: Difference, most: int) -> Iterable[Block]:
+    yield Heading("Gates")
+    yield from gate_lines(found.gates[:most], overflow="cut")

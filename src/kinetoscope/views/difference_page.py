@@ -12,9 +12,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from kinetoscope import numbers
-from kinetoscope.document.difference import ChangePart, Difference, Stretch, SumChange
+from kinetoscope.document.difference import ChangePart, Difference, Stretch
 from kinetoscope.render import names, palette
-from kinetoscope.views import difference_words as words
+from kinetoscope.views import difference as words
 
 WIDTH, ROW, GAP, THIN = 1000.0, 18, 3, 4  # of a timeline, in its own units
 ROWS = 60  # of a table
@@ -57,14 +57,6 @@ def render(found: Difference) -> str:
         loader=PackageLoader("kinetoscope.render"), autoescape=True, undefined=StrictUndefined
     )
     style = environment.get_template("difference.css").render()
-    tables: list[tuple[str, Sequence[SumChange]]] = [
-        ("Busy by category", found.categories),
-        ("Idle by cause", found.idle),
-        ("Busy by op", found.ops),
-        ("Busy by module", found.modules),
-        ("Busy by compiled graph", found.graphs),
-        ("Busy by line", found.lines),
-    ]
     changes, smaller = _parted(found)
     return environment.get_template("difference.html").render(
         found=found,
@@ -78,7 +70,7 @@ def render(found: Difference) -> str:
         next_step=words.next_step(found),
         verdict=found.step.verdict.replace(" ", "-") if found.step else "",
         counts=list(words.counts(found)),
-        tables=[(name, rows[:ROWS]) for name, rows in tables if rows],
+        tables=[(name, rows[:ROWS]) for name, rows in words.sums(found).values() if rows],
         alignments=_alignments(found),
         width=WIDTH,
         plain=names.plain,

@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.padding import Padding
-from rich.text import Text
+from collections.abc import Iterable
 
-from kinetoscope.document import Explanation, Glossary
+from kinetoscope.document.explanation import Explanation, Glossary
 from kinetoscope.render import names
-from kinetoscope.render.table import Name, Prose
-from kinetoscope.views.listing import grid
+from kinetoscope.render.blocks import Block, Heading, Labelled, Line, Prose, Text, field, line, table
 
 LONGEST = 90  # characters of a kernel's name
-INDENT = (0, 0, 0, 2)
 
 
-def print_glossary(glossary: Glossary, console: Console) -> None:
-    slugs = [Text(slug, style="cyan") for slug in glossary.rules]
-    table = grid(("", "left", slugs), ("", "left*", map(Name, glossary.rules.values())))
-    console.print(Text("Rules", style="bold"), table, Text())
-    console.print(Text("Terms", style="bold"), Prose(" · ".join(glossary.terms), "dim"), Text())
+def glossary(found: Glossary) -> Iterable[Block]:
+    yield Heading("Rules", level=1)
+    yield table(
+        found.rules.items(),
+        field("", "text", lambda row: Text(row[0], "cyan", "finding", row[0])),
+        field("", "name", lambda row: row[1]),
+    )
+    yield Heading("Terms")
+    yield Prose(" · ".join(found.terms), "dim")
+    yield Line()
     example = "kinetoscope explain nvjet_sm90_tst_64x8_64x16_2x4_h_bz_TNT"
-    console.print(Prose(f"Kernel names are taken apart: {example}", "dim"))
+    yield Prose(f"Kernel names are taken apart: {example}", "dim")
 
 
-def print_explanation(page: Explanation, console: Console) -> None:
+def explanation(page: Explanation) -> Iterable[Block]:
     word = names.shorten(page.word, LONGEST) if page.parts else names.plain(page.word)
     origin = f"  {page.origin}" if page.origin else ""
-    summary = f"  {page.summary}" if page.summary else ""
-    console.print(Text.assemble((word, "bold cyan"), summary, (origin, "dim")))
+    yield line(Text(word, "bold cyan"), f"  {page.summary}" if page.summary else "", Text(origin, "dim"))
     if page.text:
-        console.print(Padding(Prose(page.text), INDENT))
+        yield _indented(page.text)
     for heading, text in page.sections.items():
-        console.print(Text(f"\n{heading}", style="bold"))
+        yield Heading(heading)
         # A docstring's paragraph as one line, without code marks: the terminal breaks it where it is wide.
-        console.print(Padding(Prose(" ".join(text.replace("``", "").split())), INDENT))
+        yield _indented(" ".join(text.replace("``", "").split()))
     if page.parts:
-        parts = [Text(names.shorten(part, 34), style="cyan") for part, _ in page.parts]
-        console.print(grid(("", "left", parts), ("", "left*", [meaning for _, meaning in page.parts])))
+        yield table(
+            page.parts,
+            field("", "text", lambda row: Text(names.shorten(row[0], 34), "cyan")),
+            field("", "words", lambda row: row[1]),
+        )
+
+
+def _indented(text: str) -> Labelled:
+    return Labelled(((Text(""), (Prose(text),)),))

@@ -1,58 +1,95 @@
-"""All findings with their evidence: what ``kinetoscope findings`` shows."""
+"""Findings: what is slow, why, what to change, what that saves, and how it was decided."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console, RenderableType
-from rich.padding import Padding
-from rich.text import Text
-
 from kinetoscope import numbers
-from kinetoscope.document import After, FindingRow, FindingsListing
+from kinetoscope.document import After, FindingRow, FindingsListing, Report
 from kinetoscope.render import names, palette
-from kinetoscope.render.json import indented
-from kinetoscope.render.table import columns
-from kinetoscope.views import headline
+from kinetoscope.render.blocks import (
+    Block,
+    Heading,
+    Inline,
+    Items,
+    Labelled,
+    Line,
+    Prose,
+    Text,
+    line,
+    place,
+    plain,
+    rest,
+)
+from kinetoscope.render.sarif import Result
 
 STYLES = {"high": "bold red", "medium": "yellow", "low": "blue", "info": "dim"}
-INDENT = (0, 0, 0, 3)
+INDENT = 3
 ALIKE = 0.25  # savings that differ by less are not told apart
 EVENTS = 4  # event numbers that a line of evidence shows
+# A finding's saving is told otherwise where so much of it is another's, or only comes with others'.
+OWNED, WORTH = 0.5, 0.005
+UNLIKE = 0.1  # mean and median of steps that are so far apart are both given
 
 
-def render_json(listing: FindingsListing) -> str:
-    """One document: the contract's rows, what cannot be read, and what a second recording shows."""
-    return indented({"findings": listing.findings, "unread": listing.unread, "after": listing.after})
+def section(report: Report, most: int, *, everything: bool = False) -> Iterable[Block]:
+    """The report's section: what to change.
 
-
-def print_findings(listing: FindingsListing, console: Console) -> None:
-    """Every finding: title, saving and its basis, advice, code, evidence, and the command that proves it."""
-    if listing.after is not None:
-        console.print(Text(f"{_after(listing.after)}\n"), soft_wrap=True)
-    for problem in listing.unread:
-        console.print(Text(names.plain(problem), style="yellow"))
-    findings = listing.findings
-    if not findings:
-        console.print(Text("Nothing found: no rule has anything to say about this recording.", style="green"))
+    Args:
+        everything: also what only informs, with the evidence of each finding.
+    """
+    shown = (report.findings if everything else worth_doing(report))[:most]
+    if not shown:
         return
-    counted = [(level, sum(row.severity == level for row in findings)) for level in STYLES]
-    summary = Text(f"{numbers.count(len(findings), 'finding')}  ", style="bold")
-    summary.append(" · ".join(f"{count} {level}" for level, count in counted if count), style="dim")
-    console.print(summary)
-    for number, row in enumerate(findings, 1):
-        console.print()
-        for part in _finding(number, row, listing.start_us, listing.unit):
-            console.print(part)
-    console.print()
-    worst = names.plain(findings[0].rule)
-    console.print(
-        Text(
-            f"kinetoscope explain {shlex.quote(worst)}    what the first one is, and how it was decided",
-            style="dim",
-        )
-    )
+    yield Heading("Findings", "what to change, the largest saving first")
+    yield Labelled(tuple((_severity(row), tuple(_entry(report, row, everything))) for row in shown))
+    if all_of_it := together(report):
+        yield Prose(all_of_it)
+    yield from rest(len(report.findings) - len(shown), "finding")
+    yield from (line(Text(names.shorten(problem, 300), "yellow")) for problem in report.unread)
+
+
+def _severity(row: FindingRow) -> Text:
+    return Text(row.severity, STYLES[row.severity] if row.severity in ("high", "medium", "low") else "")
+
+
+def _entry(report: Report, row: FindingRow, everything: bool) -> Iterable[Prose | Items]:
+    where = f" ({row.source})" if row.source else ""
+    saves = saving(report, row)
+    saves = f"{saves[0].upper()}{saves[1:]}. " if saves else ""
+    yield Prose(names.shorten(row.title, 240), "bold" if everything else "")
+    yield Prose(f"{saves}{names.shorten(row.advice, 300)}{where}", "dim")
+    if found := measured(row):
+        basis = f" ({row.measured_basis})" if everything and row.measured_basis else ""
+        yield Prose(f"M{found[1:]}{basis}.", palette.verdict(row.measured_verdict))
+    if everything and row.evidence:
+        yield Items(tuple(item.text for item in row.evidence))
+
+
+def document(found: FindingsListing) -> dict[str, object]:
+    """The contract's rows, what cannot be read, and what a second recording shows."""
+    return {"findings": found.findings, "unread": found.unread, "after": found.after}
+
+
+def listing(found: FindingsListing) -> Iterable[Block]:
+    """Every finding: title, saving and its basis, advice, code, evidence, and the command that proves it."""
+    if found.after is not None:
+        yield Line((_after(found.after),), overflow="whole")
+        yield Line()
+    yield from (line(Text(problem, "yellow")) for problem in found.unread)
+    if not found.findings:
+        yield line(Text("Nothing found: no rule has anything to say about this recording.", "green"))
+        return
+    counted = [(level, sum(row.severity == level for row in found.findings)) for level in STYLES]
+    levels = " · ".join(f"{count} {level}" for level, count in counted if count)
+    yield line(Text(f"{numbers.count(len(found.findings), 'finding')}  ", "bold"), Text(levels, "dim"))
+    for number, row in enumerate(found.findings, 1):
+        yield Line()
+        yield from _finding(number, row, found.start_us, found.unit)
+    yield Line()
+    command = f"kinetoscope explain {shlex.quote(names.plain(found.findings[0].rule))}"
+    yield line(f"{command}    what the first one is, and how it was decided", style="dim")
 
 
 def _after(after: After) -> str:
@@ -61,66 +98,175 @@ def _after(after: After) -> str:
     return f"{promised}; measured {numbers.time(after.saving_us)}, {after.verdict} ({after.basis})"
 
 
-def _finding(number: int, row: FindingRow, start_us: float, unit: str) -> Iterable[RenderableType]:
-    title = Text(f"{number}  ")
-    title.append(f"{names.plain(row.severity):<6} ", style=STYLES.get(row.severity, ""))
-    title.append(names.plain(row.rule), style="bold")
-    if row.ranks and len(row.ranks) > 1:
-        title.append(f"  ranks {_ranks(row.ranks)}", style="dim")
-    yield title
-    yield Padding(Text(numbers.together(names.plain(row.title))), INDENT)
-    table = columns("left", "left*")
-    table.columns[1].overflow = "fold"
-    for label, text in _lines(row, start_us, unit):
-        table.add_row(Text(label, style="dim"), text)
-    yield Padding(table, INDENT)
+def _finding(number: int, row: FindingRow, start_us: float, unit: str) -> Iterable[Block]:
+    ranks = f"  ranks {_ranks(row.ranks)}" if len(row.ranks) > 1 else ""
+    yield line(
+        f"{number}  ",
+        Text(f"{names.plain(row.severity):<6} ", STYLES.get(row.severity, "")),
+        Text(row.rule, "bold", "finding", row.rule),
+        Text(ranks, "dim"),
+    )
+    yield Line((numbers.together(names.plain(row.title)),), INDENT)
+    described = [(label, Line(tuple(parts))) for label, parts in _lines(row, start_us, unit)]
+    yield Labelled(tuple((Text(label, "dim"), (words,)) for label, words in described), INDENT)
 
 
-def _lines(row: FindingRow, start_us: float, unit: str) -> Iterable[tuple[str, Text]]:
+def _lines(row: FindingRow, start_us: float, unit: str) -> Iterable[tuple[str, list[Text]]]:
+    basis = Text(f"  ({row.saving_basis})", "dim")
     if row.saving_us > 0:
-        amount = f"about {numbers.time(row.saving_us)} per {unit}, {numbers.percent(row.share_of_step)}"
         # What is only a question ("what if it were twice as fast?") is not promised in green.
-        saving = Text(amount, style="" if row.severity == "info" else "green")
-        if (
-            not row.also
-            and row.paced_by is None
-            and abs(row.saving_alone_us - row.saving_us) > ALIKE * row.saving_us
-        ):
-            saving.append(f", {numbers.time(row.saving_alone_us)} by itself", style="not bold")
-        saving.append(f"  ({names.plain(row.saving_basis)})", style="not bold dim")
-        yield "saves", saving
+        style = "" if row.severity == "info" else "green"
+        saves = [
+            Text(
+                f"about {numbers.time(row.saving_us)} per {unit}, {numbers.percent(row.share_of_step)}", style
+            )
+        ]
+        differs = abs(row.saving_alone_us - row.saving_us) > ALIKE * row.saving_us
+        if not row.also and row.paced_by is None and differs:
+            saves.append(Text(f", {numbers.time(row.saving_alone_us)} by itself", style))
+        yield "saves", [*saves, basis]
     elif row.saving_bytes:
-        freed = Text(headline.freed(row), style="green")
-        yield "frees", freed.append(f"  ({names.plain(row.saving_basis)})", style="not bold dim")
+        yield "frees", [Text(freed(row), "green"), basis]
     else:
-        yield "saves", Text(f"– ({names.plain(row.saving_basis)})", style="dim")
+        yield "saves", [Text(f"– ({row.saving_basis})", "dim")]
     if row.paced_by is not None:
-        yield "also", Text(f"{numbers.time(row.saving_alone_us)} {headline.of_its_own(row)}")
+        yield "also", [Text(f"{numbers.time(row.saving_alone_us)} {of_its_own(row)}")]
     if row.also:
-        owned = f"{numbers.time(row.saving_alone_us)} by itself, mostly what {names.plain(row.also)} saves"
-        yield "also", Text(owned)
-    if measured := headline.measured(row):
-        text = Text(
-            measured.removeprefix("measured").lstrip(": "), style=palette.verdict(row.measured_verdict)
-        )
-        text.append(f"  ({names.plain(row.measured_basis or '')})", style="not bold dim")
-        yield "measured", text
-    advice = Text(names.plain(row.advice))
+        yield "also", [Text(f"{numbers.time(row.saving_alone_us)} by itself, mostly what {row.also} saves")]
+    if found := measured(row):
+        words = found.removeprefix("measured").lstrip(": ")
+        style = palette.verdict(row.measured_verdict)
+        yield "measured", [Text(words, style), Text(f"  ({row.measured_basis or ''})", "dim")]
+    yield "do", [Text(row.advice)]
     if row.snippet:
-        advice.append(f"\n{names.printable(row.snippet)}", style="cyan")
-    yield "do", advice
+        yield from (("", [Text(code, "cyan")]) for code in names.printable(row.snippet).splitlines())
     if row.source:
-        yield "where", Text(names.plain(row.source))
+        yield "where", [place(row.source)]
     for i, seen in enumerate(row.evidence):
-        line = Text(names.plain(seen.text))
         events = ", ".join(map(str, seen.events[:EVENTS])) + ("…" if len(seen.events) > EVENTS else "")
         at = numbers.time(max(seen.start_us - start_us, 0.0))
-        line.append(f"  at {at}" + (f", events {events}" if events else ""), style="dim")
-        yield "" if i else "see", line
+        where = Text(f"  at {at}" + (f", events {events}" if events else ""), "dim")
+        yield "" if i else "see", [Text(seen.text), where]
     if row.proof and not row.is_measured:
-        yield "prove", Text(names.plain(row.proof), style="cyan")
+        yield "prove", [Text(row.proof, "cyan", "command", row.proof)]
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    shown = ", ".join(map(str, ranks[:8]))
-    return shown + ("…" if len(ranks) > 8 else "")
+    return ", ".join(map(str, ranks[:8])) + ("…" if len(ranks) > 8 else "")
+
+
+def results(report: Report, inputs: Sequence[str]) -> list[Result]:
+    """The findings as a code host shows them: those without a line stand at the recording itself."""
+    return [_result(report, row, inputs) for row in report.findings]
+
+
+def _result(report: Report, row: FindingRow, inputs: Sequence[str]) -> Result:
+    saves = saving(report, row)
+    file, _, number = (row.source or "").rpartition(":")
+    if not number.isdigit():
+        file, number = row.source or (inputs[0] if inputs else "recording"), ""
+    return Result(
+        rule=row.rule,
+        severity=row.severity,
+        text=f"{row.title}{f' ({saves})' if saves else ''}. {row.advice}",
+        file=file,
+        line=max(1, int(number)) if number else None,
+        properties={"saving_us": row.saving_us, "share_of_step": row.share_of_step},
+    )
+
+
+def worth_doing(report: Report) -> list[FindingRow]:
+    """The findings that ask for a change of the program; what only informs is left out, and what is the
+    profiler's own cost, of which the notes on the recording's health speak."""
+    return [row for row in report.findings if row.severity != "info" and not row.of_the_profiler]
+
+
+def saving(report: Report, row: FindingRow) -> str:
+    """What a finding's advice is estimated to bring, and of what; empty where it claims nothing."""
+    return plain(saving_parts(report, row))
+
+
+def saving_parts(report: Report, row: FindingRow) -> tuple[Inline, ...]:
+    """The same with a link to the finding above that saves most of it already."""
+    if row.saving_us <= 0 and row.saving_bytes:
+        return (f"frees {freed(row)}",)
+    if row.saving_us <= 0 and not row.also and row.paced_by is None:
+        return ()
+    of = " a step" if report.steps else ""
+    alone = numbers.time(row.saving_alone_us)
+    if row.paced_by is not None:
+        more = f"{numbers.time(row.saving_us)}{of}, " if row.share_of_step >= WORTH else ""
+        return (f"saves {more}{alone} {of_its_own(row)}",)
+    if row.also and row.saving_us < OWNED * row.saving_alone_us:
+        more = f"{numbers.time(row.saving_us)} more, " if row.share_of_step >= WORTH else ""
+        start = f"saves {more}{alone}{of} by itself: most of that is what "
+        return start, Text(names.plain(row.also), "", "finding", row.also), " above saves"
+    by_itself = f" ({alone} by itself)" if row.saving_alone_us < OWNED * row.saving_us else ""
+    if row.saving_on_critical_path or by_itself:
+        return (f"saves about {numbers.time(row.saving_us)}{of}{by_itself}",)
+    return (f"frees about {numbers.time(row.saving_us)} of device time{of}",)
+
+
+def alone(report: Report, row: FindingRow) -> str:
+    """What it saves without the others, where that is another time and ``saving`` does not say it."""
+    own = numbers.time(row.saving_alone_us)
+    return "" if own == numbers.time(row.saving_us) or own in saving(report, row) else f"{own} by itself"
+
+
+def freed(row: FindingRow) -> str:
+    """What of the device's memory a finding's advice frees."""
+    about = "at most" if row.saving_bytes_at_most else "about"
+    return f"{about} {numbers.size(row.saving_bytes)} at the peak"
+
+
+def of_its_own(row: FindingRow) -> str:
+    """Of whose step ``saving_alone_us`` is, where another rank sets the pace."""
+    whose = f"rank {row.ranks[0]}'s own step" if len(row.ranks) == 1 else "these ranks' own steps"
+    return f"of {whose}: rank {row.paced_by} sets the pace of all"
+
+
+def together(report: Report) -> str:
+    """What all findings save together, and how far the replay that says so can be trusted; empty where they
+    are none or one."""
+    replay, saves = report.replay, [row for row in worth_doing(report) if row.saving_us > 0]
+    if replay is None or not replay.joint_saving_us or len(saves) < 2:
+        return ""
+    typical = report.as_it_runs.step_us.median if report.as_it_runs else replay.recorded_us
+    # What savings are shares of: with a cold start in it the mean is far from what a step usually takes.
+    step = replay.savings_of_us or typical
+    left = numbers.time(max(0.0, step - replay.joint_saving_us))
+    what = "step" if report.steps else "recording"
+    before = numbers.time(step)
+    if abs(step - typical) > UNLIKE * typical:
+        before += f" at the mean ({numbers.time(typical)} at the median)"
+    return (
+        f"Together they save about {numbers.time(replay.joint_saving_us)}: a {what} of "
+        f"{before} would take about {left} (each says what it adds to those above it; replayed "
+        f"unchanged, the recorded {what} is off by {numbers.percent(abs(replay.error))})."
+    )
+
+
+def measured(row: FindingRow) -> str:
+    """What was measured of a finding's saving, beside what was predicted; empty where nothing was."""
+    if row.measured_verdict is None:
+        return ""
+    saved = row.measured_saving_us
+    if saved is None:
+        return "measured: it cannot be had"
+    amount = f"measured {'' if saved >= 0 else 'a loss of '}{numbers.time(abs(saved))}"
+    if row.measured_interval_us is not None:
+        low, high = row.measured_interval_us
+        amount += f" ({numbers.time(low)} to {numbers.time(high)})"
+    # What is only a question ("what if it were twice as fast?") predicts nothing.
+    if row.measured_verdict == "faster" and row.severity != "info" and saved > 0 and row.saving_alone_us > 0:
+        return f"{amount}; predicted/measured {row.saving_alone_us / saved:.2f}"
+    verdict = {"faster": "", "differs": ", but its output differs"}
+    return amount + verdict.get(row.measured_verdict, f", {names.plain(row.measured_verdict)}")
+
+
+def unproved(report: Report) -> FindingRow | None:
+    """The finding that promises most and whose command has not been run; None where there is none."""
+    open_ones = [
+        row for row in worth_doing(report) if row.proof and not row.is_measured and row.saving_us > 0
+    ]
+    return open_ones[0] if open_ones else None

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kinetoscope.document.difference import Difference
-from kinetoscope.render import names
-from kinetoscope.views.difference_markdown import render
+from kinetoscope.render import markdown, names
+from kinetoscope.views import difference
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 MOST = 10  # annotations that GitHub shows of a step
@@ -22,7 +22,7 @@ def announce(found: Difference) -> None:
     """Append to the job's summary, where there is one, and print annotations."""
     if path := os.environ.get(SUMMARY):
         with Path(path).open("a", encoding="utf-8") as summary:
-            summary.write(render(found))
+            summary.write(markdown.render(difference.blocks(found, "file")))
     for line in list(commands(found))[:MOST]:
         print(line, file=sys.stdout)
 

@@ -6,9 +6,9 @@ from pathlib import PurePath
 from statistics import median
 
 from kinetoscope import numbers
-from kinetoscope.document import FindingRow, HealthNote, IdleRow, OpRow, Report
+from kinetoscope.document import HealthNote, IdleRow, OpRow, Report
 from kinetoscope.render import names
-from kinetoscope.views import memory_lines, own_pace, phase_lines
+from kinetoscope.views import memory, steps
 from kinetoscope.views import ranks as rank_lines
 
 PHASES = 4
@@ -46,10 +46,10 @@ def verdict(report: Report) -> str:
 
 def headline(report: Report) -> str:
     """A few sentences that answer "where does the time go": as the program runs, where that was timed."""
-    beside = " ".join(part for part in (_lacking(report), memory_lines.ran_out(report)) if part)
+    beside = " ".join(part for part in (_lacking(report), memory.ran_out(report)) if part)
     if not report.devices:
-        return " ".join(part for part in (beside, own_pace.step(report), _host_headline(report)) if part)
-    first = own_pace.step(report)
+        return " ".join(part for part in (beside, steps.own_step(report), _host_headline(report)) if part)
+    first = steps.own_step(report)
     if first is None:
         first = f"As recorded, under the profiler, {_busy_sentence(report)}"
     return " ".join(part for part in (beside, first, _work_sentence(report), _waiting(report)) if part)
@@ -70,8 +70,8 @@ def timing(report: Report) -> str | None:
         return None
     recorded = _busy_sentence(report).rstrip(".") if report.devices else window(report)
     parts = (
-        f"As recorded, under the profiler: {recorded}; {own_pace.inflation(report)}".rstrip("; ") + ".",
-        own_pace.drift(report),
+        f"As recorded, under the profiler: {recorded}; {steps.inflation(report)}".rstrip("; ") + ".",
+        steps.drift(report),
     )
     return " ".join(part for part in parts if part)
 
@@ -141,118 +141,10 @@ def _whose(kind: list[HealthNote], several: bool) -> str:
     return f"rank {kind[0].rank}{more}: "
 
 
-def worth_doing(report: Report) -> list[FindingRow]:
-    """The findings that ask for a change of the program; what only informs is left out, and what is the
-    profiler's own cost, of which the notes on the recording's health speak."""
-    return [row for row in report.findings if row.severity != "info" and not row.of_the_profiler]
-
-
-def saving(report: Report, row: FindingRow) -> str:
-    """What a finding's advice is estimated to bring, and of what; empty where it claims nothing."""
-    if row.saving_us <= 0 and row.saving_bytes:
-        return f"frees {freed(row)}"
-    if row.saving_us <= 0 and not row.also and row.paced_by is None:
-        return ""
-    of = " a step" if report.steps else ""
-    alone = numbers.time(row.saving_alone_us)
-    if row.paced_by is not None:
-        more = f"{numbers.time(row.saving_us)}{of}, " if row.share_of_step >= WORTH else ""
-        return f"saves {more}{alone} {of_its_own(row)}"
-    if row.also and row.saving_us < OWNED * row.saving_alone_us:
-        more = f"{numbers.time(row.saving_us)} more, " if row.share_of_step >= WORTH else ""
-        return f"saves {more}{alone}{of} by itself: most of that is what {names.plain(row.also)} above saves"
-    by_itself = f" ({alone} by itself)" if row.saving_alone_us < OWNED * row.saving_us else ""
-    if row.saving_on_critical_path or by_itself:
-        return f"saves about {numbers.time(row.saving_us)}{of}{by_itself}"
-    return f"frees about {numbers.time(row.saving_us)} of device time{of}"
-
-
-def freed(row: FindingRow) -> str:
-    """What of the device's memory a finding's advice frees."""
-    about = "at most" if row.saving_bytes_at_most else "about"
-    return f"{about} {numbers.size(row.saving_bytes)} at the peak"
-
-
-def of_its_own(row: FindingRow) -> str:
-    """Of whose step ``saving_alone_us`` is, where another rank sets the pace."""
-    whose = f"rank {row.ranks[0]}'s own step" if len(row.ranks) == 1 else "these ranks' own steps"
-    return f"of {whose}: rank {row.paced_by} sets the pace of all"
-
-
-def together(report: Report) -> str:
-    """What all findings save together, and how far the replay that says so can be trusted; empty where they
-    are none or one."""
-    replay, saves = report.replay, [row for row in worth_doing(report) if row.saving_us > 0]
-    if replay is None or not replay.joint_saving_us or len(saves) < 2:
-        return ""
-    typical = report.as_it_runs.step_us.median if report.as_it_runs else replay.recorded_us
-    # What savings are shares of: with a cold start in it the mean is far from what a step usually takes.
-    step = next((row.saving_us / row.share_of_step for row in saves if row.share_of_step), typical)
-    left = numbers.time(max(0.0, step - replay.joint_saving_us))
-    what = "step" if report.steps else "recording"
-    before = numbers.time(step)
-    if abs(step - typical) > UNLIKE * typical:
-        before += f" at the mean ({numbers.time(typical)} at the median)"
-    return (
-        f"Together they save about {numbers.time(replay.joint_saving_us)}: a {what} of "
-        f"{before} would take about {left} (each says what it adds to those above it; replayed "
-        f"unchanged, the recorded {what} is off by {numbers.percent(abs(replay.error))})."
-    )
-
-
-def measured(row: FindingRow) -> str:
-    """What was measured of a finding's saving, beside what was predicted; empty where nothing was."""
-    if row.measured_verdict is None:
-        return ""
-    saved = row.measured_saving_us
-    if saved is None:
-        return "measured: it cannot be had"
-    amount = f"measured {'' if saved >= 0 else 'a loss of '}{numbers.time(abs(saved))}"
-    if row.measured_interval_us is not None:
-        low, high = row.measured_interval_us
-        amount += f" ({numbers.time(low)} to {numbers.time(high)})"
-    # What is only a question ("what if it were twice as fast?") predicts nothing.
-    if row.measured_verdict == "faster" and row.severity != "info" and saved > 0 and row.saving_alone_us > 0:
-        return f"{amount}; predicted/measured {row.saving_alone_us / saved:.2f}"
-    verdict = {"faster": "", "differs": ", but its output differs"}
-    return amount + verdict.get(row.measured_verdict, f", {names.plain(row.measured_verdict)}")
-
-
-def unproved(report: Report) -> FindingRow | None:
-    """The finding that promises most and whose command has not been run; None where there is none."""
-    open_ones = [
-        row for row in worth_doing(report) if row.proof and not row.is_measured and row.saving_us > 0
-    ]
-    return open_ones[0] if open_ones else None
-
-
 def host_ops(report: Report) -> list[OpRow]:
     """What ran on the host, most time of its own first: ops and runtime calls, without annotations."""
     rows = [row for row in report.ops if row.kind not in NOT_HOST_WORK]
     return sorted(rows, key=lambda row: -row.host_self_us)
-
-
-def graph_labels(report: Report) -> list[str]:
-    """Each compiled graph in few words: ``0/0 backward``, and the hash's beginning (as ``--graph`` takes it)
-    where that does not tell it apart."""
-    labels = [" ".join(part for part in (row.compile_id, row.direction) if part) for row in report.graphs]
-    return [
-        names.plain(
-            label
-            if row.compile_id and labels.count(label) == 1
-            else f"{label} {row.hash[: names.HASH]}".strip()
-        )
-        for label, row in zip(labels, report.graphs, strict=True)
-    ]
-
-
-def event(report: Report, name: str) -> str:
-    """What an event is called: calls of compiled graphs by their graph's label."""
-    found = names.CALL.fullmatch(name)
-    for row, label in zip(report.graphs, graph_labels(report), strict=True) if found else ():
-        if found and row.hash == found[1]:
-            return f"graph {label}"
-    return names.plain(name)
 
 
 def window(report: Report) -> str:
@@ -272,7 +164,7 @@ def _steps(report: Report) -> str:
     """``3 steps (18.3 ms each)``, or their median and range where they differ by more than a tenth; the
     steps of each phase where there are several."""
     ranks = len({row.rank for row in report.steps})
-    unit, parts = phase_lines.unit(report), phase_lines.parts(report, report.steps[0].rank)
+    unit, parts = steps.unit(report), steps.parts(report, report.steps[0].rank)
     what = numbers.count(len(step_names(report)), unit) + (f" on {ranks} ranks" if ranks > 1 else "")
     by_phase: dict[str, list[float]] = {row.phase: [] for row in report.phases if row.of == "step"}
     for row in report.steps:
@@ -319,7 +211,7 @@ def _busy_sentence(report: Report) -> str:
     causes = idle_causes(report)
     if not causes or shares[0] > 0.97:
         return f"{sentence}."
-    return f"{sentence}; {idle} idle, {own_pace.why(causes)}."
+    return f"{sentence}; {idle} idle, {steps.why(causes)}."
 
 
 def _work_sentence(report: Report) -> str:

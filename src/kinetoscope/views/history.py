@@ -1,55 +1,37 @@
-"""What ``kinetoscope history`` shows: a line a recording, drawn beside each other, changes marked."""
+"""Many recordings: a line each, drawn one above the other, changes marked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rich.console import Console
-from rich.text import Text
-
 from kinetoscope import numbers
 from kinetoscope.document.history import History, HistoryRow
-from kinetoscope.render import names
-from kinetoscope.render.json import indented
-from kinetoscope.render.table import Name
-from kinetoscope.views.listing import grid
+from kinetoscope.render.blocks import Block, Line, Text, field, table
 
 BAR = 24
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def render_json(found: History) -> str:
-    """One document."""
-    return indented(found)
-
-
-def print_history(found: History, console: Console) -> None:
+def listing(found: History) -> Iterable[Block]:
     """The table with its plot, and a line for each change."""
     longest = max((row.step_us or 0.0 for row in found.rows), default=0.0)
-    rows = found.rows
-    console.print(
-        grid(
-            ("recording", "left*", [Name(names.plain(row.name)) for row in rows]),
-            ("recorded", "left", [row.created[:16].replace("T", " ") for row in rows]),
-            ("step", "right", [_time(row.step_us) for row in rows]),
-            ("", "left", [Text(_bar(row.step_us, longest), style=_style(row)) for row in rows]),
-            ("change", "left", [Text(_change(row), style=_style(row)) for row in rows]),
-            ("busy", "right", [_time(row.busy_us) for row in rows]),
-            ("launches", "right", [_count(row) for row in rows]),
-            ("findings", "right", [f"{len(row.findings)}" for row in rows]),
-        )
+    yield table(
+        found.rows,
+        field("recording", "name", "name"),
+        field("recorded", "text", lambda row: row.created[:16].replace("T", " ")),
+        field("step", "time", "step_us"),
+        field("", "text", lambda row: Text(_bar(row.step_us, longest), _style(row))),
+        field("change", "text", lambda row: Text(_change(row), _style(row))),
+        field("busy", "time", "busy_us"),
+        field("launches", "number", _launches),
+        field("findings", "count", lambda row: len(row.findings)),
     )
-    for line in _remarks(found):
-        console.print(Text(names.plain(line), style="dim"), soft_wrap=True)
+    yield from (Line((Text(remark, "dim"),), overflow="whole") for remark in _remarks(found))
 
 
-def _time(us: float | None) -> str:
-    return "–" if us is None else numbers.time(us)
-
-
-def _count(row: HistoryRow) -> str:
+def _launches(row: HistoryRow) -> str | None:
     launches = row.counts.get("launches")
-    return "–" if launches is None else numbers.quantity(launches)
+    return None if launches is None else numbers.quantity(launches)
 
 
 def _bar(us: float | None, longest: float) -> str:
@@ -74,12 +56,10 @@ def _style(row: HistoryRow) -> str:
 
 def _remarks(found: History) -> Iterable[str]:
     for row in found.rows:
+        changed = ((name, row.counts.get(name) or 0.0) for name in row.counts_changed)
         said = [
             *(f"new: {rule}" for rule in row.new_findings),
-            *(
-                f"{name} is now {numbers.quantity(row.counts.get(name) or 0.0)}"
-                for name in row.counts_changed
-            ),
+            *(f"{name} is now {numbers.quantity(value)}" for name, value in changed),
         ]
         if row.lost:
             yield f"{row.name} is incomplete, and compared with nothing: {'; '.join(row.lost)}"

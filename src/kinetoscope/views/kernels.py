@@ -1,66 +1,158 @@
-"""Device time by kernel, category, op, graph, step or stream: what ``kinetoscope kernels`` shows."""
+"""Device time by kernel and by what kernels belong to; and how single kernels came about."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Console
-from rich.text import Text
+import msgspec
 
 from kinetoscope import numbers
-from kinetoscope.document import KernelListing, ListingRow
+from kinetoscope.document import Chain, ChainListing, KernelListing, Link, ListingRow, Quantiles
 from kinetoscope.render import names, palette
-from kinetoscope.render.json import indented
-from kinetoscope.render.table import Name, rest
-from kinetoscope.views.listing import grid, titled
+from kinetoscope.render.blocks import (
+    Block,
+    Heading,
+    Line,
+    Prose,
+    Table,
+    Text,
+    field,
+    kernel,
+    line,
+    rest,
+    table,
+)
+
+CATEGORY = 13  # characters
+KINDS = {
+    "cpu_op": "op",
+    "user_annotation": "annotation",
+    "python_function": "Python",
+    "cuda_runtime": "runtime call",
+    "cuda_driver": "driver call",
+    "privateuse1_runtime": "runtime call",
+    "privateuse1_driver": "driver call",
+    "memcpy": "copy",
+}
 
 
-def render_json(shown: KernelListing) -> str:
-    """One document; the rows stand under the plural of what they are summed by: ``kernels``, ``ops``, …"""
-    document = {
+def document(shown: KernelListing) -> dict[str, object]:
+    """The contract: rows stand under the plural of what they are summed by: ``kernels``, ``ops``, …"""
+    return {
         "by": shown.by,
         "category": shown.category,
         "device_time_us": shown.device_time_us,
         "categories" if shown.by == "category" else f"{shown.by}s": shown.rows,
         "share_of_device_time": shown.shares,
     }
-    return indented(document)
 
 
-def print_listing(shown: KernelListing, console: Console, limit: int) -> None:
-    """The listing as a table of at most ``limit`` rows (0: all), and the categories' shares at the end."""
-    rows = shown.rows[:limit] if limit else shown.rows
+def listing(shown: KernelListing, limit: int) -> Iterable[Block]:
+    """A table of at most ``limit`` rows (0: all), and the categories' shares at the end."""
     what = f"{names.plain(shown.category)} device time" if shown.category else "device time"
     time = sum(row.device_time_us for row in shown.rows)
     of_all = f", {numbers.percent(time / shown.device_time_us)} of all" if shown.category else ""
-    console.print(
-        titled(
-            f"{what.capitalize()} by {shown.by}",
-            f"{numbers.time(time)}{of_all}; share of all device time; times of one launch",
-        )
+    basis = f"{numbers.time(time)}{of_all}; share of all device time; times of one launch"
+    yield Heading(f"{what.capitalize()} by {shown.by}", basis, 1)
+    with_category = shown.by != "category" and not shown.category
+    yield table(
+        shown.rows,
+        field(shown.by, "name", lambda row: kernel(row.name, row.short_name)),
+        field("category", "text", _category) if with_category else None,
+        field("share", "share", "share_of_device_time"),
+        field("total", "time", "device_time_us"),
+        field("launches", "count", "launches"),
+        field("median", "time", "median_us"),
+        field("p90", "time", "p90_us"),
+        field("max", "time", "max_us", "dim"),
+        most=limit,
     )
-    table = grid(
-        (shown.by, "left*", [Name(names.plain(row.short_name)) for row in rows]),
-        ("category", "left", map(_category, rows)) if shown.by != "category" and not shown.category else None,
-        ("share", "right", [numbers.percent(row.share_of_device_time) for row in rows]),
-        ("total", "right", [numbers.time(row.device_time_us) for row in rows]),
-        ("launches", "right", [numbers.count(row.launches) for row in rows]),
-        ("median", "right", [numbers.time(row.median_us) for row in rows]),
-        ("p90", "right", [numbers.time(row.p90_us) for row in rows]),
-        ("max", "right", [Text(numbers.time(row.max_us), style="dim") for row in rows]),
-    )
-    console.print(table)
-    for line in rest(len(shown.rows) - len(rows), "row"):
-        console.print(line)
-    console.print()
-    console.print(Text(" · ".join(_shares(shown))))
+    yield Line()
+    shares = (f"{names.plain(category)} {100 * share:.2f} %" for category, share in shown.shares.items())
+    yield line(" · ".join((f"of {numbers.time(shown.device_time_us)} device time", *shares)))
 
 
 def _category(row: ListingRow) -> Text:
-    return Text(names.shorten(row.category, 13), style=palette.category(row.category))
+    return Text(names.shorten(row.category, CATEGORY), palette.category(row.category))
 
 
-def _shares(shown: KernelListing) -> Iterator[str]:
-    yield f"of {numbers.time(shown.device_time_us)} device time"
-    for category, share in shown.shares.items():
-        yield f"{names.plain(category)} {100 * share:.2f} %"
+def chains_document(found: ChainListing) -> dict[str, object]:
+    """The contract: ``chains``, most device time first; times in microseconds, as in the trace."""
+    return {
+        "chain": found.name,
+        "launches": found.launches,
+        "device_time_us": found.device_time_us,
+        "chains": [
+            {
+                "kernel": chain.links[-1].name,
+                **msgspec.structs.asdict(chain),
+                "links": [_link(link) for link in chain.links],
+                "forward": [_link(link) for link in chain.forward],
+            }
+            for chain in found.chains
+        ],
+    }
+
+
+def _link(link: Link) -> dict[str, object]:
+    return {key: getattr(link, key) for key in ("kind", "name", "start_us", "duration_us", "event")}
+
+
+def chains(found: ChainListing, limit: int) -> Iterable[Block]:
+    """A tree for each way, at most ``limit`` of them (0: all)."""
+    shown = found.chains[:limit] if limit else found.chains
+    share = numbers.percent(sum(chain.share_of_device_time for chain in found.chains))
+    title = f"{numbers.count(found.launches, 'launch')} of {names.shorten(found.name, 60)}"
+    yield Heading(title, f"{numbers.time(found.device_time_us)}, {share} of all device time", 1)
+    for chain in shown:
+        yield Line()
+        yield from _chain(chain)
+    for left in rest(len(found.chains) - len(shown), "chain"):
+        yield from (Line(), left)
+
+
+def _chain(chain: Chain) -> Iterable[Block]:
+    ranks = f" on {numbers.count(chain.ranks, 'rank')}" if chain.ranks > 1 else ""
+    yield line(
+        f"{numbers.count(chain.launches, 'launch')}{ranks}, {numbers.time(chain.device_time_us)}, "
+        f"{numbers.percent(chain.share_of_device_time)} of all device time"
+        + ("; the median one:" if chain.launches > 1 else ":")
+    )
+    yield _tree(chain.links)
+    if chain.latency_us and chain.queue_delay_us:
+        queued = _spread(chain.queue_delay_us, chain.launches) if chain.queue_delay_us.p90 else "0"
+        latency = _spread(chain.latency_us, chain.launches)
+        yield Prose(f"launch latency {latency}; of that behind earlier work of its stream: {queued}", "dim")
+    elif len(chain.links) == 1:
+        yield line("its launch is not in the recording", style="dim")
+    if chain.forward:
+        yield line("backward of:", style="dim")
+        yield _tree(chain.forward)
+
+
+def _spread(times_us: Quantiles, launches: int) -> str:
+    median = numbers.time(times_us.median)
+    return f"{median} (median; p90 {numbers.time(times_us.p90)})" if launches > 1 else median
+
+
+def _tree(links: Sequence[Link]) -> Table:
+    return table(
+        enumerate(_lines(links)),
+        field("", "name", lambda row: Text(row[1][0], depth=row[0])),
+        field("from", "number", lambda row: numbers.time(row[1][1].since_us) if row[1][1] else "", "dim"),
+        field("takes", "number", lambda row: numbers.time(row[1][1].duration_us) if row[1][1] else ""),
+        field("", "text", lambda row: KINDS.get(row[1][1].kind, row[1][1].kind) if row[1][1] else "", "dim"),
+    )
+
+
+def _lines(links: Sequence[Link]) -> Iterator[tuple[str, Link | None]]:
+    """The links with their labels; where library frames follow each other, only how many."""
+    frames = 0
+    for link in links:
+        if link.label is None:
+            frames += 1
+            continue
+        if frames:
+            yield f"… {numbers.count(frames, 'frame')} of libraries", None
+        frames = 0
+        yield link.label, link

@@ -1,139 +1,218 @@
-"""What a device's memory held at its peak: what ``kinetoscope memory`` shows."""
+"""Memory: what a device held at its peak, who had it, what grows, and what fits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rich.console import Console, RenderableType
-from rich.text import Text
-
 from kinetoscope import numbers
-from kinetoscope.document import GivenBackRow, GrowthRow, MemoryPeak, MemoryPeaks
+from kinetoscope.document import (
+    FitsRow,
+    GivenBackRow,
+    MemoryPeak,
+    MemoryPeaks,
+    MemoryRow,
+    Report,
+)
 from kinetoscope.render import names, palette
-from kinetoscope.render.json import indented
-from kinetoscope.render.table import Name, aside, columns, heading, rest
-from kinetoscope.views import memory_lines
+from kinetoscope.render.blocks import Block, Heading, Line, Text, field, line, place, table
 
 SNAPSHOT = ("Snapshot", "as torch's own viewer of memory reads it")
 BAR = 60  # cells of the bar of all parts
+PARTS = {
+    "parameter": "with buffers",
+    "activation": "of the forward pass, held for the backward pass",
+    "input": "from before the model was called",
+    "temporary": "given back in the pass in which it was allocated",
+    "cache": "outlives its step; nothing runs backward",
+    "graph pool": "of CUDA graphs",
+    "communication": "of torch.distributed",
+    "workspace": "of cuBLAS: one for each thread and stream that multiplies",
+    "kept": "outlives the step after its own",
+    "before": "from before the history, and nobody says whose",
+    "unknown": "of no category",
+    "rounding": "blocks are multiples of 512 bytes",
+    "fragmentation": "free, between blocks in use",
+    "cached": "free, in segments that hold nothing",
+}
+OUTSIDE = "other processes, the driver, libraries' own; at the snapshot"
+MUCH_OUTSIDE = 0.1  # of the device: the driver and its context have some 1 %
+MOMENTS = {
+    "recorded steps": "at the peak of the recorded steps",
+    "history": "at the peak of the history",
+    "out of memory": "when the allocation failed",
+    "snapshot": "at the snapshot",
+    "timeline": "at the peak of the memory timeline",
+}
 
 
-def render_json(listing: MemoryPeaks) -> str:
-    """One document: the contract's rows."""
-    return indented(listing)
+def headline(peak: MemoryPeak) -> tuple[str, str]:
+    """How much a device held, and of what that is."""
+    is_known = peak.moment != "timeline"
+    device = f"GPU {peak.device}" if is_known else "One device"
+    title = f"{device}: {numbers.size(peak.requested_bytes)} held"
+    if peak.rank:
+        title = f"rank {peak.rank}, {title}"
+    words = [f"of {numbers.size(peak.reserved_bytes)} reserved"] if is_known else []
+    if peak.total_bytes:
+        words.append(f"of the device's {numbers.size(peak.total_bytes)}")
+    words.append(MOMENTS.get(peak.moment, peak.moment))
+    if peak.failed_bytes is not None:
+        words.append(f"which asked for {numbers.size(peak.failed_bytes)} more{_asked(peak)}")
+    return title, ", ".join(words)
 
 
-def print_memory(listing: MemoryPeaks, console: Console, limit: int) -> None:
+def _asked(peak: MemoryPeak) -> str:
+    """By what an allocation was asked for that failed, and where."""
+    by = f" in {names.plain(peak.failed_by)}" if peak.failed_by else ""
+    return by + (f" at {names.plain(peak.failed_line)}" if peak.failed_line else "")
+
+
+def fits(row: FitsRow, failed_bytes: int | None = None) -> str:
+    """How large a batch fits; where an allocation failed, of the batch that failed."""
+    low, high = (f"{float(f'{value:.2g}'):,g}" for value in (row.low, row.high))
+    times = high if low == high else f"{low} to {high}"
+    batch = "recorded batch" if failed_bytes is None else "batch that failed"
+    return (
+        f"{times} times the {batch}: {numbers.size(row.scaling_bytes)} of the peak grow with it, "
+        f"{numbers.size(row.fixed_bytes)} do not, and there is room for {numbers.size(row.room_bytes)}"
+    )
+
+
+def given_back(row: GivenBackRow) -> str:
+    """Why memory was given back, and what was taken again."""
+    cause = "for room that an allocation needed" if row.cause == "room" else "by empty_cache()"
+    steps = f", in {numbers.count(row.steps, 'recorded step')}" if row.steps else ""
+    return f"{cause}{steps}; {numbers.size(row.again_bytes)} taken again"
+
+
+def traced(row: MemoryRow) -> str:
+    """What a trace's own events say of one device."""
+    peak = f"peak {numbers.size(row.peak_allocated_bytes)}"
+    if row.peak_reserved_bytes is not None:
+        peak += f" of {numbers.size(row.peak_reserved_bytes)} reserved"
+    if row.peak_op:
+        peak += f", in {names.shorten(row.peak_op, 60)}"
+    change = row.last_allocated_bytes - row.first_allocated_bytes
+    return (
+        f"{peak}; {numbers.count(row.allocations, 'allocation')} ({numbers.size(row.turned_over_bytes)}), "
+        f"{numbers.count(row.releases, 'release')}; {numbers.size(abs(change))} "
+        f"{'more' if change >= 0 else 'less'} at the end than at the start"
+    )
+
+
+def lines(report: Report, most: int) -> list[str]:
+    """A few sentences on the peaks of a report."""
+    found: list[str] = []
+    for peak in report.memory_peaks[:most]:
+        title, basis = headline(peak)
+        parts = sorted(peak.parts, key=lambda part: -part.bytes)[:4]
+        split = ", ".join(f"{part.part} {numbers.size(part.bytes)}" for part in parts)
+        found.append(f"{title} {basis}: {split}")
+        found += [
+            f"grows by {numbers.size(row.bytes_per_step)} a step: {row.line or row.owner}"
+            for row in peak.growth[:2]
+        ]
+    return found
+
+
+def ran_out(report: Report) -> str:
+    """That an allocation failed, and what most of the memory was; empty where none did."""
+    peak = next((peak for peak in report.memory_peaks if peak.failed_bytes is not None), None)
+    if peak is None:
+        return ""
+    most = max(peak.parts, key=lambda part: part.bytes)
+    return (
+        f"It ran out of memory: {numbers.size(peak.failed_bytes or 0)} could not be had{_asked(peak)} where "
+        f"{numbers.size(peak.requested_bytes)} were held of {numbers.size(peak.reserved_bytes)} reserved; "
+        f"the largest part: {most.part}, {numbers.size(most.bytes)}.{_elsewhere(peak)}"
+    )
+
+
+def _elsewhere(peak: MemoryPeak) -> str:
+    """What of the device the program did not have, where that is why it ran out."""
+    total, outside = peak.total_bytes or 0, peak.outside_bytes or 0
+    if total - outside - peak.reserved_bytes > (peak.failed_bytes or 0):
+        return f" The device has {numbers.size(total)}: the program is limited to a part of it."
+    if outside > MUCH_OUTSIDE * total:
+        return f" Of the device {numbers.size(outside)} are held outside of the program's allocator."
+    return ""
+
+
+def listing(found: MemoryPeaks, limit: int) -> Iterable[Block]:
     """Each device: its parts at the peak, who has them, what grows, and what fits."""
-    for problem in listing.unread:
-        console.print(Text(names.plain(problem), style="yellow"))
-    if not listing.peaks:
-        for row in listing.memory:
-            console.print(Text(memory_lines.traced(row)), soft_wrap=True)
-        console.print(aside("`kinetoscope run --memory` records who holds it"))
-    for number, peak in enumerate(listing.peaks):
+    yield from (line(Text(problem, "yellow")) for problem in found.unread)
+    if not found.peaks:
+        yield from (Line((traced(row),), overflow="whole") for row in found.memory)
+        yield line("`kinetoscope run --memory` records who holds it", style="dim", indent=4)
+    for number, peak in enumerate(found.peaks):
         if number:
-            console.print()
-        for part in _peak(peak, limit):
-            console.print(part)
+            yield Line()
+        yield from _peak(peak, limit)
 
 
-def _peak(peak: MemoryPeak, limit: int) -> Iterable[RenderableType]:
-    title, basis = memory_lines.headline(peak)
-    yield Text.assemble((title, "bold"), (f"  {basis}", "dim"))
-    yield _bar(peak)
-    for note in peak.notes:
-        yield aside(note, "yellow", 2)
+def _peak(peak: MemoryPeak, limit: int) -> Iterable[Block]:
+    yield Heading(*headline(peak), level=1)
+    # All parts side by side; one that is less than half a cell is not drawn.
+    parts = (
+        Text("█" * round(min(max(part.share_of_reserved, 0.0), 1.0) * BAR), palette.memory(part.part))
+        for part in peak.parts
+    )
+    yield line("  ", *parts)
+    yield from (line(note, style="yellow", indent=2) for note in peak.notes)
     yield from _parts(peak)
-    yield from _holders(peak, limit)
-    yield from _growth(peak.growth)
-    yield from _given_back(peak.given_back)
-    yield from _fits(peak)
-    is_snapshot = peak.moment != "timeline"
-    yield from heading(*SNAPSHOT if is_snapshot else ("Memory timeline", "of torch's profiler"))
-    yield Name(names.plain(peak.snapshot))
-
-
-def _bar(peak: MemoryPeak) -> Text:
-    """All parts beside each other; one that is less than half a cell is not drawn."""
-    bar = Text("  ")
-    for part in peak.parts:
-        bar.append(
-            "█" * round(min(max(part.share_of_reserved, 0.0), 1.0) * BAR), style=palette.memory(part.part)
+    if peak.holders:
+        yield Heading("Who had it", f"sums to the {numbers.size(peak.requested_bytes)} held")
+        yield table(
+            peak.holders,
+            field("", "bytes", "bytes"),
+            field("", "number", lambda row: f"{row.allocations:,} ×", "dim"),
+            field("", "text", lambda row: Text(row.role, palette.memory(row.role))),
+            field("", "name", "owner"),
+            field("", "text", lambda row: place(row.line)),
+            most=limit,
+            noun="owner",
+            leave=(1, 4),
         )
-    return bar
-
-
-def _parts(peak: MemoryPeak) -> Iterable[RenderableType]:
-    kind = "held" if peak.moment == "timeline" else "reserved"
-    yield from heading("What it was", f"sums to the {numbers.size(peak.reserved_bytes)} {kind}")
-    table = columns("left", "right", "right", "right", "left*")
-    for part in peak.parts:
-        table.add_row(
-            Text.assemble(("■ ", palette.memory(part.part)), part.part),
-            Text(numbers.size(part.bytes)),
-            Text(numbers.percent(part.share_of_reserved)),
-            Text(numbers.count(part.allocations) if part.allocations else "", style="dim"),
-            Text(memory_lines.PARTS.get(part.part, ""), style="dim"),
+    if peak.growth:
+        yield Heading("What grows", "with every recorded step")
+        yield table(
+            peak.growth,
+            field("", "number", lambda row: f"+{numbers.size(row.bytes_per_step)} a step"),
+            field("", "text", lambda row: place(row.line)),
+            field("", "name", "owner"),
+            field("", "words", lambda row: ", ".join(row.names), "dim"),
         )
-    if peak.outside_bytes is not None:
-        table.add_row(
-            Text("  outside the allocator"), Text(numbers.size(peak.outside_bytes)), Text(), Text(),
-            Text(memory_lines.OUTSIDE, style="dim"),
-        )  # fmt: skip
-    yield table
-
-
-def _holders(peak: MemoryPeak, limit: int) -> Iterable[RenderableType]:
-    if not peak.holders:
-        return
-    yield from heading("Who had it", f"sums to the {numbers.size(peak.requested_bytes)} held")
-    shown = peak.holders[:limit] if limit else peak.holders
-    table = columns("right", "right", "left", "left*", "left", leave=(1, 4))
-    for row in shown:
-        table.add_row(
-            Text(numbers.size(row.bytes)),
-            Text(f"{row.allocations:,} ×", style="dim"),
-            Text(row.role, style=palette.memory(row.role)),
-            Name(names.plain(row.owner)),
-            Text(names.plain(row.line or "")),
+    if peak.given_back:
+        yield Heading("What was given back to the driver", "each time waits for the device")
+        yield table(
+            peak.given_back,
+            field("", "number", lambda row: f"{row.times:,} ×"),
+            field("", "bytes", "bytes"),
+            field("", "text", lambda row: place(row.line)),
+            field("", "words", given_back, "dim"),
+            leave=(0,),
         )
-    yield table
-    yield from rest(len(peak.holders) - len(shown), "owner")
-
-
-def _growth(rows: list[GrowthRow]) -> Iterable[RenderableType]:
-    if not rows:
-        return
-    yield from heading("What grows", "with every recorded step")
-    table = columns("right", "left", "left*", "left*")
-    for row in rows:
-        table.add_row(
-            Text(f"+{numbers.size(row.bytes_per_step)} a step"),
-            Text(names.plain(row.line or "")),
-            Name(names.plain(row.owner)),
-            Text(names.plain(", ".join(row.names)), style="dim"),
-        )
-    yield table
-
-
-def _given_back(rows: list[GivenBackRow]) -> Iterable[RenderableType]:
-    if not rows:
-        return
-    yield from heading("What was given back to the driver", "each time waits for the device")
-    table = columns("right", "right", "left", "left*", leave=(0,))
-    for row in rows:
-        table.add_row(
-            Text(f"{row.times:,} ×"),
-            Text(numbers.size(row.bytes)),
-            Text(names.plain(row.line or "")),
-            Text(memory_lines.given_back(row), style="dim"),
-        )
-    yield table
-
-
-def _fits(peak: MemoryPeak) -> Iterable[RenderableType]:
     if peak.fits is not None:
-        yield from heading("What fits")
-        yield Text(memory_lines.fits(peak.fits, peak.failed_bytes))
-        yield aside("`kinetoscope tune --fits REC -- script.py … {batch}` tries it, and what lies beside it")
+        yield Heading("What fits")
+        yield line(fits(peak.fits, peak.failed_bytes))
+        tried = "`kinetoscope tune --fits REC -- script.py … {batch}` tries it, and what lies beside it"
+        yield line(tried, style="dim", indent=4)
+    is_snapshot = peak.moment != "timeline"
+    yield Heading(*SNAPSHOT if is_snapshot else ("Memory timeline", "of torch's profiler"))
+    yield table([peak], field("", "name", "snapshot"))
+
+
+def _parts(peak: MemoryPeak) -> Iterable[Block]:
+    kind = "held" if peak.moment == "timeline" else "reserved"
+    yield Heading("What it was", f"sums to the {numbers.size(peak.reserved_bytes)} {kind}")
+    parts = table(
+        peak.parts,
+        field("", "text", lambda row: (Text("■ ", palette.memory(row.part)), row.part)),
+        field("", "bytes", "bytes"),
+        field("", "share", "share_of_reserved"),
+        field("", "number", lambda row: numbers.count(row.allocations) if row.allocations else "", "dim"),
+        field("", "words", lambda row: PARTS.get(row.part, ""), "dim"),
+    )
+    if peak.outside_bytes is not None:
+        parts.rows.append(("  outside the allocator", peak.outside_bytes, "", "", OUTSIDE))
+    yield parts

@@ -1,361 +1,415 @@
-"""The report on a terminal: a first screen, or whole."""
+"""The report: a first screen, or the whole of it, or a file that has room for everything."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from rich.console import Console, Group, RenderableType
-from rich.text import Text
+from rich.console import Console
 
 from kinetoscope import numbers
-from kinetoscope.document import Report
-from kinetoscope.render import names, palette
-from kinetoscope.render.screen import Section, fitting
-from kinetoscope.render.table import Name, Prose, columns, drawn, heading, heads, rest
-from kinetoscope.views import bars, headline, own_pace, pace_lines, phase_lines
-from kinetoscope.views import ranks as rank_lines
-from kinetoscope.views.bars import Bar
-from kinetoscope.views.next_commands import NextCommand, next_commands
+from kinetoscope.document import DeviceRow, Report
+from kinetoscope.render import names, palette, terminal
+from kinetoscope.render.blocks import (
+    Block,
+    Commands,
+    Heading,
+    Items,
+    Line,
+    Only,
+    Prose,
+    Segment,
+    Status,
+    Text,
+    field,
+    kernel,
+    line,
+    rest,
+    table,
+)
+from kinetoscope.render.formats import Extent, View
+from kinetoscope.render.palette import COMMUNICATION, COMPUTE, COPY, IDLE
+from kinetoscope.render.terminal import Screen
+from kinetoscope.views import findings, graph_names, headline, ranks, steps
 
-LINES = 39  # of the first screen: 40 with the prompt
+Section = Callable[[int], Iterable[Block]]
+
 # Rows of each section: of the whole report; of a first screen; where that is too much; what it grows by.
 WHOLE = {
     "lead": 4, "findings": 3, "busy": 8, "ranks": 8, "phases": 12, "pace": 99, "categories": 8, "graphs": 3,
     "kernels": 10, "ops": 12, "next": 9,
 }  # fmt: skip
-LEAST = {"lead": 2, "findings": 1, "busy": 1, "next": 3}
-LESS = (("lead", 1), ("next", 2), ("next", 1), ("busy", 0))
-MORE = (
-    ("findings", 2), ("ranks", 1), ("findings", 3), ("busy", 4), ("ops", 5), ("phases", 4), ("kernels", 3),
-    ("next", 9), ("categories", 4), ("kernels", 5), ("graphs", 2), ("ops", 12), ("busy", 8), ("kernels", 8),
-    ("categories", 8),
+# A file holds all of what is not named here.
+FILE = {"kernels": 20, "ops": 20, "ranks": 8}
+ALL = 1_000_000
+SCREEN = Screen(
+    least={"lead": 2, "findings": 1, "busy": 1, "next": 3},
+    less=(("lead", 1), ("next", 2), ("next", 1), ("busy", 0)),
+    more=(
+        ("findings", 2), ("ranks", 1), ("findings", 3), ("busy", 4), ("ops", 5), ("phases", 4),
+        ("kernels", 3), ("next", 9), ("categories", 4), ("kernels", 5), ("graphs", 2), ("ops", 12),
+        ("busy", 8), ("kernels", 8), ("categories", 8),
+    ),
 )  # fmt: skip
 STEPS = 6
-WIDE = 120  # columns, from which bars and categories have more of them
 SEEN = 0.0005  # of the window: 0.1 %, as it is written
 WORTH_WORDS = 0.05  # of the window, unexplained
 
 # Without colour the uses of time are still told apart, by their fill.
-_FILLS = {palette.COMPUTE: "█", palette.COMMUNICATION: "▓", palette.COPY: "▒", palette.IDLE: "░"}
-_ASCII_FILLS = {palette.COMPUTE: "#", palette.COMMUNICATION: "=", palette.COPY: "+", palette.IDLE: "."}
+FILLS = {COMPUTE: "█", COMMUNICATION: "▓", COPY: "▒", IDLE: "░"}
+# What a segment stands for: communication counts only where nothing computes, copies where neither runs.
+USES = {COMPUTE: "compute", COMMUNICATION: "exposed communication", COPY: "exposed copies", IDLE: "idle"}
 _VERDICT_STYLES = {"good": "green", "degraded": "yellow", "unreliable": "bold red"}
-_SEVERITY_STYLES = {"high": "bold red", "medium": "yellow", "low": "blue"}
 
 
-@dataclass(frozen=True)
-class _Look:
-    """How it is drawn: with what letters, how much room bars and categories have, whether all of it."""
-
-    ascii_only: bool
-    is_wide: bool
-    is_whole: bool
-
-
-def print_report(report: Report, inputs: Sequence[str], console: Console, *, whole: bool = False) -> None:
+def show(report: Report, inputs: Sequence[str], console: Console, *, whole: bool = False) -> None:
     """Print the report of ``inputs`` (as they were typed: the next commands name them).
 
     Args:
         whole: not only what fits on a screen.
     """
-    look = _Look(not console.encoding.startswith("utf"), console.width >= WIDE, whole)
-    sections = _sections(report, inputs, look)
     if whole:
-        shown = [part for name, section in sections.items() for part in section(WHOLE[name])]
+        terminal.show(blocks(report, inputs, "whole"), console)
     else:
-        shown = fitting(sections, LEAST, LESS, MORE, console, LINES)
-    # Tables keep to the width; only a long command to copy may run past it.
-    console.print(Group(*shown), markup=False, crop=False)
+        SCREEN.show(_sections(report, inputs, "screen"), console)
 
 
-def _sections(report: Report, inputs: Sequence[str], look: _Look) -> dict[str, Section]:
-    sections: dict[str, Section] = {"lead": partial(_lead, report, look)}
-    if headline.worth_doing(report):
-        sections["findings"] = partial(_findings, report)
+def view(report: Report, inputs: Sequence[str], page: Callable[[], str] | None = None) -> View:
+    """The report of ``inputs`` in every format."""
+    return View(
+        document=lambda: report,
+        blocks=partial(blocks, report, inputs),
+        page=page,
+        results=lambda: (report.kinetoscope, findings.results(report, inputs)),
+    )
+
+
+def blocks(report: Report, inputs: Sequence[str], extent: Extent) -> list[Block]:
+    """All sections, with the rows that the extent has room for."""
+    rows = WHOLE if extent == "whole" else FILE
+    sections = _sections(report, inputs, extent)
+    return [block for name, section in sections.items() for block in section(rows.get(name, ALL))]
+
+
+def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[str, Section]:
+    sections: dict[str, Section] = {"lead": partial(_lead, report, extent)}
+    if headline_findings(report, extent):
+        sections["findings"] = partial(findings.section, report, everything=extent == "file")
     if report.devices:
         sections |= {
-            "busy": partial(_busy, report, look),
-            "ranks": partial(_ranks, report, look),
-            "phases": partial(_phases, report),
-            "pace": partial(_pace, report),
-            "categories": partial(_categories, report, look),
+            "busy": partial(_busy, report, extent),
+            "ranks": partial(ranks.section, report, whole=extent != "screen"),
+            "phases": partial(steps.phases, report),
+            "pace": partial(steps.pace, report),
+            "categories": partial(_categories, report),
             "graphs": partial(_graphs, report),
-            "kernels": partial(_kernels, report, look),
+            "kernels": partial(_kernels, report),
         }
     else:
-        sections |= {"phases": partial(_phases, report), "ops": partial(_ops, report)}
-    return sections | {"next": partial(_next, report, inputs, look)}
+        sections |= {"phases": partial(steps.phases, report), "ops": partial(_ops, report)}
+    return sections | {"next": partial(_next, report, inputs, extent)}
 
 
-def _lead(report: Report, look: _Look, notes: int) -> Iterable[RenderableType]:
-    yield Text(" · ".join(headline.title(report)), style="dim", no_wrap=True, overflow="ellipsis")
-    yield from _health(report, look.ascii_only, notes)
-    yield Text()
-    yield Prose(headline.headline(report), style="bold")
-    if look.is_whole and (timing := headline.timing(report)):
+def headline_findings(report: Report, extent: Extent) -> bool:
+    """Whether there is a finding to show."""
+    return bool(report.findings if extent == "file" else findings.worth_doing(report))
+
+
+def _lead(report: Report, extent: Extent, most: int) -> Iterable[Block]:
+    title = " · ".join(headline.title(report))
+    yield Only("page", Heading(title, level=1))
+    yield Only("screen", Line((Text(title, "dim"),), overflow="cut"))
+    good = report.health.verdict == "good"
+    yield Status(headline.verdict(report), good, _VERDICT_STYLES.get(report.health.verdict, ""))
+    notes = headline.notes(report)
+    if notes:
+        yield Items(tuple(notes[:most]))
+    yield from rest(len(notes) - most, "note")
+    yield Line()
+    yield Prose(headline.headline(report), "bold")
+    if extent != "screen" and (timing := headline.timing(report)):
         yield Prose(timing)
     if compiled := headline.compilation(report):
         yield Prose(compiled)
 
 
-def _health(report: Report, ascii_only: bool, most: int) -> Iterable[RenderableType]:
-    good = report.health.verdict == "good"
-    mark = ("+" if good else "!") if ascii_only else ("✓" if good else "⚠")
-    yield Text(f"{mark} {headline.verdict(report)}", style=_VERDICT_STYLES.get(report.health.verdict, ""))
-    notes = headline.notes(report)
-    table = columns("left", "left*")
-    for note in notes[:most]:
-        table.add_row(Text("  -"), Text(note))
-    if notes:
-        yield table
-    yield from rest(len(notes) - most, "note")
+@dataclass(frozen=True)
+class Part:
+    """A part of a bar: what the time was used for, and its share of the whole bar (0 to 1)."""
+
+    use: str
+    share: float
 
 
-def _findings(report: Report, most: int) -> Iterable[RenderableType]:
-    shown = headline.worth_doing(report)[:most]
-    yield from heading("Findings", "what to change, the largest saving first")
-    table = columns("left", "left*")
-    for row in shown:
-        where = f" ({names.plain(row.source)})" if row.source else ""
-        saving = headline.saving(report, row)
-        saving = f"{saving[0].upper()}{saving[1:]}. " if saving else ""
-        measured = headline.measured(row)
-        table.add_row(
-            Text(names.plain(row.severity), style=_SEVERITY_STYLES.get(row.severity, "")),
-            Group(
-                Prose(names.shorten(row.title, 240)),
-                Prose(f"{saving}{names.shorten(row.advice, 300)}{where}", style="dim"),
-                *(
-                    [Prose(f"M{measured[1:]}.", style=palette.verdict(row.measured_verdict))]
-                    if measured
-                    else []
-                ),
-            ),
-        )
-    yield table
-    if together := headline.together(report):
-        yield Prose(together)
-    yield from rest(len(report.findings) - len(shown), "finding")
-    for problem in report.unread:
-        yield Text(names.shorten(problem, 300), style="yellow")
+@dataclass(frozen=True)
+class Bar:
+    """How the time of a device or step divides; the segments' shares sum to one.
+
+    Args:
+        label: what it stands for: ``GPU 0``, ``ProfilerStep#3``.
+        time_us: the time that the whole bar stands for.
+        busy: share of that time with work on the device.
+    """
+
+    label: str
+    time_us: float
+    busy: float
+    segments: tuple[Part, ...]
+
+    @property
+    def drawn(self) -> tuple[Segment, ...]:
+        return tuple(Segment(part.share, palette.USES[part.use], FILLS[part.use]) for part in self.segments)
+
+    @property
+    def uses(self) -> str:
+        """``compute 40 % · copy 3 %``."""
+        parts = (part for part in self.segments if part.share >= 0.005 and part.use != IDLE)
+        return " · ".join(f"{part.use} {numbers.percent(part.share)}" for part in parts)
 
 
-def _busy(report: Report, look: _Look, most: int) -> Iterable[RenderableType]:
+def device_bars(report: Report) -> list[Bar]:
+    """One bar a device: its window, divided into compute, exposed communication, exposed copies and idle."""
+    several = len({row.rank for row in report.devices}) > 1
+    return [_device_bar(row, several) for row in report.devices]
+
+
+def step_bars(report: Report) -> list[Bar]:
+    """One bar a step: busy and idle; a step's busy time is added up over the devices of its rank."""
+    bars: list[Bar] = []
+    for row in report.steps:
+        available = row.duration_us * sum(device.rank == row.rank for device in report.devices)
+        busy = row.busy_us / available if available else 0.0
+        bars.append(Bar(row.name, row.duration_us, busy, (Part(COMPUTE, busy), Part(IDLE, 1 - busy))))
+    return bars
+
+
+def _device_bar(row: DeviceRow, with_rank: bool) -> Bar:
+    copy = max(row.busy_us - row.compute_us - row.exposed_communication_us, 0.0)
+    busy_parts = ((COMPUTE, row.compute_us), (COMMUNICATION, row.exposed_communication_us), (COPY, copy))
+    total = sum(time for _, time in busy_parts)
+    scale = row.busy_fraction / total if total else 0.0
+    parts = [Part(use, time * scale) for use, time in busy_parts if time]
+    label = f"rank {row.rank} · GPU {row.device}" if with_rank else f"GPU {row.device}"
+    return Bar(label, row.window_us, row.busy_fraction, (*parts, Part(IDLE, 1 - row.busy_fraction)))
+
+
+def _busy(report: Report, extent: Extent, most: int) -> Iterable[Block]:
     talks = any(row.communication_us for row in report.devices)
     exposed = "; communication, copies: exposed" if talks else ""
-    yield from heading("Busy", f"share of {headline.recorded_window(report)}{exposed}")
-    table = columns("left*", "left", "right", "left", leave=(1, 3))
-    device_bars = bars.device_bars(report)
-    step_bars = bars.step_bars(report) if look.is_whole and len(device_bars) == 1 else []
-    for bar in device_bars[:most]:
-        parts = " · ".join(
-            f"{segment.use} {numbers.percent(segment.share)}"
-            for segment in bar.segments
-            if segment.share >= 0.005 and segment.use != palette.IDLE
-        )
-        table.add_row(
-            Name(bar.label),
-            _bar(bar, look),
-            Text(f"{numbers.percent(bar.busy)} busy"),
-            Text(parts, style="dim"),
-        )
-    for bar in step_bars[:STEPS]:
-        table.add_row(
-            Name(names.shorten(bar.label, 24)),
-            _bar(bar, look),
-            Text(f"{numbers.percent(bar.busy)} busy"),
-            Text(f"of {numbers.time(bar.time_us)}", style="dim"),
-        )
-    yield table
-    yield from rest(len(device_bars) - most, "device")
-    yield from rest(len(step_bars) - STEPS, "step")
-    yield from _idle(report, look)
-    if not look.is_whole and (judged := pace_lines.judged(report)):
-        yield Prose(judged, style="dim")
+    yield Heading("Busy", f"share of {headline.recorded_window(report)}{exposed}")
+    devices = list(zip(device_bars(report), report.devices, strict=True))
+    bars = step_bars(report) if extent == "whole" and len(devices) == 1 else []
+    shown = [
+        *((bar, bar.uses, row) for bar, row in devices[:most]),
+        *((bar, "", None) for bar in bars[:STEPS]),
+    ]
+    times = {
+        "compute": "compute_us", "communication": "communication_us", "exposed": "exposed_communication_us",
+        "copy": "copy_us", "idle": "idle_us", "window": "window_us",
+    }  # fmt: skip
+    yield table(
+        shown,
+        field("device", "name", lambda row: names.shorten(row[0].label, 24 if row[2] is None else 80)),
+        field("", "bar", lambda row: row[0].drawn, only="screen"),
+        field("busy", "share", lambda row: row[0].busy, noun="busy"),
+        field(
+            "",
+            "text",
+            lambda row: row[1] or f"of {numbers.time(row[0].time_us)}" * (row[2] is None),
+            "dim",
+            only="screen",
+        ),
+        *(
+            field(title, "time", partial(_device_time, name=name), only="page")
+            for title, name in times.items()
+        ),
+        leave=(1, 3),
+        heads=False,
+    )
+    yield from rest(len(devices) - most, "device")
+    yield from rest(len(bars) - STEPS, "step")
+    yield from _idle(report, extent)
+    if extent == "screen" and (judged := steps.judged(report)):
+        yield Prose(judged, "dim")
 
 
-def _ranks(report: Report, look: _Look, most: int) -> Iterable[RenderableType]:
-    if report.ranks is None:
-        return
-    yield from heading("Ranks", "who waits for whom in collectives")
-    sentences = rank_lines.lines(report.ranks)
-    for sentence in sentences if look.is_whole else sentences[:most]:
-        yield Prose(names.plain(sentence))
-    for shown in rank_lines.grids(report.ranks, most) if look.is_whole else ():
-        yield from heading(shown.title, shown.basis)
-        yield drawn(shown)
+def _device_time(row: tuple[Bar, str, DeviceRow | None], name: str) -> float | None:
+    return None if row[2] is None else getattr(row[2], name)
 
 
-def _idle(report: Report, look: _Look) -> Iterable[RenderableType]:
+def _idle(report: Report, extent: Extent) -> Iterable[Block]:
     causes = headline.idle_causes(report)
-    if own := own_pace.idle(report):
-        listed = " · ".join(
-            f"{names.plain(cause)} {numbers.percent(share)}" for cause, share in own[:4] if share >= SEEN
+    own = steps.own_idle(report)
+    if own:
+        listed = " · ".join(f"{cause} {numbers.percent(share)}" for cause, share in own[:4] if share >= SEEN)
+        yield Only("screen", line(Text("as it runs, idle because   ", "dim"), listed))
+        shown = table(
+            own, field("as it runs, idle because", "text", _first), field("share of step", "share", _second)
         )
-        yield Text.assemble(("as it runs, idle because   ", "dim"), listed)
-        causes = causes if look.is_whole else []
-    if causes:
-        recorded = "as recorded, idle because  " if own else "idle because  "
-        listed = " · ".join(
-            f"{names.plain(row.cause)} {numbers.percent(row.share_of_window)}"
-            for row in causes[:4]
-            if row.share_of_window >= SEEN
-        )
-        yield Text.assemble((recorded, "dim"), listed)
+        yield Only("page", shown)
+        causes = causes if extent != "screen" else []
+    if not causes:
+        return
+    recorded = "as recorded, idle because" if own else "idle because"
+    listed = " · ".join(
+        f"{row.cause} {numbers.percent(row.share_of_window)}"
+        for row in causes[:4]
+        if row.share_of_window >= SEEN
+    )
+    yield Only("screen", line(Text(f"{recorded}  ", "dim"), listed))
     for row in causes:
         if row.cause == "unexplained" and row.share_of_window >= WORTH_WORDS and row.text:
-            yield Prose(f"unexplained: mostly, {names.shorten(row.text, 300)}", style="dim")
+            yield Only("screen", Prose(f"unexplained: mostly, {names.shorten(row.text, 300)}", "dim"))
+    shown = table(
+        causes,
+        field(recorded, "text", "cause"),
+        field("time", "time", "idle_us"),
+        field("share of window", "share", "share_of_window"),
+        field("mostly", "words", lambda row: row.text or ""),
+    )
+    yield Only("page", shown)
 
 
-def _phases(report: Report, most: int) -> Iterable[RenderableType]:
-    found = phase_lines.lines(report)
-    if not found:
-        return
-    yield from heading("Phases", "unlike steps apart; median, and busy share of it")
-    table = columns("left", *["right"] * 6, "left*")
-    heads(table, *phase_lines.HEADS)
-    for line in found[:most]:
-        table.add_row(*map(Text, line[:-1]), Name(line.kernel))
-    yield table
-    yield from rest(len(found) - most, "phase")
+def _first(pair: tuple[str, float]) -> str:
+    return pair[0]
 
 
-def _pace(report: Report, most: int) -> Iterable[RenderableType]:
-    found = pace_lines.lines(report)[:most]
-    if not found:
-        return
-    yield from heading("Steps, launches, memory")
-    table = columns("left", "left*")
-    last = ""
-    for what, sentence in found:
-        table.add_row(Text("" if what == last else what, style="dim"), Text(sentence))
-        last = what
-    yield table
+def _second(pair: tuple[str, float]) -> float:
+    return pair[1]
 
 
-def _categories(report: Report, look: _Look, most: int) -> Iterable[RenderableType]:
+def _categories(report: Report, most: int) -> Iterable[Block]:
     if not report.categories:
         return
     total = sum(row.device_time_us for row in report.categories)
-    yield from heading("GPU time by category", f"share of {numbers.time(total)} of device time")
-    table = columns("left", "left", "right", "right", "right", "right", leave=(5, 4, 1))
-    largest, cells = report.categories[0].share_of_device_time, 56 if look.is_wide else 28
-    for row in report.categories[:most]:
-        colour = palette.category(row.category)
-        table.add_row(
-            Text(names.shorten(row.category, 22)),
-            Text(
-                _length(row.share_of_device_time / largest if largest else 0, cells, look.ascii_only),
-                style=colour,
-            ),
-            Text(numbers.percent(row.share_of_device_time)),
-            Text(numbers.time(row.device_time_us)),
-            Text(numbers.count(row.launches, "launch"), style="dim"),
-            Text(numbers.count(row.distinct_kernels, "kernel"), style="dim"),
-        )
-    yield table
-    yield from rest(len(report.categories) - most, "category")
+    largest = report.categories[0].share_of_device_time
+    yield Heading("GPU time by category", f"share of {numbers.time(total)} of device time")
+    yield table(
+        report.categories,
+        field("category", "text", lambda row: names.shorten(row.category, 22)),
+        field("", "bar", lambda row: (_length(row.category, row.share_of_device_time, largest),)),
+        field("share", "share", "share_of_device_time"),
+        field("device time", "time", "device_time_us"),
+        field("launches", "count", "launches", "dim", noun="launch"),
+        field("kernels", "count", "distinct_kernels", "dim", noun="kernel"),
+        most=most,
+        noun="category",
+        leave=(5, 4, 1),
+        heads=False,
+    )
 
 
-def _kernels(report: Report, look: _Look, most: int) -> Iterable[RenderableType]:
-    if not report.kernels:
-        return
-    yield from heading("Top kernels", "share of device time; median and range of one launch")
-    table = columns("left*", "left", "right", "right", "right", "right", "right", leave=(6, 5, 4, 1))
-    heads(table, "kernel", "category", "share", "total", "launches", "median", "min–max")
-    for row in report.kernels[:most]:
-        table.add_row(
-            Name(names.plain(row.short_name)),
-            Text(
-                names.shorten(row.category, 24 if look.is_wide else 13), style=palette.category(row.category)
-            ),
-            Text(numbers.percent(row.share_of_device_time)),
-            Text(numbers.time(row.device_time_us)),
-            Text(numbers.count(row.launches)),
-            Text(numbers.time(row.median_us)),
-            Text(numbers.span(row.min_us, row.max_us), style="dim"),
-        )
-    yield table
-    yield from rest(len(report.kernels) - most, "kernel")
+def _length(category: str, share: float, largest: float) -> Segment:
+    return Segment(share / largest if largest else 0.0, palette.category(category))
 
 
-def _graphs(report: Report, most: int) -> Iterable[RenderableType]:
+def _graphs(report: Report, most: int) -> Iterable[Block]:
     if not report.graphs:
         return
-    yield from heading("Compiled graphs", "share of device time; of each graph's own time")
-    table = columns("left", "right", "right", "right", "left*")
-    for row, label in zip(report.graphs[:most], headline.graph_labels(report), strict=False):
-        parts = " · ".join(
-            f"{names.shorten(part.category, 22)} {numbers.percent(part.share_of_graph)}"
-            for part in row.categories[:3]
-        )
-        table.add_row(
-            Text(names.shorten(label, 30)),
-            Text(numbers.percent(row.share_of_device_time)),
-            Text(numbers.time(row.device_time_us)),
-            Text(numbers.count(row.calls, "call")),
-            Text(parts, style="dim"),
-        )
-    yield table
-    yield from rest(len(report.graphs) - most, "graph")
+    labels = dict(zip((row.graph for row in report.graphs), graph_names.graph_labels(report), strict=True))
+    yield Heading("Compiled graphs", "share of device time; of each graph's own time")
+    yield table(
+        report.graphs,
+        field(
+            "graph", "text", lambda row: Text(names.shorten(labels[row.graph], 30), "", "graph", row.graph)
+        ),
+        field("share of device time", "share", "share_of_device_time"),
+        field("device time", "time", "device_time_us"),
+        field("calls", "count", "calls", noun="call"),
+        field(
+            "of its own time",
+            "words",
+            lambda row: " · ".join(
+                f"{names.shorten(part.category, 22)} {numbers.percent(part.share_of_graph)}"
+                for part in row.categories[:3]
+            ),
+            "dim",
+        ),
+        most=most,
+        noun="graph",
+        heads=False,
+    )
 
 
-def _ops(report: Report, most: int) -> Iterable[RenderableType]:
+def _kernels(report: Report, most: int) -> Iterable[Block]:
+    if not report.kernels:
+        return
+    yield Heading("Top kernels", "share of device time; median and range of one launch")
+    yield table(
+        report.kernels,
+        field("kernel", "name", lambda row: kernel(row.name, row.short_name)),
+        field("category", "category", "category"),
+        field("share", "share", "share_of_device_time"),
+        field("total", "time", "device_time_us"),
+        field("launches", "count", "launches"),
+        field("median", "time", "median_us"),
+        field("min–max", "number", lambda row: numbers.span(row.min_us, row.max_us), "dim"),
+        most=most,
+        noun="kernel",
+        leave=(6, 5, 4, 1),
+    )
+
+
+def _ops(report: Report, most: int) -> Iterable[Block]:
     rows = headline.host_ops(report)
     if not rows:
         return
     total = sum(row.host_self_us for row in rows)
-    yield from heading("Top ops", f"share of {numbers.time(total)} of host time in ops and runtime calls")
-    table = columns("left*", "right", "right", "right", "right", leave=(3, 4))
-    heads(table, "op", "share", "self", "total", "calls")
-    for row in rows[:most]:
-        table.add_row(
-            Name(headline.event(report, row.name)),
-            Text(numbers.percent(row.host_self_us / total if total else 0.0)),
-            Text(numbers.time(row.host_self_us)),
-            Text(numbers.time(row.host_total_us)),
-            Text(numbers.count(row.calls)),
-        )
-    yield table
-    yield from rest(len(rows) - most, "op")
+    yield Heading("Top ops", f"share of {numbers.time(total)} of host time in ops and runtime calls")
+    yield table(
+        rows,
+        field("op", "name", lambda row: Text(graph_names.event(report, row.name), "", "op", row.name)),
+        field("share", "share", lambda row: row.host_self_us / total if total else 0.0),
+        field("self", "time", "host_self_us"),
+        field("total", "time", "host_total_us"),
+        field("calls", "count", "calls"),
+        most=most,
+        noun="op",
+        leave=(3, 4),
+    )
 
 
-def _next(report: Report, inputs: Sequence[str], look: _Look, most: int) -> Iterable[RenderableType]:
-    yield from heading("Next")
+def _next(report: Report, inputs: Sequence[str], extent: Extent, most: int) -> Iterable[Block]:
+    yield Heading("Next")
     *commands, page = next_commands(report, inputs)
-    commands = [*commands[: most - 1], page]
-    if not look.is_whole:
+    shown = [*commands[: most - 1], page]
+    if extent == "screen":
         quoted = " ".join(map(shlex.quote, inputs))
-        commands.append(NextCommand(f"kinetoscope report {quoted} --verbose", "what did not fit here"))
-    longest = max(len(command.shows) for command in commands)
-    for command in commands:
-        # Never folded or shortened: the line must be right when it is copied.
-        yield Text.assemble(
-            (f"{command.shows:{longest}}  ", "dim"),
-            (names.plain(command.line), "cyan"),
-            no_wrap=True,
-            overflow="ignore",
+        shown.append((f"kinetoscope report {quoted} --verbose", "what did not fit here"))
+    yield Commands(tuple(shown))
+
+
+def next_commands(report: Report, inputs: Sequence[str]) -> list[tuple[str, str]]:
+    """Commands to type after reading the report of ``inputs`` (as they were typed), the most telling first,
+    and what each shows."""
+    quoted = " ".join(shlex.quote(item) for item in inputs)
+    first = shlex.quote(inputs[0])
+    commands: list[tuple[str, str]] = []
+    held = f"kinetoscope memory {quoted}"
+    has_failed = any(peak.failed_bytes is not None for peak in report.memory_peaks)
+    if has_failed:
+        commands.append((held, "what filled the memory when it ran out"))
+    if report.findings:
+        commands.append((f"kinetoscope findings {quoted}", "all findings, with their evidence"))
+    for finding in findings.worth_doing(report)[:1]:
+        command = f"kinetoscope explain {shlex.quote(finding.rule)}"
+        commands.append((command, "why the first one is slow"))
+    if (unproved := findings.unproved(report)) and unproved.proof:
+        saving = numbers.time(unproved.saving_us)
+        commands.append((unproved.proof, f"measure the {saving} that {names.plain(unproved.rule)} promises"))
+    if report.memory_peaks and not has_failed:
+        commands.append((held, "who holds the memory at its peak"))
+    if report.categories:
+        category = report.categories[0].category
+        commands.append(
+            (
+                f"kinetoscope kernels {quoted} --category {shlex.quote(category)}",
+                f"every {names.plain(category)} kernel",
+            )
         )
-
-
-def _bar(bar: Bar, look: _Look) -> Text:
-    fills, width = _ASCII_FILLS if look.ascii_only else _FILLS, 40 if look.is_wide else 20
-    text = Text()
-    drawn, edge = 0, 0.0
-    for segment in bar.segments:
-        # Each edge is rounded, not each length: the bar always has its whole width.
-        edge += segment.share
-        cells = round(edge * width) - drawn
-        text.append(fills[segment.use] * cells, style=palette.USES[segment.use])
-        drawn += cells
-    return text
-
-
-def _length(share: float, width: int, ascii_only: bool) -> str:
-    """A bar of ``share`` of ``width`` cells, to an eighth of a cell."""
-    eighths = max(round(share * width * 8), 1)
-    if ascii_only:
-        return "#" * max(eighths // 8, 1)
-    return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
+    if report.compilation is not None:
+        commands.append((f"kinetoscope graphs {first}", "what torch.compile did"))
+    commands.append((f"kinetoscope report {quoted} -o report.html", "this report, whole, as a page"))
+    return commands

@@ -1,14 +1,17 @@
-"""What the comparison of ranks says, in sentences and tables that all renderers share."""
+"""Ranks compared: who waits for whom and why, in sentences and tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from statistics import median
 from typing import NamedTuple
 
 from kinetoscope import numbers
-from kinetoscope.document import CollectiveRow, Ranks, RanksListing
+from kinetoscope.document import CollectiveRow, Ranks, RanksListing, Report
 from kinetoscope.render import names
+from kinetoscope.render.blocks import Block, Column, Heading, Line, Only, Prose, Table, Text, line
+from kinetoscope.render.formats import Extent, View
 
 ROWS = 8
 STAGES, WORKERS = 16, 3
@@ -252,3 +255,42 @@ def _bus(row: CollectiveRow) -> str:
 
 def _rate(gbps: float | None) -> str:
     return "–" if gbps is None else numbers.rate(gbps)
+
+
+def section(report: Report, most: int, *, whole: bool) -> Iterable[Block]:
+    """The report's section: who waits for whom; ``whole``: with all sentences and tables."""
+    if report.ranks is None:
+        return
+    yield Heading("Ranks", "who waits for whom in collectives")
+    sentences = lines(report.ranks)
+    yield from (Prose(sentence) for sentence in (sentences if whole else sentences[:most]))
+    for shown in grids(report.ranks, most) if whole else ():
+        yield Heading(shown.title, shown.basis, 3)
+        yield _table(shown)
+
+
+def _table(shown: Grid) -> Table:
+    first, *others = shown.heads
+    return Table(
+        (Column(first), *(Column(head, "number") for head in others)), [tuple(row) for row in shown.rows]
+    )
+
+
+def view(listing: RanksListing, page: Callable[[], str]) -> View:
+    """Many ranks, of which nothing but this comparison was kept, in every format."""
+    return View(document=lambda: listing, blocks=partial(blocks, listing), page=page)
+
+
+def blocks(listing: RanksListing, extent: Extent = "whole") -> list[Block]:
+    """The verdict, and tables whose length does not grow with the ranks."""
+    heading = " · ".join(title(listing))
+    shown: list[Block] = [
+        Only("page", Heading(heading, level=1)),
+        Only("screen", line(heading, style="dim")),
+        Line(),
+    ]
+    for at, sentence in enumerate(lines(listing.ranks)):
+        shown.append(Prose(sentence, "" if at else "bold"))
+    for grid in grids(listing.ranks):
+        shown += [Heading(grid.title, grid.basis, 3), _table(grid)]
+    return [*shown, *(line(Text(problem, "yellow")) for problem in listing.ranks.unread)]

@@ -1,122 +1,104 @@
-"""What `tune` found, on the terminal."""
+"""What ``tune`` and ``compare`` found: settings, batches and versions of a program, side by side."""
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.text import Text
+import math
+from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from kinetoscope import numbers
-from kinetoscope.document.measurements import Fits, LargestBatch, SettingRow, Tuning
-from kinetoscope.render import names, palette
-from kinetoscope.views.listing import grid
+from kinetoscope.document.difference import GateRow
+from kinetoscope.document.measurements import (
+    Fits,
+    LargestBatch,
+    SettingRow,
+    Try,
+    Tuning,
+    VersionRow,
+    VersionsCompared,
+)
+from kinetoscope.render import palette
+from kinetoscope.render.blocks import Block, Field, Line, Text, field, line, table
+from kinetoscope.views.gates import gate_lines
 
-GAP = 2  # columns between two of the table's
+LONGEST = 300  # characters of an error
 GIVES_WAY = ("samples/s", "breaks", "memory", "pays after", "compile", "tokens/s")
 
+AIM = 0.05  # how near an answer is worth a longer budget
 
-def print_tuning(shown: Tuning, console: Console) -> None:
+
+def settings(shown: Tuning) -> Iterable[Block]:
     """The settings side by side, and what to do."""
     rates = any(row.samples_per_s for row in shown.rows)
-    head = f"{' '.join(shown.command) or shown.step_name} on {shown.device}"
+    yield line(f"{' '.join(shown.command) or shown.step_name} on {shown.device}", style="bold")
     basis = (
         f"steps by {shown.steps_by} ({shown.step_name}); {numbers.count(shown.rounds, 'round')}; speed-up"
         f"{' of a sample' if rates else ''} over {_base(shown)}, 95 % interval"
     )
-    console.print(Text(names.plain(head), style="bold"))
-    console.print(Text(names.plain(basis), style="dim"))
-    cells = [_cells(row, shown.tokens_per_sample) for row in shown.rows]
+    yield line(basis, style="dim")
+    fields = [
+        field("setting", "text", lambda row: row.setting.name),
+        field("batch", "number", lambda row: row.setting.batch or ""),
+        field("step", "number", lambda row: numbers.time(row.step_s * 1e6) if row.step_s else ""),
+        field(
+            "samples/s", "number", lambda row: numbers.rate(row.samples_per_s) if row.samples_per_s else ""
+        ),
+        field("tokens/s", "number", lambda row: _tokens(row, shown.tokens_per_sample)),
+        field("speed-up", "number", _speed_up),
+        field("verdict", "text", _verdict),
+        field("compile", "number", lambda row: numbers.time(row.compile_s * 1e6) if row.compile_s else ""),
+        field("pays after", "number", lambda row: _steps(row.break_even_steps)),
+        field(
+            "memory",
+            "number",
+            lambda row: numbers.size(row.peak_memory_bytes) if row.peak_memory_bytes else "",
+        ),
+        field("breaks", "number", lambda row: str(row.graph_breaks) if row.graph_breaks else ""),
+        field("output", "number", lambda row: {None: "", True: "agrees", False: "DIFFERS"}[row.agrees]),
+    ]
     # Columns that no row fills take no room.
-    filled = [name for name in cells[0] if any(line[name].plain for line in cells)] if cells else []
-    fitting = _fitting(cells, filled, console.width)
-    sides = {"setting": "left", "verdict": "left"}
-    console.print(grid(*((n, sides.get(n, "right"), [line[n] for line in cells]) for n in fitting)))
-    if left_out := [name for name in filled if name not in fitting]:
-        console.print(Text(f"no room here for {', '.join(left_out)}: a wider terminal has it", style="dim"))
+    filled = [one for one in fields if any(_cell(one, row) for row in shown.rows)]
+    titles = [column.title for column, _ in filled]
+    leave = tuple(titles.index(title) for title in GIVES_WAY if title in titles)
+    yield msgspec.structs.replace(table(shown.rows, *filled), leave=leave, names_absent=True)
     for row in shown.rows:
         if row.error is not None:
-            console.print(Text(f"{names.plain(row.label)}: {names.plain(row.error)[:300]}", style="red"))
+            yield line(f"{row.label}: {row.error[:LONGEST]}", style="red")
     if shown.fits is not None:
-        console.print(Text(_fits(shown.fits)))
-    console.print()
-    console.print(Text(names.plain(shown.recommendation), style="bold"))
-    for line in shown.lines:
-        console.print(Text("    " + names.plain(line)), soft_wrap=True)
+        yield line(_fits(shown.fits))
+    yield Line()
+    yield line(shown.recommendation, style="bold")
+    yield from (Line((f"    {text}",), overflow="whole") for text in shown.lines)
 
 
-def _fits(shown: Fits) -> str:
-    largest = "no batch that was tried fits" if shown.largest is None else f"batch {shown.largest:,} fits"
-    too_large = "none" if shown.too_large is None else f"{shown.too_large:,}"
-    return f"{largest}; {too_large} runs out of memory"
+def _cell(one: Field, row: SettingRow) -> bool:
+    get = one[1]
+    return bool(not isinstance(get, str) and get(row))
 
 
-def print_largest(shown: LargestBatch, console: Console) -> None:
-    """Each batch that was tried, what was foreseen and what was found."""
-    foreseen, tries = shown.foreseen, sorted(shown.tries, key=lambda one: one.batch)
-    console.print(Text(names.plain(f"{' '.join(shown.command)} on {shown.device}"), style="bold"))
-    basis = f"one run each, as written; foreseen from batch {foreseen.batch:,} of {foreseen.recording}"
-    console.print(Text(names.plain(basis), style="dim"))
-    verdicts = ["fits" if one.fits else "out of memory" for one in tries]
-    console.print(
-        grid(
-            ("batch", "right", [Text(f"{one.batch:,}") for one in tries]),
-            ("foreseen", "right", [Text(numbers.size(one.foreseen_bytes)) for one in tries]),
-            ("memory", "right", [Text(numbers.size(one.peak_bytes or 0)) for one in tries]),
-            ("", "left", [Text(verdict, style=palette.verdict(verdict)) for verdict in verdicts]),
-            ("", "left", [Text(_retries(one.retries), style="dim") for one in tries]),
-        )
+def _tokens(row: SettingRow, tokens: int | None) -> str:
+    return numbers.rate(row.samples_per_s * tokens) if row.samples_per_s and tokens else ""
+
+
+def _steps(count: int | None) -> str:
+    return numbers.count(count, "step") if count else ""
+
+
+def _verdict(row: SettingRow) -> tuple[Text, ...]:
+    written = "as written" if row.as_written and not row.setting.as_written else ""
+    verdict = "out of memory" if row.ran_out else "fails" if row.error is not None else row.verdict or ""
+    own = (
+        Text(verdict, palette.verdict(verdict)),
+        Text(f"{' ' * bool(verdict)}{written}" if written else "", "dim"),
     )
-    console.print()
-    interval = (
-        f"{foreseen.low:,}" if foreseen.low == foreseen.high else f"{foreseen.low:,} to {foreseen.high:,}"
-    )
-    found = _fits(Fits(largest=shown.largest, too_large=shown.too_large))
-    console.print(Text(f"Foreseen: batch {interval}. Found: {found}.", style="bold"))
-
-
-def _retries(times: int) -> str:
-    return f"cached memory was given back {numbers.count(times, 'time')}, which waits" if times else ""
-
-
-def _fitting(cells: list[dict[str, Text]], columns: list[str], width: int) -> list[str]:
-    """The columns that fit, without those that give way first; what is left shows whole numbers."""
-
-    def needed(shown: list[str]) -> int:
-        return sum(max(len(name), *(line[name].cell_len for line in cells)) + GAP for name in shown) - GAP
-
-    shown = list(columns)
-    for name in GIVES_WAY:
-        if shown and needed(shown) > width:
-            shown = [other for other in shown if other != name]
-    return shown
+    return own if verdict or written else ()
 
 
 def _base(shown: Tuning) -> str:
     """What the speed-ups are over: the one row without a ratio, or eager with each batch."""
     bases = [row.label for row in shown.rows if row.error is None and row.ratio is None]
-    return names.plain(bases[0]) if len(bases) == 1 else "eager with the same batch"
-
-
-def _cells(row: SettingRow, tokens: int | None) -> dict[str, Text]:
-    """The cells of one setting, by their column."""
-    written = "as written" if row.as_written and not row.setting.as_written else ""
-    verdict = "out of memory" if row.ran_out else "fails" if row.error is not None else row.verdict or ""
-    rate = row.samples_per_s or 0.0
-    return {
-        "setting": Text(names.plain(row.setting.name)),
-        "batch": Text(names.plain(row.setting.batch or "")),
-        "step": Text(numbers.time(row.step_s * 1e6) if row.step_s else ""),
-        "samples/s": Text(numbers.rate(rate) if rate else ""),
-        "tokens/s": Text(numbers.rate(rate * tokens) if rate and tokens else ""),
-        "speed-up": Text(_speed_up(row)),
-        "verdict": Text.assemble(
-            (verdict, palette.verdict(verdict)), (" " if verdict and written else ""), (written, "dim")
-        ),
-        "compile": Text(numbers.time(row.compile_s * 1e6) if row.compile_s else ""),
-        "pays after": Text(numbers.count(row.break_even_steps, "step") if row.break_even_steps else ""),
-        "memory": Text(numbers.size(row.peak_memory_bytes) if row.peak_memory_bytes else ""),
-        "breaks": Text(str(row.graph_breaks) if row.graph_breaks else ""),
-        "output": Text({None: "", True: "agrees", False: "DIFFERS"}[row.agrees]),
-    }
+    return bases[0] if len(bases) == 1 else "eager with the same batch"
 
 
 def _speed_up(row: SettingRow) -> str:
@@ -126,3 +108,103 @@ def _speed_up(row: SettingRow) -> str:
         return f"{1 / row.ratio:.3f}× (one round)"
     low, high = 1 / row.high, 1 / row.low
     return f"{1 / row.ratio:.3f}× ({f'{low:.3f}–{high:.3f}' if high < 100 else 'too few rounds'})"
+
+
+def _fits(shown: Fits) -> str:
+    largest = "no batch that was tried fits" if shown.largest is None else f"batch {shown.largest:,} fits"
+    too_large = "none" if shown.too_large is None else f"{shown.too_large:,}"
+    return f"{largest}; {too_large} runs out of memory"
+
+
+def largest(shown: LargestBatch) -> Iterable[Block]:
+    """Each batch that was tried, what was foreseen and what was found."""
+    foreseen, tries = shown.foreseen, sorted(shown.tries, key=lambda one: one.batch)
+    yield line(f"{' '.join(shown.command)} on {shown.device}", style="bold")
+    basis = f"one run each, as written; foreseen from batch {foreseen.batch:,} of {foreseen.recording}"
+    yield line(basis, style="dim")
+    yield table(
+        tries,
+        field("batch", "count", "batch"),
+        field("foreseen", "bytes", "foreseen_bytes"),
+        field("memory", "bytes", lambda one: one.peak_bytes or 0),
+        field("", "text", _outcome),
+        field("", "text", lambda one: _retries(one.retries), "dim"),
+    )
+    yield Line()
+    interval = (
+        f"{foreseen.low:,}" if foreseen.low == foreseen.high else f"{foreseen.low:,} to {foreseen.high:,}"
+    )
+    found = _fits(Fits(largest=shown.largest, too_large=shown.too_large))
+    yield line(f"Foreseen: batch {interval}. Found: {found}.", style="bold")
+
+
+def _outcome(one: Try) -> Text:
+    outcome = "fits" if one.fits else "out of memory"
+    return Text(outcome, palette.verdict(outcome))
+
+
+def _retries(times: int) -> str:
+    return f"cached memory was given back {numbers.count(times, 'time')}, which waits" if times else ""
+
+
+def versions_document(found: VersionsCompared, gates: Sequence[GateRow]) -> dict[str, object]:
+    """The contract."""
+    failed = [gate.gate for gate in gates if gate.failed]
+    return {**msgspec.to_builtins(found), "gates": list(gates), "failed": failed}
+
+
+def versions(found: VersionsCompared, gates: Sequence[GateRow]) -> Iterable[Block]:
+    """The verdict, both versions, what the machine's own noise was, the gates."""
+    yield line(f"{' '.join(found.command)} on {found.device}", style="dim")
+    yield line(verdict(found), style=f"bold {palette.verdict(found.verdict)}".strip())
+    yield table(
+        (("base", found.base), ("new", found.new)),
+        field("", "text", lambda side: side[0]),
+        field("version", "words", lambda side: side[1].label),
+        field("step", "time", lambda side: side[1].step_s * 1e6),
+        field("of runs from", "number", lambda side: _runs(side[1])),
+        field("graph breaks", "count", lambda side: side[1].graph_breaks),
+        field("peak memory", "bytes", lambda side: side[1].peak_memory_bytes or 0),
+    )
+    pairs = f"{numbers.count(found.pairs, 'pair')} of runs in {numbers.time(found.seconds * 1e6)}"
+    yield line(f"{pairs}; stopped: {found.stopped}", style="dim")
+    if found.calibration is not None:
+        spread = numbers.percent(found.calibration.spread)
+        yield line(
+            f"the same matrix product between the runs: ± {spread} (this machine's noise)", style="dim"
+        )
+    yield from (line(sentence, style="yellow") for sentence in what_would_tell(found))
+    yield from gate_lines(gates)
+
+
+def verdict(found: VersionsCompared) -> str:
+    """Faster or slower by how much, the same, or how far off an answer is."""
+    if not math.isfinite(found.high):
+        return "cannot tell: one pair of runs has no interval (--budget for more)"
+    half = numbers.percent((found.high - found.low) / 2)
+    change = numbers.percent(abs(found.ratio - 1))
+    if found.verdict == "cannot tell":
+        return f"cannot tell, ± {half}"
+    if found.verdict == "same":
+        return f"the same, ± {half}"
+    return f"{found.verdict} by {change} ± {half}"
+
+
+def what_would_tell(found: VersionsCompared) -> Iterable[str]:
+    """Why nothing could be told, where the load is the reason, and the budget that would tell."""
+    if found.verdict != "cannot tell":
+        return
+    if found.load is not None and found.cores and found.load > found.cores + 1:  # one is the program itself
+        yield (
+            f"the machine is loaded ({found.load:.1f} want to run on {numbers.count(found.cores, 'core')}), "
+            "and that spreads the runs: a quiet one tells sooner"
+        )
+    half = (found.high - found.low) / 2
+    if math.isfinite(half) and half > AIM:
+        seconds = found.seconds * (half / AIM) ** 2  # an interval shrinks with the root of the pairs
+        time = numbers.time(seconds * 1e6)
+        yield f"for ± {numbers.percent(AIM)} it needs some {time}: --budget {seconds:.0f}"
+
+
+def _runs(row: VersionRow) -> str:
+    return numbers.span(min(row.runs_s) * 1e6, max(row.runs_s) * 1e6)

@@ -1,42 +1,38 @@
-"""What a step consists of, and what it would take if something changed: what ``kinetoscope whatif`` shows."""
+"""What a step consists of, and what it would take if something changed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rich.console import Console
-from rich.text import Text
+from collections.abc import Iterable
 
 from kinetoscope import numbers
 from kinetoscope.document import PathRow, Replay, WhatIf
-from kinetoscope.render import names
-from kinetoscope.render.json import indented
-from kinetoscope.render.table import Name, columns, heading, rest
+from kinetoscope.render.blocks import Block, Heading, Line, Text, field, line, table
 
 
-def render_json(listing: WhatIf | None) -> str:
-    """One document; null where nothing was recorded that could be replayed."""
-    return indented(listing)
-
-
-def print_what_if(listing: WhatIf | None, console: Console, limit: int) -> None:
+def listing(found: WhatIf | None, limit: int) -> Iterable[Block]:
     """The step before and after, how well the replay knows it, each change alone, and the critical path."""
-    if listing is None:
-        console.print(Text("Nothing was recorded that could be replayed.", style="yellow"))
+    if found is None:
+        yield line(Text("Nothing was recorded that could be replayed.", "yellow"))
         return
-    replay, unit = listing.replay, listing.unit
-    line = Text(f"{unit}  ", style="bold")
-    line.append(numbers.time(replay.step_us))
-    if listing.changes:
-        line.append(f" → {numbers.time(listing.after_us)}", style="bold green")
-        share = listing.saving_us / replay.step_us if replay.step_us else 0.0
-        line.append(f"  saves {numbers.time(listing.saving_us)}, {numbers.percent(share)}")
-    line.append(f"  ({_trust(replay)})", style="dim")
-    console.print(line, soft_wrap=True)
-    _print_changes(listing, console)
-    path = listing.after if listing.changes else replay.critical_path
-    title = "Critical after the change" if listing.changes else "Critical path"
-    _print_path(path, console, f"{title}", f"sums to the {unit}", limit)
+    replay, unit = found.replay, found.unit
+    after: list[Text] = []
+    if found.changes:
+        share = found.saving_us / replay.step_us if replay.step_us else 0.0
+        saves = f"  saves {numbers.time(found.saving_us)}, {numbers.percent(share)}"
+        after = [Text(f" → {numbers.time(found.after_us)}", "bold green"), Text(saves, "bold")]
+    words = Text(f"{unit}  ", "bold"), Text(numbers.time(replay.step_us), "bold"), *after
+    yield Line((*words, Text(f"  ({_trust(replay)})", "bold dim")), overflow="whole")
+    if found.changes:
+        yield table(
+            found.changes,
+            field("", "name", "text"),
+            field("", "count", "events", noun="event"),
+            field("", "time", "saving_us", noun="alone"),
+            heads=False,
+        )
+    path = found.after if found.changes else replay.critical_path
+    yield Heading("Critical after the change" if found.changes else "Critical path", f"sums to the {unit}")
+    yield _path(path, limit)
 
 
 def _trust(replay: Replay) -> str:
@@ -54,31 +50,14 @@ def _off(error: float) -> str:
     return f"{numbers.percent(abs(error))} too {'long' if error > 0 else 'short'}"
 
 
-def _print_changes(listing: WhatIf, console: Console) -> None:
-    if not listing.changes:
-        return
-    table = columns("left*", "right", "right")
-    for change in listing.changes:
-        alone = f"{numbers.time(change.saving_us)} alone"
-        table.add_row(
-            Name(names.plain(change.text)), Text(numbers.count(change.events, "event")), Text(alone)
-        )
-    console.print(table)
-
-
-def _print_path(path: Sequence[PathRow], console: Console, title: str, basis: str, limit: int) -> None:
-    for line in heading(title, basis):
-        console.print(line)
+def _path(path: list[PathRow], limit: int) -> Block:
     whole = sum(part.us for part in path)
-    shown = path[:limit] if limit else path
-    table = columns("right", "right", "left*", "right")
-    for part in shown:
-        table.add_row(
-            Text(numbers.time(part.us)),
-            Text(numbers.percent(part.us / whole if whole else 0.0)),
-            Name(names.plain(part.text)),
-            Text(f"{part.count:,}" if part.count else "", style="dim"),
-        )
-    console.print(table)
-    for line in rest(len(path) - len(shown), "part"):
-        console.print(line)
+    return table(
+        path,
+        field("", "time", "us"),
+        field("", "share", lambda part: part.us / whole if whole else 0.0),
+        field("", "name", "text"),
+        field("", "number", lambda part: f"{part.count:,}" if part.count else "", "dim"),
+        most=limit,
+        noun="part",
+    )

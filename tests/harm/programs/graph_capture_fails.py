@@ -30,4 +30,4 @@ except RuntimeError as error:
 torch.cuda.set_stream(torch.cuda.default_stream())
 print(torch.cuda.is_current_stream_capturing())
 train(60)
-print(fingerprint.weights(model), fingerprint.draws())
+print(fingerprint.weights(model))

@@ -14,7 +14,7 @@ from rich.console import Console
 from clockwork import measured
 from kinetoscope import cli
 from kinetoscope.bench.autotune.configurations import TriedConfiguration, Tuned
-from kinetoscope.bench.autotune.promise import promise
+from kinetoscope.bench.autotune.winners import promise
 from kinetoscope.bench.autotune.worth import Skipped, Worth
 from kinetoscope.bench.kernels.ncu import NcuRow
 from kinetoscope.bench.kernels.replay import ModuleResult, WorkRow
@@ -27,9 +27,8 @@ from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.bench.worker import generated_kernels
 from kinetoscope.document.collect.measurements import autotuned, benched, replayed
 from kinetoscope.document.measurements import InModel
-from kinetoscope.views.autotune import print_autotuned
-from kinetoscope.views.bench import print_kernels, print_replays
-from kinetoscope.views.tune import print_tuning
+from kinetoscope.render.terminal import show
+from kinetoscope.views import bench, tune
 
 HOSTILE = "triton_poi_[red]x[/red]_\x1b[31m_<script>"
 
@@ -100,7 +99,7 @@ def test_a_kernels_figures_are_arithmetic_on_what_was_measured() -> None:
             NcuRow(name="triton_a", launches=3, duration_ns=101_000, memory_percent=52, compute_percent=11),
         ),
     )
-    text = printed(lambda c: print_kernels(benched(result, {"triton_a": InModel(110_000, 0.25)}), c))
+    text = printed(lambda c: show(bench.kernels(benched(result, {"triton_a": InModel(110_000, 0.25)})), c))
     a, b = text.split("triton_a")[1].split("triton_b")
     assert "25.0 % of GPU time" in a
     assert "cold 100 µs" in a
@@ -152,7 +151,7 @@ def test_the_table_of_promises_has_its_kernels_and_what_became_of_them() -> None
         modules=(replay,),
         promises=(made,),
     )
-    text = printed(lambda c: print_autotuned(autotuned(result, {}), c))
+    text = printed(lambda c: show(bench.autotuned(autotuned(result, {})), c))
     assert re.search(r"triton_red_0\s+2\s+100 µs\s+40.0 µs\s+40.0 %\s+120 µs", text)
     assert "skipped: within a tenth of a copy" in text
     assert "skipped, too little to win: 1 kernel, which together could win 4.00 µs" in text
@@ -175,12 +174,12 @@ def test_a_replayed_graph_shows_what_ncu_saw_of_its_kernels() -> None:
     seen = NcuRow(name="triton_poi_0", launches=2, duration_ns=21_000, memory_percent=81, compute_percent=9)
     assert generated_kernels([replay], 5) == ("triton_poi_0",)
     result = Result(device="", torch="", modules=(replay,), ncu=(seen,))
-    text = printed(lambda c: print_replays(replayed(result), c))
+    text = printed(lambda c: show(bench.replays(replayed(result)), c))
     assert "50.0 % of its span" in text
     (line,) = [line for line in text.splitlines() if line.startswith("triton_poi_0")]
     assert " ".join(line.split()) == "triton_poi_0 pointwise 40.0 % 40.0 µs 2 20.0 µs 21.0 µs 81 % 9 %"
     plain = msgspec.structs.replace(result, ncu=())
-    assert "ncu" not in printed(lambda c: print_replays(replayed(plain), c))
+    assert "ncu" not in printed(lambda c: show(bench.replays(replayed(plain)), c))
 
 
 def test_settings_are_shown_with_their_samples_and_what_fails_is_said() -> None:
@@ -197,7 +196,7 @@ def test_settings_are_shown_with_their_samples_and_what_fails_is_said() -> None:
         tokens_per_sample=4,
         rows=(eager, Row(setting=failed, label=failed.label, error="no compiler")),
     )
-    text = printed(lambda c: print_tuning(found, c))
+    text = printed(lambda c: show(tune.settings(found), c))
     (line,) = [line for line in text.splitlines() if line.startswith("eager")]
     assert line.split() == ["eager", "8", "10.0", "ms", "800", "3,200", "as", "written"]
     assert "default batch=8: no compiler" in text
@@ -230,7 +229,7 @@ def test_settings_that_say_much_lose_columns_but_no_digits(width: int, there: st
     found = Tuning(
         command=("train.py",), steps_by="optimizer", step_name="SGD", tokens_per_sample=8, rows=tuple(rows)
     )
-    text = printed(lambda c: print_tuning(found, c), width)
+    text = printed(lambda c: show(tune.settings(found), c), width)
     lines = text.splitlines()
     (head,) = [line for line in lines if line.startswith("setting")]
     assert not set(there.split()) - set(head.split())
@@ -259,9 +258,9 @@ def test_names_do_not_run_in_the_terminal() -> None:
         lines=(HOSTILE,),
     )
     text = (
-        printed(lambda c: print_kernels(benched(result, {}), c))
-        + printed(lambda c: print_autotuned(autotuned(result, {}), c))
-        + printed(lambda c: print_tuning(tuning, c))
+        printed(lambda c: show(bench.kernels(benched(result, {})), c))
+        + printed(lambda c: show(bench.autotuned(autotuned(result, {})), c))
+        + printed(lambda c: show(tune.settings(tuning), c))
     )
     assert "\x1b" not in text
     assert "[red]x[/red]" in text

@@ -13,8 +13,10 @@ from kinetoscope.document import EvidenceRow, FindingRow, FindingsListing
 from kinetoscope.document.collect.explanation import explanation, glossary
 from kinetoscope.errors import UsageError
 from kinetoscope.findings.registry import SECTIONS, rules
-from kinetoscope.views.explanation import print_explanation, print_glossary
-from kinetoscope.views.findings import print_findings, render_json
+from kinetoscope.render.json import indented
+from kinetoscope.render.terminal import show
+from kinetoscope.views import explanation as explanation_view
+from kinetoscope.views import findings as view
 
 HOSTILE = "[red]k\x1b[31m\u202eernel[/red] <script>\nnext"
 
@@ -36,7 +38,7 @@ def finding(**changes: object) -> FindingRow:
 def shown(*findings: FindingRow, width: int = 100) -> str:
     page = io.StringIO()
     console = Console(file=page, width=width, highlight=False, markup=False, emoji=False)
-    print_findings(FindingsListing(findings=list(findings), start_us=100.0), console)
+    show(view.listing(FindingsListing(findings=list(findings), start_us=100.0)), console)
     return page.getvalue()
 
 
@@ -44,9 +46,9 @@ def explained(word: str | None) -> str:
     page = io.StringIO()
     console = Console(file=page, width=100, highlight=False, markup=False, emoji=False)
     if word is None:
-        print_glossary(glossary(), console)
+        show(explanation_view.glossary(glossary()), console)
     else:
-        print_explanation(explanation(word), console)
+        show(explanation_view.explanation(explanation(word)), console)
     return page.getvalue()
 
 
@@ -85,7 +87,7 @@ def test_it_fits_its_width(width: int) -> None:
 
 
 def test_json_has_the_contracts_keys() -> None:
-    row = json.loads(render_json(FindingsListing(findings=[finding()])))["findings"][0]
+    row = json.loads(indented(view.document(FindingsListing(findings=[finding()]))))["findings"][0]
     contract = {"rule", "severity", "title", "saving_us", "saving_basis", "evidence", "advice", "source"}
     assert contract <= set(row)
     assert set(row["evidence"][0]) == {"text", "start_us", "end_us", "events"}

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 import traces
-from kinetoscope.analysis.run import load
 from kinetoscope.cli import main
 from kinetoscope.document import FitsRow
 from kinetoscope.document.collect.memory import peaks
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.recording.memory import DeviceMemory, Held, HeldTensor
-from kinetoscope.views import memory_lines
+from kinetoscope.sources.run import load
+from kinetoscope.views import memory
 from report_sample import host_only
 from snapshots import MAIN, MIB, OF_LAYER, Allocator, Training, dump, frames
 
@@ -158,12 +158,12 @@ def test_why_there_was_no_more_is_said_where_it_is_not_the_program(
         total_bytes=80 << 30,
     )
     report = msgspec.structs.replace(host_only(), memory_peaks=[peak])
-    assert memory_lines.ran_out(report).endswith(f"B.{words}")
+    assert memory.ran_out(report).endswith(f"B.{words}")
 
 
 def test_how_much_fits_is_said_in_two_digits():
     room = FitsRow(low=30984.6, high=39553.1, fixed_bytes=1, scaling_bytes=1, room_bytes=1)
-    assert memory_lines.fits(room).startswith("31,000 to 40,000 times the recorded batch")
+    assert memory.fits(room).startswith("31,000 to 40,000 times the recorded batch")
     room = msgspec.structs.replace(room, low=4.51, high=4.9)
-    assert memory_lines.fits(room).startswith("4.5 to 4.9 times")
-    assert memory_lines.fits(msgspec.structs.replace(room, high=4.52)).startswith("4.5 times")
+    assert memory.fits(room).startswith("4.5 to 4.9 times")
+    assert memory.fits(msgspec.structs.replace(room, high=4.52)).startswith("4.5 times")

@@ -16,11 +16,12 @@ from kinetoscope.comparison.difference import difference
 from kinetoscope.comparison.gates import parse
 from kinetoscope.document.collect.difference import build
 from kinetoscope.document.difference import Difference, Stretch
-from kinetoscope.render import sarif
-from kinetoscope.views import difference_markdown as markdown
+from kinetoscope.render import markdown, sarif
+from kinetoscope.render.terminal import SCREENFUL
+from kinetoscope.views import difference as view
 from kinetoscope.views import difference_page as page
+from kinetoscope.views import findings as findings_view
 from kinetoscope.views import github
-from kinetoscope.views.difference import LINES, print_difference
 from report_sample import report
 
 GATES = ("launches > 0", "syncs > 0", "step_time > 3%", "graph_breaks > 0")
@@ -44,10 +45,14 @@ def hostile() -> Difference:
     return msgspec.structs.replace(document, changes=changes, gates=gates, code=f"-{evil}\n+```\n")
 
 
+def comment(document: Difference) -> str:
+    return markdown.render(view.blocks(document, "file"))
+
+
 def printed(document: Difference, width: int, *, whole: bool = False) -> str:
     stream = io.StringIO()
     console = Console(file=stream, width=width, color_system=None, highlight=False)
-    print_difference(document, console, whole=whole)
+    view.show(document, console, whole=whole)
     return stream.getvalue()
 
 
@@ -56,7 +61,7 @@ def printed(document: Difference, width: int, *, whole: bool = False) -> str:
 )
 def test_the_terminal_shows_a_screenful_with_the_gates(case: str, width: int) -> None:
     text = printed(found(case), width)
-    assert len(text.splitlines()) <= LINES
+    assert len(text.splitlines()) <= SCREENFUL
     for gate in GATES:
         assert f"{gate}:" in text
     assert max(map(len, text.splitlines())) <= width or width == 80
@@ -76,7 +81,7 @@ def test_the_gates_failed_and_say_who_did_it() -> None:
 
 
 def test_a_comment_is_small_and_shows_names_as_they_are() -> None:
-    text = markdown.render(hostile())
+    text = comment(hostile())
     assert len(text) < 20_000
     assert "<script>" not in re.sub(r"(`+).*?\1", "", text.split("<details>")[0])
     assert "\x1b" not in text
@@ -117,14 +122,16 @@ def test_a_summary_is_appended(tmp_path, monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setenv(github.SUMMARY, str(tmp_path / "summary"))
     (tmp_path / "summary").write_text("before\n")
     github.announce(found())
-    assert (tmp_path / "summary").read_text() == f"before\n{markdown.render(found())}"
+    assert (tmp_path / "summary").read_text() == f"before\n{markdown.render(view.blocks(found(), 'file'))}"
     assert len(capsys.readouterr().out.splitlines()) <= github.MOST
 
 
 def test_findings_are_sarif_with_their_lines() -> None:
     document = report()
     placed = [msgspec.structs.replace(row, source="train.py:12") for row in document.findings]
-    text = sarif.render(msgspec.structs.replace(document, findings=placed), ["REC"])
+    text = sarif.render(
+        "1", findings_view.results(msgspec.structs.replace(document, findings=placed), ["REC"])
+    )
     run = json.loads(text)["runs"][0]
     rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
     assert [rules[result["ruleIndex"]] for result in run["results"]] == [row.rule for row in placed]
@@ -149,4 +156,4 @@ def test_the_page_folds_what_hardly_matters() -> None:
 
 def test_a_comment_names_the_largest_parts() -> None:
     whole = next(change for change in found().changes if change.parts)
-    assert all(markdown.code(part.name) in markdown.render(found()) for part in whole.parts[: markdown.PARTS])
+    assert all(markdown.code(part.name) in comment(found()) for part in whole.parts[: view.FILE_PARTS])

@@ -2,7 +2,7 @@ import pytest
 
 from compilation_sample import sample
 from kinetoscope.document.compilation import Kernel
-from kinetoscope.views.compiled import kernel_languages
+from kinetoscope.views.graph_names import kernel_languages
 
 
 @pytest.mark.parametrize(

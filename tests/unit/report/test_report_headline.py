@@ -3,7 +3,7 @@ import msgspec
 from compilation_sample import compilation, sample
 from kinetoscope.document import Health, HealthNote, IdleRow, Replay
 from kinetoscope.document.compilation import Coverage, Frame, GraphBreak, Recompilation
-from kinetoscope.views import headline, own_pace
+from kinetoscope.views import findings, graph_names, headline, steps
 from report_sample import as_it_runs, device, graph, host_only, report, timing
 
 
@@ -64,23 +64,23 @@ def test_waiting_inside_collectives_is_no_work():
 
 def test_a_saving_says_of_what():
     (row,) = report().findings
-    assert headline.saving(report(), row) == "saves about 12.6 ms a step"
+    assert findings.saving(report(), row) == "saves about 12.6 ms a step"
     freed = msgspec.structs.replace(row, saving_on_critical_path=False)
-    assert headline.saving(report(steps=[]), freed) == "frees about 12.6 ms of device time"
+    assert findings.saving(report(steps=[]), freed) == "frees about 12.6 ms of device time"
 
 
 def test_what_a_finding_above_saves_already_is_not_promised_again():
     (row,) = report().findings
     owned = msgspec.structs.replace(row, saving_us=100.0, share_of_step=0.001, also="graph-break")
-    assert headline.saving(report(), owned) == (
+    assert findings.saving(report(), owned) == (
         "saves 12.6 ms a step by itself: most of that is what graph-break above saves"
     )
     nothing = msgspec.structs.replace(owned, saving_us=0.0)
-    assert headline.saving(report(), nothing) == headline.saving(report(), owned)
+    assert findings.saving(report(), nothing) == findings.saving(report(), owned)
     part = msgspec.structs.replace(row, saving_us=2_000.0, share_of_step=0.06, also="graph-break")
-    assert headline.saving(report(), part).startswith("saves 2.00 ms more, 12.6 ms a step by itself")
+    assert findings.saving(report(), part).startswith("saves 2.00 ms more, 12.6 ms a step by itself")
     grown = msgspec.structs.replace(row, saving_alone_us=500.0)  # once those above are followed
-    assert headline.saving(report(), grown) == "saves about 12.6 ms a step (500 µs by itself)"
+    assert findings.saving(report(), grown) == "saves about 12.6 ms a step (500 µs by itself)"
 
 
 def test_what_all_findings_save_together_is_said_with_the_error_of_the_replay():
@@ -95,19 +95,19 @@ def test_what_all_findings_save_together_is_said_with_the_error_of_the_replay():
         critical_path=[],
         joint_saving_us=18_000.0,
     )
-    assert headline.together(report(findings=[row, row], replay=replay)) == (
+    assert findings.together(report(findings=[row, row], replay=replay)) == (
         "Together they save about 18.0 ms: a step of 31.0 ms would take about 13.0 ms (each says what it "
         "adds to those above it; replayed unchanged, the recorded step is off by 1.2 %)."
     )
     # With a cold start in it, the mean that savings are of is not what a step takes.
     cold = msgspec.structs.replace(row, saving_us=49_000.0, share_of_step=0.46)
-    replay = msgspec.structs.replace(replay, joint_saving_us=98_000.0)
-    assert headline.together(report(findings=[cold, cold], replay=replay)).startswith(
+    replay = msgspec.structs.replace(replay, joint_saving_us=98_000.0, savings_of_us=49_000.0 / 0.46)
+    assert findings.together(report(findings=[cold, cold], replay=replay)).startswith(
         "Together they save about 98.0 ms: a step of 107 ms at the mean (31.0 ms at the median) would take "
         "about 8.52 ms (each"
     )
-    assert headline.together(report(findings=[row], replay=replay)) == ""
-    assert headline.together(report(findings=[row, row])) == ""
+    assert findings.together(report(findings=[row], replay=replay)) == ""
+    assert findings.together(report(findings=[row, row])) == ""
 
 
 def test_what_a_rank_that_waits_would_save_is_of_its_own_step():
@@ -115,11 +115,11 @@ def test_what_a_rank_that_waits_would_save_is_of_its_own_step():
     paced = msgspec.structs.replace(
         row, saving_us=0.0, saving_alone_us=9_000.0, share_of_step=0.0, also=None, ranks=[0], paced_by=1
     )
-    assert headline.saving(report(findings=[paced]), paced) == (
+    assert findings.saving(report(findings=[paced]), paced) == (
         "saves 9.00 ms of rank 0's own step: rank 1 sets the pace of all"
     )
     some = msgspec.structs.replace(paced, saving_us=1_000.0, share_of_step=0.03, ranks=[0, 2])
-    assert headline.saving(report(findings=[some]), some) == (
+    assert findings.saving(report(findings=[some]), some) == (
         "saves 1.00 ms a step, 9.00 ms of these ranks' own steps: rank 1 sets the pace of all"
     )
 
@@ -127,13 +127,13 @@ def test_what_a_rank_that_waits_would_save_is_of_its_own_step():
 def test_findings_that_only_inform_ask_for_nothing():
     (row,) = report().findings
     inform = msgspec.structs.replace(row, severity="info")
-    assert headline.worth_doing(report(findings=[inform, row])) == [row]
+    assert findings.worth_doing(report(findings=[inform, row])) == [row]
 
 
 def test_what_the_profiler_costs_is_no_advice_on_the_program():
     (row,) = report().findings
     slowed = msgspec.structs.replace(row, severity="medium", of_the_profiler=True)
-    assert headline.worth_doing(report(findings=[slowed, row])) == [row]
+    assert findings.worth_doing(report(findings=[slowed, row])) == [row]
 
 
 def test_notes_that_only_inform_are_no_weakness():
@@ -163,9 +163,9 @@ def test_compiled_graphs_are_told_apart():
         graph(direction="backward", hash="fdef"),
         graph(compile_id=None, direction="", hash="fghi" * 9),
     ]
-    assert headline.graph_labels(report(graphs=rows)) == ["0/0 forward", "0/0 backward", "fghifghi"]
+    assert graph_names.graph_labels(report(graphs=rows)) == ["0/0 forward", "0/0 backward", "fghifghi"]
     twice = [graph(), graph(hash="fdef")]
-    assert headline.graph_labels(report(graphs=twice)) == ["0/0 forward fabc", "0/0 forward fdef"]
+    assert graph_names.graph_labels(report(graphs=twice)) == ["0/0 forward fabc", "0/0 forward fdef"]
 
 
 def test_without_a_device_the_ops_lead():
@@ -187,25 +187,25 @@ def test_the_programs_own_step_stands_first_and_the_recorded_one_beside_it():
         "As recorded, under the profiler: the GPU was busy 40.0 % of 3 steps (10.0 ms each); 60.0 % idle, "
         "mostly launch-bound; its step takes 25.0 % longer."
     )
-    assert own_pace.idle(own) == [("launch-bound", 0.375), ("synchronization", 0.125)]
+    assert steps.own_idle(own) == [("launch-bound", 0.375), ("synchronization", 0.125)]
     assert headline.recorded_window(own) == "3 steps (10.0 ms each), as recorded"
 
 
 def test_a_bare_trace_says_so_once():
     assert headline.timing(report()) is None
-    assert own_pace.step(report()) is None
+    assert steps.own_step(report()) is None
     assert headline.recorded_window(report()) == "3 steps (10.0 ms each)"
 
 
 def test_what_takes_many_times_as_long_is_no_percentage():
     def inflation(ratio: float) -> str:
-        return own_pace.inflation(report(as_it_runs=as_it_runs(inflation=ratio)))
+        return steps.inflation(report(as_it_runs=as_it_runs(inflation=ratio)))
 
     assert inflation(111.5) == "its step takes 111.5 times as long"
     assert inflation(2.27) == "its step takes 2.3 times as long"
     assert inflation(2.0) == "its step takes 100 % longer"
     assert inflation(0.9) == "its step takes 10.0 % less"
-    assert own_pace.inflation(report(as_it_runs=as_it_runs(inflation=None))) == ""
+    assert steps.inflation(report(as_it_runs=as_it_runs(inflation=None))) == ""
 
 
 def test_a_pace_that_drifts_is_said():
@@ -218,7 +218,7 @@ def test_a_pace_that_drifts_is_said():
 
 def test_a_mean_of_few_steps_and_the_slowest_rank():
     few = as_it_runs(before_us=None, after_us=None, rank=1)
-    text = own_pace.step(report(as_it_runs=few, timings=[timing(), timing(rank=1)]))
+    text = steps.own_step(report(as_it_runs=few, timings=[timing(), timing(rank=1)]))
     assert str(text).startswith(
         "As it runs, a step takes 8.00 ms on the slowest rank (1) (mean of 40); the GPU"
     )

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from kinetoscope.render import html
+from kinetoscope.views import page as html
 from page_data import page_data, words
 from report_sample import HOSTILE, as_it_runs, device, host_only, hostile, report, timing
 

@@ -10,10 +10,11 @@ import msgspec
 import pytest
 
 from kinetoscope import document
-from kinetoscope.analysis.run import Run, load
 from kinetoscope.document.collect.report import build
-from kinetoscope.render import html, markdown, text
-from kinetoscope.views import pace_lines
+from kinetoscope.render import markdown, terminal
+from kinetoscope.sources.run import Run, load
+from kinetoscope.views import overview, steps
+from kinetoscope.views import page as html
 from page_data import words
 from report_sample import HOSTILE, report
 from traces import event
@@ -61,13 +62,17 @@ def test_rows_of_a_small_run(trace_of: Any) -> None:
     assert max(point.allocated_bytes for point in memory.over_time) == 5_000
     (malloc,) = made.allocator
     assert (malloc.name, malloc.calls_in_window, malloc.host_us_in_window) == ("cudaMalloc", 1, 2_000)
-    about = [what for what, _ in pace_lines.lines(made)]
+    about = [what for what, _ in steps.pace_lines(made)]
     assert about == ["steps", "outlier", "launches", "memory", "allocator"]
 
 
 def test_every_renderer_says_it(trace_of: Any) -> None:
     made = build(trained(trace_of))
-    pages = (text.render(made, ["x"]), markdown.render(made, ["x"]), words(html.render(made, ["x"])))
+    pages = (
+        terminal.text(overview.blocks(made, ["x"], "whole")),
+        markdown.render(overview.blocks(made, ["x"], "file")),
+        words(html.render(made, ["x"])),
+    )
     for page in pages:
         shown = " ".join(page.replace("\N{NO-BREAK SPACE}", " ").split())
         assert "ProfilerStep" in shown

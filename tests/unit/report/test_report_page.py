@@ -15,13 +15,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.analysis.idle.gaps import gaps
-from kinetoscope.analysis.run import Run, load
 from kinetoscope.document import Report
 from kinetoscope.document.collect import timeline
 from kinetoscope.document.collect.excerpt import excerpt
 from kinetoscope.document.collect.packing import packed
 from kinetoscope.document.collect.report import build
-from kinetoscope.render import html
+from kinetoscope.sources.run import Run, load
+from kinetoscope.views import page as html
 from page_data import PageData, page_data
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -159,9 +159,9 @@ def test_generated_code_is_the_logs(run: Run, report: Report) -> None:
 
 
 def test_the_json_is_without_it(run: Run) -> None:
-    from kinetoscope.render import json
+    from kinetoscope.render.json import indented
 
-    assert '"page"' not in json.render(build(run), ["breaks"])
+    assert '"page"' not in indented(build(run))
 
 
 def test_a_large_recording_keeps_what_fits(run: Run, data: PageData, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,9 @@ from rich.console import Console
 
 import report_sample
 from kinetoscope.document import PhaseKernel, PhaseRow, Report
-from kinetoscope.render.html import render as render_html
-from kinetoscope.render.markdown import render as render_markdown
-from kinetoscope.views import headline, phase_lines
-from kinetoscope.views.overview import print_report
+from kinetoscope.render import markdown
+from kinetoscope.views import headline, overview, steps
+from kinetoscope.views.page import render as render_html
 from page_data import page_data, words
 
 
@@ -45,7 +44,7 @@ def requests() -> Report:
 
 def terminal(report: Report) -> str:
     console = Console(file=io.StringIO(), width=120)
-    print_report(report, ["trace.json"], console)
+    overview.show(report, ["trace.json"], console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -68,18 +67,18 @@ def test_each_phase_has_its_own_times() -> None:
 def test_all_renderers_show_the_table_where_there_are_several() -> None:
     for text in (
         terminal(requests()),
-        render_markdown(requests(), ["t"]),
+        markdown.render(overview.blocks(requests(), ["t"], "file")),
         words(render_html(requests(), ["t"])),
     ):
         assert "phases" in text.lower()
         assert "flash" in text
-        for line in phase_lines.lines(requests()):
+        for line in steps.phase_lines(requests()):
             assert line.phase.split()[0] in text
             assert line.median in text
 
 
 def test_one_phase_needs_no_table() -> None:
     whole = msgspec.structs.replace(report_sample.report(), phases=[phase("train")])
-    for text in (terminal(whole), render_markdown(whole, ["t"])):
+    for text in (terminal(whole), markdown.render(overview.blocks(whole, ["t"], "file"))):
         assert "Phases" not in text
     assert page_data(render_html(whole, ["t"])).sentences["phases"] == []

@@ -6,10 +6,9 @@ from rich.console import Console
 
 from kinetoscope import numbers
 from kinetoscope.document import Health, HealthNote, LaunchRow
-from kinetoscope.render import names, text
-from kinetoscope.render.console import LISTING_WIDTH, WIDTH, standard_output
-from kinetoscope.views import headline
-from kinetoscope.views.overview import print_report
+from kinetoscope.render import names, terminal
+from kinetoscope.render.terminal import LISTING_WIDTH, WIDTH, standard_output
+from kinetoscope.views import graph_names, overview
 from report_sample import HOSTILE, device, graph, host_only, hostile, kernel, report
 
 LAUNCHES = LaunchRow(
@@ -37,7 +36,7 @@ LAUNCHES = LaunchRow(
 def shown(document, inputs=("trace.json.gz",), whole=True, **options):
     page = io.StringIO()
     settings = {"file": page, "width": 100, "highlight": False, "markup": False, "emoji": False} | options
-    print_report(document, inputs, Console(**settings), whole=whole)
+    overview.show(document, inputs, Console(**settings), whole=whole)
     return page.getvalue()
 
 
@@ -122,7 +121,7 @@ def test_calls_of_compiled_graphs_are_called_by_their_graph():
     other = msgspec.structs.replace(op, name="## Call CompiledFxGraph fzzzzzzzzzzzzzzzz ##")
     page = shown(msgspec.structs.replace(host_only(), ops=[call, other], graphs=[called]))
     assert "CompiledFxGraph" not in page
-    assert f"graph {headline.graph_labels(report(graphs=[called]))[0]}  " in page
+    assert f"graph {graph_names.graph_labels(report(graphs=[called]))[0]}  " in page
     assert "graph fzzzzzzz  " in page
 
 
@@ -225,7 +224,7 @@ def test_colour_only_where_it_is_wanted(monkeypatch):
 def test_a_terminal_without_unicode_gets_bars_that_it_can_show():
     raw = io.BytesIO()
     page = io.TextIOWrapper(raw, encoding="ascii", errors="replace")
-    print_report(report(), ["trace.json"], Console(file=page, width=100, highlight=False), whole=True)
+    overview.show(report(), ["trace.json"], Console(file=page, width=100, highlight=False), whole=True)
     page.flush()
     assert b"GPU 0           ######=+............" in raw.getvalue()
 
@@ -237,7 +236,7 @@ def test_many_ranks_keep_to_a_screen():
 
 
 def test_the_text_file_is_the_terminals_report():
-    lines = text.render(report(), ["trace.json.gz"]).splitlines()
+    lines = terminal.text(overview.blocks(report(), ["trace.json.gz"], "whole")).splitlines()
     assert lines == [line.rstrip() for line in shown(report()).splitlines()]
 
 
@@ -251,7 +250,7 @@ def test_columns_leave_before_a_digit_does(width: int) -> None:
     long = [kernel(f"{'k' * 70}_{number}", max_us=1_234_567.0) for number in range(3)]
     document = report(kernels=long)
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    print_report(document, ["t.json"], console, whole=True)
+    overview.show(document, ["t.json"], console, whole=True)
     assert isinstance(console.file, io.StringIO)
     sections = console.file.getvalue().split("\n\n")
     (categories,) = [text for text in sections if text.startswith("GPU time by category")]

@@ -1,6 +1,6 @@
 // What was held over time, by role, on top of each other; what was reserved as a line above.
 import type { App } from "../app.ts";
-import type { MemoryPeak } from "./document.ts";
+import type { MemoryPeak } from "../document.ts";
 import { h, svg } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 

@@ -1,9 +1,10 @@
 // Who asked for what could not be had, and what would free memory.
 import type { App } from "../app.ts";
+import { inline } from "../blocks.ts";
 import { h, titled, type Child } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 import { format } from "../route.ts";
-import type { MemoryPeak } from "./document.ts";
+import type { MemoryPeak } from "../document.ts";
 import { stackOf } from "./owner.ts";
 
 /** Findings are of the moment that failed, where one did. */
@@ -38,7 +39,7 @@ function frees(app: App): Child {
             {},
             h("a", { class: "door", href: format(["overview"], { finding: index }) }, row.title),
             " ",
-            h("small", {}, app.sentences.savings[index]),
+            h("small", {}, inline(app, app.sentences.savings[index]!)),
           ),
         ),
       ),

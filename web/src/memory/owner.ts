@@ -1,6 +1,6 @@
 // Whose an allocation is: its line, its module, the stack that asked for it.
 import type { App } from "../app.ts";
-import type { MemoryBlock, MemoryPeak } from "./document.ts";
+import type { MemoryBlock, MemoryPeak } from "../document.ts";
 import { h, type Child } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 import { life } from "./layout.ts";

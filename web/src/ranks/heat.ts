@@ -1,7 +1,7 @@
 // The heat map: a row a rank, or a row for ranks alike; a column a step.
 import type { App } from "../app.ts";
 import { at, painted, say } from "../canvas.ts";
-import type { PaceRow, Ranks } from "./document.ts";
+import type { PaceRow, Ranks } from "../document.ts";
 import { fill, h, type Child } from "../dom.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";

@@ -1,5 +1,5 @@
 // Ranks by steps, as colours: what a step took a rank against what it took the others.
-import type { PaceRow, Paces } from "./document.ts";
+import type { PaceRow, Paces } from "../document.ts";
 
 export const MEASURES = ["own", "took", "late"] as const;
 export type Measure = (typeof MEASURES)[number];

@@ -1,6 +1,6 @@
 // What torch.compile did: when, of what, where it gave up, and what became of the graphs.
 import type { App } from "../app.ts";
-import type { Compilation, Frame } from "../compilation.ts";
+import type { Compilation, Frame } from "../document.ts";
 import { h, titled, type Child } from "../dom.ts";
 import { lineDoor } from "../doors.ts";
 import { shorten } from "../names.ts";

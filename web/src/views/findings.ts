@@ -1,12 +1,12 @@
 // What to change: the findings, and what the step waits for.
 import type { App } from "../app.ts";
+import { inline } from "../blocks.ts";
 import type { FindingRow, Replay } from "../document.ts";
 import { copyButton, h, titled, type Child } from "../dom.ts";
 import { sourceDoor } from "../doors.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { bar } from "../plot.ts";
-import { format } from "../route.ts";
 
 const PARTS = 12;
 
@@ -24,11 +24,8 @@ export function findings(app: App): Child {
 
 /** What it saves, how sure that is, and the way to the finding above that saves most of it already. */
 function saves(app: App, row: FindingRow, index: number): Child {
-  const sentence = app.sentences.savings[index]!;
-  if (!sentence) return null;
-  const above = app.report.findings.slice(0, index).findIndex((one) => one.rule === row.also);
-  const [before, after] = sentence.split(above < 0 ? sentence : row.also!) as [string, string];
-  const alone = numbers.time(row.saving_alone_us);
+  const parts = app.sentences.savings[index]!;
+  if (!parts.length) return null;
   const range =
     row.saving_high_us > row.saving_low_us &&
     h(
@@ -36,27 +33,18 @@ function saves(app: App, row: FindingRow, index: number): Child {
       { title: "by what such advice was measured to save elsewhere" },
       `likely ${numbers.range(row.saving_low_us, row.saving_high_us)}`,
     );
-  const differs = alone !== numbers.time(row.saving_us) && !sentence.includes(alone);
+  const alone = app.sentences.alone[index];
   return h(
     "div",
-    { class: above < 0 ? "saves" : "saves owned" },
-    above < 0
-      ? sentence
-      : [before, h("a", { class: "door", href: format(["overview"], { finding: above }) }, row.also), after],
-    h("small", {}, range, range && differs && " · ", differs && `${alone} by itself`),
+    { class: parts.length > 1 ? "saves owned" : "saves" },
+    inline(app, parts),
+    h("small", {}, range, range && alone && " · ", alone),
   );
 }
 
 function finding(app: App, row: FindingRow, index: number): HTMLElement {
   const measured = app.sentences.measured[index];
-  const kernels = app.report.kernels
-    .filter(
-      (one) =>
-        one.name.length > 8 &&
-        (row.title.includes(one.short_name) ||
-          row.evidence.some((item) => item.text.includes(one.short_name))),
-    )
-    .slice(0, 4);
+  const kernels = app.report.kernels.filter((one) => row.kernels.includes(one.name)).slice(0, 4);
   return h(
     "article",
     { class: `finding ${row.severity}`, data: { rule: row.rule } },

@@ -1,6 +1,6 @@
 // What became of the graphs: their code, their kernels, and how they ran.
 import type { App } from "../app.ts";
-import type { Compilation } from "../compilation.ts";
+import type { Compilation } from "../document.ts";
 import { copyButton, h, titled, type Child } from "../dom.ts";
 import { lineDoor } from "../doors.ts";
 import { shorten } from "../names.ts";

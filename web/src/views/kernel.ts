@@ -1,8 +1,9 @@
 // One kernel: how long it takes, where it comes from, what it computes, its source.
 import type { App } from "../app.ts";
+import { inline } from "../blocks.ts";
 import { code } from "../code.ts";
 import { copyButton, h, titled, type Child } from "../dom.ts";
-import type { CompiledKernel } from "../compilation.ts";
+import type { CompiledKernel } from "../document.ts";
 import type { KernelRow } from "../document.ts";
 import { times, works } from "../launches.ts";
 import { place, shorten } from "../names.ts";
@@ -45,8 +46,8 @@ export function kernel(app: App, index: number): Child {
 
 function numbersOf(app: App, row: KernelRow, compiled: CompiledKernel | undefined): [string, Child][] {
   const seconds = row.device_time_us / 1e6,
-    saving = app.couldSave(row),
-    light = app.speedOfLight(row);
+    saving = row.could_save_us,
+    costed = row.speed_of_light === null ? row.launches : row.costed_launches;
   return [
     ["device time", `${numbers.time(row.device_time_us)}, ${numbers.percent(row.share_of_device_time)}`],
     ["launches", numbers.count(row.launches)],
@@ -55,7 +56,7 @@ function numbersOf(app: App, row: KernelRow, compiled: CompiledKernel | undefine
     ["min–max", numbers.span(row.min_us, row.max_us)],
     [
       "of speed of light",
-      light && `${numbers.percent(light.fraction)} (${numbers.count(light.launches, "launch")} costed)`,
+      row.of_peak !== null && `${numbers.percent(row.of_peak)} (${numbers.count(costed, "launch")} costed)`,
     ],
     ["could save at most", saving === null ? null : `${numbers.time(saving)}, were it as fast as the device`],
     [
@@ -101,10 +102,7 @@ function launches(app: App, row: KernelRow): Child {
 function about(app: App, row: KernelRow): Child {
   const findings = app.report.findings
     .map((one, index) => ({ one, index }))
-    .filter(
-      ({ one }) =>
-        one.title.includes(row.short_name) || one.evidence.some((item) => item.text.includes(row.short_name)),
-    );
+    .filter(({ one }) => one.kernels.includes(row.name));
   return [
     findings.length > 0 &&
       h(
@@ -120,7 +118,7 @@ function about(app: App, row: KernelRow): Child {
               {},
               h("a", { class: "door", href: format(["overview"], { finding: index }) }, one.title),
               " ",
-              app.sentences.savings[index],
+              inline(app, app.sentences.savings[index]!),
             ),
           ),
         ),

@@ -107,13 +107,13 @@ function list(app: App, rows: KernelRow[], search: string): Child {
         { label: "launches", value: (row) => row.launches, cell: (row) => numbers.count(row.launches) },
         figure(
           "of peak",
-          (row) => app.speedOfLight(row)?.fraction ?? null,
+          (row) => row.of_peak,
           numbers.percent,
           "time at the device's peaks over the time it took",
         ),
         figure(
           "could save",
-          (row) => app.couldSave(row),
+          (row) => row.could_save_us,
           numbers.time,
           "at most: what it takes beyond its time at the device's peaks",
         ),

@@ -5,7 +5,7 @@ import { frameDoor } from "../doors.ts";
 import { h, titled, type Child } from "../dom.ts";
 import { area } from "../memory/area.ts";
 import { blocks } from "../memory/blocks.ts";
-import type { HolderRow, MemoryPeak } from "../memory/document.ts";
+import type { HolderRow, MemoryPeak } from "../document.ts";
 import { failure } from "../memory/failure.ts";
 import { lineOf, stackOf } from "../memory/owner.ts";
 import { shorten } from "../names.ts";

@@ -1,6 +1,6 @@
 // Ranks compared: who is waited for and why, step by step, collective by collective.
 import type { App } from "../app.ts";
-import type { CollectiveRow, Ranks } from "../ranks/document.ts";
+import type { CollectiveRow, Ranks } from "../document.ts";
 import { h, titled, type Child } from "../dom.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";

@@ -1,6 +1,6 @@
 // Where torch.compile gave up or began again: failures, graph breaks, recompilations.
 import type { App } from "../app.ts";
-import type { Compilation, GraphBreak } from "../compilation.ts";
+import type { Compilation, GraphBreak } from "../document.ts";
 import { h, titled, type Child } from "../dom.ts";
 import { lineDoor } from "../doors.ts";
 import { shorten } from "../names.ts";

@@ -24,10 +24,10 @@ from kinetoscope.analysis.events.enclosing import caller, nearest
 from kinetoscope.analysis.events.rows import matching, rows
 from kinetoscope.analysis.events.torch_names import CALL, GRAPH_LAUNCH, REGION
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.busy import busy
 from kinetoscope.analysis.time.window import window
 from kinetoscope.compilation.model import Compilation, LineTime
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 # Triton before 3.0 appended the specialisation of each argument to the kernel's name.
@@ -81,6 +81,18 @@ def source_of(run: Run) -> dict[str, str]:
         if kernel.source
         for name in (kernel.symbol, kernel.name)
     }
+
+
+def compiled_speeds(run: Run) -> dict[str, float]:
+    """The share of the device's peak that each generated kernel reaches by its compile log, where that is
+    known, by its name in the trace; of kernels of one name the first's."""
+    joined = join(run)
+    found: dict[str, float] = {}
+    for kernel in joined.compilation.kernels if joined else ():
+        if kernel.speed_of_light is not None:
+            for name in (kernel.symbol, kernel.name):
+                found.setdefault(name, kernel.speed_of_light)
+    return found
 
 
 @remembered

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.events.rows import matching
@@ -33,11 +32,12 @@ from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.window import window
-from kinetoscope.trace.damage import UNREADABLE_BYTES, is_loss
+from kinetoscope.sources.run import Run
+from kinetoscope.trace.damage import UNREADABLE_BYTES, counts_bytes, is_loss
 from kinetoscope.trace.model import Damage, Trace
+from kinetoscope.trace.schema import whole
 
 LISTED = 5  # names of unknown kernels, the longest
 # A launch that has to put work on a device, as a copy of no bytes has not.
@@ -77,7 +77,7 @@ def _damage_gravity(trace: Trace, damage: Damage) -> str:
     if damage.code == UNREADABLE_BYTES:
         share = max(trace.source.lost_share, trace.source.lost_ns / max(window(trace).length_ns, 1))
     else:
-        whole = trace.source.bytes if f"{damage.count:,} bytes" in damage.text else trace.source.events
+        whole = trace.source.bytes if counts_bytes(damage.code) else trace.source.events
         share = damage.count / max(whole, 1)
     # Of what is lost, a part in a thousand changes no figure that is printed, and a part in twenty can turn a
     # ranking round. What was mended is there.

@@ -7,8 +7,8 @@ import polars as pl
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.belonging import OUTSIDE, UNATTRIBUTED, belonging
-from kinetoscope.analysis.run import Run
 from kinetoscope.errors import UsageError, meant
+from kinetoscope.sources.run import Run
 
 # What device time can be summed by, and the column of `belonging` that says it.
 BY = {

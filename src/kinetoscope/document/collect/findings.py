@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Mapping, Sequence
 
-from kinetoscope.analysis.run import Run
+import msgspec
+import polars as pl
+
 from kinetoscope.analysis.time.window import window
 from kinetoscope.document import After, EvidenceRow, FindingRow, FindingsListing
 from kinetoscope.document.collect.rows import row
 from kinetoscope.findings import savings
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof.measured import Measured, Measurements, measurements
 from kinetoscope.findings.registry import find
+from kinetoscope.proof.measured import Measured, Measurements, measurements
+from kinetoscope.sources.run import Run
 
 
 def listing(run: Run, later: Run | None = None) -> FindingsListing:
@@ -33,10 +36,28 @@ def listing(run: Run, later: Run | None = None) -> FindingsListing:
 
 def findings(run: Run, proven: Measurements) -> list[FindingRow]:
     """All findings: those that save most first, with what was measured of them."""
-    return [_finding(finding, proven.of(finding)) for finding in find(run)]
+    found = find(run)
+    kernels = _kernels(run, found)
+    return [_finding(finding, proven.of(finding), kernels) for finding in found]
 
 
-def _finding(finding: Finding, measured: Measured | None) -> FindingRow:
+def _kernels(run: Run, found: Sequence[Finding]) -> Mapping[tuple[int, int], str]:
+    """The name of the device work that evidence points at, by rank and event."""
+    wanted = {event for finding in found for item in finding.evidence for event in item.events}
+    shown = pl.Series(sorted(wanted), dtype=pl.UInt32)
+    return {
+        (trace.rank, event): name
+        for trace in run.traces
+        for event, name in trace.device_events.filter(pl.col("event").is_in(shown.implode()))
+        .select("event", pl.col("name").cast(pl.String))
+        .iter_rows()
+    }
+
+
+def _finding(
+    finding: Finding, measured: Measured | None, kernels: Mapping[tuple[int, int], str]
+) -> FindingRow:
+    shown = (kernels.get((finding.rank, event)) for item in finding.evidence for event in item.events)
     return row(
         FindingRow,
         finding,
@@ -45,6 +66,8 @@ def _finding(finding: Finding, measured: Measured | None) -> FindingRow:
         saving_low_us=finding.remaining.low_us,
         saving_high_us=finding.remaining.high_us,
         also=finding.remaining.owner or None,
+        above=[finding.remaining.owner] if finding.remaining.owner else [],
+        kernels=list(dict.fromkeys(name for name in shown if name)),
         of_the_profiler=finding.saving == savings.OF_THE_PROFILER,
         saving_basis=finding.saving.basis,
         evidence=msgspec.convert(finding.evidence, list[EvidenceRow], from_attributes=True),

@@ -6,28 +6,36 @@ import polars as pl
 
 from kinetoscope import document
 from kinetoscope.analysis.compiled import calls
-from kinetoscope.analysis.compiled.join import source_of
+from kinetoscope.analysis.compiled.join import compiled_speeds, source_of
 from kinetoscope.analysis.cost.roofline import kernel_roofline
 from kinetoscope.analysis.events import ops as analysis
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.kernels.work import work_of_all
 from kinetoscope.analysis.origins import sums
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.busy import busy
 from kinetoscope.analysis.time.window import window
 from kinetoscope.document.collect.rows import rows, rows_by, rows_within
+from kinetoscope.sources.run import Run
 
 
 def kernels(run: Run) -> list[document.KernelRow]:
     """One row a kernel's name, copies and memsets included."""
     roofline = kernel_roofline(run).drop("launches")
     table = sums.kernel_rows(run).join(roofline, on="name", how="left", maintain_order="left")
-    sources = source_of(run)
+    sources, compiled = source_of(run), compiled_speeds(run)
+    table = table.with_columns(pl.col("costed_launches").fill_null(0))
+    known = table.select("name", "speed_of_light", "costed_launches", "launches", "device_time_ns").rows()
+    speeds = [(compiled.get(name), all_) if own is None else (own, few) for name, own, few, all_, _ in known]
     return rows(
-        table.with_columns(pl.col("costed_launches").fill_null(0)),
+        table,
         document.KernelRow,
         ops=rows_within(table["ops"], document.KernelOp),
         source=[sources.get(name) for name in table["name"]],
+        of_peak=[speed for speed, _ in speeds],
+        could_save_us=[
+            None if speed is None else ns / 1000 * (costed / launches) * max(1 - speed, 0.0)
+            for (speed, costed), (_, _, _, launches, ns) in zip(speeds, known, strict=True)
+        ],
     )
 
 

@@ -9,10 +9,11 @@ import msgspec
 from kinetoscope import __version__
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.events.ops import ops
-from kinetoscope.analysis.run import Run
 from kinetoscope.document import Compilation, FindingRow, Replay, Report
 from kinetoscope.document.collect import devices, findings, kernels, memory, ranks, replay, sources, steps
-from kinetoscope.findings.proof.measured import Measurements, measurements
+from kinetoscope.findings.job import Job
+from kinetoscope.proof.measured import Measurements, measurements
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.workers import cores
 
 # From so many events on, two analyses at a time take half a gigabyte more, and on few cores gain nothing.
@@ -71,13 +72,15 @@ def _report(run: Run, proven: Measurements, found: Future[list[FindingRow]]) -> 
         unread=[*run.unread, *proven.unread, *memory.peaks(run).unread],
         findings=found.result(),  # last: until here both threads have work
     )
-    return msgspec.structs.replace(report, replay=_with_all(report.replay, report.findings))
+    return msgspec.structs.replace(report, replay=_with_all(run, report.replay, report.findings))
 
 
-def _with_all(replayed: Replay | None, found: list[FindingRow]) -> Replay | None:
+def _with_all(run: Run, replayed: Replay | None, found: list[FindingRow]) -> Replay | None:
     """The replay with what all findings save together."""
+    if replayed is None:
+        return None
     joint = sum(row.saving_us for row in found)
-    return None if replayed is None else msgspec.structs.replace(replayed, joint_saving_us=joint)
+    return msgspec.structs.replace(replayed, joint_saving_us=joint, savings_of_us=Job(run).step_us)
 
 
 def _compilation(run: Run) -> Compilation | None:

@@ -25,28 +25,22 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from kinetoscope.analysis.compiled.regions import compiled, regions, replaying
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.in_force import SKIPPED
-from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.savings import LOW
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import LOW, Finding, Findings, Saving, Scene, evidence, savings
 
 FEW = 10  # launches an entry
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     compilation = scene.run.compilation
     if compilation is None or not scene.first:
         return
     replayed = replaying(scene.trace)
     for frame in compilation.frames:
-        if not frame.cudagraphs.startswith(SKIPPED) or frame.compile_id in replayed:
+        why = frame.cudagraphs_skipped
+        if why is None or frame.compile_id in replayed:
             continue
         saving = _saving(scene)
-        why = frame.cudagraphs.removeprefix(SKIPPED)
         yield Finding(
             subject=f"{frame.function} {frame.compile_id}",
             title=f"CUDA graphs were asked for and not used in {frame.function or frame.compile_id}: {why}",

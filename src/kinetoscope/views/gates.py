@@ -1,0 +1,35 @@
+"""Gates: every one, and who failed it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from kinetoscope.document.difference import GateRow
+from kinetoscope.render.blocks import Block, Line, Text
+
+
+def document(gates: Sequence[GateRow]) -> dict[str, object]:
+    """The contract: the gates, and the expressions of those that failed."""
+    rows = [msgspec.to_builtins(gate) for gate in gates]
+    return {"gates": rows, "failed": [gate.gate for gate in gates if gate.failed]}
+
+
+def listing(gates: Sequence[GateRow]) -> Iterable[Block]:
+    """Those that failed first, then in one line those that did not."""
+    yield from gate_lines([gate for gate in gates if gate.failed])
+    passed = [gate.gate for gate in gates if not gate.failed]
+    if passed:
+        yield Line((Text(f"passed: {', '.join(passed)}", "green"),), overflow="whole")
+
+
+def gate_lines(gates: Iterable[GateRow], overflow: Literal["cut", "whole"] = "whole") -> Iterable[Block]:
+    """A line a gate, and one below it for who failed it, which is cut where a screen is narrow."""
+    for gate in gates:
+        mark = Text("FAILED  ", "bold red") if gate.failed else Text("passed  ", "green")
+        yield Line((mark, f"{gate.gate}: {gate.words}"), overflow="fold" if overflow == "cut" else "whole")
+        if gate.culprit:
+            where = f" ({gate.source})" if gate.source else ""
+            yield Line((f"        {gate.culprit}{where}",), overflow=overflow)

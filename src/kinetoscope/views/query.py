@@ -1,0 +1,29 @@
+"""Rows of a query: any columns, every value whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kinetoscope.render import names
+from kinetoscope.render.blocks import Column, Table
+
+LONGEST = 72  # characters of a title
+
+
+def listing(titles: Sequence[str], numeric: Sequence[bool], rows: Sequence[Sequence[object]]) -> Table:
+    """A table whose missing values are dashes."""
+    columns = [
+        Column(names.shorten(title, LONGEST), "number" if number else "words")
+        for title, number in zip(titles, numeric, strict=True)
+    ]
+    return Table(tuple(columns), [tuple(map(_cell, row)) for row in rows], whole=True)
+
+
+def _cell(value: object) -> str | None:
+    if isinstance(value, float):
+        return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.1f}"
+    if value is None:
+        return None
+    text = names.whole(str(value))
+    # At the start of a line a workflow of GitHub obeys it: a character of no width stands before.
+    return f"\u200b{text}" if text.startswith("::") else text

@@ -1,0 +1,268 @@
+"""Steps: the program's own as they run without the profiler, their phases, how steps and launches went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from kinetoscope import numbers
+from kinetoscope.document import (
+    AsItRuns,
+    CauseRow,
+    IdleRow,
+    LaunchRow,
+    PhaseRow,
+    Report,
+    StepDifference,
+    StepOutlierRow,
+    StepTimesRow,
+)
+from kinetoscope.render import names
+from kinetoscope.render.blocks import Block, Heading, Labelled, Line, Text, field, table
+from kinetoscope.views import memory
+from kinetoscope.views.graph_names import event
+
+# Of fewer steps nobody learns a range.
+FEW = 5
+# What takes more than twice as long is said as so many times, not as a percentage.
+TIMES = 2.0
+
+
+def own_step(report: Report) -> str | None:
+    """How long the program's own step takes and how busy the device is in it; None where nobody timed it."""
+    own = report.as_it_runs
+    if own is None:
+        return None
+    rank = f" on the slowest rank ({own.rank})" if len(report.timings) > 1 else ""
+    time = numbers.time(own.step_us.median)
+    sentence = f"As it runs, a {unit(report)} takes {time}{rank} ({_measured(own)})"
+    if own.busy_fraction is None:
+        return f"{sentence}."
+    idle = 1 - own.busy_fraction
+    sentence += f"; the GPU is busy {numbers.percent(own.busy_fraction)} of it"
+    if not own.idle or idle < 0.03:
+        return f"{sentence}."
+    return f"{sentence}, {numbers.percent(idle)} idle, {why(own.idle)}."
+
+
+def inflation(report: Report) -> str:
+    """How much longer a step took as recorded; empty where no steps were."""
+    own = report.as_it_runs
+    if own is None or own.inflation is None:
+        return ""
+    ratio = own.inflation
+    if ratio > TIMES:
+        return f"its step takes {ratio:,.1f} times as long"
+    return f"its step takes {numbers.percent(abs(ratio - 1))} {'longer' if ratio >= 1 else 'less'}"
+
+
+def drift(report: Report) -> str:
+    """That the program's pace changed from before the recording to after it; empty where it did not."""
+    own = report.as_it_runs
+    if own is None or not own.drift or own.before_us is None or own.after_us is None:
+        return ""
+    return (
+        f"Its pace drifts: {numbers.time(own.before_us)} a step before the recording "
+        f"({own.n_before} steps), {numbers.time(own.after_us)} after it ({own.n_after})."
+    )
+
+
+def own_idle(report: Report) -> list[tuple[str, float]]:
+    """Each cause of idle time and its share of the program's own step, longest first."""
+    own = report.as_it_runs
+    if own is None:
+        return []
+    return [(row.cause, row.idle_us / own.step_us.median) for row in own.idle]
+
+
+def _measured(own: AsItRuns) -> str:
+    spread = own.step_us
+    if own.before_us is None and own.after_us is None:
+        return f"mean of {spread.n}"
+    span = f", p10–p90 {numbers.span(spread.p10, spread.p90)}" if spread.n >= FEW else ""
+    return f"median of {spread.n}{span}"
+
+
+def why(causes: Sequence[CauseRow | IdleRow]) -> str:
+    """What most of the idle time is for; of its causes, longest first."""
+    share = causes[0].idle_us / sum(row.idle_us for row in causes)
+    cause = names.shorten(causes[0].cause, 40)
+    return f"mostly {cause}" if share >= 0.5 else f"{numbers.percent(share)} of that {cause}"
+
+
+HEADS = ("phase", "count", "median", "p10–p90", "busy", "launches", "device time", "mostly")
+REQUEST = "request"
+
+
+class PhaseLine(NamedTuple):
+    """One phase, a field for each of ``HEADS``; what only a device can tell is empty without one."""
+
+    phase: str
+    number: str
+    median: str
+    range: str
+    busy: str
+    launches: str
+    device_time: str
+    kernel: str
+
+
+def phase_lines(report: Report) -> list[PhaseLine]:
+    """A line a phase, where there is more than one to tell apart."""
+    many = len({row.rank for row in report.phases}) > 1
+    several = len({row.phase for row in report.phases}) > 1
+    has_device = bool(report.devices)
+    return [_phase_line(row, many, has_device) for row in report.phases] if several else []
+
+
+def unit(report: Report) -> str:
+    """What a step is called: a request, where most of the time was spent in requests."""
+    first = next((row for row in report.phases if row.of == "step"), None)
+    return REQUEST if first is not None and first.phase.startswith(REQUEST) else "step"
+
+
+def parts(report: Report, rank: int) -> str:
+    """``1 prefill of 8.10 ms and 63 decode steps of 6.30 ms``; empty where requests have no marked parts."""
+    listed = [_part(row) for row in report.phases if row.of == REQUEST and row.rank == rank]
+    return " and ".join([", ".join(listed[:-1]), listed[-1]] if len(listed) > 1 else listed)
+
+
+def _part(row: PhaseRow) -> str:
+    steps = numbers.count(round(row.per_step), "decode step") if row.phase == "decode" else ""
+    return f"{steps or f'{row.per_step:,.3g} {names.plain(row.phase)}'} of {numbers.time(row.median_us)}"
+
+
+def _phase_line(row: PhaseRow, many: bool, has_device: bool) -> PhaseLine:
+    where = "  in a request" if row.of == REQUEST else ""
+    rank = f" (rank {row.rank})" if many else ""
+    most = row.kernels[0].name if row.kernels else ""
+    return PhaseLine(
+        phase=f"{names.plain(row.phase)}{where}{rank}",
+        number=f"{row.per_step:,.3g}" if where else numbers.count(row.count),
+        median=numbers.time(row.median_us),
+        range=numbers.span(row.p10_us, row.p90_us),
+        busy=numbers.percent(row.busy_us / row.median_us) if row.median_us and has_device else "",
+        launches=f"{row.launches:,.0f}" if has_device else "",
+        device_time=numbers.time(row.device_time_us) if has_device else "",
+        kernel=names.plain(most),
+    )
+
+
+OUTLIERS = 3
+RANKS = 8
+DIFFERENCES = 2
+LATE = 0.5  # of the launches
+
+
+def pace_lines(report: Report) -> list[tuple[str, str]]:
+    """What each sentence is about (steps, outlier, launches, memory or allocator), and the sentence."""
+    many = len({row.rank for row in report.launching} | {row.rank for row in report.step_times}) > 1
+    slowest = sorted(report.step_outliers, key=lambda row: -row.duration_us / row.median_us)
+    inside = [row for row in report.allocator if row.calls_in_window]
+    found = [("steps", row.rank, _steps(row)) for row in report.step_times if row.steps > 1]
+    found += [("outlier", row.rank, _outlier(report, row)) for row in slowest[:OUTLIERS]]
+    found += [("launches", row.rank, _launches(row)) for row in report.launching[:RANKS]]
+    found += [("memory", row.rank, memory.traced(row)) for row in report.memory[:RANKS]]
+    found += [("memory", 0, sentence) for sentence in memory.lines(report, RANKS)]
+    found += [
+        (
+            "allocator",
+            row.rank,
+            f"{names.shorten(row.name, 60)} {numbers.count(row.calls_in_window)} × in the recorded time: "
+            f"{numbers.time(row.host_us_in_window)} of the host's",
+        )
+        for row in inside[:OUTLIERS]
+    ]
+    return [(what, f"rank {rank}: {text}" if many else text) for what, rank, text in found]
+
+
+def judged(report: Report) -> str:
+    """Whether launches keep the device supplied, where one more often than not does not; empty otherwise."""
+    late = max(report.launching, key=lambda row: row.on_idle_device / row.launches, default=None)
+    if late is None or late.on_idle_device < LATE * late.launches:
+        return ""
+    many = len(report.launching) > 1
+    often = "" if late.launches_per_step is None else f" of {_plain(late.launches_per_step)} a step"
+    return (
+        f"launches come late{f' on rank {late.rank}' if many else ''}: "
+        f"{numbers.percent(late.on_idle_device / late.launches)}{often} found the device idle"
+    )
+
+
+def _steps(row: StepTimesRow) -> str:
+    times = f"{numbers.time(row.duration_median_us)} at the median"
+    if row.steps >= 5:
+        times += f", p10–p90 {numbers.span(row.duration_p10_us, row.duration_p90_us)}"
+    busy = f"busy {numbers.time(row.busy_median_us)}" if row.busy_median_us else "no device work in them"
+    return f"{times}, all {numbers.span(row.duration_min_us, row.duration_max_us)}; {busy}"
+
+
+def _outlier(report: Report, row: StepOutlierRow) -> str:
+    times = numbers.rate(row.duration_us / row.median_us)
+    sentence = f"{names.shorten(row.name, 40)} took {numbers.time(row.duration_us)}, {times} × the median"
+    parts = ", ".join(_difference(report, part) for part in row.differences[:DIFFERENCES])
+    return f"{sentence}: {parts}" if parts else sentence
+
+
+def _difference(report: Report, part: StepDifference) -> str:
+    idle = " idle" if part.kind == "idle" else ""
+    return f"{names.shorten(event(report, part.name), 60)}{idle} +{numbers.time(part.extra_us)}"
+
+
+def _launches(row: LaunchRow) -> str:
+    often = (
+        f"{numbers.count(row.launches)} in all"
+        if row.launches_per_step is None
+        else f"{_plain(row.launches_per_step)} a step"
+    )
+    parts = [f"{often}, {numbers.time(row.host_median_us)} a call"]
+    if row.host_us_per_launch is not None:
+        parts[0] += f", one every {numbers.time(row.host_us_per_launch)}"
+    parts.append(
+        f"work starts {numbers.time(row.latency_median_us)} after its call "
+        f"(p10–p90 {numbers.span(row.latency_p10_us, row.latency_p90_us)})"
+    )
+    parts.append(
+        f"queue {_plain(row.depth_median)} deep at the median, {numbers.count(row.depth_max)} at most"
+    )
+    idle = numbers.percent(row.on_idle_device / row.launches)
+    parts.append(f"{idle} found the device idle")
+    if row.shorter_than_call:
+        parts.append(f"{numbers.percent(row.shorter_than_call / row.launches)} were shorter than their call")
+    return "; ".join(parts)
+
+
+def _plain(number: float) -> str:
+    return numbers.count(int(number)) if number == int(number) else numbers.rate(number)
+
+
+def phases(report: Report, most: int) -> Iterable[Block]:
+    """Each phase's steps: how many, how long, how busy."""
+    found = phase_lines(report)
+    if not found:
+        return
+    yield Heading("Phases", "unlike steps apart; median, and busy share of it")
+    fields = [field(head, "number", name) for head, name in zip(HEADS, PhaseLine._fields, strict=True)]
+    yield table(
+        found,
+        field("phase", "text", "phase"),
+        *fields[1:-1],
+        field("mostly", "name", "kernel"),
+        most=most,
+        noun="phase",
+    )
+
+
+def pace(report: Report, most: int) -> Iterable[Block]:
+    """How steps, launches and memory went, a sentence each."""
+    found = pace_lines(report)[:most]
+    if not found:
+        return
+    yield Heading("Steps, launches, memory")
+    labels = ["" if at and found[at - 1][0] == what else what for at, (what, _) in enumerate(found)]
+    yield Labelled(
+        tuple(
+            (Text(label, "dim"), (Line((sentence,)),))
+            for label, (_, sentence) in zip(labels, found, strict=True)
+        )
+    )
