@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 from playwright.sync_api import Browser, sync_playwright
 
-from kinetoscope.analysis.run import load
 from kinetoscope.document.collect.report import build
+from kinetoscope.sources.run import load
 from kinetoscope.views import page as html
 
 FRAMES = """async () => {

@@ -53,10 +53,10 @@ def a_round(trace: Path, cache: str) -> dict[str, float]:
 def costs(path: Path) -> dict[str, float]:
     from kinetoscope.analysis.replay.replay import replays
     from kinetoscope.analysis.replay.what_if import host
-    from kinetoscope.analysis.run import load
     from kinetoscope.document.collect import report
     from kinetoscope.findings import registry
-    from kinetoscope.findings.proof.measured import measurements
+    from kinetoscope.proof.measured import measurements
+    from kinetoscope.sources.run import load
 
     registry.rules()
     found: dict[str, float] = {}

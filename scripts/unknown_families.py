@@ -16,8 +16,9 @@ import polars as pl
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.kernels.taxonomy import OTHER
 from kinetoscope.analysis.kernels.work import work_of_all
-from kinetoscope.analysis.run import TRACE_FILE, load
 from kinetoscope.errors import InputError
+from kinetoscope.sources.paths import TRACE_FILE
+from kinetoscope.sources.run import load
 
 LISTED = 10
 

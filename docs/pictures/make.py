@@ -20,10 +20,10 @@ from playwright.sync_api import Browser, sync_playwright
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
-from kinetoscope.analysis.run import load
 from kinetoscope.document.collect.findings import listing
 from kinetoscope.document.collect.report import build
 from kinetoscope.render.terminal import show
+from kinetoscope.sources.run import load
 from kinetoscope.views import findings, overview
 from kinetoscope.views import page as html
 

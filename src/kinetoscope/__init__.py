@@ -6,7 +6,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kinetoscope.api import Run, diff, load
+    from kinetoscope import types
+    from kinetoscope.api import Run, diff, history, load
     from kinetoscope.bench.tune.in_process import tune
     from kinetoscope.capture.api import profile
     from kinetoscope.errors import (
@@ -27,6 +28,7 @@ _HOMES = {
     "Run": "kinetoscope.api",
     "load": "kinetoscope.api",
     "diff": "kinetoscope.api",
+    "history": "kinetoscope.api",
     "profile": "kinetoscope.capture.api",
     "tune": "kinetoscope.bench.tune.in_process",
 }
@@ -42,15 +44,19 @@ __all__ = [
     "UsageError",
     "__version__",
     "diff",
+    "history",
     "load",
     "profile",
     "tune",
+    "types",
 ]
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'kinetoscope' has no attribute {name!r}")
+    if name == "types":
+        return importlib.import_module("kinetoscope.types")
     return getattr(importlib.import_module(_HOMES.get(name, "kinetoscope.errors")), name)
 
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from types import MappingProxyType, NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, overload
 
 from msgspec import Struct, structs, to_builtins
 
 from kinetoscope import document, numbers
-from kinetoscope.analysis import run as runs
 from kinetoscope.document import difference as differences
 from kinetoscope.document.compilation import Compilation
+from kinetoscope.document.difference import Judgement
+from kinetoscope.document.history import History
 from kinetoscope.errors import UsageError
+from kinetoscope.sources import run as runs
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+NONE: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,10 +41,9 @@ class Run(runs.Run):
             text of frame 0: its graphs, guards, bytecode.
         folder: the recording; None for a bare trace.
         unread: what stands in a folder of traces and is none, and why.
+        snapshots: files of the allocator's state, which ``memory()`` reads.
         inputs: the paths as they were given.
     """
-
-    inputs: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         known = [
@@ -57,10 +61,10 @@ class Run(runs.Run):
 
     def _repr_html_(self) -> str:
         """The report's page in a frame of its own: what a notebook shows of a run."""
-        from kinetoscope.render.html import framed
-        from kinetoscope.views.page import render
 
-        return framed(render(self._document(".html"), self.inputs), scripts=True)
+        from kinetoscope.render.html import framed
+
+        return framed(self.to_html(), scripts=True)
 
     def show(self) -> None:
         """Print the report, as ``kinetoscope report`` does."""
@@ -69,21 +73,34 @@ class Run(runs.Run):
 
         overview.show(self.report(), self.inputs, standard_output())
 
-    def to_html(self, path: str | Path) -> Path:
-        """Write the report as one HTML page that needs no network, and give its path.
+    @overload
+    def to_html(self, path: None = None) -> str: ...
+    @overload
+    def to_html(self, path: str | Path) -> Path: ...
+    def to_html(self, path: str | Path | None = None) -> str | Path:
+        """The report as one HTML page that needs no network: written to a file, whose path is given, or as
+        text where no path is named.
 
         Raises:
             UsageError: a file cannot be written there, or it would overwrite an input.
         """
-        return self._write(path, ".html")
+        return self._written(path, ".html")
 
-    def to_json(self, path: str | Path) -> Path:
-        """Write the report as JSON, numbers not rounded; otherwise as ``to_html``."""
-        return self._write(path, ".json")
+    @overload
+    def to_json(self, path: None = None) -> str: ...
+    @overload
+    def to_json(self, path: str | Path) -> Path: ...
+    def to_json(self, path: str | Path | None = None) -> str | Path:
+        """The report as JSON, numbers not rounded; otherwise as ``to_html``."""
+        return self._written(path, ".json")
 
-    def to_markdown(self, path: str | Path) -> Path:
-        """Write the report as Markdown; otherwise as ``to_html``."""
-        return self._write(path, ".md")
+    @overload
+    def to_markdown(self, path: None = None) -> str: ...
+    @overload
+    def to_markdown(self, path: str | Path) -> Path: ...
+    def to_markdown(self, path: str | Path | None = None) -> str | Path:
+        """The report as Markdown; otherwise as ``to_html``."""
+        return self._written(path, ".md")
 
     def kernels(self, by: str = "kernel", category: str | None = None) -> pl.DataFrame:
         """Device time, most first: launches, sum, share and quantiles.
@@ -147,7 +164,7 @@ class Run(runs.Run):
             raise UsageError(f"the report has no table {name!r}", mend=f"one of: {', '.join(tables)}")
         return _frame(getattr(self.report(), name), tables[name])
 
-    def findings(self, after: runs.Run | None = None) -> list[document.FindingRow]:
+    def findings(self, after: Run | None = None) -> list[document.FindingRow]:
         """What is slow, why, and what to change: those that save most first.
 
         Args:
@@ -175,6 +192,104 @@ class Run(runs.Run):
         has_events = any(trace.source.events for trace in self.traces)
         return as_document(self.compilation, join(self) if has_events else None)
 
+    def chains(self, name: str, category: str | None = None) -> document.ChainListing:
+        """How the kernels with ``name`` in their name (or that fit a pattern with * or ?) came about: step,
+        annotation, ops, launch, kernel."""
+        from kinetoscope.document.collect.chains import chains
+
+        return chains(self, name, category)
+
+    def memory(self) -> document.MemoryPeaks:
+        """What holds each device's memory at its peak, by owner, and what grows: of a recording with
+        ``--memory``, a snapshot of torch's allocator, a memory timeline, or a trace.
+
+        Raises:
+            InputError: a snapshot is damaged.
+        """
+        from kinetoscope.document.collect.memory import listing
+
+        return listing(self)
+
+    def whatif(
+        self,
+        *,
+        kernel: Mapping[str, float] = NONE,
+        op: Mapping[str, float] = NONE,
+        category: Mapping[str, float] = NONE,
+        host: float | None = None,
+        no_sync: bool = False,
+        fuse: bool = False,
+    ) -> document.WhatIf | None:
+        """Replay the recorded steps as they were and with something changed: the step's time, its critical
+        path, and what each change saves. None where nothing was recorded.
+
+        Args:
+            kernel, op, category: names or patterns, and the part of its time (0 to 1) that each takes:
+                ``run.whatif(kernel={"*flash*": 0.5})``.
+            host: the part of its time that the host takes.
+            no_sync: no call waits for the device.
+            fuse: chains of eager elementwise kernels are one kernel each.
+
+        Raises:
+            InputError: nothing has such a name.
+        """
+        from kinetoscope.analysis.replay import what_if
+        from kinetoscope.document.collect.replay import what_if_listing
+
+        asked = what_if.asked(
+            kernel=kernel, op=op, category=category, host_factor=host, no_sync=no_sync, fuse=fuse
+        )
+        return what_if_listing(self, asked)
+
+    def check(self, against: str | Path, *, fail_on: Sequence[str] = ()) -> list[Judgement]:
+        """Judge the run by a baseline, as ``kinetoscope check`` does.
+
+        Args:
+            against: the baseline's file (see ``to_baseline``).
+            fail_on: gates, as in ``"launches > 0"``; else any growth of exact counts, and of time and memory.
+
+        Raises:
+            InputError: there is no baseline, or it is damaged.
+            UsageError: an expression is no gate.
+        """
+        from kinetoscope.comparison import baseline
+        from kinetoscope.comparison.gates import parse
+
+        gates = [parse(text) for text in fail_on]
+        return baseline.checked(self, baseline.read(Path(against)), gates)
+
+    def to_baseline(self, path: str | Path) -> Path:
+        """Write the baseline that ``check`` takes, to be kept in a repository, and give its path.
+
+        Raises:
+            UsageError: a file cannot be written there, or it would overwrite an input.
+        """
+        from kinetoscope.comparison import baseline
+        from kinetoscope.render import destination
+
+        target = destination.check(Path(path), self.inputs)
+        destination.write(target, baseline.render(baseline.of(self)).encode())
+        return target
+
+    def export(self, path: str | Path, to: Literal["perfetto", "parquet", "speedscope"]) -> Path:
+        """Write the recording for another tool, as ``kinetoscope export`` does, and give the path: a folder
+        for Parquet (a file a table), else a file.
+
+        Raises:
+            UsageError: nothing can be written there, or it would overwrite an input.
+        """
+        from kinetoscope.export import parquet
+        from kinetoscope.export.write import rendered
+        from kinetoscope.render import destination
+
+        target = Path(path)
+        if to == "parquet":
+            destination.make_folder(target)
+            parquet.write(self, target, self.inputs)
+        else:
+            destination.write(destination.check(target, self.inputs), rendered(self, to, target))
+        return target
+
     def query(self, sql: str) -> pl.DataFrame:
         """The rows that one SELECT (Polars' SQL) finds in the tables that ``kinetoscope query --tables``
         lists.
@@ -192,38 +307,35 @@ class Run(runs.Run):
 
         return build(self)
 
-    def _document(self, suffix: str) -> document.Report:
-        if suffix != ".html":
-            return self._report
+    def _written(self, path: str | Path | None, suffix: str) -> str | Path:
+        """The report in the format of a suffix, in a file where one is named."""
         from kinetoscope.document.collect.page import with_page
-
-        return with_page(self, self._report)
-
-    def _write(self, path: str | Path, suffix: str) -> Path:
         from kinetoscope.render import destination
         from kinetoscope.render.formats import FORMATS
         from kinetoscope.views import overview, page
 
-        target = destination.check(Path(path), self.inputs)
-        report = self._document(suffix)
-        view = overview.view(report, self.inputs, lambda: page.render(report, self.inputs))
-        destination.write(target, FORMATS[suffix](view).encode())
+        target = None if path is None else destination.check(Path(path), self.inputs)
+        report = with_page(self, self._report) if suffix == ".html" else self._report
+        text = FORMATS[suffix](overview.view(report, self.inputs, lambda: page.render(report, self.inputs)))
+        if target is None:
+            return text
+        destination.write(target, text.encode())
         return target
 
 
 class Difference(differences.Difference, frozen=True, kw_only=True):
-    """Two runs beside each other, as ``kinetoscope diff --json`` has them; a notebook shows its page."""
+    """Two runs compared, as ``kinetoscope diff --json`` has them; a notebook shows the comparison's page."""
+
+    def __repr__(self) -> str:
+        from kinetoscope.views.difference import headline
+
+        return f"<{headline(self)}>"
 
     def _repr_html_(self) -> str:
         from kinetoscope.render.html import framed
         from kinetoscope.views.difference_page import render
 
         return framed(render(self), scripts=False)
-
-    def __repr__(self) -> str:
-        from kinetoscope.views.difference import headline
-
-        return f"<{headline(self)}>"
 
     def show(self) -> None:
         """Print it, as ``kinetoscope diff`` does."""
@@ -233,10 +345,8 @@ class Difference(differences.Difference, frozen=True, kw_only=True):
         difference.show(self, standard_output())
 
 
-def diff(
-    base: runs.Run | str | Path, new: runs.Run | str | Path, *, fail_on: Sequence[str] = ()
-) -> Difference:
-    """What changed from one run to another, by how much, because of what.
+def diff(base: Run | str | Path, new: Run | str | Path, *, fail_on: Sequence[str] = ()) -> Difference:
+    """Compare two runs: what changed, by how much, because of what. A notebook shows the comparison's page.
 
     Args:
         base, new: runs, or paths as ``kinetoscope diff`` takes them: folders of repeated recordings too.
@@ -245,12 +355,25 @@ def diff(
     Raises:
         InputError: a path cannot be used.
         UsageError: an expression is no gate.
+
+    Warns with what is missing of a path's traces.
     """
     from kinetoscope.comparison.gates import parse
     from kinetoscope.document.collect.difference import compared
 
     found = compared(base, new, [parse(text) for text in fail_on], page=True)
-    return Difference(**{field: getattr(found, field) for field in found.__struct_fields__})
+    return Difference(**structs.asdict(found))
+
+
+def history(folder: str | Path) -> History:
+    """What the step took in the recordings, traces and kept reports of a folder, and where it changed.
+
+    Raises:
+        InputError: nothing in it can be read.
+    """
+    from kinetoscope.document.collect.history import gathered
+
+    return gathered(Path(folder))
 
 
 def load(*paths: str | Path, progress: runs.Progress | None = None) -> Run:
@@ -269,9 +392,7 @@ def load(*paths: str | Path, progress: runs.Progress | None = None) -> Run:
     """
     if not paths:
         raise UsageError("there is nothing to load", mend='kinetoscope.load("trace.json.gz")')
-    run = runs.load(*paths, progress=progress)
-    known = {field.name: getattr(run, field.name) for field in fields(run)}
-    return Run(**known, inputs=tuple(map(str, paths)))
+    return Run(**vars(runs.load(*paths, progress=progress)))
 
 
 def _frame(rows: Sequence[Struct], kind: type[Struct]) -> pl.DataFrame:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Thread
 from typing import TextIO
 
 from kinetoscope import numbers
-from kinetoscope.analysis.run import Run, load
 from kinetoscope.render import names
-from kinetoscope.trace.damage import is_loss
+from kinetoscope.sources.run import Run, load
 
 PATIENCE = 1.0  # seconds that pass in silence
 EVERY = 0.1  # seconds between two lines on a terminal
 
 
-def load_shown(inputs: Sequence[str], meanwhile: Callable[[], object] | None = None) -> Run:
+def load_shown(inputs: str | Sequence[str], meanwhile: Callable[[], object] | None = None) -> Run:
     """``load`` for a command: what takes long, and what was left out, shows on stderr.
 
     Args:
@@ -37,18 +36,10 @@ def load_shown(inputs: Sequence[str], meanwhile: Callable[[], object] | None = N
                 Thread(target=meanwhile).start()
             shown(path, done, size)
 
-        run = load(*inputs, progress=progress)
-    for sentence in (*run.unread, *_incomplete(run)):
+        run = load(*([inputs] if isinstance(inputs, str) else inputs), progress=progress)
+    for sentence in run.remarks:
         sys.stderr.write(f"kinetoscope: {names.plain(sentence)}\n")
     return run
-
-
-def _incomplete(run: Run) -> Iterator[str]:
-    """A sentence on each trace of which something was lost: every figure that follows lacks it."""
-    for source in (trace.source for trace in run.traces):
-        if not source.complete:
-            lost = "; ".join(damage.text for damage in source.damages if is_loss(damage.code))
-            yield f"{source.path} is incomplete, and all figures are of what is left: {lost}"
 
 
 class Reading:

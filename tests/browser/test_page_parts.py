@@ -13,12 +13,11 @@ import pytest
 
 from browsing import Open, go
 from kinetoscope import numbers
-from kinetoscope.analysis.run import load
 from kinetoscope.document import Report
 from kinetoscope.document.collect.report import build
 from kinetoscope.recording import manifest as manifests
-from kinetoscope.recording.manifest import Manifest, RankRecord
-from kinetoscope.recording.program import Program
+from kinetoscope.recording.manifest import Manifest, Program, RankRecord
+from kinetoscope.sources.run import load
 from kinetoscope.views import page as html
 from report_sample import HOSTILE, as_it_runs, host_only, hostile, kernel, report, timing
 from traces import call, host, step

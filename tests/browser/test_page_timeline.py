@@ -11,8 +11,8 @@ import pytest
 from browsing import Open, go, ready
 from kinetoscope import numbers
 from kinetoscope.analysis.kernels.work import work
-from kinetoscope.analysis.run import Run, load
 from kinetoscope.document.collect.report import build
+from kinetoscope.sources.run import Run, load
 from kinetoscope.views import page as html
 
 RECORDING = Path(__file__).parents[2] / "examples" / "recordings" / "llama_train_compile.json.gz"

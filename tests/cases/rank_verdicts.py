@@ -1,4 +1,4 @@
-"""What is said of every set of ranks whose truth is known: ``PYTHONPATH=src:tests python -m
+"""What is said of every set of ranks whose truth is known: ``PYTHONPATH=src:tests:tests/support python -m
 cases.rank_verdicts``.
 
 Prints the table of docs/ranks.md.

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from kinetoscope.analysis.run import MemoryFiles, Run, load
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
+from kinetoscope.sources.run import MemoryFiles, Run, load
 
 HERE = Path(__file__).resolve().parent
 
@@ -51,7 +51,7 @@ def recorded(case: str, side: str) -> Run | None:
     loaded = load(*files)
     if (snapshot := folder / f"{side}.memory.pickle.gz").is_file():
         memory = (MemoryFiles(0, snapshot, folder / f"{side}.memory.json"),)
-        loaded = replace(loaded, memory=memory)
+        loaded = replace(loaded, snapshots=memory)
     return replace(loaded, manifest=Manifest(ranks=tuple(ranks))) if ranks else loaded
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kinetoscope.analysis.replay.replay import Replay, replay, replays
-from kinetoscope.analysis.run import Run, load
-from kinetoscope.bench.measure.statistics import quantile
+from kinetoscope.sources.run import Run, load
+from kinetoscope.statistics.distribution import quantile
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "replay.md"

@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn import functional as F
+
 from held_out_own import (
     DEVICE,
     HOST_BOUND,
@@ -18,8 +21,6 @@ from held_out_own import (
     precision,
     size,
 )
-from torch import nn
-from torch.nn import functional as F
 
 FIXES: dict[str, dict[str, tuple[str, ...]]] = {
     "gpt2": {

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from kinetoscope.analysis.memory.fits import fits
 from kinetoscope.analysis.memory.growth import growth
+from kinetoscope.analysis.memory.headroom import fits
 from kinetoscope.analysis.memory.histories import RankHistory, histories
 from kinetoscope.analysis.memory.peak import holders, split
-from kinetoscope.analysis.run import Run, load
 from kinetoscope.findings.registry import find
 from kinetoscope.recording.manifest import StepTimings
+from kinetoscope.sources.run import Run, load
 
 PARTS = {"parameters": "parameter", "gradients": "gradient", "optimizer state": "optimizer state"}
 # What is recorded, what was counted with the change, the rule that promised, and what it promised of.

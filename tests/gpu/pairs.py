@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.bench.measure.statistics import compare_rounds, median
+from kinetoscope.statistics.distribution import median
+from kinetoscope.statistics.intervals import compare_rounds
 
 Step = Callable[[], Any]
 
@@ -139,10 +140,10 @@ def attempt(programs: Programs, names: list[str]) -> None:
 
 def judge(programs: Programs, out: Path) -> None:
     """The table of predicted and measured savings of the recordings in a folder, and how many agree."""
-    from kinetoscope.analysis.run import load
     from kinetoscope.findings.ledger import settle
     from kinetoscope.findings.registry import find
     from kinetoscope.findings.scene import scenes
+    from kinetoscope.sources.run import load
 
     every = json.loads((out / "times.json").read_text())
     print("| program | plain, ms | as it runs, ms | fix | promised, ms | saved, ms | ratio | first finding |")

@@ -8,18 +8,17 @@ minutes.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
-import tarfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 
-ROOT = Path(__file__).resolve().parents[2]
+import proving
+
 LARGE = "--dim 1024 --layers 4 --heads 16 --batch 8 --length 512 --dtype bfloat16"
 PROGRAMS = {
     "train-eager": f"llama.py {LARGE} --steps 40",
@@ -40,17 +39,13 @@ def record(name: str, out: Path) -> str:
     """Run one example under `kinetoscope run`, pack the recording, and describe it in a line."""
     folder = out / "work" / name
     words = PROGRAMS[name].split()
-    command = [sys.executable, "-m", "kinetoscope", "run", "--no-report", "--out", str(folder)]
     began = time.perf_counter()
-    done = subprocess.run(
-        [*command, str(ROOT / "examples" / words[0]), *words[1:]], capture_output=True, text=True, timeout=240
-    )
+    done = proving.record(folder, proving.ROOT / "examples" / words[0], *words[1:])
     seconds = time.perf_counter() - began
     (out / f"{name}.stderr.txt").write_text(done.stdout + done.stderr)
     if not (folder / "manifest.json").is_file():
         return f"{name:<26} no recording, status {done.returncode}"
-    with tarfile.open(out / "recordings" / f"{name}.tar.gz", "w:gz", compresslevel=6) as archive:
-        archive.add(folder, arcname=name)
+    proving.pack(folder, out / "recordings" / f"{name}.tar.gz")
     rank = json.loads((folder / "manifest.json").read_text())["ranks"][0]
     steps = rank.get("steps", {})
     plain, under = steps.get("unprofiled_s", []), steps.get("profiled_s", [])
@@ -68,7 +63,7 @@ def record(name: str, out: Path) -> str:
 def price(out: Path) -> list[str]:
     """In one process, alternating: steps with nothing, with torch.profiler, with ours; and waiting against
     nothing."""
-    sys.path.insert(0, str(ROOT / "examples"))
+    sys.path.insert(0, str(proving.ROOT / "examples"))
     import llama
     import matmul_add
     import torch
@@ -196,15 +191,12 @@ def price(out: Path) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("out", type=Path)
+    parser = proving.arguments(__doc__)
     parser.add_argument("--only-price", action="store_true")
     options = parser.parse_args()
     out: Path = options.out
     (out / "recordings").mkdir(parents=True, exist_ok=True)
-    os.environ.setdefault("PYTHONPATH", str(ROOT / "src"))
+    os.environ.setdefault("PYTHONPATH", str(proving.ROOT / "src"))
     if options.only_price:
         print("\n".join(price(out)))
         return
@@ -213,8 +205,7 @@ def main() -> None:
     command = [sys.executable, __file__, str(out), "--only-price"]
     priced = subprocess.run(command, capture_output=True, text=True)
     lines += priced.stdout.splitlines() or [priced.stderr[-3000:]]
-    (out / "table.txt").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+    proving.show(out, lines)
 
 
 if __name__ == "__main__":

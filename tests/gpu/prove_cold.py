@@ -19,12 +19,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from prove_bench import MIXNET, llama_modules
-
 from kinetoscope.bench.kernels import ncu, replica
 from kinetoscope.bench.kernels import subjects as kernels
 from kinetoscope.bench.measure.cuda_timers import ActivityTimer, device_flush, record
 from kinetoscope.bench.request import environment
+from prove_bench import MIXNET, llama_modules
 
 METRICS = (
     "gpu__time_duration.sum",

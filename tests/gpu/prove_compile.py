@@ -10,14 +10,13 @@ minutes.
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import tarfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+import proving
+
 LLAMA = "examples/llama.py --compile --dim 1024 --layers 4 --heads 16 --batch 4 --length 512 --dtype bfloat16"
 ATTENTION = "examples/attention.py --dim 4096 --length 1024 --steps 40"
 PROGRAMS = {
@@ -44,26 +43,16 @@ PROGRAMS = {
 def record(name: str, out: Path) -> str:
     folder, words = out / "work" / name, PROGRAMS[name].split()
     began = time.perf_counter()
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "kinetoscope", "run", "--no-report", "--out", str(folder)),
-            *(str(ROOT / words[0]), *words[1:]),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = proving.record(folder, proving.ROOT / words[0], *words[1:], timeout=300)
     said = done.stderr.strip().splitlines()
     if (folder / "manifest.json").is_file():
-        with tarfile.open(out / "recordings" / f"{name}.tar.gz", "w:gz") as archive:
-            archive.add(folder, arcname=name)
+        proving.pack(folder, out / "recordings" / f"{name}.tar.gz")
     line = next((line for line in said if "recorded" in line), said[-1] if said else "")
     return f"{name:<38} status {done.returncode}  {time.perf_counter() - began:5.1f} s  {line}"
 
 
 def main() -> None:
     out, names = Path(sys.argv[1]), sys.argv[2:] or [*PROGRAMS]
-    (out / "recordings").mkdir(parents=True, exist_ok=True)
     # Side by side: what is proved is the record of compiling, not times.
     with ThreadPoolExecutor(5) as pool:
         for line in pool.map(lambda name: record(name, out), names):

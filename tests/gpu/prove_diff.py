@@ -15,12 +15,13 @@ import gzip
 import itertools
 import json
 import shutil
-import subprocess
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
+
+import proving
 
 ALIKE = 7  # runs of the program as it is
 PAIRS = 20
@@ -111,11 +112,8 @@ def record(home: Path) -> None:
             continue
         flag = "as-it-is" if name.startswith("as-it-is") else name
         out = home / "whole" / name
-        words = ["run", "--no-report", "--out", str(out), "--", __file__, "program", flag]
         started = time.monotonic()
-        done = subprocess.run(
-            [sys.executable, "-m", "kinetoscope", *words], capture_output=True, text=True, timeout=120
-        )
+        done = proving.record(out, __file__, "program", flag, timeout=120)
         print(f"{name}: {time.monotonic() - started:.0f} s, status {done.returncode}", flush=True)
         if done.returncode:
             print(done.stderr[-2000:], flush=True)

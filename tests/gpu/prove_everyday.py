@@ -9,9 +9,7 @@ Where the host is uneven, one run says little: with rounds the medians of all ar
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import re
 import statistics
 import subprocess
@@ -21,6 +19,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+import proving
 
 HERE = Path(__file__).resolve().parent / "everyday"
 PROGRAMS = {
@@ -41,10 +41,7 @@ PROGRAMS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("out", type=Path)
+    parser = proving.arguments(__doc__)
     parser.add_argument("names", nargs="*", default=list(PROGRAMS))
     parser.add_argument("--plain", type=int, default=3, help="plain runs of each (default 3)")
     parser.add_argument("--rounds", type=int, default=1, help="how often each is measured (default 1)")
@@ -77,12 +74,7 @@ def measure(name: str, work: Path, plain_runs: int) -> dict[str, Any]:
         plain(program, row)
     folder = work / name
     began = time.perf_counter()
-    ran = subprocess.run(
-        [sys.executable, "-m", "kinetoscope", "run", "-o", str(folder), "--", *program],
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
+    ran = proving.kinetoscope("run", "-o", folder, "--", *program, timeout=400)
     row["run_s"] = time.perf_counter() - began
     row["watched_ms"] = step_ms(ran.stdout)
     (work / f"{name}.run.txt").write_text(ran.stdout + ran.stderr)
@@ -97,17 +89,8 @@ def reported(row: dict[str, Any]) -> dict[str, Any]:
     name, work = row["name"], Path(row["work"])
     folder = work / name
     target = work / f"{name}.json"
-    report = subprocess.run(
-        [sys.executable, "-m", "kinetoscope", "report", str(folder), "-o", str(target)],
-        capture_output=True,
-        text=True,
-    )
-    text = subprocess.run(
-        [sys.executable, "-m", "kinetoscope", "report", str(folder)],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"COLUMNS": "120"},
-    ).stdout
+    report = proving.kinetoscope("report", folder, "-o", target)
+    text = proving.kinetoscope("report", folder, COLUMNS="120").stdout
     (work / f"{name}.txt").write_text(text + report.stderr)
     if report.returncode:
         row["error"] = report.stderr[-300:]

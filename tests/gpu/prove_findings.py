@@ -11,11 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+import proving
 
 HERE = Path(__file__).resolve().parent
 LLAMA = [str(HERE.parents[1] / "examples" / "llama.py"), "--dim", "1024", "--layers", "8", "--batch", "8"]
@@ -25,8 +26,7 @@ LLAMA += ["--length", "512", "--dtype", "bfloat16", "--steps", "400"]
 def kinetoscope(*words: str, cwd: Path | None = None) -> str:
     """Run a command as a user does; what it prints is also kept in the log."""
     began = time.monotonic()
-    line = [sys.executable, "-m", "kinetoscope", *words]
-    done = subprocess.run(line, cwd=cwd, capture_output=True, text=True, check=False)
+    done = proving.kinetoscope(*words, cwd=cwd)
     print(f"\n$ kinetoscope {shlex.join(words)}   [{done.returncode}, {time.monotonic() - began:.0f} s]")
     if done.returncode:
         print(done.stderr[-1500:])

@@ -7,18 +7,16 @@ writes each recording to OUT as a .tar.gz and a table to stdout and OUT/table.tx
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
-from kinetoscope.analysis.run import load
+import proving
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.recording import folder as folders
+from kinetoscope.sources.run import load
 
-ROOT = Path(__file__).resolve().parents[2]
 # Trains so many steps, says what the first twelve took (ms), then ends as it is told.
 PROGRAM = """
 import ctypes, os, signal, sys, time
@@ -55,8 +53,7 @@ def case(steps: int, ending: str, how: str, out: Path) -> str:
     """How the program ended, what is left of it, and what its first steps took."""
     words = [str(out / "program.py"), str(steps), ending, how]
     folder = out / "work" / "-".join(words[1:]).replace(" ", "-")
-    command = [sys.executable, "-m", "kinetoscope", "run", "--no-report", "--out", str(folder), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = proving.record(folder, *words, timeout=120)
     try:
         manifest = folders.opened(folder)
     except KinetoscopeError as error:  # one case that fails leaves the others
@@ -64,8 +61,7 @@ def case(steps: int, ending: str, how: str, out: Path) -> str:
     found = manifest.ranks[0]
     left = "no trace"
     if found.trace is not None:
-        with tarfile.open(out / f"{folder.name}.tar.gz", "w:gz", compresslevel=6) as archive:
-            archive.add(folder, arcname=folder.name)
+        proving.pack(folder, out / f"{folder.name}.tar.gz")
         (trace, *_) = load(folder).traces
         kind = "first" if found.steps.cold else "recorded"
         left = f"{kind} steps, {len(trace.host_events)} host events, {len(trace.device_events)} device events"
@@ -73,11 +69,7 @@ def case(steps: int, ending: str, how: str, out: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("out", type=Path)
-    out: Path = parser.parse_args().out.resolve()
+    out: Path = proving.arguments(__doc__).parse_args().out.resolve()
     (out / "work").mkdir(parents=True, exist_ok=True)
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # where the programs find what this one found
     os.environ["KINETOSCOPE_CACHE"] = "0"
@@ -89,8 +81,7 @@ def main() -> None:
         lines.append(f"{how} | 12 | return | without us | | {plain.stdout.strip() or plain.stderr[-300:]}")
     for steps, ending, how in CASES:
         lines.append(f"{how} | {steps} | {ending} | {case(steps, ending, how, out)}")
-    (out / "table.txt").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+    proving.show(out, lines)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import proving
+
 HERE = Path(__file__).resolve().parent
 PROGRAM = HERE / "programs" / "memory.py"
 RECORDED = ("train", "compiled", "checkpoint", "generate", "leak", "full")
@@ -60,14 +62,9 @@ AT_A_TIME = 4
 
 def record(name: str, out: Path) -> str:
     folder, truth = out / "work" / name, out / "work" / f"{name}.truth.json"
-    tool = [sys.executable, "-m", "kinetoscope", "run", "--memory", "--no-report", "--out", str(folder), "--"]
     began = time.perf_counter()
-    done = subprocess.run(
-        [*tool, str(PROGRAM), name, "--steps", str(STEPS.get(name, 90)), "--truth", str(truth)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    words = [name, "--steps", str(STEPS.get(name, 90)), "--truth", str(truth)]
+    done = proving.record(folder, PROGRAM, *words, options=["--memory"], timeout=200)
     if not (folder / "manifest.json").is_file():
         return f"{name:<12} no recording: {done.stderr[-400:]}"
     for held in (folder / "memory").glob("*.pickle"):
@@ -87,8 +84,7 @@ def pack(out: Path) -> None:
     """At most eight files come back from the machine: the six programs, the others in one."""
     for name in RECORDED:
         if (out / "work" / name).is_dir():
-            with tarfile.open(out / f"{name}.tar.gz", "w:gz", compresslevel=6) as archive:
-                archive.add(out / "work" / name, arcname=name)
+            proving.pack(out / "work" / name, out / f"{name}.tar.gz")
     with tarfile.open(out / "others.tar.gz", "w:gz", compresslevel=6) as archive:
         for name in ALSO_RECORDED:
             if (out / "work" / name / "memory").is_dir():
@@ -187,12 +183,11 @@ def price() -> dict[str, list[float]]:
 def largest(out: Path) -> None:
     """What is foreseen of the largest batch, and found."""
     folder, program = out / "train-8", [str(PROGRAM), "train", "--steps", "60", "--batch"]
-    tool = [sys.executable, "-m", "kinetoscope"]
-    subprocess.run(
-        [*tool, "run", "--memory", "--no-report", "--out", folder, "--", *program, "8"], check=True
+    proving.record(folder, *program, "8", options=["--memory"]).check_returncode()
+    found = proving.kinetoscope(
+        "tune", "--fits", folder, "--steps", "12", "--json", "--", *program, "{batch}"
     )
-    command = [*tool, "tune", "--fits", folder, "--steps", "12", "--json", "--", *program, "{batch}"]
-    found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    found.check_returncode()
     (out / "largest.json").write_text(found.stdout)
     shown = json.loads(found.stdout)
     for one in shown["tries"]:
@@ -216,10 +211,9 @@ for step in range(60):
 def emptied(out: Path) -> None:
     """The line of empty_cache(), and no other, is what gave memory back: program.py:9."""
     (out / "program.py").write_text(EMPTIES)
-    tool = [sys.executable, "-m", "kinetoscope"]
-    command = ["run", "--memory", "--no-report", "--out", out / "emptied", "--", str(out / "program.py")]
-    subprocess.run([*tool, *command], check=True)
-    shown = subprocess.run([*tool, "memory", out / "emptied", "--json"], check=True, stdout=subprocess.PIPE)
+    proving.record(out / "emptied", out / "program.py", options=["--memory"]).check_returncode()
+    shown = proving.kinetoscope("memory", out / "emptied", "--json")
+    shown.check_returncode()
     for peak in json.loads(shown.stdout)["peaks"]:
         for row in peak["given_back"]:
             print(row)

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = ROOT / "tests" / "gpu" / "programs" / "parallel.py"
+import proving
+
+PROGRAM = proving.ROOT / "tests" / "gpu" / "programs" / "parallel.py"
 CASES = {
     ("ddp", "none"): None,
     ("ddp", "host"): "host",
@@ -43,9 +43,9 @@ def run(way: str, slow: str, out: Path, gpus: int) -> str:
     name, folder = f"{way}-{slow}", out / "work" / f"{way}-{slow}"
     words = ["--nproc-per-node", str(gpus), "--standalone", str(PROGRAM), "--way", way, "--slow", slow]
     began = time.perf_counter()
-    record = [sys.executable, "-m", "kinetoscope", "run", "--one-pass", "--no-report", "--out", str(folder)]
-    done = subprocess.run(
-        [*record, "-m", "torch.distributed.run", *words], capture_output=True, text=True, timeout=100
+    done = proving.kinetoscope(
+        *("run", "--one-pass", "--no-report", "--out", folder, "-m", "torch.distributed.run", *words),
+        timeout=100,
     )
     (out / f"{name}.stderr.txt").write_text(done.stdout + done.stderr)
     traces = sorted(folder.glob("trace/rank*.json"))
@@ -54,18 +54,7 @@ def run(way: str, slow: str, out: Path, gpus: int) -> str:
     for path in traces:
         (out / f"{name}_{path.stem}.json.gz").write_bytes(gzip.compress(path.read_bytes(), 9))
     report = out / f"{name}.json"
-    compare = [
-        sys.executable,
-        "-m",
-        "kinetoscope",
-        "report",
-        str(folder),
-        "--engine",
-        "local",
-        "-o",
-        str(report),
-    ]
-    said = subprocess.run(compare, capture_output=True, text=True)
+    said = proving.kinetoscope("report", folder, "--engine", "local", "-o", report)
     if not report.is_file():
         return f"{name:<16} no report: {said.stderr.strip().splitlines()[-1:]}"
     ranks = json.loads(report.read_text())["ranks"]
@@ -92,8 +81,7 @@ def main() -> None:
             lines.append(f"{way}-{slow}: no time left")
             continue
         lines.append(run(way, slow, out, gpus))
-    (out / "table.txt").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+    proving.show(out, lines)
 
 
 if __name__ == "__main__":

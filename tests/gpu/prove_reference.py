@@ -13,11 +13,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from prove_bench import llama_modules
-
 from kinetoscope.bench.kernels import replica
 from kinetoscope.bench.kernels import subjects as kernels
-from kinetoscope.bench.kernels.check import check
+from kinetoscope.bench.kernels.timing import check
+from prove_bench import llama_modules
 
 PROCESSES = 8
 

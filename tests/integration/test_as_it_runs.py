@@ -11,9 +11,9 @@ from statistics import median
 import pytest
 
 from kinetoscope import numbers
-from kinetoscope.analysis.run import load
 from kinetoscope.document import Report
 from kinetoscope.document.collect.report import build
+from kinetoscope.sources.run import load
 from kinetoscope.views import headline
 
 RECORDING = Path(__file__).resolve().parents[1] / "fixtures" / "h100_everyday" / "host-bound"

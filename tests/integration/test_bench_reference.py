@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch")
 from torch.nn import functional  # noqa: E402
 
 from kinetoscope.bench.kernels import generated, replica, subjects  # noqa: E402
-from kinetoscope.bench.kernels.check import check  # noqa: E402
 from kinetoscope.bench.kernels.subjects import Subject  # noqa: E402
+from kinetoscope.bench.kernels.timing import check  # noqa: E402
 from kinetoscope.bench.reference import agreement  # noqa: E402
 from kinetoscope.bench.reference.agreement import Agreement, measure_gap  # noqa: E402
 

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from command import RECORDING, kinetoscope
-from kinetoscope.analysis.run import load
 from kinetoscope.document.collect.report import build
+from kinetoscope.sources.run import load
 
 
 def export(kind, target, *inputs):

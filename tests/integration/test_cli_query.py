@@ -10,8 +10,8 @@ import pytest
 
 from command import RECORDING, SMALL, kinetoscope
 from kinetoscope.analysis.query import TABLES, query, tables
-from kinetoscope.analysis.run import load
 from kinetoscope.errors import UsageError
+from kinetoscope.sources.run import load
 
 
 @pytest.fixture(scope="module")

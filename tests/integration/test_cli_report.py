@@ -12,9 +12,9 @@ from itertools import pairwise
 import pytest
 
 from command import ENVIRONMENT, RECORDING, SMALL, complaints, kinetoscope
-from kinetoscope.analysis.run import load
 from kinetoscope.document import Report
 from kinetoscope.document.collect.report import build
+from kinetoscope.sources.run import load
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,7 @@ import msgspec
 import pytest
 
 from kinetoscope.compilation import partition
-from kinetoscope.compilation.model import Compilation
-from kinetoscope.compilation.saved import DEFAULTS
+from kinetoscope.compilation.model import DEFAULTS, Compilation
 from kinetoscope.compilation.sources import load
 from kinetoscope.document import compilation as document
 

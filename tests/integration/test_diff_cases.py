@@ -14,7 +14,7 @@ from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.changes import Change, changes, ranked
 from kinetoscope.comparison.compiler import claimed, facts
 from kinetoscope.comparison.counts import counts
-from kinetoscope.comparison.program import gathered
+from kinetoscope.comparison.difference import gathered
 
 # What stands first where `before` became `after`: its kind, a part of its name. Pairs whose sides differ in
 # what the profiler did, or in a few steps' luck, have no such thing.

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from cases.recorded import HERE
-from kinetoscope.analysis.run import load
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
 from kinetoscope.findings.scene import scenes
+from kinetoscope.sources.run import load
 
 REVIEWED: dict[str, dict[str, str]] = msgspec.json.decode((HERE / "reviewed.json").read_bytes())
 

@@ -13,10 +13,10 @@ from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.idle.launches import launches
 from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.analysis.kernels.taxonomy import OTHER
-from kinetoscope.analysis.run import Run, load
 from kinetoscope.analysis.time.window import window
 from kinetoscope.document import Report
 from kinetoscope.document.collect.report import build
+from kinetoscope.sources.run import Run, load
 
 ROOT = Path(__file__).resolve().parents[1]
 # Like the others, and many: those run by hand.

@@ -13,12 +13,12 @@ import polars as pl
 import pytest
 
 import traces
-from kinetoscope.analysis.memory.fits import fits
 from kinetoscope.analysis.memory.growth import growth
+from kinetoscope.analysis.memory.headroom import fits
 from kinetoscope.analysis.memory.histories import RankHistory, histories
 from kinetoscope.analysis.memory.peak import devices, holders, split
-from kinetoscope.analysis.run import MemoryFiles, Run
 from kinetoscope.findings.registry import find
+from kinetoscope.sources.run import MemoryFiles, Run
 
 HOME = Path(__file__).resolve().parents[1] / "fixtures" / "h200_memory"
 COUNTED: dict[str, Any] = json.loads((HOME / "counted.json").read_text())
@@ -34,7 +34,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Any:
         held = folder / f"{name}.json"
         held.write_bytes(gzip.decompress((HOME / f"{name}.json.gz").read_bytes()))
         memory = (MemoryFiles(0, HOME / f"{name}.pickle.gz", held),)
-        return Run((traces.trace(traces.step(1, 0, 100)),), memory=memory)
+        return Run((traces.trace(traces.step(1, 0, 100)),), snapshots=memory)
 
     return run
 

@@ -11,7 +11,7 @@ import pytest
 
 from kinetoscope.analysis.compiled.calls import graph_categories
 from kinetoscope.analysis.origins.sums import kernels
-from kinetoscope.analysis.run import Run, load
+from kinetoscope.sources.run import Run, load
 
 # What the printed profile calls a category, and what we do.
 TRITON = {

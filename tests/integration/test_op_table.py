@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from kinetoscope.analysis.events.ops import ops
-from kinetoscope.analysis.run import Run
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 

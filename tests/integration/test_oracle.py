@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from kinetoscope.analysis.kernels.categories import categories
-from kinetoscope.analysis.run import Run
 from kinetoscope.document import Report
 from kinetoscope.document.collect.report import build
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 

@@ -13,9 +13,9 @@ from command import complaints, kinetoscope
 from kinetoscope import cli
 from kinetoscope.analysis.replay import what_if
 from kinetoscope.analysis.replay.replay import replays
-from kinetoscope.analysis.run import load
-from kinetoscope.bench.measure.statistics import quantile
 from kinetoscope.document.collect.replay import replay, what_if_listing
+from kinetoscope.sources.run import load
+from kinetoscope.statistics.distribution import quantile
 
 OURS = [(name, files) for name, files in recordings() if files[0].is_relative_to(FIXTURES)]
 EAGER = str(FIXTURES / "h200" / "mm_4096_warm_eager.json.gz")

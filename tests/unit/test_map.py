@@ -22,7 +22,7 @@ ERRANDS = {
     "a category of kernels": "analysis/kernels/taxonomy.py",
     "a private name of torch": "capture/torch_private.py",
     "an analysis": "analysis/",
-    "a statistic": "bench/measure/statistics.py",
+    "a statistic": "statistics/",
     "a rule": "findings/rules/",
     "a renderer": "render/",
     "a row or column of the document": "document/",

@@ -8,8 +8,8 @@ import polars as pl
 
 from kinetoscope.analysis import bounded
 from kinetoscope.analysis.kernels.work import work_of_all
-from kinetoscope.analysis.run import Run
 from kinetoscope.errors import UsageError, meant
+from kinetoscope.sources.run import Run
 from kinetoscope.trace import schema
 from kinetoscope.trace.schema import Column, Schema
 

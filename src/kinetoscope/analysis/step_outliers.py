@@ -9,11 +9,11 @@ import polars as pl
 
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.periods import periods
 from kinetoscope.analysis.time.phases import leading, phases
 from kinetoscope.analysis.time.steps import steps
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 # A step is an outlier when it is further from the median than all but the odd one of a normal distribution is

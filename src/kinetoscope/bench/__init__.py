@@ -1,1 +1,1 @@
-"""The harness, its statistics, and what is measured with it."""
+"""The harness, and what is measured with it."""

@@ -14,9 +14,8 @@ from typing import Literal
 import msgspec
 
 import kinetoscope
-from kinetoscope.bench.autotune.apply import Applied
 from kinetoscope.bench.autotune.configurations import Tuned
-from kinetoscope.bench.autotune.promise import Promise
+from kinetoscope.bench.autotune.winners import Applied, Promise
 from kinetoscope.bench.autotune.worth import Copy, Worth
 from kinetoscope.bench.kernels.ncu import NcuRow
 from kinetoscope.bench.kernels.replay import ModuleResult

@@ -11,7 +11,13 @@ from pathlib import Path
 
 
 def report_many(
-    inputs: Sequence[str], output: Path | None, engine: str, parts: Path | None, *, every: bool
+    inputs: Sequence[str],
+    output: Path | None,
+    engine: str,
+    parts: Path | None,
+    *,
+    every: bool,
+    as_json: bool = False,
 ) -> None:
     """Compare the ranks in ``inputs``.
 
@@ -19,6 +25,7 @@ def report_many(
         engine: auto, local or ray.
         parts: where to keep parts; None: in the user's cache.
         every: with a row for every rank.
+        as_json: print the document, where no file is named.
 
     Raises:
         InputError: nothing of it can be read.
@@ -31,10 +38,11 @@ def report_many(
     from kinetoscope.fleet import inspector
     from kinetoscope.fleet.dumps import read
     from kinetoscope.fleet.gather import gather, readable
-    from kinetoscope.fleet.inputs import find
     from kinetoscope.fleet.store import Store
     from kinetoscope.render import destination
     from kinetoscope.render.formats import COMPARED, renderer
+    from kinetoscope.render.json import indented
+    from kinetoscope.sources.paths import find
     from kinetoscope.views import page, ranks
 
     render = None if output is None else renderer(destination.check(output, inputs), COMPARED)
@@ -52,6 +60,9 @@ def report_many(
             raise failures[0]
         unread = [*unread, *(f"{error.where} was left out: {error.what}" for error in failures)]
     document = listing(compare(chosen), every=every, hangs=hangs(dict(dumps)), unread=unread, logs=logs)
+    if output is None and as_json:
+        print(indented(document))
+        return
     if output is None or render is None:
         from kinetoscope.render.terminal import show, standard_output
 

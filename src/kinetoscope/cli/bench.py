@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from kinetoscope.cli import _options
+
 KERNELS, AUTOTUNED = 20, 8
 
 
@@ -55,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"kernels, most time first (default {KERNELS}; 0: all); with --max-autotune those that could "
         f"win most (default {AUTOTUNED})",
     )
-    add("--json", action="store_true", help="print one JSON document, with every sample")
+    _options.as_json(parser, ", with every sample")
     add("--trust", action="store_true", help="run the recording's code, also where somebody else made it")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from kinetoscope.cli import _options
+
 EPILOG = """\
 examples:
   kinetoscope check REC --against perf/train.json --update    write the baseline, to be committed
@@ -14,20 +16,16 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument(
-        "inputs", nargs="+", metavar="INPUT", help="a recording, a trace, or a folder of them"
-    )
+    _options.inputs(parser)
     parser.add_argument("--against", type=Path, required=True, metavar="FILE", help="the baseline, JSON")
     parser.add_argument("--update", action="store_true", help="write the baseline instead")
-    parser.add_argument(
-        "--fail-on",
-        action="append",
-        default=[],
-        metavar="EXPR",
-        help="only on this, as `kinetoscope diff --help` names it (otherwise: any growth of exact counts, "
+    _options.fail_on(
+        parser,
+        "only on this, as `kinetoscope diff --help` names it (otherwise: any growth of exact counts, "
         "'peak_memory > 2%%', 'step_time > 5%%')",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    _options.as_json(parser)
+    _options.limit(parser, 0)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -53,5 +51,5 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(indented(view.document(rows)))
     else:
-        show(view.listing(rows))
+        show(view.listing(_options.first(rows, arguments.limit)))
     return 1 if any(row.failed for row in rows) else 0

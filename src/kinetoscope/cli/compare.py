@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from kinetoscope.cli import _options
+
 EPILOG = """\
 examples:
   kinetoscope compare --base git:main -- train.py --batch 8
@@ -21,14 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="REF",
         help="git:BRANCH (a commit, a tag), or the other version's folder",
     )
-    add("--steps", type=int, default=40, metavar="N", help="steps of each run (default 40)")
-    add(
-        "--seconds",
-        type=float,
-        default=30.0,
-        metavar="S",
-        help="of each run after its first step (default 30)",
-    )
+    _options.measured_runs(parser, seconds=30.0)
     add(
         "--budget", type=float, default=300.0, metavar="S", help="seconds for all runs together (default 300)"
     )
@@ -39,20 +34,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="stop once the interval is ± P %% (default 1)",
     )
-    add("--fail-on", action="append", default=[], metavar="EXPR", help="end with 1 if so: 'step_time > 3%%'")
-    add("--out", metavar="DIR", help="keep the result, with every run, in DIR/bench/")
-    add("--json", action="store_true", help="print one JSON document")
-    add("-m", dest="module", action="store_true", help="run a module, as python -m does")
-    add("program", nargs=argparse.REMAINDER, metavar="script.py [arguments]", help="what to run")
+    _options.fail_on(parser, "end with 1 if so: 'step_time > 3%%'")
+    _options.output(parser, "keep the result, with every run, in DIR/bench/", metavar="DIR")
+    _options.as_json(parser)
+    _options.program(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    import sys
-    from pathlib import Path
-
     from kinetoscope.bench import kept
-    from kinetoscope.bench.versions.calibration import calibration
-    from kinetoscope.bench.versions.campaign import compare_versions
+    from kinetoscope.bench.versions.campaign import calibration, compare_versions
     from kinetoscope.bench.versions.worktree import at_hand, checked_out
     from kinetoscope.comparison.gates import STEP_TIME, judge, nothing_counted, parse
     from kinetoscope.errors import UsageError
@@ -77,10 +67,10 @@ def main(arguments: argparse.Namespace) -> int:
             budget_s=arguments.budget,
             precision=arguments.precision / 100,
             calibrate=calibration(),
-            progress=lambda text: print(f"kinetoscope: {text}", file=sys.stderr, flush=True),
+            progress=_options.progress,
         )
-    if arguments.out:
-        kept.keep(Path(arguments.out), "compare", found)
+    if arguments.output:
+        kept.keep(arguments.output, "compare", found)
     step = found.base.step_s * 1e6, found.interval
     rows = [judge(gate, nothing_counted(), step) for gate in gates]
     if arguments.json:

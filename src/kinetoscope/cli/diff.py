@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from kinetoscope.cli import _options
+
 EPILOG = """\
 examples:
   kinetoscope diff BASE NEW                                  two recordings, traces or compile logs
@@ -25,24 +27,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "base", metavar="BASE", help="a recording, a trace, a compile log, a folder of repeats"
     )
     parser.add_argument("new", metavar="NEW", help="likewise, of the other version")
-    parser.add_argument(
-        "--fail-on",
-        action="append",
-        default=[],
-        metavar="EXPR",
-        help="end with 1 if it grew by more: 'launches > 0', 'graph_breaks > 0', 'peak_memory > 5%%', "
+    _options.fail_on(
+        parser,
+        "end with 1 if it grew by more: 'launches > 0', 'graph_breaks > 0', 'peak_memory > 5%%', "
         "'step_time > 3%%' (names below)",
     )
     parser.add_argument(
         "-o",
         "--output",
+        "--out",
         action="append",
         default=[],
         type=Path,
         metavar="FILE",
         help="write a file instead: .html .json .md .txt (may be given several times)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    _options.as_json(parser)
     parser.add_argument(
         "--github",
         action="store_true",
@@ -56,6 +56,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     from kinetoscope.comparison.gates import parse
     from kinetoscope.document.collect.difference import compared
+    from kinetoscope.progress import load_shown
     from kinetoscope.render import destination
     from kinetoscope.render.formats import COMPARED, renderer
     from kinetoscope.render.json import indented
@@ -66,7 +67,8 @@ def main(arguments: argparse.Namespace) -> int:
     files: list[Path] = arguments.output
     inputs = [arguments.base, arguments.new]
     renderers = [renderer(destination.check(file, inputs), COMPARED) for file in files]
-    found = compared(inputs[0], inputs[1], gates, page=any(file.suffix == ".html" for file in files))
+    page = any(file.suffix == ".html" for file in files)
+    found = compared(inputs[0], inputs[1], gates, page=page, read=load_shown)
     view = difference.view(found, lambda: difference_page.render(found))
     for file, render in zip(files, renderers, strict=True):
         destination.write(file, render(view).encode())

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from kinetoscope.cli import _options
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    _options.as_json(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from kinetoscope.cli import _options
+
 EPILOG = """\
 formats:
   perfetto     for https://ui.perfetto.dev, with counters of device memory; PATH is a file: .pftrace is
@@ -19,11 +21,9 @@ A recording's memory/rank0.pickle (`run --memory`) is what https://pytorch.org/m
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument(
-        "inputs", nargs="+", metavar="INPUT", help="a recording, a trace, or a folder of them"
-    )
+    _options.inputs(parser)
     parser.add_argument("--to", required=True, choices=("perfetto", "parquet", "speedscope"))
-    parser.add_argument("-o", "--output", required=True, type=Path, metavar="PATH")
+    _options.output(parser, "where to write it", metavar="PATH", required=True)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -39,15 +39,9 @@ def main(arguments: argparse.Namespace) -> int:
         print(f"wrote {len(written)} tables into {output}", file=sys.stderr)
         return 0
     destination.check(output, arguments.inputs)
-    from kinetoscope.export import perfetto, pftrace, speedscope
+    from kinetoscope.export.write import rendered
 
-    chosen = pftrace if output.suffix == ".pftrace" else perfetto
-    render = chosen.render if arguments.to == "perfetto" else speedscope.render
-    content = render(load_shown(arguments.inputs))
-    if output.suffix == ".gz":
-        import gzip
-
-        content = gzip.compress(content, compresslevel=6)
+    content = rendered(load_shown(arguments.inputs), arguments.to, output)
     destination.write(output, content)
     print(f"wrote {output} ({len(content):,} bytes)", file=sys.stderr)
     return 0

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import argparse
 
+from kinetoscope.cli import _options
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "inputs", nargs="+", metavar="INPUT", help="a recording, a trace, a compile log, or a folder of them"
-    )
+    _options.inputs(parser, "a recording, a trace, a compile log, or a folder of them")
     parser.add_argument(
         "--proof",
         metavar="AFTER",
         help="a recording of the program after a change: what it saved, beside what was promised",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    _options.as_json(parser)
+    _options.limit(parser, 0, "findings")
 
 
 def main(arguments: argparse.Namespace) -> int:
+    from msgspec import structs
+
     from kinetoscope.document.collect.findings import listing
     from kinetoscope.progress import load_shown
     from kinetoscope.render.json import indented
@@ -29,5 +32,6 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(indented(view.document(found)))
     else:
-        show(view.listing(found), standard_output())
+        shown = structs.replace(found, findings=_options.first(found.findings, arguments.limit))
+        show(view.listing(shown), standard_output())
     return 0

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 
+from kinetoscope.cli import _options
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "inputs",
-        nargs="+",
-        metavar="INPUT",
-        help="a recording, a TORCH_TRACE file or folder, a TORCH_COMPILE_DEBUG folder, TORCH_LOGS=fusion "
+    _options.inputs(
+        parser,
+        "a recording, a TORCH_TRACE file or folder, a TORCH_COMPILE_DEBUG folder, TORCH_LOGS=fusion "
         "text; and, beside a log, the trace of the same program",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    _options.as_json(parser)
     parser.add_argument(
         "--texts", action="store_true", help="with --json: guards, bytecode, graphs and code as well"
     )

@@ -5,27 +5,30 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from kinetoscope.cli import _options
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder", type=Path, metavar="DIR", help="a folder of recordings, traces, reports kept as .json"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    _options.as_json(parser)
+    _options.limit(parser, 0, "recordings, the last ones,")
 
 
 def main(arguments: argparse.Namespace) -> int:
+    from msgspec import structs
+
     from kinetoscope.document.collect.history import gathered
-    from kinetoscope.errors import InputError
+    from kinetoscope.progress import load_shown
     from kinetoscope.render.json import indented
     from kinetoscope.render.terminal import show
     from kinetoscope.views import history as view
 
-    folder: Path = arguments.folder
-    if not folder.is_dir():
-        raise InputError("that is no folder", where=str(folder), mend="name a folder that holds recordings")
-    found = gathered(folder)
+    found = gathered(arguments.folder, load_shown)
     if arguments.json:
         print(indented(found))
     else:
-        show(view.listing(found))
+        rows = found.rows[-arguments.limit :] if arguments.limit else found.rows
+        show(view.listing(structs.replace(found, rows=rows)))
     return 0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 
+from kinetoscope.cli import _options
+
 ROWS, CHAINS = 30, 5
 BY = ("kernel", "category", "graph", "step", "phase", "stream", "op", "annotation", "module")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "inputs", nargs="+", metavar="INPUT", help="a recording, a trace, or a folder of them"
-    )
+    _options.inputs(parser)
     parser.add_argument("--category", metavar="C", help="only this category: pointwise, matmul, …")
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument(
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how the kernels with NAME in their name (or that fit a pattern with * or ?) came about: step, "
         "annotation, ops, launch, kernel",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document, with every row")
+    _options.as_json(parser, ", with every row")
     parser.add_argument(
         "--limit", type=int, help=f"rows or chains to print (default {ROWS} rows, {CHAINS} chains; 0: all)"
     )

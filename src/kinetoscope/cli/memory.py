@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 
+from kinetoscope.cli import _options
+
 ROWS = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "inputs",
-        nargs="+",
-        metavar="INPUT",
-        help="a recording (`run --memory`), a snapshot of torch's allocator (.pickle), a memory "
-        "timeline (.json), or a trace",
+    _options.inputs(
+        parser,
+        "a recording (`run --memory`), a snapshot of torch's allocator (.pickle), a memory timeline (.json), "
+        "or a trace",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document, with every row")
-    parser.add_argument("--limit", type=int, default=ROWS, help=f"rows to print (default {ROWS}; 0: all)")
+    _options.as_json(parser, ", with every row")
+    _options.limit(parser, ROWS)
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from polars import DataFrame
 
+from kinetoscope.cli import _options
+
 EPILOG = """\
 examples:
   kinetoscope query trace.json.gz --tables
@@ -26,10 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-files", action="store_true", help="let the query read files and addresses (read_csv, …)"
     )
-    parser.add_argument("--json", action="store_true", help="print the rows as one JSON list of objects")
-    parser.add_argument(
-        "--limit", type=int, default=ROWS, help=f"rows to print as a table (default {ROWS}; 0: all)"
-    )
+    _options.as_json(parser, ": the rows as a list of objects")
+    _options.limit(parser, ROWS)
 
 
 def main(arguments: argparse.Namespace) -> int:

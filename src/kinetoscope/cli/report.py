@@ -10,6 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kinetoscope.cli import _options
+
 if TYPE_CHECKING:
     from kinetoscope.document import Report
 
@@ -19,22 +21,15 @@ _ALLOCATOR = "dirty_decay_ms:300,muzzy_decay_ms:0"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "inputs",
-        nargs="+",
-        metavar="INPUT",
-        help="a recording, a trace (.json, .json.gz, …), a compile log, or a folder of them; "
+    _options.inputs(
+        parser,
+        "a recording, a trace (.json, .json.gz, …), a compile log, or a folder of them; "
         "several are one run's ranks; of many ranks also folders of folders, "
         "patterns, buckets (s3://…, gs://…), the parts that --parts keeps, NCCL flight-recorder dumps "
         "and Inspector logs",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="write a file instead; its suffix is the format: .html .json .md .txt .sarif",
-    )
+    _options.output(parser, "write a file instead; its suffix is the format: .html .json .md .txt .sarif")
+    _options.as_json(parser, ": the report, numbers not rounded")
     parser.add_argument(
         "--engine",
         choices=("auto", "local", "ray"),
@@ -58,13 +53,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
+    from kinetoscope.errors import UsageError
     from kinetoscope.render import destination
     from kinetoscope.render.formats import renderer
+    from kinetoscope.render.json import indented
 
     output: Path | None = arguments.output
+    if arguments.json and output is not None:
+        raise UsageError("both --json and -o were given", mend="-o report.json writes the same document")
     if (many := _many(arguments)) is not None:
         return many
     arguments.inputs = [name for text in arguments.inputs for name in _matching(text)]
+    if arguments.json:
+        print(indented(_report(arguments.inputs)))
+        return 0
     if output is None:
         from kinetoscope.render.terminal import standard_output
         from kinetoscope.views import overview
@@ -85,8 +87,8 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _matching(text: str) -> list[str]:
     """The files that a pattern stands for, in the order of their numbers; anything else is a name."""
-    from kinetoscope.analysis.numbering import natural
-    from kinetoscope.fleet import inputs as fleet_inputs
+    from kinetoscope.sources import paths as fleet_inputs
+    from kinetoscope.sources.numbering import natural
 
     if Path(text).exists() or not glob.has_magic(text) or fleet_inputs.is_remote(text):
         return [text]
@@ -95,7 +97,7 @@ def _matching(text: str) -> list[str]:
 
 def _many(arguments: argparse.Namespace) -> int | None:
     """Compare many ranks, where that was asked for or there are many; None: it is an ordinary report."""
-    from kinetoscope.fleet import inputs as fleet_inputs
+    from kinetoscope.sources import paths as fleet_inputs
 
     output: Path | None = arguments.output
     if arguments.engine == "auto" and arguments.parts is None:
@@ -108,7 +110,14 @@ def _many(arguments: argparse.Namespace) -> int | None:
     os.environ.setdefault("_RJEM_MALLOC_CONF", _ALLOCATOR)
     from kinetoscope.cli._many import report_many
 
-    report_many(arguments.inputs, output, arguments.engine, arguments.parts, every=arguments.every_rank)
+    report_many(
+        arguments.inputs,
+        output,
+        arguments.engine,
+        arguments.parts,
+        every=arguments.every_rank or arguments.verbose,
+        as_json=arguments.json,
+    )
     return 0
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from kinetoscope.cli import _options
+
 if TYPE_CHECKING:
     from kinetoscope.bench.tune.largest import Foreseen
 
@@ -55,18 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--tokens", type=int, metavar="N", help="tokens of a sample: also show tokens a second")
     add("--rounds", type=int, default=3, metavar="N", help="runs of each setting (default 3)")
-    add("--steps", type=int, default=40, metavar="N", help="steps of each run (default 40)")
-    add(
-        "--seconds",
-        type=float,
-        default=60.0,
-        metavar="S",
-        help="of each run after its first step (default 60)",
-    )
-    add("--out", metavar="DIR", help="keep the result, with every sample, in DIR/bench/")
-    add("--json", action="store_true", help="print one JSON document")
-    add("-m", dest="module", action="store_true", help="run a module, as python -m does")
-    add("program", nargs=argparse.REMAINDER, metavar="script.py [arguments]", help="what to run")
+    _options.measured_runs(parser, seconds=60.0)
+    _options.output(parser, "keep the result, with every sample, in DIR/bench/", metavar="DIR")
+    _options.as_json(parser)
+    _options.program(parser)
 
 
 def _words(text: str) -> list[str]:
@@ -74,8 +68,6 @@ def _words(text: str) -> list[str]:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from pathlib import Path
-
     from kinetoscope.bench import kept
     from kinetoscope.bench.tune import settings
     from kinetoscope.bench.tune.program import check, tune_program
@@ -99,10 +91,10 @@ def main(arguments: argparse.Namespace) -> int:
         steps=arguments.steps,
         seconds=arguments.seconds,
         tokens_per_sample=arguments.tokens,
-        progress=_progress,
+        progress=_options.progress,
     )
-    if arguments.out:
-        kept.keep(Path(arguments.out), "tune", tuning)
+    if arguments.output:
+        kept.keep(arguments.output, "tune", tuning)
     if arguments.json:
         print(indented(tuning))
         return 0
@@ -115,8 +107,6 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _largest(arguments: argparse.Namespace, words: list[str]) -> int:
     """The largest batch that fits, by what a recording foresees."""
-    from pathlib import Path
-
     from kinetoscope.bench import kept
     from kinetoscope.bench.tune.largest import largest_batch
     from kinetoscope.render.json import indented
@@ -129,10 +119,10 @@ def _largest(arguments: argparse.Namespace, words: list[str]) -> int:
         module=arguments.module,
         steps=arguments.steps,
         seconds=arguments.seconds,
-        progress=_progress,
+        progress=_options.progress,
     )
-    if arguments.out:
-        kept.keep(Path(arguments.out), "largest", found)
+    if arguments.output:
+        kept.keep(arguments.output, "largest", found)
     if arguments.json:
         print(indented(found))
     else:
@@ -172,9 +162,3 @@ def _foreseen(recording: str, words: list[str], batches: list[str]) -> Foreseen:
         fixed_bytes=least.fixed_bytes,
         scaling_bytes=least.scaling_bytes,
     )
-
-
-def _progress(text: str) -> None:
-    import sys
-
-    print(f"kinetoscope: {text}", file=sys.stderr, flush=True)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kinetoscope.document.collect.replay import Asked
+from kinetoscope.cli import _options
 
 EPILOG = """\
 examples:
@@ -15,18 +13,17 @@ examples:
   kinetoscope whatif REC --category communication=0 --host 0.7
 """
 ROWS = 15
+SCALED = {
+    "kernel": "kernels of that name",
+    "op": "ops of that name, with all device work in them,",
+    "category": "kernels of that category",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument(
-        "inputs", nargs="+", metavar="INPUT", help="a recording, a trace, or a folder of them"
-    )
-    for of, what in (
-        ("kernel", "kernels of that name"),
-        ("op", "ops of that name, with all device work in them,"),
-        ("category", "kernels of that category"),
-    ):
+    _options.inputs(parser)
+    for of, what in SCALED.items():
         parser.add_argument(
             f"--{of}",
             action="append",
@@ -39,48 +36,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fuse", action="store_true", help="chains of eager elementwise kernels are one kernel each"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document, with the whole path")
-    parser.add_argument(
-        "--limit", type=int, default=ROWS, help=f"parts of the path to print (default {ROWS}; 0: all)"
-    )
+    _options.as_json(parser, ", with the whole path")
+    _options.limit(parser, ROWS, "parts of the path")
 
 
 def main(arguments: argparse.Namespace) -> int:
+    from kinetoscope.analysis.replay import what_if
     from kinetoscope.document.collect.replay import what_if_listing
     from kinetoscope.progress import load_shown
     from kinetoscope.render.json import indented
     from kinetoscope.render.terminal import show
     from kinetoscope.views import whatif as view
 
-    asked = _asked(arguments)
+    named = {of: dict(_factor(f"--{of}", text) for text in getattr(arguments, of)) for of in SCALED}
+    factor = None if arguments.host is None else _factor("--host", f"*={arguments.host}")[1]
+    asked = what_if.asked(**named, host_factor=factor, no_sync=arguments.no_sync, fuse=arguments.fuse)
     listing = what_if_listing(load_shown(arguments.inputs), asked)
     if arguments.json:
         print(indented(listing))
     else:
         show(view.listing(listing, arguments.limit))
     return 0
-
-
-def _asked(arguments: argparse.Namespace) -> Asked:
-    from functools import partial
-
-    from kinetoscope.analysis.replay import what_if
-
-    scales = [
-        what_if.Scale(of, *_factor(f"--{of}", text))
-        for of in ("kernel", "op", "category")
-        for text in getattr(arguments, of)
-    ]
-    asked = [partial(what_if.scaled, scale=scale) for scale in scales]
-    others = []
-    if arguments.host is not None:
-        _, factor = _factor("--host", f"*={arguments.host}")
-        others.append(partial(what_if.host, factor=factor))
-    if arguments.no_sync:
-        others.append(what_if.without_waits)
-    if arguments.fuse:
-        others.append(what_if.fused)
-    return [*asked, *others]
 
 
 def _factor(option: str, text: str) -> tuple[str, float]:

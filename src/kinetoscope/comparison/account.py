@@ -12,18 +12,75 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import LIBRARY_FRAME
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.belonging import belonging
 from kinetoscope.analysis.passes.as_it_runs import AsItRuns, as_it_runs
 from kinetoscope.analysis.passes.match import aligned
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.analysis.time.window import window
-from kinetoscope.bench.measure.statistics import median
-from kinetoscope.comparison.on_host import WHOLE, functions, host_ops
+from kinetoscope.sources.run import Run
+from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import typed
+
+WHOLE = 0  # the step that all work is of where none were recorded
+
+FRAME = r"^(.*\.py)\(\d+\): (.*)$"  # the line moves with every edit above it: names leave it out
+
+
+def host_ops(trace: Trace, steps: pl.Series) -> pl.DataFrame:
+    """The ops of the steps' own threads, each with the time that is in no op below it."""
+    host = trace.host_events
+    name = pl.col("name").cast(pl.String)
+    found = _inside(trace, steps, host.filter(matching(host, "category", "^cpu_op$")))
+    return found.sort("step", "start_ns", "id").select(
+        "id", "step", pl.col("start_ns").alias("at_ns"), name.alias("name"), pl.col("id").alias("op"),
+        name.alias("op_name"), pl.lit("host").alias("category"), pl.lit("no module").alias("module"),
+        pl.lit("eager").alias("graph"), pl.col("input_dims").cast(pl.String).fill_null("").alias("shape"),
+        pl.col("self_ns").alias("own_ns"), "duration_ns",
+    )  # fmt: skip
+
+
+def functions(trace: Trace, steps: pl.Series) -> pl.DataFrame:
+    """The same threads' time outside of ops by the innermost of the program's own functions: ``who`` (""
+    where none is known), ``host_event`` (one of its frames) and ``ns``. Empty without Python stacks."""
+    host = trace.host_events
+    is_frame = matching(host, "category", "^python_function$") & matching(host, "name", FRAME)
+    own = nearest(host, is_frame & ~matching(host, "name", LIBRARY_FRAME))
+    outside = host.with_columns(own.alias("own")).filter(~matching(host, "category", "^cpu_op$"))
+    found = _inside(trace, steps, outside)
+    frames = host["name"].gather(found["own"]).cast(pl.String)
+    return (
+        found.with_columns(frames.str.replace(FRAME, "$2 ($1)").fill_null("").alias("who"))
+        .group_by("who", maintain_order=True)
+        .agg(pl.col("own").drop_nulls().first().alias("host_event"), pl.col("self_ns").sum().alias("ns"))
+        .filter(pl.lit(is_frame.any()), pl.col("ns") > 0)
+    )
+
+
+def _inside(trace: Trace, steps: pl.Series, events: pl.DataFrame) -> pl.DataFrame:
+    """Those that begin in one of the steps, on its thread, with the ``step``; of all steps where there are
+    none, on the thread with most of them."""
+    if not len(trace.steps):
+        return events.filter(pl.col("lane") == events["lane"].mode().min()).with_columns(
+            step=pl.lit(WHOLE, pl.UInt32)
+        )
+    marks = trace.steps.filter(pl.col("id").is_in(steps.implode())).select(
+        pl.col("id").alias("step"),
+        pl.col("start_ns").alias("from_ns"),
+        until=pl.col("start_ns") + pl.col("duration_ns"),
+        lane=trace.host_events["lane"].gather(trace.steps["host_event"]).gather(steps),
+    )
+    begun = events.sort("start_ns").join_asof(
+        marks.sort("from_ns"), left_on="start_ns", right_on="from_ns", by="lane", check_sortedness=False
+    )
+    return begun.filter(pl.col("start_ns") < pl.col("until"))
+
 
 LAUNCH_BOUND = "launch-bound"
 OUTSIDE_OF_OPS, NOTHING_RAN = "outside of ops", "nothing ran"
@@ -97,7 +154,7 @@ def _account(run: Run, trace: Trace, *, recorded: bool = False) -> Account:
     device = _device(trace, steps)
     on_host = device is None and not trace.devices
     pieces = host_ops(trace, steps) if on_host else _pieces(run, trace, steps, device)
-    pieces = pieces.select(pl.col(name).cast(dtype) for name, dtype in PIECES.items())
+    pieces = pieces.select(typed(PIECES))
     placed = _placed(pieces)
     places = _places(placed, len(steps))
     recorded_busy_us = float(places["us"].sum())
@@ -175,7 +232,7 @@ def _by_function(trace: Trace, steps: pl.Series, idle_us: float) -> pl.DataFrame
     if found.is_empty():
         return _unasked(OUTSIDE_OF_OPS, idle_us)
     found = found.with_columns(cause=pl.lit(OUTSIDE_OF_OPS), us=pl.col("ns") / pl.col("ns").sum() * idle_us)
-    return found.select(pl.col(name).cast(dtype) for name, dtype in IDLE.items())
+    return found.select(typed(IDLE))
 
 
 def _placed(pieces: pl.DataFrame) -> pl.DataFrame:
@@ -261,7 +318,7 @@ def _idle(
         .group_by("cause", "who", maintain_order=True)
         .agg(pl.col("host_event").drop_nulls().first(), pl.col("us").sum())
         .filter(pl.col("us") > 0)
-        .select(pl.col(name).cast(dtype) for name, dtype in IDLE.items())
+        .select(typed(IDLE))
     )
     unseen = [(cause, "", None, us) for cause, us in wanted.items() if cause not in factors and us > 0]
     idle = pl.concat([idle, pl.DataFrame(unseen, IDLE, orient="row")])

@@ -13,8 +13,6 @@ import polars as pl
 
 from kinetoscope.analysis.health.losses import losses
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.analysis.run import Run
-from kinetoscope.bench.measure.statistics import SECTIONS, Ratio, median
 from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.counts import COUNTED, Counts, counts
 from kinetoscope.comparison.gates import STEP_TIME, Gate, Judgement, judge, parse
@@ -23,6 +21,9 @@ from kinetoscope.comparison.step_time import of_one_run_each, samples_us
 from kinetoscope.errors import InputError
 from kinetoscope.recording import plain_file
 from kinetoscope.recording.manifest import UNREADABLE
+from kinetoscope.sources.run import Run
+from kinetoscope.statistics.distribution import median
+from kinetoscope.statistics.intervals import SECTIONS, Ratio
 
 SCHEMA = "kinetoscope.baseline/1"
 KEPT_STEPS = 2 * SECTIONS  # medians of stretches of the steps: their spread is what an interval needs

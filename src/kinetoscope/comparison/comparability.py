@@ -10,9 +10,9 @@ from typing import Literal
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.health.losses import losses
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.run import Run
-from kinetoscope.bench.measure.statistics import median
 from kinetoscope.recording.manifest import ClockSample, Environment
+from kinetoscope.sources.run import Run
+from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.model import Trace
 
 Comparability = Literal["good", "limited", "none"]

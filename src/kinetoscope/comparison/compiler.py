@@ -10,10 +10,10 @@ from pathlib import PurePath
 import msgspec
 
 from kinetoscope import numbers
-from kinetoscope.analysis.run import Run
 from kinetoscope.comparison.changes import IDLE, Change, What, Work, is_structural
 from kinetoscope.comparison.counts import Counts
 from kinetoscope.compilation.model import Compilation
+from kinetoscope.sources.run import Run
 
 COMPILATION = "compilation"
 COMPILED = "compiled"

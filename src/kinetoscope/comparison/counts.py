@@ -15,11 +15,11 @@ from kinetoscope.analysis.events.torch_names import PAGEABLE_COPY, SYNCHRONIZATI
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.belonging import OUTSIDE, UNATTRIBUTED, belonging
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.memory import memory_statistics
 from kinetoscope.analysis.time.periods import periods
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.compilation.model import Compilation
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 

@@ -3,21 +3,97 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kinetoscope.analysis.run import Run
+import polars as pl
+
+from kinetoscope import numbers
+from kinetoscope.analysis.idle.gaps import SILENT
+from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.comparison import changes as parts
-from kinetoscope.comparison.account import Account, account, recorded_account
-from kinetoscope.comparison.changes import Change, ranked
+from kinetoscope.comparison.account import LAUNCH_BOUND, Account, account, recorded_account
+from kinetoscope.comparison.changes import IDLE, KERNEL, OFTEN, SYNC, Change, is_structural, ranked
 from kinetoscope.comparison.comparability import Surroundings, incomplete, surroundings
-from kinetoscope.comparison.compiler import Fact, claimed, facts
-from kinetoscope.comparison.counts import Counts, counts
+from kinetoscope.comparison.compiler import Fact, claimed, facts, standing_for
+from kinetoscope.comparison.counts import Counts, counts, waits
 from kinetoscope.comparison.places import by_line, code_difference, source_of_change
-from kinetoscope.comparison.program import gathered
 from kinetoscope.comparison.step_time import StepTime, step_time
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
+from kinetoscope.findings.rules.layout_conversion import CONVERTS
+from kinetoscope.sources.run import Run
+
+LAYOUT = "layout"
+BY_FORMAT = re.compile(rf"{CONVERTS}|(?i:channels_last|nhwc|nchw)")
+
+Belongs = Callable[[Change], bool]
+
+
+def gathered(changes: Sequence[Change], base: Account, new: Account) -> list[Change]:
+    """The changes, with those that have one cause as its parts: the program waits for the device more often,
+    or its tensors lie in memory in another order. Counts tell it, which no noise moves. The sum stays."""
+    left = list(changes)
+    for cause in (_layouts, _waits):
+        if (found := cause(base, new)) is None:
+            continue
+        fact, belongs = found
+        parts = tuple(sorted(filter(belongs, left), key=lambda change: -abs(change.delta_us)))
+        if parts:
+            whole = replace(standing_for([fact], parts), events=parts[0].events)
+            left = [whole, *(change for change in left if change not in parts)]
+    return left
+
+
+def _layouts(base: Account, new: Account) -> tuple[Fact, Belongs] | None:
+    """Layouts are converted more or less often: kernels for one memory format are there for the other's."""
+    before, now = (
+        float(one.launches.filter(pl.col("name").str.contains(CONVERTS))["launches"].sum())
+        for one in (base, new)
+    )
+    if abs(now - before) <= max(0.5, OFTEN * max(before, now)):
+        return None
+    often = numbers.count(round(abs(now - before)), "layout conversion")
+    name = f"memory format: {often} a step {'added' if now > before else 'removed'}"
+    fact = Fact(LAYOUT, "added" if now > before else "removed", name)
+    return (
+        fact,
+        lambda change: (
+            is_structural(change) and any(BY_FORMAT.search(work.name) for work in (*change.base, *change.new))
+        ),
+    )
+
+
+def _waits(base: Account, new: Account) -> tuple[Fact, Belongs] | None:
+    """The host waits for the device more or less often. A wait empties the queue: until the host is ahead
+    again the device waits for it, whatever the host does; and what is waited for is mostly a copy."""
+    before, now = (counts(one.run)["syncs"] for one in (base, new))
+    if before is None or now is None or before == now:
+        return None
+    asked = [waits(one.trace) for one in (base, new)]
+    more = {
+        who: sum(sign * side.get(who, (0.0, 0))[0] for sign, side in zip((-1, 1), asked, strict=True))
+        for who in {**asked[0], **asked[1]}
+    }
+    added = now > before
+    askers = sorted((who for who in more if more[who] * (now - before) > 0), key=lambda who: -abs(more[who]))
+    if not askers:
+        return None
+    often = numbers.count(round(abs(now - before)), "synchronization")
+    name = f"{often} a step {'added' if added else 'removed'}: {', '.join(map(short_name, askers[:3]))}"
+
+    def belongs(change: Change) -> bool:
+        if change.kind == SYNC:
+            return change.who in askers
+        if (change.delta_us > 0) != added:
+            return False
+        if change.kind == IDLE:
+            return change.cause == LAUNCH_BOUND or (change.cause == "unexplained" and change.who == SILENT)
+        exchanged = change.what == "replaced"  # by what waits no more: a change of its own
+        return change.kind == KERNEL and not exchanged and bool(change.ops) and set(change.ops) <= set(askers)
+
+    return Fact(SYNC, "added" if added else "removed", name), belongs
+
 
 RUNS = "runs"
 LOCATED = 40  # changes whose line is looked up

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import msgspec
 
 from kinetoscope import numbers
-from kinetoscope.bench.measure.statistics import Ratio
 from kinetoscope.comparison.counts import COUNTED, Counts
 from kinetoscope.errors import UsageError, meant
+from kinetoscope.statistics.intervals import Ratio
 
 STEP_TIME = "step_time"
 NUMBER = r"[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18}"
 _GATE = re.compile(rf"\s*([a-z]+(?:[_ -][a-z]+)*)\s*(>=|>)\s*({NUMBER})\s*(%|[a-zµ]*B?)\s*")
 LONGEST = 80  # characters of an expression that are repeated
-_UNITS = {"": 1.0, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
+UNITS = {"": 1.0, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 _TIMES, _SIZES = {"us", "µs", "ms", "s"}, {"B", "kB", "MB", "GB"}
 
 
@@ -58,7 +58,7 @@ def parse(text: str) -> Gate:
     """
     match = _GATE.fullmatch(text)
     names = [STEP_TIME, *COUNTED]
-    if match is None or match[4] not in (*_UNITS, "%"):
+    if match is None or match[4] not in (*UNITS, "%"):
         raise UsageError(
             f"{text[:LONGEST]!r} is no gate",
             where="--fail-on",
@@ -73,7 +73,7 @@ def parse(text: str) -> Gate:
         raise UsageError(f"{name} is not measured in {unit}", where=f"--fail-on {text!r}")
     share = unit == "%"
     return Gate(
-        text.strip(), name, float(match[3]) * (0.01 if share else _UNITS[unit]), share, match[2] == ">="
+        text.strip(), name, float(match[3]) * (0.01 if share else UNITS[unit]), share, match[2] == ">="
     )
 
 

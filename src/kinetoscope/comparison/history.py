@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 
 from kinetoscope.analysis.health.losses import losses
-from kinetoscope.analysis.run import TRACE_FILE, Run
-from kinetoscope.bench.measure.levels import FEWEST, change_points
-from kinetoscope.bench.measure.statistics import Ratio
 from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.counts import Counts, counts
 from kinetoscope.comparison.step_time import samples_us, step_time
 from kinetoscope.findings.registry import find
-from kinetoscope.recording.manifest import is_recording
+from kinetoscope.sources.run import Run
+from kinetoscope.statistics.change_points import FEWEST, change_points
+from kinetoscope.statistics.intervals import Ratio
 
 
 @dataclass(frozen=True)
@@ -114,12 +112,3 @@ def _beside(point: Point, earlier: Sequence[Point], changed: Ratio | None) -> Po
     )  # fmt: skip
     new = tuple(rule for rule in point.findings if rule not in last.findings)
     return replace(point, changed=changed, new_findings=new, counts_changed=counted)
-
-
-def recordings(folder: Path) -> list[Path]:
-    """The recordings and traces that stand in a folder."""
-    return [
-        item
-        for item in sorted(folder.iterdir())
-        if is_recording(item) or (item.is_file() and TRACE_FILE.search(item.name))
-    ]

@@ -10,19 +10,18 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.analysis.run import Run
 from kinetoscope.comparison.account import Account, recorded_account
 from kinetoscope.comparison.counts import COUNTED, counts, waits
-from kinetoscope.comparison.gates import NUMBER
+from kinetoscope.comparison.gates import NUMBER, UNITS
 from kinetoscope.comparison.places import source
 from kinetoscope.errors import UsageError, meant
 from kinetoscope.findings.registry import find
+from kinetoscope.sources.run import Run
 
 DEVICE_TIME = "device_time"
 PAGEABLE = "no_pageable_copies"
 NAMES = (*(f"max_{name}" for name in COUNTED), f"max_{DEVICE_TIME}", PAGEABLE)
 _AMOUNT = re.compile(rf"\s*({NUMBER})\s*([A-Za-zµ]*)\s*")
-_UNITS = {"": 1.0, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 # The rules whose findings say why there are so many, and what to do.
 RULES = {
     "syncs": ("sync-in-step",),
@@ -82,9 +81,9 @@ def amount(limit: str, given: object) -> float:
         UsageError: it is neither.
     """
     match = _AMOUNT.fullmatch(str(given))
-    if isinstance(given, bool) or match is None or match[2] not in _UNITS:
+    if isinstance(given, bool) or match is None or match[2] not in UNITS:
         raise UsageError(f"{given!r} is no amount", where=limit, mend='a number, or "2GB", "3 ms"')
-    return float(match[1]) * _UNITS[match[2]]
+    return float(match[1]) * UNITS[match[2]]
 
 
 def _device_time(run: Run) -> float | None:
@@ -119,14 +118,7 @@ def _why(run: Run, name: str) -> Iterable[str]:
     own = recorded_account(run)
     if own is not None and name == "syncs":
         yield from (_line(own, who, "", op, times) for who, (times, op) in waits(own.trace).items())
-    elif own is not None and name in (
-        "launches",
-        "eager_kernels",
-        "copies",
-        "pageable_copies",
-        "ops",
-        DEVICE_TIME,
-    ):
+    elif own is not None and name in LAUNCHED:
         yield from _most(own, name)
 
 

@@ -9,13 +9,13 @@ from functools import partial
 import polars as pl
 
 from kinetoscope.analysis.compiled.join import source_of
-from kinetoscope.analysis.run import Run
 from kinetoscope.comparison.account import Account
 from kinetoscope.comparison.changes import Change, by
 from kinetoscope.comparison.comparability import has_stacks
 from kinetoscope.compilation.generated import module
 from kinetoscope.findings import evidence
 from kinetoscope.findings.scene import Scene
+from kinetoscope.sources.run import Run
 
 NOWHERE = "no line known"
 

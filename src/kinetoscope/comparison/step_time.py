@@ -7,18 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kinetoscope.analysis.passes.unprofiled import unprofiled_rounds_us
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.phases import leading_of
-from kinetoscope.bench.measure.statistics import (
-    Ratio,
-    Stands,
-    compare_apart,
-    compare_groups,
-    stands,
-    wandering,
-    widened,
-)
 from kinetoscope.comparison.account import Account
+from kinetoscope.sources.run import Run
+from kinetoscope.statistics.intervals import Ratio, Stands, compare_apart, compare_groups, stands, wandering
 
 # Runs of one program vary by so much (a standard deviation) for reasons that no step of them shows (clocks,
 # where memory lies, what else runs): docs/compare.md has what was measured. Folders of repeats measure it.
@@ -82,7 +74,7 @@ def of_one_run_each(before: Sequence[float], after: Sequence[float]) -> tuple[Ra
     """The ratio of two runs' steps, and what was allowed for runs that differ on their own: never less than
     they wander themselves."""
     allowance = math.hypot(BETWEEN_RUNS, wandering(before, after))
-    return widened(compare_apart(before, after), allowance), allowance
+    return compare_apart(before, after).widened(allowance), allowance
 
 
 def samples_us(account: Account) -> list[float]:

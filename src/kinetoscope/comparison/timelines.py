@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from difflib import SequenceMatcher
 from typing import NamedTuple
 
 import msgspec
@@ -14,6 +13,7 @@ import polars as pl
 from kinetoscope.analysis.compiled.calls import call_around, graph_calls
 from kinetoscope.analysis.events.enclosing import caller
 from kinetoscope.analysis.kernels.work import work
+from kinetoscope.analysis.passes.match import aligned
 from kinetoscope.analysis.time.periods import periods
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.comparison.account import Account
@@ -107,16 +107,14 @@ Shift = list[tuple[float, float]]  # from this time on, so much later
 
 def _aligned(base: Sequence[Mark], new: Sequence[Mark]) -> tuple[Shift, Shift]:
     """By how much either is to be drawn later, from each mark on that both have; nothing without any."""
-    matcher = SequenceMatcher(None, [mark.what for mark in base], [mark.what for mark in new], autojunk=False)
     shifts: tuple[Shift, Shift] = ([], [])
     before, place = (0.0, 0.0), 0.0
-    for block in matcher.get_matching_blocks():
-        for k in range(block.size):
-            now = base[block.a + k].at_us, new[block.b + k].at_us
-            place += max(now[0] - before[0], now[1] - before[1])
-            for side, at_us in zip(shifts, now, strict=True):
-                side.append((at_us, place - at_us))
-            before = now
+    for i, j in aligned(tuple(mark.what for mark in base), tuple(mark.what for mark in new)):
+        now = base[i].at_us, new[j].at_us
+        place += max(now[0] - before[0], now[1] - before[1])
+        for side, at_us in zip(shifts, now, strict=True):
+            side.append((at_us, place - at_us))
+        before = now
     return shifts
 
 
@@ -124,11 +122,11 @@ def _pieces(table: pl.DataFrame, shifts: Shift) -> list[Piece]:
     froms = [at_us for at_us, _ in shifts]
     longest = table.sort("duration", descending=True).head(MOST).sort("start")
 
-    def aligned(start: float) -> float | None:
+    def shifted(start: float) -> float | None:
         at = bisect_right(froms, start) - 1
         return start + (shifts[at][1] if at >= 0 else 0.0) if shifts else None
 
     return [
-        Piece(name, category, start, duration, lane, call, aligned(start))
+        Piece(name, category, start, duration, lane, call, shifted(start))
         for name, category, start, duration, lane, call in longest.iter_rows()
     ]

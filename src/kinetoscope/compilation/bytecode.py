@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kinetoscope.compilation.details import Instruction
+from kinetoscope.compilation.model import Instruction
 
 LINE = re.compile(
     r"^\s*(?P<numbers>(?:\d+\s+)?)(?:-->\s*)?(?:(?P<target>>>|L\d+:)\s*)?(?P<offset>\d+\s+)?"

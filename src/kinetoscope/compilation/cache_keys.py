@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from kinetoscope.compilation.details import ComponentChange, KeyChange
 from kinetoscope.compilation.log import records
-from kinetoscope.compilation.model import Compilation, Graph
+from kinetoscope.compilation.model import Compilation, ComponentChange, Graph, KeyChange
 
 COMPONENT = re.compile(r"^\[(?P<hash>\w+)\] (?P<name>[^:\n]*)(?::\s*(?P<value>.*))?$", re.S)
 

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from math import prod
 
-from kinetoscope.compilation.model import Row, SourceLine
-from kinetoscope.compilation.saved import SavedTensor
+from kinetoscope.compilation.model import Row, SavedTensor, SourceLine
 
 FILE_COMMENT = re.compile(
     r"\s+# File: (?P<file>.*?):(?P<line>\d+) in (?P<function>[^,]+), code: ?(?P<code>.*)"

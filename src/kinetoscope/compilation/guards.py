@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from kinetoscope.compilation.details import Guard, GuardTree
+from kinetoscope.compilation.model import Guard, GuardTree
 
 LINE = re.compile(r"^(?P<bars>(?:\| )*)\+- (?P<kind>\w+)(?::\s?(?P<rest>.*))?$")
 PLACE = re.compile(

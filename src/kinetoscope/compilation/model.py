@@ -14,10 +14,70 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinetoscope.compilation.saved import PartitionerSettings, Rematerialised, SavedTensor
-
 if TYPE_CHECKING:  # reports hold these rows: they come without what reads logs
     from kinetoscope.compilation.log.read import Text
+
+
+class SavedTensor(msgspec.Struct, frozen=True, kw_only=True):
+    """``bytes`` is None where a size is a symbol; ``donated``: the backward may write over its memory, which
+    nothing else aliases; None where the log does not say."""
+
+    name: str
+    dtype: str
+    shape: tuple[str, ...]
+    device: str
+    bytes: int | None
+    donated: bool | None = None
+
+
+class Rematerialised(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of the forward that the backward computes again.
+
+    ``spared_bytes``: what would else be saved for it; 0 of views (their base counts) and of what only other
+    such nodes read; None where a size is a symbol.
+    """
+
+    name: str
+    op: str
+    dtype: str
+    shape: tuple[str, ...]
+    device: str
+    bytes: int | None
+    spared_bytes: int | None
+
+
+class PartitionerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What min-cut was given: torch._functorch.config as the compilation's log has it, None where silent."""
+
+    activation_memory_budget: float | None = None
+    aggressive_recomputation: bool | None = None
+    recompute_views: bool | None = None
+    treat_parameters_as_free_to_save: bool | None = None
+    max_dist_from_bw: int | None = None
+    ban_recompute_used_far_apart: bool | None = None
+    ban_recompute_long_fusible_chains: bool | None = None
+    ban_recompute_materialized_backward: bool | None = None
+    ban_recompute_not_in_allowlist: bool | None = None
+    ban_recompute_reductions: bool | None = None
+
+    def changed(self) -> dict[str, bool | float]:
+        """What differs from torch's defaults."""
+        default, given = msgspec.structs.asdict(DEFAULTS), msgspec.structs.asdict(self)
+        return {name: value for name, value in given.items() if value is not None and value != default[name]}
+
+
+DEFAULTS = PartitionerSettings(
+    activation_memory_budget=1.0,
+    aggressive_recomputation=False,
+    recompute_views=False,
+    treat_parameters_as_free_to_save=True,
+    max_dist_from_bw=1000,
+    ban_recompute_used_far_apart=True,
+    ban_recompute_long_fusible_chains=True,
+    ban_recompute_materialized_backward=True,
+    ban_recompute_not_in_allowlist=True,
+    ban_recompute_reductions=True,
+)
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -397,3 +457,55 @@ class Compilation:
     modules: Mapping[int, Text] = field(default_factory=lambda: MappingProxyType({}))
     # graph: the record of its cache key and the key's components
     cache_records: Mapping[int, Text] = field(default_factory=lambda: MappingProxyType({}))
+
+
+class Guard(Row, frozen=True, kw_only=True):
+    """One check, or one object (``kind`` ends in GuardManager) whose checks are its children."""
+
+    depth: int
+    kind: str
+    subject: str | None
+    check: str
+    words: str
+    file: str | None
+    line: int | None
+    code: str | None
+    children: tuple[Guard, ...] = ()
+
+    @property
+    def is_check(self) -> bool:
+        return not self.kind.endswith("Manager")
+
+
+class GuardTree(Row, frozen=True, kw_only=True):
+    roots: tuple[Guard, ...]
+    checks: int
+    latency_us: float | None
+
+
+class Instruction(Row, frozen=True, kw_only=True):
+    line: int | None
+    offset: int | None
+    opcode: str
+    argument: str | None
+    operand: str | None
+    meaning: str
+    is_target: bool
+
+
+class ComponentChange(Row, frozen=True, kw_only=True):
+    """One component of a graph's cache key, in both logs; None: not there."""
+
+    component: str
+    before: str | None
+    after: str | None
+
+
+class KeyChange(Row, frozen=True, kw_only=True):
+    """Two logs' cache keys of the same graph; no ``changes`` where the log names no components."""
+
+    compile_id: str
+    direction: str
+    before_key: str | None
+    after_key: str | None
+    changes: tuple[ComponentChange, ...]

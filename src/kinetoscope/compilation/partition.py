@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from kinetoscope.compilation import fx
-from kinetoscope.compilation.saved import PartitionerSettings, Rematerialised, SavedTensor
+from kinetoscope.compilation.model import PartitionerSettings, Rematerialised, SavedTensor
 
 DONATED = re.compile(r"\bbw_donated_idxs=\[([\d,\s]*)\]")
 ASSIGNMENT = re.compile(

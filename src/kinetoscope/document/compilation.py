@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
-from kinetoscope.compilation.details import Guard as Guard
-from kinetoscope.compilation.details import GuardTree, Instruction
-from kinetoscope.compilation.details import KeyChange as KeyChange
 from kinetoscope.compilation.model import (
     Autotune,
     Counts,
@@ -18,6 +15,8 @@ from kinetoscope.compilation.model import (
     Frame,
     Graph,
     GraphBreak,
+    GuardTree,
+    Instruction,
     Kernel,
     LineTime,
     LogSource,
@@ -25,10 +24,12 @@ from kinetoscope.compilation.model import (
     Row,
     Stretch,
 )
+from kinetoscope.compilation.model import Guard as Guard
+from kinetoscope.compilation.model import KeyChange as KeyChange
 from kinetoscope.compilation.model import Reason as Reason
+from kinetoscope.compilation.model import Rematerialised as Rematerialised
+from kinetoscope.compilation.model import SavedTensor as SavedTensor
 from kinetoscope.compilation.model import SourceLine as SourceLine
-from kinetoscope.compilation.saved import Rematerialised as Rematerialised
-from kinetoscope.compilation.saved import SavedTensor as SavedTensor
 
 FrameText = int | str | GuardTree | tuple[Instruction, ...]
 

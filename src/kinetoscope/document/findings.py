@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kinetoscope.findings.model import Evidence
-from kinetoscope.findings.proof.after import After
+from kinetoscope.proof.after import After
 
 
 class FindingRow(msgspec.Struct, frozen=True, kw_only=True):

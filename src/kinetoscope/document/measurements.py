@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.bench.autotune.apply import Applied
 from kinetoscope.bench.autotune.configurations import TriedConfiguration, Tuned
-from kinetoscope.bench.autotune.promise import Promise
+from kinetoscope.bench.autotune.winners import Applied, Promise
 from kinetoscope.bench.autotune.worth import Worth
 from kinetoscope.bench.kernels.ncu import NcuRow
 from kinetoscope.bench.kernels.replay import ModuleResult

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.analysis.memory.fits import Fits
+from kinetoscope.analysis.memory.headroom import Fits
 
 
 class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,8 +11,8 @@ from kinetoscope.analysis.memory.histories import histories
 from kinetoscope.analysis.memory.ops import BASE
 from kinetoscope.analysis.memory.owners import ROLES
 from kinetoscope.analysis.memory.peak import over_time
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.memory import memory_over_time
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 POINTS = 2000  # of each device

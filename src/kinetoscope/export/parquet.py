@@ -9,9 +9,9 @@ from pathlib import Path
 import polars as pl
 
 from kinetoscope.analysis.query import tables
-from kinetoscope.analysis.run import Run
 from kinetoscope.errors import UsageError
 from kinetoscope.render import destination
+from kinetoscope.sources.run import Run
 
 
 def write(run: Run, folder: Path, inputs: Sequence[str] = ()) -> list[Path]:

@@ -6,9 +6,9 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.kernels.work import work
-from kinetoscope.analysis.run import Run
 from kinetoscope.export.memory_counters import counts
 from kinetoscope.export.nesting import ANNOTATION, DEVICE, HOST, nested
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 KINDS = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}

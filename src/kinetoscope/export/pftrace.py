@@ -12,11 +12,41 @@ from collections.abc import Iterator
 import polars as pl
 
 from kinetoscope.analysis.kernels.work import work
-from kinetoscope.analysis.run import Run
 from kinetoscope.export.memory_counters import counts
 from kinetoscope.export.nesting import DEVICE, HOST, nested
-from kinetoscope.export.protobuf import fixed, message, number, text
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
+
+
+def varint(number: int) -> bytes:
+    """A number of 0 or more: seven bits a byte, the lowest first, the highest bit of each saying "more"."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+def number(field: int, value: int) -> bytes:
+    """An unsigned number, a positive signed one, or an enum's."""
+    return varint(field << 3) + varint(value)
+
+
+def fixed(field: int, value: int) -> bytes:
+    """A fixed64."""
+    return varint(field << 3 | 1) + value.to_bytes(8, "little")
+
+
+def message(field: int, *parts: bytes) -> bytes:
+    """A message of parts that are fields themselves."""
+    body = b"".join(parts)
+    return varint(field << 3 | 2) + varint(len(body)) + body
+
+
+def text(field: int, value: str) -> bytes:
+    return message(field, value.encode())
+
 
 PACKET, TIMESTAMP, SEQUENCE, TRACK_EVENT, INTERNED, FLAGS, TRACK = 1, 8, 10, 11, 12, 13, 60
 TYPE, NAME_ID, TRACK_ID, ANNOTATION, FLOW, FLOW_END = 9, 10, 11, 4, 47, 48

@@ -8,8 +8,8 @@ from __future__ import annotations
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.run import Run
 from kinetoscope.export.nesting import nested
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 

@@ -11,7 +11,6 @@ from kinetoscope.analysis.compiled.regions import compiled
 from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, GRAPH_LAUNCH, OPTIMIZER, SYNCHRONIZATION
-from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.compilation.model import Failure
 from kinetoscope.findings.scene import Scene
 
@@ -24,11 +23,11 @@ WITH_GRAPHS = ("NVIDIA", "AMD", None)
 
 @dataclass(frozen=True)
 class Remedy:
-    """``setting`` is what `kinetoscope tune` can try of it."""
+    """``mode`` is the one of torch.compile that `kinetoscope tune` can try of it."""
 
     advice: str
     snippet: str | None = None
-    setting: Setting | None = None
+    mode: str | None = None
 
 
 def compiles(scene: Scene) -> bool:
@@ -71,12 +70,12 @@ def fewer_launches(scene: Scene) -> Remedy:
         return Remedy(f"Put more work behind each launch ({larger}torch.compile).")
     if captures(scene):
         return Remedy(f"Graphs are replayed already; launched one by one: {_outside_graphs(scene)}.")
-    graph = Setting(mode="reduce-overhead")
-    snippet = 'model = torch.compile(model, mode="reduce-overhead")'
+    mode = "reduce-overhead"
+    snippet = f'model = torch.compile(model, mode="{mode}")'
     if why := _skipped_graphs(scene):
         return Remedy(f"CUDA graphs were asked for and skipped: remove the reason ({why}).")
     if compiles(scene):
-        return Remedy("Replay the compiled code as a CUDA graph, if its shapes are fixed.", snippet, graph)
+        return Remedy("Replay the compiled code as a CUDA graph, if its shapes are fixed.", snippet, mode)
     waits = scene.per_step(_waits(scene))
     fixed = "if its shapes are fixed"
     if round(waits):
@@ -86,7 +85,7 @@ def fewer_launches(scene: Scene) -> Remedy:
         f"Put more work behind each launch ({larger}torch.compile), or replay the whole step as a CUDA graph "
         f"{fixed}."
     )
-    return Remedy(advice, snippet, graph)
+    return Remedy(advice, snippet, mode)
 
 
 def _waits(scene: Scene) -> int:

@@ -8,8 +8,8 @@ from functools import cached_property
 
 from kinetoscope.analysis.replay.change import NOTHING, Change
 from kinetoscope.analysis.replay.replay import job
-from kinetoscope.analysis.run import Run
 from kinetoscope.findings.scene import Scene, scenes
+from kinetoscope.sources.run import Run
 
 Changes = Mapping[int, Change]  # by rank
 

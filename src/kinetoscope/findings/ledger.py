@@ -15,12 +15,12 @@ import polars as pl
 
 from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.analysis.replay.change import NOTHING, Change
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import experience
 from kinetoscope.findings.job import Changes, Job, both
 from kinetoscope.findings.model import SEVERITIES, Finding, Remaining, Role
 from kinetoscope.findings.savings import LOW, severity
+from kinetoscope.sources.run import Run
 
 # A symptom stands below its cause where the cause explains so much of what the symptom would save, …
 EXPLAINS = 0.5

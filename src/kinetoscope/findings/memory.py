@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope import numbers
+from kinetoscope.analysis.memory.headroom import saves
 from kinetoscope.analysis.memory.histories import RankHistory
 from kinetoscope.analysis.memory.ops import BASE
-from kinetoscope.analysis.memory.without import saves
 from kinetoscope.findings import savings
 from kinetoscope.findings.model import Evidence, Finding, Severity
 from kinetoscope.findings.scene import Scene

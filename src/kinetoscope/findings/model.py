@@ -9,7 +9,6 @@ from typing import Literal
 import msgspec
 
 from kinetoscope.analysis.replay.change import NOTHING, Change
-from kinetoscope.bench.tune.settings import Setting
 
 Severity = Literal["high", "medium", "low", "info"]
 # root: stands first, whatever it saves, since what follows is its consequence. symptom: what it sees, others
@@ -81,15 +80,17 @@ class Proof:
     """The command that tries what is advised, and how its result is recognised.
 
     Args:
-        setting: of `tune`: the one that the advice names. With ``mode`` None and ``as_written`` it changes
-            what is set beside the program's own calls of ``torch.compile``.
+        mode: of `tune`: the mode of ``torch.compile`` that the advice names; None where the program's own
+            calls of it stay as they are.
+        matmul_precision: of `tune`: the precision that the advice names.
         kernel: of `bench`: the kernel whose configurations are tried.
         kernel_us: that kernel's device time per step in the recording, all launches together.
         launches: that kernel's launches per step in the recording.
     """
 
     command: str
-    setting: Setting | None = None
+    mode: str | None = None
+    matmul_precision: str | None = None
     kernel: str | None = None
     kernel_us: float = 0.0
     launches: float = 0.0

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.run import Run
 from kinetoscope.findings import rules as folder
 from kinetoscope.findings.ledger import settle
 from kinetoscope.findings.model import Finding, Role
 from kinetoscope.findings.savings import severity
 from kinetoscope.findings.scene import Scene, scenes
+from kinetoscope.sources.run import Run
 
 SECTIONS = ("What it finds", "Why it is slow", "How it decides", "What to do", "Source")
 

@@ -7,8 +7,7 @@ from functools import cached_property
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
-from kinetoscope.analysis.compiled.compiling import compiler_phases
+from kinetoscope.analysis.compiled.regions import compiler_phases
 from kinetoscope.analysis.events.rows import matching, rows
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.idle.waits import waits
@@ -19,13 +18,14 @@ from kinetoscope.analysis.memory.histories import RankHistory, histories
 from kinetoscope.analysis.passes.as_it_runs import AsItRuns, as_it_runs
 from kinetoscope.analysis.replay.change import Change
 from kinetoscope.analysis.replay.replay import Replay, alone
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
 from kinetoscope.analysis.time.periods import periods
 from kinetoscope.analysis.time.window import window
 from kinetoscope.recording.manifest import RankRecord
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import DeviceProperties, Trace
+from kinetoscope.trace.schema import whole
 
 # Columns of ``work`` that no rule asks for.
 UNASKED = [

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import pickle
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, NamedTuple
 
 from kinetoscope.errors import InputError, MissingDependencyError
-from kinetoscope.fleet.inputs import TraceFile
 from kinetoscope.fleet.worker import SETTINGS, mapped, settled
-from kinetoscope.trace.decoding.worker import receive, send
-from kinetoscope.trace.workers import cores
+from kinetoscope.sources.paths import TraceFile
+from kinetoscope.trace.workers import Asked, DiedError, cores
 
 ATTEMPTS = 2  # a trace whose worker died is given to another once
 # A worker's memory grows with the largest trace it has read: after so many it makes way for a fresh one.
 TRACES_A_WORKER = 200
+HOME = str(Path(__file__).resolve().parents[2])
+PROGRAM = f"import sys; sys.path.insert(0, {HOME!r}); from kinetoscope.fleet.worker import serve; serve()"
 
 Answer = tuple[TraceFile, bytes | InputError]
 Engine = Callable[[Sequence[TraceFile]], Iterator[Answer]]
@@ -56,18 +52,17 @@ class _Worker:
     """A process that maps, started when it is first asked and again when it has died."""
 
     def __init__(self) -> None:
-        self._process: _Process | None = None
+        self._process: Asked | None = None
         self._done = 0
 
     def ask(self, trace: TraceFile) -> bytes | InputError:
         for _ in range(ATTEMPTS):
             if self._done >= TRACES_A_WORKER:
                 self.close()
-            self._process = self._process or _start()
+            self._process = self._process or Asked("-c", PROGRAM, env=settled())
             try:
-                send(self._process.questions, (trace.url, trace.rank))
-                answer: bytes | InputError = receive(self._process.answers)
-            except (OSError, EOFError, pickle.UnpicklingError):
+                answer: bytes | InputError = self._process.ask((trace.url, trace.rank))
+            except DiedError:
                 self.close()
                 continue
             self._done += 1
@@ -77,28 +72,7 @@ class _Worker:
     def close(self) -> None:
         process, self._process, self._done = self._process, None, 0
         if process is not None:
-            process.itself.kill()
-            process.itself.wait()
-            for pipe in (process.questions, process.answers):
-                with suppress(OSError):  # what it did not read before it was ended
-                    pipe.close()
-
-
-class _Process(NamedTuple):
-    itself: subprocess.Popen[bytes]
-    questions: IO[bytes]
-    answers: IO[bytes]
-
-
-def _start() -> _Process:
-    home = str(Path(__file__).resolve().parents[2])
-    program = f"import sys; sys.path.insert(0, {home!r}); from kinetoscope.fleet.worker import serve; serve()"
-    started = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=settled()
-    )
-    if started.stdin is None or started.stdout is None:
-        raise OSError("a process without the pipes that it was started with")
-    return _Process(started, started.stdin, started.stdout)
+            process.close()
 
 
 def on_ray(traces: Sequence[TraceFile]) -> Iterator[Answer]:

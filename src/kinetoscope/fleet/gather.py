@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from kinetoscope.analysis.compared.parts import Part, placed, renumbered
-from kinetoscope.analysis.numbering import latest_window
 from kinetoscope.errors import InputError
 from kinetoscope.fleet.engine import Engine
-from kinetoscope.fleet.inputs import Found, TraceFile, file_system, is_remote
 from kinetoscope.fleet.store import LARGEST, Store, decode
 from kinetoscope.recording import plain_file
+from kinetoscope.sources.numbering import latest_window
+from kinetoscope.sources.paths import Found, TraceFile, file_system, is_remote
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]

@@ -16,9 +16,9 @@ from kinetoscope import __version__
 from kinetoscope.analysis.compared.parts import KERNEL_TIMES, PARTED, STEPS, Facts, Part
 from kinetoscope.analysis.ranks.stretches import COMPUTED
 from kinetoscope.errors import InputError
-from kinetoscope.fleet.inputs import PART, TraceFile
 from kinetoscope.recording import plain_file
 from kinetoscope.recording.manifest import write_whole
+from kinetoscope.sources.paths import PART, TraceFile
 
 FORMAT = 4
 LARGEST = 1 << 30  # bytes of a part, and of its tables unpacked

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kinetoscope.errors import InputError
-from kinetoscope.fleet.inputs import file_system, is_remote
+from kinetoscope.sources.paths import file_system, is_remote
 
 # A worker is one of many: one thread for tables, none for decoding, and memory goes back when it is free.
 SETTINGS = {

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 from kinetoscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from kinetoscope.api import Difference, Run
+    from kinetoscope.api import Run
+    from kinetoscope.types import Difference
 
 NAME = "kinetoscope_run"
 MOST = 400  # times that a cell is run until its steps are recorded

@@ -20,8 +20,7 @@ A recording is a folder:
     inputs/rank0.json             what kernels were called with in one step, on request; tensors in rank0.bin
     signature                     that this user made generated/ and inputs/ (see ``recording.trust``)
     bench/                        what `bench` and `tune` measured
-    tables/                       the trace's tables as Parquet, written by the first reader
-"""
+    tables/                       the trace's tables as Parquet, written by the first reader"""
 
 from __future__ import annotations
 
@@ -314,3 +313,15 @@ def write_whole(path: Path, content: bytes) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)  # it is still there where the disk was full
+
+
+PROGRAM_SCHEMA = "kinetoscope.program/1"
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """``program/rank0.json`` of a recording: the program's own source.
+
+    ``files``: the text of each by its absolute path, as it stood when the program ended."""
+
+    schema: str = PROGRAM_SCHEMA
+    files: dict[str, str]

@@ -9,8 +9,8 @@ import msgspec
 
 
 def indented(document: object) -> str:
-    """Rows of the document as JSON that a person can read. Names of files that are not UTF-8 are no text:
-    what is none in them is replaced."""
+    """One JSON document that a person can read; numbers are not rounded, and what is no text in the name of a
+    file is replaced."""
     try:
         encoded = msgspec.json.encode(document)
     except UnicodeEncodeError:

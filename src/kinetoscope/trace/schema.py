@@ -8,6 +8,7 @@ the event in the file's ``traceEvents`` and is what evidence points at.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import polars as pl
@@ -179,3 +180,14 @@ def conform(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
         )
         for name, column in schema.items()
     )
+
+
+def typed(columns: Mapping[str, DType]) -> list[pl.Expr]:
+    """The columns of a table in their declared order and types; a value that one cannot hold is an error."""
+    return [pl.col(name).cast(dtype) for name, dtype in columns.items()]
+
+
+def whole(aggregate: object) -> int:
+    """The minimum, maximum or median of a column of numbers, cut to an integer; 0 where it has none. (Polars
+    types an aggregate as whatever a column may hold.)"""
+    return int(aggregate) if isinstance(aggregate, int | float) else 0

@@ -17,6 +17,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import msgspec
 
@@ -39,14 +40,58 @@ def cores() -> int:
         return min(os.cpu_count() or 1, MOST)
 
 
+class Asked:
+    """A process that answers what it is asked, over pipes."""
+
+    def __init__(self, *words: str, **settings: Any) -> None:
+        """Start this Python with the words as arguments.
+
+        Args:
+            settings: further ones of ``subprocess.Popen``.
+
+        Raises:
+            OSError: the system has no process left.
+        """
+        self._process = subprocess.Popen(
+            [sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, **settings
+        )
+
+    def ask(self, question: object) -> Any:
+        """The answer.
+
+        Raises:
+            DiedError: the process has ended.
+        """
+        if self._process.stdin is None or self._process.stdout is None:
+            raise DiedError
+        try:
+            send(self._process.stdin, question)
+            return receive(self._process.stdout)
+        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            raise DiedError from error
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):  # what it did not read before it was ended
+                    pipe.close()
+
+
+class DiedError(Exception):
+    """A process that was asked has ended."""
+
+
 class Workers:
     """As many decoding processes as wanted, for the length of a ``with`` block."""
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._threads = ThreadPoolExecutor(count)
-        self._idle: SimpleQueue[subprocess.Popen[bytes] | None] = SimpleQueue()
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._idle: SimpleQueue[Asked | None] = SimpleQueue()
+        self._started: list[Asked] = []
 
     def __enter__(self) -> Workers:
         for _ in range(self._count):
@@ -59,13 +104,7 @@ class Workers:
     def __exit__(self, *_: object) -> None:
         self._threads.shutdown(cancel_futures=True)
         for process in self._started:
-            process.kill()
-        for process in self._started:
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    with suppress(OSError):  # what it did not read before it was ended
-                        pipe.close()
+            process.close()
 
     def decode(self, spans: Iterator[Span]) -> Iterator[Batch]:
         """What every span packs into, in order; two per process are under way, the first from the call on."""
@@ -83,15 +122,13 @@ class Workers:
     def _decode(self, span: Span) -> Batch:
         process = self._idle.get()
         try:
-            if process is not None and process.stdin is not None and process.stdout is not None:
-                try:
-                    send(process.stdin, span)
-                    return Batch(*receive(process.stdout))
-                except (OSError, EOFError, pickle.UnpicklingError):  # it died: this process does its work
-                    process = None
-            return decode_span(span)
+            if process is not None:
+                return Batch(*process.ask(span))
+        except DiedError:  # this process does its work
+            process = None
         finally:
             self._idle.put(process)
+        return decode_span(span)
 
 
 def program() -> str:
@@ -100,14 +137,8 @@ def program() -> str:
     return f"import sys; sys.path += {homes!r}; from kinetoscope.trace.decoding.worker import serve; serve()"
 
 
-def _start() -> subprocess.Popen[bytes] | None:
+def _start() -> Asked | None:
     try:
-        return subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", program()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            pipesize=_PIPE,
-        )
+        return Asked("-I", "-S", "-c", program(), stderr=subprocess.DEVNULL, pipesize=_PIPE)
     except OSError:  # no interpreter to start, or no process left: this process does the work
         return None

@@ -9,8 +9,8 @@ import pytest
 
 from kinetoscope.analysis import bounded
 from kinetoscope.analysis.query import query
-from kinetoscope.analysis.run import load
 from kinetoscope.errors import UsageError
+from kinetoscope.sources.run import load
 
 TRACE = Path(__file__).parents[2] / "fixtures" / "h200_breaks" / "breaks.json.gz"
 

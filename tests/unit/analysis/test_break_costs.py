@@ -15,11 +15,11 @@ import traces
 from compile_records import artifact, record
 from kinetoscope.analysis.compiled.break_costs import break_costs
 from kinetoscope.analysis.compiled.join import join
-from kinetoscope.analysis.run import load
 from kinetoscope.compilation import build
 from kinetoscope.compilation.build import Sidecar
 from kinetoscope.compilation.log import read as log
 from kinetoscope.compilation.model import Compilation, GraphBreak
+from kinetoscope.sources.run import load
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "h200_breaks"
 CASES = Path(__file__).parents[2] / "cases" / "graph-break"

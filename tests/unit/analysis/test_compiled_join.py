@@ -10,11 +10,11 @@ import pytest
 
 from compile_records import artifact, record
 from kinetoscope.analysis.compiled.join import Joined, join
-from kinetoscope.analysis.run import Run
 from kinetoscope.compilation import build
 from kinetoscope.compilation.build import Sidecar
 from kinetoscope.compilation.log import read as log
 from kinetoscope.compilation.model import Compilation
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 TraceOf = Callable[..., Trace]

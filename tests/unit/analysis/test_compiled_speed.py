@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from kinetoscope.analysis.compiled.join import Joined, join
-from kinetoscope.analysis.run import load
 from kinetoscope.compilation import fx
 from kinetoscope.compilation.generated import module
 from kinetoscope.compilation.model import CallCost
+from kinetoscope.sources.run import load
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "h200_modes"
 BANDWIDTH, FP32 = 4800e9, 67e12  # the H200's datasheet

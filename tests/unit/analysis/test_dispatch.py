@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from kinetoscope.analysis.origins.dispatch import chain, dispatches
-from kinetoscope.analysis.run import Run, load
 from kinetoscope.errors import UsageError
+from kinetoscope.sources.run import Run, load
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 from traces import host as event

@@ -12,9 +12,9 @@ from kinetoscope.analysis.idle.gaps import gaps, idle
 from kinetoscope.analysis.idle.launches import launch_statistics, launches, queue_depth
 from kinetoscope.analysis.idle.waiting import exposed_waiting, waiting
 from kinetoscope.analysis.origins.attribution import attribution
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.step_outliers import step_outliers
 from kinetoscope.analysis.time.memory import allocator_calls, memory_statistics
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 OF_A_PROFILE = [

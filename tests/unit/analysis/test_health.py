@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kinetoscope.analysis.health.verdict import Note, health
-from kinetoscope.analysis.run import Run
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord, StepTimings
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.damage import described
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read

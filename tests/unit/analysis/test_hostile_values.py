@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.analysis.origins.dispatch import dispatches
-from kinetoscope.analysis.run import load
 from kinetoscope.document.collect.report import build
 from kinetoscope.errors import KinetoscopeError, UsageError
 from kinetoscope.render.json import indented
+from kinetoscope.sources.run import load
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "h200"
 DOCUMENTS: list[dict[str, Any]] = [

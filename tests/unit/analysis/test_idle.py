@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from kinetoscope.analysis.idle.gaps import gaps, idle
 from kinetoscope.analysis.kernels.work import work
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.window import window
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 from traces import host

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from kinetoscope.analysis.idle.launches import arrival_ns, launch_statistics, launches, queue_depth
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 

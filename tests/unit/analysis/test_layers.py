@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetoscope.analysis.time.layers import overlay
+from kinetoscope.analysis.time.intervals import overlay
 
 # Disjoint intervals of one key: gaps and lengths in turn, so that some touch and some are empty.
 timelines = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=6)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kinetoscope.analysis.cost.call import Call, Cost
 from kinetoscope.analysis.cost.formulas import cost
 from kinetoscope.analysis.cost.roofline import costed, roofline
-from kinetoscope.analysis.run import Run
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.read import read
 
 Shapes = list[list[int]]

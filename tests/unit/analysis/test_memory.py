@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from kinetoscope.analysis.origins.held import held_at_peak
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.memory import (
     allocator_calls,
     memory_statistics,
     memory_timeline,
 )
 from kinetoscope.document.collect.memory import memory
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path, PurePath
 
-from kinetoscope.analysis.memory.generated import buffers
+from kinetoscope.analysis.memory.ops import buffers
 from kinetoscope.analysis.memory.peak import devices, holders
-from kinetoscope.analysis.run import load
 from kinetoscope.snapshot.read import read
+from kinetoscope.sources.run import load
 from snapshots import MAIN, MIB, SITE, Allocator, dump, frames
 
 LOG = Path(__file__).resolve().parents[2] / "fixtures" / "h200_modes" / "compile.log.gz"

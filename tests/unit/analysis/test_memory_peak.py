@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from kinetoscope.analysis.memory.fits import fits
 from kinetoscope.analysis.memory.growth import growth
+from kinetoscope.analysis.memory.headroom import fits
 from kinetoscope.analysis.memory.peak import DeviceHistory, devices, holders, over_time, split
 from kinetoscope.recording.memory import DeviceMemory, Held, HeldTensor
 from kinetoscope.snapshot.read import read

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kinetoscope.analysis.events.ops import ops
-from kinetoscope.analysis.run import Run
+from kinetoscope.sources.run import Run
 from traces import Event, call, host, kernel, step, trace
 
 

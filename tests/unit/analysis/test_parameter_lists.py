@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinetoscope.analysis.cost.parameter_lists import CHUNK, listed_elements
+from kinetoscope.analysis.cost.lists import CHUNK, listed_elements
 from kinetoscope.analysis.cost.roofline import costed, roofline
-from kinetoscope.analysis.run import Run
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 from traces import Event, call, host, kernel, trace

@@ -14,8 +14,8 @@ import traces
 from kinetoscope.analysis.passes.as_it_runs import as_it_runs, laid_over, slowest
 from kinetoscope.analysis.passes.match import match
 from kinetoscope.analysis.passes.unprofiled import rounds, spread, unprofiled
-from kinetoscope.analysis.run import Run
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings, TimedSteps
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 STEP_US = 1000.0

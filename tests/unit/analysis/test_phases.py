@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kinetoscope.analysis.origins.sums import kernels
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.step_outliers import step_distribution, step_outliers
 from kinetoscope.analysis.time.phases import leading, parts, phase_rows, phases, similarity
+from kinetoscope.sources.run import Run
 from traces import Event, call, event, host, kernel, step, trace
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.analysis.run import load
 from kinetoscope.document.collect.report import build
 from kinetoscope.errors import InputError, NotATraceError
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord, StepTimings
+from kinetoscope.sources.run import load
 
 SMALL = Path(__file__).resolve().parents[2] / "fixtures" / "h200" / "mm_64_warm_eager.json.gz"
 

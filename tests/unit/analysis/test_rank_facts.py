@@ -19,10 +19,10 @@ from kinetoscope.analysis.compared.chance import cold_steps
 from kinetoscope.analysis.compared.comparison import Comparison, compare, comparison, culprit
 from kinetoscope.analysis.compared.parts import part
 from kinetoscope.analysis.ranks.blame import START
-from kinetoscope.analysis.run import Run
 from kinetoscope.document.collect.ranks import ranks
 from kinetoscope.findings.rules import straggler
 from kinetoscope.findings.scene import scenes
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.read import read
 from kinetoscope.views import ranks as rank_lines
 

@@ -21,8 +21,8 @@ from kinetoscope.analysis.compared.parts import APPROACH, Part, part, placed
 from kinetoscope.analysis.ranks.collectives import collectives, ways
 from kinetoscope.analysis.replay.change import NOTHING, without_host
 from kinetoscope.analysis.replay.replay import replays
-from kinetoscope.analysis.run import Run
 from kinetoscope.document.collect.ranks import compared
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 from rank_sets import Fault, Job

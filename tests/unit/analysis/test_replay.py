@@ -18,10 +18,10 @@ from kinetoscope.analysis.replay.change import (
     shorten,
     without_host,
 )
+from kinetoscope.analysis.replay.effects import gone_until, larger, shares
 from kinetoscope.analysis.replay.replay import Replay, replay, replays
-from kinetoscope.analysis.replay.spared import gone_until, larger, shares
 from kinetoscope.analysis.replay.threads import strands
-from kinetoscope.analysis.run import Run as Recording
+from kinetoscope.sources.run import Run as Recording
 from kinetoscope.trace.model import Trace
 from replayed import Changes, Copy, Instruction, Launch, Machine, Program, Run, Sync
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.step_outliers import step_distribution, step_outliers
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 from traces import event

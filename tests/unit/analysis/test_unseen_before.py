@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kinetoscope.analysis.health.verdict import LISTED, health
-from kinetoscope.analysis.run import Run
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 

@@ -12,7 +12,7 @@ import pytest
 from kinetoscope.analysis.idle.gaps import idle
 from kinetoscope.analysis.idle.waiting import exposed_waiting, waiting
 from kinetoscope.analysis.idle.waits import waits
-from kinetoscope.analysis.run import Run
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 

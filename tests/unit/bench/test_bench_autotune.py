@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetoscope.bench.autotune import apply
 from kinetoscope.bench.autotune import configurations as autotune
+from kinetoscope.bench.autotune import winners as apply
 from kinetoscope.bench.kernels import ncu, replay
 from kinetoscope.bench.measure import cuda_timers
 from kinetoscope.bench.measure.cuda_timers import Activity, TimingError
 from kinetoscope.bench.measure.results import Comparison, MeasurementSet
-from kinetoscope.bench.measure.statistics import Verdict
 from kinetoscope.errors import UsageError
+from kinetoscope.statistics.intervals import Verdict
 
 
 def test_a_configuration_from_the_command_line() -> None:

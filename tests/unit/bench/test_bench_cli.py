@@ -14,7 +14,7 @@ from rich.console import Console
 from clockwork import measured
 from kinetoscope import cli
 from kinetoscope.bench.autotune.configurations import TriedConfiguration, Tuned
-from kinetoscope.bench.autotune.promise import promise
+from kinetoscope.bench.autotune.winners import promise
 from kinetoscope.bench.autotune.worth import Skipped, Worth
 from kinetoscope.bench.kernels.ncu import NcuRow
 from kinetoscope.bench.kernels.replay import ModuleResult, WorkRow

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.bench.kernels import follow, generated, source
+from kinetoscope.bench.kernels import follow, generated
 from kinetoscope.bench.kernels.generated import Kernel, KernelCall, ScalarArgument, TensorArgument
 from kinetoscope.errors import InputError
 
@@ -65,10 +65,10 @@ def test_categories_and_bytes_agree_with_what_inductor_wrote(shared_data: Path) 
     prefixes = {"pointwise": "triton_poi", "reduction": "triton_red", "persistent reduction": "triton_per"}
     first = {call.kernel: call for call in reversed(follow.calls(module))}
     for name, kernel in module.kernels.items():
-        facts = source.facts(kernel)
+        facts = generated.facts(kernel)
         assert name.startswith(prefixes[facts.category])
         assert facts.inductor_bytes is not None
-        ours = source.moved_bytes(facts.parameters, first[name].arguments)
+        ours = generated.moved_bytes(facts.parameters, first[name].arguments)
         if "cat" not in name and "slice" not in name and "split" not in name:
             # Inductor adds what it reads again; without slices and concatenations the two agree within that.
             assert 0.3 < ours / facts.inductor_bytes < 3.1, (name, ours, facts.inductor_bytes)
@@ -98,7 +98,7 @@ def test_modules_for_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     halves = [a for a in call.arguments if isinstance(a, TensorArgument) and a.stride == (80, 1)]
     assert {a.offset for a in halves} == {0, 40}
     assert len({a.storage for a in halves}) == 1
-    facts = source.facts(kernel)
+    facts = generated.facts(kernel)
     assert facts.category == "reduction"
     assert len(facts.parameters) == len(call.arguments)
 
@@ -107,7 +107,7 @@ def test_bytes_count_each_distinct_element_once_and_updates_twice() -> None:
     dense = TensorArgument((4, 8), (8, 1), "float32", "cuda", 0, 0)
     broadcast = TensorArgument((4, 8), (0, 1), "bfloat16", "cuda", 1, 0)
     names = ("in_ptr0", "in_out_ptr0", "in_ptr1", "xnumel")
-    assert source.moved_bytes(names, (dense, dense, broadcast, ScalarArgument(32))) == 128 + 256 + 16
+    assert generated.moved_bytes(names, (dense, dense, broadcast, ScalarArgument(32))) == 128 + 256 + 16
     assert broadcast.reach == 8
     assert TensorArgument((3, 2), (10, 1), "float32", "cuda", 0, 5).reach == 5 + 22
     assert TensorArgument((0, 2), (2, 1), "float32", "cuda", 0, 0).reach == 0
@@ -140,8 +140,8 @@ def k(in_out_ptr0, xnumel): {body}
 )
 def test_categories_come_from_the_heuristic(heuristic: str, body: str, category: str) -> None:
     text = TRITON.format(heuristic=heuristic, body=body)
-    facts = source.facts(Kernel("k", text, "triton", ()))
-    assert facts == source.Facts(category, ("in_out_ptr0", "xnumel"), ("in_out_ptr0",), 2000, None)
+    facts = generated.facts(Kernel("k", text, "triton", ()))
+    assert facts == generated.Facts(category, ("in_out_ptr0", "xnumel"), ("in_out_ptr0",), 2000, None)
 
 
 def test_a_folder_without_modules_says_what_to_do(tmp_path: Path) -> None:

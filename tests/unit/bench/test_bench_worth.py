@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clockwork import measured
-from kinetoscope.bench.autotune import campaign, promise, worth
+from kinetoscope.bench.autotune import campaign, worth
 from kinetoscope.bench.autotune import configurations as autotune
+from kinetoscope.bench.autotune import winners as promise
 from kinetoscope.bench.autotune.worth import Copy, Worth
-from kinetoscope.bench.kernels.generated import Kernel, Module, TensorArgument
+from kinetoscope.bench.kernels.generated import Facts, Kernel, Module, TensorArgument
 from kinetoscope.bench.kernels.replay import ModuleResult
-from kinetoscope.bench.kernels.source import Facts
 from kinetoscope.bench.kernels.subjects import Subject
 from kinetoscope.bench.measure.device import Bench
 from kinetoscope.bench.measure.results import Comparison, Gain

@@ -14,13 +14,13 @@ from kinetoscope.capture.options import Options
 from kinetoscope.capture.process.launch import Outcome
 from kinetoscope.capture.process.summary import summarize
 from kinetoscope.errors import UsageError
-from kinetoscope.fleet.inputs import find
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording import meeting
 from kinetoscope.recording.folder import RankReport
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord, StepTimings
 from kinetoscope.recording.meeting import meet
+from kinetoscope.sources.paths import find
 
 NOW = datetime(2026, 1, 2, 3, 4, 5)
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from kinetoscope.capture.process import source
-from kinetoscope.recording.program import Program
+from kinetoscope.recording.manifest import Program
 
 
 def written(path: Path, text: str) -> str:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from kinetoscope.analysis.run import Run
 from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.changes import Change, by, changes, ranked
 from kinetoscope.comparison.comparability import surroundings
 from kinetoscope.comparison.counts import counts
 from kinetoscope.comparison.difference import difference
 from kinetoscope.recording.manifest import ClockSample, Environment, Manifest, RankRecord
+from kinetoscope.sources.run import Run
 from traces import call, host, kernel, step, trace
 
 STEP = 100.0

@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from kinetoscope.bench.measure.statistics import Ratio
 from kinetoscope.cli.diff import EPILOG
 from kinetoscope.comparison.counts import COUNTED
 from kinetoscope.comparison.gates import STEP_TIME, judge, nothing_counted, parse
 from kinetoscope.comparison.limits import amount
 from kinetoscope.errors import UsageError
+from kinetoscope.statistics.intervals import Ratio
 
 
 def counted(name: str, before: float | None, after: float | None):

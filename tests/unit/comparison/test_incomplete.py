@@ -12,8 +12,8 @@ import pytest
 from kinetoscope import cli
 from kinetoscope.analysis.health.losses import losses
 from kinetoscope.analysis.health.verdict import health
-from kinetoscope.analysis.run import load
 from kinetoscope.recording import manifest as manifests
+from kinetoscope.sources.run import load
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 WHOLE = FIXTURES / "h200_breaks" / "breaks.json.gz"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cases.recorded import recorded
-from kinetoscope.analysis.run import Run
 from kinetoscope.comparison.limits import broken
 from kinetoscope.errors import UsageError
+from kinetoscope.sources.run import Run
 
 
 def run(case: str) -> Run:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.analysis.run import load
 from kinetoscope.comparison.account import account
 from kinetoscope.comparison.timelines import Mark, Piece, _aligned, timelines  # pyright: ignore[reportPrivateUsage]
+from kinetoscope.sources.run import load
 
 BREAKS = Path(__file__).parents[2] / "fixtures" / "h200_breaks"
 

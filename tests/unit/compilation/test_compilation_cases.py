@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.analysis.compiled.join import join
-from kinetoscope.analysis.run import load as load_profile
 from kinetoscope.compilation import cache_keys
 from kinetoscope.compilation.model import Compilation
 from kinetoscope.compilation.sources import load
 from kinetoscope.document.collect.compilation import as_document
 from kinetoscope.document.collect.graph_detail import kernel_details
+from kinetoscope.sources.run import load as load_profile
 
 
 def logs(shared_data: Path, name: str) -> Compilation:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.analysis.compiled.join import Joined, join
-from kinetoscope.analysis.run import load
+from kinetoscope.sources.run import load
 
 HERE = Path(__file__).parents[2] / "fixtures" / "h200_modes"
 TRACES = ["default", "reduce-overhead", "max-autotune", "train_break", "skip"]

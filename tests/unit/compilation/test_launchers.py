@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from kinetoscope.analysis.compiled.join import join
-from kinetoscope.analysis.run import load as load_profile
 from kinetoscope.capture.compiler.launchers import Launchers
 from kinetoscope.compilation.generated.launchers import Launcher, Loaded, decoder, fill
 from kinetoscope.compilation.model import Kernel
 from kinetoscope.compilation.sources import load
+from kinetoscope.sources.run import load as load_profile
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "h200_breaks"
 

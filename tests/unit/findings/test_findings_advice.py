@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 
 import traces
-from kinetoscope.analysis.run import Run
 from kinetoscope.compilation import recompiles
 from kinetoscope.compilation.model import Recompilation
 from kinetoscope.findings import in_force, savings
@@ -35,6 +34,7 @@ from kinetoscope.findings.rules import (
     unfused_attention,
 )
 from kinetoscope.findings.scene import Scene
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import DeviceProperties, Trace
 
 H200 = DeviceProperties(index=0, name="NVIDIA H200", properties={})
@@ -163,7 +163,7 @@ def test_what_is_captured_is_not_told_to_capture() -> None:
     graph = [traces.call("cudaGraphLaunch", 20, 5, 99), traces.kernel("gemm", 40, 5, 99)]
     remedy = in_force.fewer_launches(scene(*graph, *launched("aten::add", "add", 1, 2)))
     assert remedy.advice == "Graphs are replayed already; launched one by one: aten::add."
-    assert remedy.setting is None
+    assert remedy.mode is None
 
 
 def test_no_graphs_for_makers_without_them() -> None:

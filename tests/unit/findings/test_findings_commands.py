@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from kinetoscope import cli
-from kinetoscope.analysis.run import Run
-from kinetoscope.bench.tune.settings import Setting
-from kinetoscope.findings.proof import commands
+from kinetoscope.findings import commands
 from kinetoscope.findings.scene import Scene
 from kinetoscope.recording.manifest import Manifest
+from kinetoscope.sources.run import Run
 from traces import kernel, trace
 
 
@@ -31,7 +30,7 @@ def scene(*command: str, folder: Path | None = Path("my rec"), name: str = "k") 
     ],
 )
 def test_tune_runs_the_program_not_its_interpreter(command: tuple[str, ...], line: str) -> None:
-    proof = commands.tune(scene(*command), Setting(mode="reduce-overhead"))
+    proof = commands.tune(scene(*command), mode="reduce-overhead")
     assert proof is not None
     assert proof.command == f"kinetoscope tune --out 'my rec' --modes reduce-overhead {line}"
 
@@ -40,12 +39,12 @@ def test_tune_runs_the_program_not_its_interpreter(command: tuple[str, ...], lin
     "command", [("/venv/bin/torchrun", "--nproc-per-node", "2", "train.py"), (), ("python",)]
 )
 def test_what_tune_cannot_start_has_no_command(command: tuple[str, ...]) -> None:
-    assert commands.tune(scene(*command), Setting(mode="default")) is None
-    assert commands.tune(scene("python", "train.py", folder=None), Setting(mode="default")) is None
+    assert commands.tune(scene(*command), mode="default") is None
+    assert commands.tune(scene("python", "train.py", folder=None), mode="default") is None
 
 
 def test_a_change_beside_the_programs_own_calls_needs_no_mode() -> None:
-    proof = commands.tune(scene("python", "t.py"), Setting(as_written=True, matmul_precision="high"))
+    proof = commands.tune(scene("python", "t.py"), matmul_precision="high")
     assert proof is not None
     assert "--modes eager --matmul-precision high -- t.py" in proof.command
 
@@ -61,8 +60,8 @@ def test_bench_is_for_kernels_that_inductor_generated() -> None:
 
 def test_the_commands_are_understood() -> None:
     made = [
-        commands.tune(scene("python", "t.py", "--x"), Setting(as_written=True, matmul_precision="high")),
-        commands.tune(scene("python", "-m", "t", "--x"), Setting(mode="max-autotune")),
+        commands.tune(scene("python", "t.py", "--x"), matmul_precision="high"),
+        commands.tune(scene("python", "-m", "t", "--x"), mode="max-autotune"),
         commands.bench(scene(name="triton_poi_0"), "triton_poi_0"),
     ]
     for proof in made:
@@ -70,4 +69,4 @@ def test_the_commands_are_understood() -> None:
         words = shlex.split(proof.command)
         assert words[0] == "kinetoscope"
         arguments = cli.parse(words[1], words[2:])
-        assert getattr(arguments, "out", "my rec") == "my rec"
+        assert str(getattr(arguments, "output", "my rec")) == "my rec"

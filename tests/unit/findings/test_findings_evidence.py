@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 
 import traces
-from kinetoscope.analysis.run import Run
 from kinetoscope.findings import evidence
 from kinetoscope.findings.scene import Scene
+from kinetoscope.sources.run import Run
 
 
 def scene(*events: traces.Event) -> Scene:

@@ -13,7 +13,6 @@ import traces
 from kinetoscope.analysis.compared.comparison import comparison
 from kinetoscope.analysis.replay import ranks
 from kinetoscope.analysis.replay.change import without_host
-from kinetoscope.analysis.run import Run, load
 from kinetoscope.findings import savings
 from kinetoscope.findings.job import Job
 from kinetoscope.findings.late import punctual
@@ -22,6 +21,7 @@ from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.registry import find
 from kinetoscope.findings.rules import straggler
 from kinetoscope.findings.scene import scenes
+from kinetoscope.sources.run import Run, load
 from kinetoscope.trace.model import Trace
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "h200-dist"

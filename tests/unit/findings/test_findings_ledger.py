@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 import traces
 from kinetoscope.analysis.replay import what_if
 from kinetoscope.analysis.replay.change import Change, shorten, without_idle
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import experience, savings
 from kinetoscope.findings.ledger import settle
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.scene import scenes
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 KERNELS = 10

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kinetoscope.analysis.run import Run
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rules.data_loading_stall import find
 from kinetoscope.findings.scene import scenes
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord, StepTimings, TimedSteps
+from kinetoscope.sources.run import Run
 from traces import host, step, trace
 
 

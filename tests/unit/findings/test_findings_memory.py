@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 import traces
-from kinetoscope.analysis.run import MemoryFiles, Run, load
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
 from kinetoscope.recording.memory import DeviceMemory, Held
+from kinetoscope.sources.run import MemoryFiles, Run, load
 from snapshots import CALL, MAIN, MIB, OF_OPTIMIZER, SITE, Allocator, dump, frames
 
 LAYERS = 6
@@ -90,7 +90,7 @@ class Loop:
         path = dump(folder / "x.pickle", self.allocator)
         held = folder / "x.json"
         held.write_bytes(msgspec.json.encode(Held(boundaries_ns=tuple(self.boundaries), **tensors)))  # type: ignore[arg-type]
-        run = Run((traces.trace(traces.step(1, 0, 100)),), memory=(MemoryFiles(0, path, held),))
+        run = Run((traces.trace(traces.step(1, 0, 100)),), snapshots=(MemoryFiles(0, path, held),))
         return {one.rule: one for one in find(run) if one.saving_bytes or silent}
 
     @property
@@ -238,7 +238,7 @@ def test_what_makes_a_program_fit_stands_before_what_makes_it_fast(tmp_path: Pat
     loop = Loop(logits=80 * MIB, float32=True)
     path, held = dump(tmp_path / "x.pickle", loop.allocator), tmp_path / "x.json"
     held.write_bytes(msgspec.json.encode(Held(failed_bytes=1 << 30)))
-    fits, fails = (find(replace(recording, memory=(MemoryFiles(0, path, how),))) for how in (None, held))
+    fits, fails = (find(replace(recording, snapshots=(MemoryFiles(0, path, how),))) for how in (None, held))
     assert any(one.saving_bytes for one in fits)
     assert not fits[0].saving_bytes
     assert fails[0].saving_bytes == max(one.saving_bytes for one in fails) > 0

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import pytest
 
 import traces
-from kinetoscope.analysis.run import Run
 from kinetoscope.findings import registry
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.registry import Rule, find
 from kinetoscope.findings.scene import Scene
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 

@@ -6,11 +6,11 @@ import polars as pl
 import pytest
 
 import traces
-from kinetoscope.analysis.run import Run
 from kinetoscope.findings import savings
 from kinetoscope.findings.model import Saving
 from kinetoscope.findings.scene import Scene
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
+from kinetoscope.sources.run import Run
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import traces
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings.scene import Scene, scenes
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 

@@ -16,16 +16,16 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from kinetoscope.analysis.compared.parts import Part, part
-from kinetoscope.analysis.numbering import natural, rank_in
 from kinetoscope.cli import main
 from kinetoscope.document import RanksListing
 from kinetoscope.document.collect.ranks import ranges
 from kinetoscope.errors import InputError
 from kinetoscope.fleet import engine
 from kinetoscope.fleet.gather import gather, one_a_rank
-from kinetoscope.fleet.inputs import TraceFile, find
 from kinetoscope.fleet.store import Store, decode, encode
 from kinetoscope.fleet.worker import mapped
+from kinetoscope.sources.numbering import natural, rank_in
+from kinetoscope.sources.paths import TraceFile, find
 from kinetoscope.trace.read import read
 from page_data import page_data
 from rank_sets import Fault, Job, Loss, recorded
@@ -135,18 +135,16 @@ def test_processes_map_as_this_one_does_and_a_dead_one_is_replaced(
     """The first process is killed under its first trace, as the system kills for memory."""
     monkeypatch.setenv("KINETOSCOPE_WORKERS", "2")
     found = find([traces])
-    started, send = [], engine.send
-
-    def kills_first(pipe: object, message: object) -> None:
-        send(pipe, message)  # type: ignore[arg-type]  # the pipe as it was given
-        if len(started) == 1 and not killed:
-            killed.append(started[0].itself.pid)
-            started[0].itself.kill()
-
     killed: list[int] = []
-    begin = engine._start
-    monkeypatch.setattr(engine, "_start", lambda: started.append(begin()) or started[-1])
-    monkeypatch.setattr(engine, "send", kills_first)
+
+    class KillsFirst(engine.Asked):
+        def ask(self, question: object) -> object:
+            if not killed:
+                killed.append(self._process.pid)
+                self._process.kill()
+            return super().ask(question)
+
+    monkeypatch.setattr(engine, "Asked", KillsFirst)
     parts, left_out = gather(found, Store(tmp_path / "a"), engine.local)
     assert killed
     assert left_out == []
@@ -225,7 +223,7 @@ def test_the_command(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_many_are_compared_unasked_on_a_page_too(
     traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinetoscope.fleet.inputs.FEW", 2)
+    monkeypatch.setattr("kinetoscope.sources.paths.FEW", 2)
     monkeypatch.setattr(engine, "ENGINES", {"local": here})
     assert main(["report", str(traces), "-o", str(tmp_path / "a.json")]) == 0
     assert msgspec.json.decode((tmp_path / "a.json").read_bytes())["schema"] == "kinetoscope.ranks/1"

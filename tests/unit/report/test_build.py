@@ -12,9 +12,9 @@ import pytest
 
 from contract import CONTRACT
 from kinetoscope import document
-from kinetoscope.analysis.run import Run, load
 from kinetoscope.document.collect.report import build
 from kinetoscope.recording import manifest
+from kinetoscope.sources.run import Run, load
 from traces import host, kernel, nothing, step, trace
 
 

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 import traces
-from kinetoscope.analysis.run import load
 from kinetoscope.cli import main
 from kinetoscope.document import Fits
 from kinetoscope.document.collect.memory import peaks
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.recording.memory import DeviceMemory, Held, HeldTensor
+from kinetoscope.sources.run import load
 from kinetoscope.views import memory
 from report_sample import host_only
 from snapshots import MAIN, MIB, OF_LAYER, Allocator, Training, dump, frames

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinetoscope.analysis.run import Run
 from kinetoscope.export import perfetto, pftrace
-from kinetoscope.export.protobuf import varint
+from kinetoscope.export.pftrace import varint
+from kinetoscope.sources.run import Run
 from traces import call, host, kernel, step, trace
 
 

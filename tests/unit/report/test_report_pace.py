@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from kinetoscope import document
-from kinetoscope.analysis.run import Run, load
 from kinetoscope.document.collect.report import build
 from kinetoscope.render import markdown, terminal
+from kinetoscope.sources.run import Run, load
 from kinetoscope.views import overview, steps
 from kinetoscope.views import page as html
 from page_data import words

@@ -15,12 +15,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.analysis.idle.gaps import gaps
-from kinetoscope.analysis.run import Run, load
 from kinetoscope.document import Report
 from kinetoscope.document.collect import timeline
 from kinetoscope.document.collect.excerpt import excerpt
 from kinetoscope.document.collect.packing import packed
 from kinetoscope.document.collect.report import build
+from kinetoscope.sources.run import Run, load
 from kinetoscope.views import page as html
 from page_data import PageData, page_data
 

@@ -20,7 +20,7 @@ from kinetoscope.bench.request import Result
 from kinetoscope.bench.tune.results import Row, Tuning
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.findings.model import Proof
-from kinetoscope.findings.proof import measured as proof
+from kinetoscope.proof import measured as proof
 from kinetoscope.recording import manifest
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.views import findings
@@ -28,6 +28,7 @@ from report_sample import report
 
 WORDS = ("train.py", "--batch", "64")
 EAGER, FIX = Setting(), Setting(mode="reduce-overhead")
+TRIED = Proof("", mode="reduce-overhead")
 
 
 def row(setting: Setting, *rounds: float, **changes: Any) -> Row:
@@ -44,7 +45,7 @@ WRITTEN = row(EAGER, 0.0100, 0.0101, 0.0099, as_written=True)
 
 def test_a_setting_is_measured_against_the_program_as_written() -> None:
     other = row(Setting(mode="default"), 0.005, 0.005, 0.005)
-    found = proof.by_tune(tuning(WRITTEN, other, row(FIX, 0.0080, 0.0081, 0.0079)), FIX, WORDS)
+    found = proof.by_tune(tuning(WRITTEN, other, row(FIX, 0.0080, 0.0081, 0.0079)), TRIED, WORDS)
     assert found is not None
     assert found.saving_us == pytest.approx(2000)
     assert found.interval_us is not None
@@ -57,7 +58,7 @@ def test_a_setting_is_measured_against_the_program_as_written() -> None:
 def test_a_program_that_compiles_is_not_compared_with_eager() -> None:
     compiled = row(Setting(mode="default"), 0.0060, 0.0061, 0.0059, as_written=True)
     eager = row(EAGER, 0.0100, 0.0101, 0.0099)
-    found = proof.by_tune(tuning(eager, compiled, row(FIX, 0.0063, 0.0064, 0.0062)), FIX, WORDS)
+    found = proof.by_tune(tuning(eager, compiled, row(FIX, 0.0063, 0.0064, 0.0062)), TRIED, WORDS)
     assert found is not None
     assert found.saving_us == pytest.approx(-300)
     assert found.verdict == "slower"
@@ -77,7 +78,7 @@ def test_a_program_that_compiles_is_not_compared_with_eager() -> None:
 def test_only_the_recorded_program_counts(command: tuple[str, ...], batch: str | None, counts: bool) -> None:
     eager, fix = Setting(batch=batch), Setting(mode="reduce-overhead", batch=batch)
     done = tuning(row(eager, 0.01, 0.01, as_written=True), row(fix, 0.008, 0.008), command=command)
-    assert (proof.by_tune(done, FIX, WORDS) is not None) is counts
+    assert (proof.by_tune(done, TRIED, WORDS) is not None) is counts
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_only_the_recorded_program_counts(command: tuple[str, ...], batch: str |
     ],
 )
 def test_only_the_advised_setting_counts(setting: Setting) -> None:
-    assert proof.by_tune(tuning(WRITTEN, row(setting, 0.008, 0.008, 0.008)), FIX, WORDS) is None
+    assert proof.by_tune(tuning(WRITTEN, row(setting, 0.008, 0.008, 0.008)), TRIED, WORDS) is None
 
 
 def test_a_precision_is_measured_with_the_programs_own_compiler() -> None:
@@ -101,23 +102,23 @@ def test_a_precision_is_measured_with_the_programs_own_compiler() -> None:
         row(Setting(mode="default"), 0.006, 0.006, 0.006, as_written=True),
         precise,
     )
-    found = proof.by_tune(done, Setting(as_written=True, matmul_precision="high"), WORDS)
+    found = proof.by_tune(done, Proof("", matmul_precision="high"), WORDS)
     assert found is not None
     assert found.saving_us == pytest.approx(2000)
 
 
 def test_a_setting_that_fails_or_computes_something_else_saves_nothing() -> None:
     failed = Row(setting=FIX, label=FIX.label, error="BackendCompilerFailed")
-    found = proof.by_tune(tuning(WRITTEN, failed), FIX, WORDS)
+    found = proof.by_tune(tuning(WRITTEN, failed), TRIED, WORDS)
     assert found is not None
     assert (found.saving_us, found.verdict) == (None, "fails")
-    found = proof.by_tune(tuning(WRITTEN, row(FIX, 0.008, 0.008, 0.008, agrees=False)), FIX, WORDS)
+    found = proof.by_tune(tuning(WRITTEN, row(FIX, 0.008, 0.008, 0.008, agrees=False)), TRIED, WORDS)
     assert found is not None
     assert found.verdict == "differs"
 
 
 def test_one_round_tells_nothing() -> None:
-    found = proof.by_tune(tuning(row(EAGER, 0.01, as_written=True), row(FIX, 0.008)), FIX, WORDS)
+    found = proof.by_tune(tuning(row(EAGER, 0.01, as_written=True), row(FIX, 0.008)), TRIED, WORDS)
     assert found is not None
     assert (found.interval_us, found.verdict) == (None, "cannot tell")
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from kinetoscope import cli
-from kinetoscope.analysis.run import load
 from kinetoscope.errors import InputError
 from kinetoscope.fleet import dumps
 from kinetoscope.snapshot.read import read
+from kinetoscope.sources.run import load
 from snapshots import frames
 
 BLOCK: dict[str, Any] = {"address": 0, "size": 512, "requested_size": 5, "state": "active_allocated"}

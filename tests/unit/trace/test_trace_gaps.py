@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.analysis.health.verdict import health
-from kinetoscope.analysis.run import Run, load
 from kinetoscope.cli import main
+from kinetoscope.sources.run import Run, load
 from kinetoscope.trace import cutter, supply
 from traces import call, host, kernel, step
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from kinetoscope.analysis.health.verdict import health
-from kinetoscope.analysis.run import Run
 from kinetoscope.errors import KinetoscopeError
+from kinetoscope.sources.run import Run
 from kinetoscope.trace import cutter, supply
 from kinetoscope.trace.decoding import spans
 from kinetoscope.trace.model import Trace

@@ -7,8 +7,8 @@ from statistics import median
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.compared.parts import Part
+from kinetoscope.trace.schema import whole
 
 # By what part of a step equal ranks differ in one step, by chance and the profiler: two H200s that do the
 # same were found 0.2 apart. What a straggler loses is more than so many times the spread of as many steps.

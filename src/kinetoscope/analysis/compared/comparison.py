@@ -18,7 +18,7 @@ from kinetoscope.analysis.ranks.kernels import EVEN_COMPUTE, data_ratio, kernel_
 from kinetoscope.analysis.ranks.pairing import Paired, paired
 from kinetoscope.analysis.ranks.stretches import COMPUTED
 from kinetoscope.analysis.ranks.waits import waits
-from kinetoscope.analysis.run import Run
+from kinetoscope.sources.run import Run
 
 # Why a rank was late: what its device did, or was idle for, that those of its peers did not.
 COMPUTE, SYNC, COMPILE, ALLOCATOR = "compute", "synchronization", "recompilation", "allocator"

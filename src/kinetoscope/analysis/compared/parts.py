@@ -20,11 +20,11 @@ from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.collectives import COLLECTIVES, collectives, host_of, world_size
 from kinetoscope.analysis.ranks.stretches import COMPUTED, stretches
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
 from kinetoscope.analysis.time.periods import periods
 from kinetoscope.analysis.time.window import window
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 KERNELS = 40  # names of a rank, those of most time; the rest is one row a step

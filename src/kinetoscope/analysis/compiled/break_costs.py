@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.compiled.calls import call_around
 from kinetoscope.analysis.compiled.regions import region_around
 from kinetoscope.analysis.compiled.sums import silent_frames
@@ -16,6 +15,7 @@ from kinetoscope.analysis.events.torch_names import CALL, GRAPH_LAUNCH, REGION
 from kinetoscope.compilation.breaks import RESUMED
 from kinetoscope.compilation.model import Compilation, GraphBreak
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import typed, whole
 
 # What Inductor's scheduler could have fused; templates (matmuls) take no neighbour in from behind.
 FUSABLE = r"^triton_(poi|per|red|for|spl)_"
@@ -155,7 +155,7 @@ def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:
             fusable.alias("fusable"),
             pl.col("start_ns").is_between(begin, end, closed="left").alias("in_step"),
         )
-        .select(pl.col(name).cast(dtype) for name, dtype in CROSSINGS.items())
+        .select(typed(CROSSINGS))
     )
 
 

@@ -11,7 +11,7 @@ from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import CALL, COMPILED_BACKWARD, COMPILED_FORWARD, REGION
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.run import Run
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 DIRECTIONS = pl.Enum(["forward", "backward", "inference"])

@@ -24,10 +24,10 @@ from kinetoscope.analysis.events.enclosing import caller, nearest
 from kinetoscope.analysis.events.rows import matching, rows
 from kinetoscope.analysis.events.torch_names import CALL, GRAPH_LAUNCH, REGION
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.busy import busy
 from kinetoscope.analysis.time.window import window
 from kinetoscope.compilation.model import Compilation, LineTime
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 # Triton before 3.0 appended the specialisation of each argument to the kernel's name.

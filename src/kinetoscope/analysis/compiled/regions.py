@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import matching, rows
-from kinetoscope.analysis.events.torch_names import CALL, COMPILED_BACKWARD, REGION
+from kinetoscope.analysis.events.torch_names import (
+    CALL,
+    COMPILED_BACKWARD,
+    COMPILER_PHASE,
+    GRAPH_RECORDING,
+    REGION,
+)
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.time import intervals
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import whole
 
 COMPILED = f"{REGION}|{COMPILED_BACKWARD}|{CALL}"
 
@@ -72,3 +79,19 @@ def entry_costs(trace: Trace) -> pl.DataFrame:
 
 def _compile_ids(names: pl.Series) -> pl.Series:
     return names.cast(pl.String).str.extract(REGION)
+
+
+def compiler_phases(trace: Trace, start_ns: int, end_ns: int) -> pl.DataFrame:
+    """``host_events`` of the phases of Dynamo, AOTAutograd and Inductor that begin between two instants.
+
+    The recording of CUDA graphs is none of them: it runs the program.
+    """
+    host = trace.host_events
+    is_phase = matching(host, "name", COMPILER_PHASE) & ~matching(host, "name", GRAPH_RECORDING)
+    return host.filter(is_phase & host["start_ns"].is_between(start_ns, end_ns))
+
+
+def compiling(trace: Trace, start_ns: int, end_ns: int) -> pl.DataFrame:
+    """Merged intervals (start_ns, end_ns) of those phases."""
+    phases = compiler_phases(trace, start_ns, end_ns)
+    return intervals.union(phases.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")))

@@ -18,8 +18,8 @@ import polars as pl
 from kinetoscope.analysis.compiled.sums import LineTime
 from kinetoscope.analysis.cost.roofline import TF32, peaks
 from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.run import Run
 from kinetoscope.compilation.model import Compilation, Frame, Graph
+from kinetoscope.sources.run import Run
 
 COSTS = {
     "kernel": pl.UInt32,

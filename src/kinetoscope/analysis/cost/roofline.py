@@ -9,12 +9,13 @@ import polars as pl
 
 from kinetoscope.analysis.cost.call import DTYPES, Call, Cost
 from kinetoscope.analysis.cost.formulas import cost
-from kinetoscope.analysis.cost.parameter_lists import listed_elements
+from kinetoscope.analysis.cost.lists import listed_elements
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.run import Run
 from kinetoscope.hardware import DeviceSpec, find
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import typed
 
 ARGUMENTS = ["input_dims", "input_types", "input_strides", "concrete_inputs"]
 BESIDE = ["kernel", "listed"]  # what the recorded arguments leave open
@@ -90,7 +91,7 @@ def costed(trace: Trace) -> pl.DataFrame:
         )
         .join(peaks(trace), on=["device", "dtype"], how="left", maintain_order="left")
         .with_columns(pl.when(~by_bus).then(pl.col("peak_flops", "peak_bandwidth")))
-        .select(pl.col(name).cast(dtype) for name, dtype in COSTED.items())
+        .select(typed(COSTED))
     )
 
 

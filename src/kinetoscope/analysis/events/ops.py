@@ -35,7 +35,7 @@ from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import BOOKKEEPING, STEP
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.run import Run
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 ANY_STEP = "ProfilerStep*"

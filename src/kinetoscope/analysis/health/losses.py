@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kinetoscope.analysis.health.notes import INFO
 from kinetoscope.analysis.health.verdict import health
-from kinetoscope.analysis.run import Run
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.damage import is_loss
 
 # Notes that say that device work was launched and is not in the recording.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.health.notes import DEGRADED, INFO, NEVER, Note, gravity, share_of
 from kinetoscope.analysis.idle.waiting import waiting
 from kinetoscope.analysis.passes.as_it_runs import as_it_runs
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import whole
 
 DIED = "died-while-recording"
 # Slow steps over quick ones, p90 over p10: beyond it the median says little of what a change would save.

@@ -8,7 +8,7 @@ from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.idle.computing import computing
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.time.layers import overlay
+from kinetoscope.analysis.time.intervals import overlay
 from kinetoscope.analysis.time.window import window
 from kinetoscope.trace.model import Trace
 

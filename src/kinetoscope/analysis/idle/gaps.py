@@ -9,10 +9,11 @@ from kinetoscope.analysis.idle.causes import CAUSE, host_causes
 from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.analysis.idle.waiting import exposed_waiting, waiting
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.run import Run
-from kinetoscope.analysis.time.layers import overlay
+from kinetoscope.analysis.time.intervals import overlay
 from kinetoscope.analysis.time.window import window
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import typed
 
 # How the work that ended a gap arrived.
 LATE = "late"  # launched when the device had run dry: the host was behind
@@ -298,7 +299,7 @@ def _explained(trace: Trace, pieces: pl.DataFrame) -> pl.DataFrame:
     keys = ["cause", "arrived", "name", "around"]
     texts = pieces.select(keys).unique().with_columns(_text().alias("text"))
     pieces = pieces.join(texts, on=keys, how="left", nulls_equal=True, maintain_order="left")
-    return pieces.select(pl.col(name).cast(dtype) for name, dtype in GAPS.items())
+    return pieces.select(typed(GAPS))
 
 
 def _text() -> pl.Expr:

@@ -6,8 +6,8 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 LAUNCHES = {

@@ -15,9 +15,9 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.collectives import COLLECTIVES, collectives, hosts_of, world_size
 from kinetoscope.analysis.ranks.pairing import Paired, paired
 from kinetoscope.analysis.ranks.waits import waits
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.window import window
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 SCHEMA = {

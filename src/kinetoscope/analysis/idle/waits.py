@@ -6,7 +6,7 @@ import polars as pl
 
 from kinetoscope.analysis.idle.waiting import waiting
 from kinetoscope.analysis.kernels.work import work
-from kinetoscope.analysis.run import Run
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 

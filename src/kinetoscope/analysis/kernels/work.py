@@ -7,7 +7,7 @@ import polars as pl
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.categories import categories
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.run import Run
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 # A device is told apart from others by both: every rank may call its own device 0.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.memory.peak import DeviceHistory, owner
+from kinetoscope.trace.schema import whole
 
 GROWTH = {
     "line": pl.String,

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.memory.generated import buffers
-from kinetoscope.analysis.memory.ops import ops, unseen
+from kinetoscope.analysis.memory.ops import buffers, ops, unseen
 from kinetoscope.analysis.memory.peak import DeviceHistory, devices
-from kinetoscope.analysis.run import MemoryFiles, Run
 from kinetoscope.errors import InputError
 from kinetoscope.recording.memory import Held
+from kinetoscope.sources.run import MemoryFiles, Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +43,7 @@ def histories(run: Run) -> Histories:
     found: list[RankHistory] = []
     unread: list[InputError] = []
     made, traces = buffers(run), {trace.rank: trace for trace in run.traces}
-    for files in run.memory:
+    for files in run.snapshots:
         try:
             traced = partial(ops, traces[files.rank]) if files.rank in traces else unseen
             read = devices(files.snapshot, files.held, made, traced)

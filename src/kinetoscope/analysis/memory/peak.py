@@ -9,13 +9,12 @@ from typing import Literal
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.memory.lifetimes import Curve, alive, curve
 from kinetoscope.analysis.memory.ops import unseen
-from kinetoscope.analysis.memory.owners import ROLES, owned
-from kinetoscope.analysis.memory.workspaces import OWNER
+from kinetoscope.analysis.memory.owners import OWNER, ROLES, owned
 from kinetoscope.recording.memory import DeviceMemory, Held
 from kinetoscope.snapshot.model import ALLOC, MAP, OOM, SEGMENT, SEGMENT_FREE, UNMAP, Snapshot
+from kinetoscope.trace.schema import whole
 
 # What of the reserved memory is nobody's: blocks are multiples of 512 bytes; what is free lies between blocks
 # in use, or in segments that hold none, which the driver could have back.
@@ -85,7 +84,7 @@ def devices(
     """Every device of which the allocator has anything.
 
     Args:
-        buffers: what lines of generated code allocate (``generated.buffers``).
+        buffers: what lines of generated code allocate (``ops.buffers``).
         traced: the ops that made allocations (``ops.ops``).
     """
     found: list[DeviceHistory] = []

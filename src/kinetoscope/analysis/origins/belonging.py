@@ -9,8 +9,8 @@ from kinetoscope.analysis.events.enclosing import caller
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.attribution import attribution
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.phases import phase_of_work
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 UNATTRIBUTED = "unattributed"

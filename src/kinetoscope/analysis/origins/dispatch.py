@@ -14,8 +14,8 @@ from kinetoscope.analysis.events.torch_names import STEP
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.origins.attribution import attribution
 from kinetoscope.analysis.origins.belonging import belonging
-from kinetoscope.analysis.run import Run
 from kinetoscope.errors import UsageError
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 

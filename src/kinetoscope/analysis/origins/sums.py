@@ -9,8 +9,8 @@ from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.kernels.occupancy import blocks
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.belonging import OUTSIDE, UNATTRIBUTED, belonging
-from kinetoscope.analysis.run import Run
 from kinetoscope.errors import UsageError, meant
+from kinetoscope.sources.run import Run
 
 
 class KernelOp(msgspec.Struct, frozen=True, kw_only=True):

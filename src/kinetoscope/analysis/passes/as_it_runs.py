@@ -16,11 +16,11 @@ from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.match import Match, match
 from kinetoscope.analysis.passes.unprofiled import Unprofiled, unprofiled
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.phases import leading_of
-from kinetoscope.bench.measure.statistics import median
 from kinetoscope.recording.manifest import RankRecord
+from kinetoscope.sources.run import Run
+from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.model import Trace
 
 MATCHED = 0.9  # of the light pass' kernels: with fewer, the full pass alone says why the device idles

@@ -7,7 +7,7 @@ kernel of the other that stands at its place; where they differ, what stands in 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -90,7 +90,7 @@ def _like(codes: Codes, steps: Mapping[int, tuple[list[int], Codes]]) -> int | N
 
 
 @lru_cache(maxsize=8)  # steps of a kind are alike: one alignment serves them all
-def aligned(ours: Codes, theirs: Codes) -> list[tuple[int, int]]:
+def aligned(ours: tuple[Hashable, ...], theirs: tuple[Hashable, ...]) -> list[tuple[int, int]]:
     """Places in both that hold the same, in order."""
     shorter = min(len(ours), len(theirs))
     begin = next((i for i in range(shorter) if ours[i] != theirs[i]), shorter)

@@ -9,8 +9,8 @@ from statistics import mean
 
 import msgspec
 
-from kinetoscope.bench.measure.statistics import median, quantile
 from kinetoscope.recording.manifest import StepTimings, TimedSteps
+from kinetoscope.statistics.distribution import median, quantile
 
 # Of the step: from here on a loop waits for its loader, its steps short and long by rounds of workers.
 WAITS_FOR_DATA = 0.1

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.ranks.collectives import TOGETHER, ways
-from kinetoscope.bench.measure.statistics import median
+from kinetoscope.statistics.distribution import median
 
 # By how many collectives a rank's sequence may lie off another's of the same steps.
 SHIFTS = 16

@@ -11,7 +11,7 @@ import polars as pl
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.run import Run
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 # By which law ranks wait in a collective.

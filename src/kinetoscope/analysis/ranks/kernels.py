@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
+from kinetoscope.trace.schema import whole
 
 MORE_WORK = "more work"
 CLOCKS = "clocks"

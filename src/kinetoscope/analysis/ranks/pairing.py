@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.ranks.clocks import Clock, clocks, refined
 from kinetoscope.analysis.ranks.collectives import ARRIVAL, BATCHED, OWN, PAIR, TOGETHER
+from kinetoscope.trace.schema import whole
 
 # The ranks of one collective end together (within 7 µs on eight ranks of one host); further apart than this,
 # or than half the time to a rank's next one, they are not the same.

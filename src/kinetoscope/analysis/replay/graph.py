@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
-from kinetoscope.analysis.replay.delays import delays
+from kinetoscope.analysis.replay.device_work import delays
 from kinetoscope.analysis.replay.share import blocks, ends_with, inside, sources
 from kinetoscope.analysis.replay.spans import Spans
 from kinetoscope.analysis.replay.stretches import Passed, Stretches, stretches
 from kinetoscope.analysis.replay.threads import strands
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import whole
 
 
 class Block(NamedTuple):

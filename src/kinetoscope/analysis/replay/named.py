@@ -13,6 +13,7 @@ from kinetoscope.analysis.replay.numbers import State
 from kinetoscope.analysis.replay.path import ARRIVING, HOST, RETURN, STARTING, TRANSFER, WORK, Piece
 from kinetoscope.analysis.replay.threads import is_op, strands
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import typed
 
 NODE = "autograd::engine::evaluate_function: "
 BETWEEN = "host: between ops"
@@ -21,7 +22,7 @@ OTHER = "before another rank began to be recorded"
 LAUNCHES = "launches on their way to the device"
 
 PARTS = {"text": pl.Categorical, "ns": pl.Float64, "table": pl.String, "id": pl.UInt32}
-CAST = [pl.col(name).cast(dtype) for name, dtype in PARTS.items()]
+CAST = typed(PARTS)
 NO_OPS = pl.DataFrame(
     schema={"id": pl.UInt32, "name": pl.Categorical, "start_ns": pl.Int64, "end_ns": pl.Int64}
 )

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.idle.waiting import waiting
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.replay.engine import Numbers, once
 from kinetoscope.analysis.replay.graph import Graph, Part, build
 from kinetoscope.analysis.replay.spans import Spans, chosen, of_steps, spans
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import whole
 
 # Ranks that are replayed together; of more those that tell how long all take.
 MOST = 16

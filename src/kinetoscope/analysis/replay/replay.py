@@ -15,7 +15,7 @@ from kinetoscope.analysis.replay.numbers import State, changed, recorded
 from kinetoscope.analysis.replay.path import repeated, single
 from kinetoscope.analysis.replay.ranks import pace_ns, together
 from kinetoscope.analysis.replay.spans import Spans, spans
-from kinetoscope.analysis.run import Run
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 # Bisection of the host's pace: to a thousandth.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.replay.delays import delays
-from kinetoscope.analysis.replay.dependencies import dependencies
+from kinetoscope.analysis.replay.device_work import delays, dependencies
 from kinetoscope.analysis.replay.spans import Spans
 from kinetoscope.analysis.replay.stretches import BEFORE
 from kinetoscope.analysis.replay.threads import strands
 from kinetoscope.analysis.replay.waits import waits
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import typed
 
 ROWS = {
     "row": pl.Int64,
@@ -86,7 +86,7 @@ def _opened(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
         *zeros,
         pl.lit(1, pl.Int64).alias("duration_ns"),
     )
-    rows = table.select(pl.col(name).cast(dtype) for name, dtype in ROWS.items())
+    rows = table.select(typed(ROWS))
     both = pl.concat([openings.cast({"stream": pl.UInt32}), rows], how="diagonal")
     return both.sort("stream", "row", maintain_order=True).select(list(ROWS))
 

@@ -9,12 +9,12 @@ import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.replay.launched import launched
+from kinetoscope.analysis.replay.device_work import launched
 from kinetoscope.analysis.replay.waits import DEVICE_WAIT
 from kinetoscope.analysis.time.periods import CONTIGUOUS, CONTIGUOUS_NS
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.analysis.time.window import window
-from kinetoscope.bench.measure.statistics import median
+from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.model import Trace
 
 # A step that took so much more or less than the median is an outlier: it is not what the step costs.

@@ -7,9 +7,10 @@ import polars as pl
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import COPY, LAUNCH, PAGEABLE_COPY, SYNCHRONIZATION
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.replay.launched import HELD_UP, launched
+from kinetoscope.analysis.replay.device_work import HELD_UP, launched
 from kinetoscope.analysis.replay.threads import strands
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import typed
 
 DEVICE_WAIT = r"^(cuda|cu|hip)(Device|Ctx)Synchronize"
 FREE = r"^(cuda|hip)(Host)?Free$"
@@ -52,7 +53,7 @@ def waits(trace: Trace) -> pl.DataFrame:
     work = work.with_columns(pl.col("point_ns").forward_fill().over("stream").fill_null(0))
     found = pl.concat([_own(calls, work), _queued(calls, work), _latest(calls, work)])
     return found.unique(["call", "stream", "row"]).sort("start_ns", "call", "row").select(
-        pl.col(name).cast(dtype) for name, dtype in WAITS.items()
+        typed(WAITS)
     )  # fmt: skip
 
 

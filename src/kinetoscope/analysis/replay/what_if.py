@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.events.enclosing import caller, nearest
 from kinetoscope.analysis.kernels.categories import categories
 from kinetoscope.analysis.kernels.chains import elementwise_chains
@@ -18,11 +19,13 @@ from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.replay.change import NOTHING, Change, merge_launches, no_wait, shorten, without_host
 from kinetoscope.analysis.replay.threads import strands
 from kinetoscope.analysis.replay.waits import waits
-from kinetoscope.analysis.run import Run
 from kinetoscope.errors import InputError
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import whole
 
 Changes = Mapping[int, Change]  # by rank
+NONE: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,34 @@ class Scale:
     of: str
     glob: str
     factor: float
+
+
+Asked = Callable[[Run], WhatIf]
+
+
+def asked(
+    *,
+    kernel: Mapping[str, float] = NONE,
+    op: Mapping[str, float] = NONE,
+    category: Mapping[str, float] = NONE,
+    host_factor: float | None = None,
+    no_sync: bool = False,
+    fuse: bool = False,
+) -> list[Asked]:
+    """What `kinetoscope whatif` asks with its options of these names.
+
+    Args:
+        kernel, op, category: names or patterns, and the part of its time (0 to 1) that each takes.
+    """
+    named = (("kernel", kernel), ("op", op), ("category", category))
+    found: list[Asked] = [
+        partial(scaled, scale=Scale(of, glob, factor))
+        for of, given in named
+        for glob, factor in given.items()
+    ]
+    if host_factor is not None:
+        found.append(partial(host, factor=host_factor))
+    return [*found, *([without_waits] if no_sync else []), *([fused] if fuse else [])]
 
 
 def scaled(run: Run, scale: Scale) -> WhatIf:

@@ -7,9 +7,10 @@ import polars as pl
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import ALLOCATION
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import typed
 
 CPU = 0  # as c10::DeviceType numbers it
 
@@ -149,6 +150,6 @@ def allocator_calls(run: Run) -> pl.DataFrame:
                 inside.sum().alias("calls_in_window"),
                 pl.col("duration_ns").filter(inside).sum().alias("host_ns_in_window"),
             )
-            .select(pl.col(name).cast(dtype) for name, dtype in CALLED.items())
+            .select(typed(CALLED))
         )
     return pl.concat(found).sort("host_ns", descending=True)

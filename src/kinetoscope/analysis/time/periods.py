@@ -13,12 +13,12 @@ from itertools import pairwise
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.events.rows import rows
 from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import typed, whole
 
 # Marks this near to each other, as a share of the step or in time, leave nothing between them that is no
 # step: the profiler itself takes some microseconds to make a mark.
@@ -81,7 +81,7 @@ def _measured(trace: Trace) -> tuple[pl.DataFrame, int]:
         ends[-1], closing = _end(trace, launched, starts[-1], host[-1], lag, reach[max(reach)][1])
     ends = _tiled(starts, ends, host)
     table = steps.with_columns(pl.Series("start_ns", starts), pl.Series("end_ns", ends))
-    return table.select(pl.col(name).cast(dtype) for name, dtype in PERIODS.items()), closing
+    return table.select(typed(PERIODS)), closing
 
 
 def _launched(trace: Trace) -> pl.DataFrame:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time.periods import closing_ns, periods
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import whole
 
 
 @dataclass(frozen=True)

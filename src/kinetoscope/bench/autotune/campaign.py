@@ -7,15 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kinetoscope.bench.autotune.apply import Applied, winners, write
 from kinetoscope.bench.autotune.configurations import Tuned, tune_kernel
-from kinetoscope.bench.autotune.promise import Promise, promise
+from kinetoscope.bench.autotune.winners import Applied, Promise, promise, winners, write
 from kinetoscope.bench.autotune.worth import Copy, Worth, choose, copies, time_cold, worth
-from kinetoscope.bench.kernels.check import check
 from kinetoscope.bench.kernels.generated import Configuration, Module, ReplayError
 from kinetoscope.bench.kernels.replay import ModuleResult, load, time_module
 from kinetoscope.bench.kernels.replica import Replica
 from kinetoscope.bench.kernels.subjects import Subject
+from kinetoscope.bench.kernels.timing import check
 from kinetoscope.bench.measure.device import Bench
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.hardware import spec

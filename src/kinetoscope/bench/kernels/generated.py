@@ -7,14 +7,16 @@ shape and stride. This file reads its text; `follow` finds out what the kernels 
 from __future__ import annotations
 
 import ast
+import contextlib
 import gzip
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from kinetoscope.compilation.generated.module import CATEGORIES, Definition, cpp_category, parse
 from kinetoscope.errors import InputError, KinetoscopeError
 from kinetoscope.recording import plain_file, trust
 
@@ -105,9 +107,6 @@ class ReplayError(KinetoscopeError):
     """A generated module cannot be run or followed from the recording alone."""
 
 
-_COMPILERS = {"triton": "triton", "cpp_pybinding": "cpp"}
-
-
 def find(path: Path, graph: str = "") -> list[Module]:
     """The generated modules of a recording, a folder, or a single ``.py`` (also ``.py.gz``) file.
 
@@ -135,37 +134,120 @@ def read(path: Path) -> Module | None:
     source = (gzip.decompress(data) if path.suffix == ".gz" else data).decode(errors="replace")
     if "async_compile" not in source or "AsyncCompile()" not in source:
         return None
+    module = parse(source)
     try:
-        tree = ast.parse(source)
+        kernels = {d.name: _kernel(d, source) for d in module.kernels if d.language in ("triton", "cpp")}
     except SyntaxError:
         return None
-    aot = re.search(r"^# AOT ID: \['([^']+)'\]", source, re.MULTILINE)
-    kernels = {kernel.name: kernel for kernel in _kernels(tree, source.splitlines())}
-    return Module(path, source, aot[1] if aot else "", kernels)
+    return Module(path, source, module.aot_id or "", kernels)
 
 
-def _kernels(tree: ast.Module, lines: Sequence[str]) -> Iterator[Kernel]:
-    for statement in tree.body:
-        match statement:
-            case ast.Assign(
-                targets=[ast.Name(id=name)],
-                value=ast.Call(
-                    func=ast.Attribute(value=ast.Name(id="async_compile"), attr=compiler), args=arguments
-                ),
-            ) if compiler in _COMPILERS:
-                # triton(name, source, …) and cpp_pybinding(types, source, …): the source is the second.
-                types: object = ast.literal_eval(arguments[0])
-                signature = tuple(map(str, types)) if isinstance(types, list) else ()
-                text = str(ast.literal_eval(arguments[1]))
-                comment = _comment_above(lines, statement.lineno)
-                yield Kernel(name, text, _COMPILERS[compiler], signature, comment)
+def _kernel(definition: Definition, source: str) -> Kernel:
+    """A kernel with its own source: the second argument of ``async_compile.triton(name, source, …)`` and
+    ``cpp_pybinding(types, source, …)``."""
+    text = source[definition.start : definition.end]
+    (statement,) = ast.parse(text).body
+    match statement:
+        case ast.Assign(value=ast.Call(args=[first, second, *_])):
+            types: object = ast.literal_eval(first)
+            signature = tuple(map(str, types)) if isinstance(types, list) else ()
+            comment = text[: text.index(f"{definition.name} =")].rstrip("\n")
+            return Kernel(
+                definition.name, str(ast.literal_eval(second)), definition.language, signature, comment
+            )
+        case _:
+            raise SyntaxError(f"{definition.name} is not defined by a call of async_compile")
+
+
+class Facts(NamedTuple):
+    """What is known of a kernel without running it."""
+
+    category: str
+    parameters: tuple[str, ...]
+    mutated: tuple[str, ...]
+    inductor_bytes: int | None
+    flops: int | None
+    index_bound: int | None = None
+    """Integers below this are valid indices everywhere in the kernel; null where it checks none."""
+
+
+def facts(kernel: Kernel) -> Facts:
+    """Read a kernel's source: its decorator and metadata (Triton), or its C++ signature."""
+    if kernel.kind == "cpp":
+        return _cpp_facts(kernel)
+    for node in ast.walk(ast.parse(kernel.source)):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id="triton_heuristics"), attr=heuristic), keywords=keywords
+            ):
+                given = {k.arg: k.value for k in keywords}
+                meta = _literals(given.get("inductor_meta"))
+                signature = _literals(given.get("triton_meta")).get("signature", {})
+                gigabytes, flops = meta.get("kernel_num_gb"), meta.get("kernel_flop")
+                return Facts(
+                    _category(heuristic, kernel.source),
+                    tuple(signature),
+                    tuple(meta.get("mutated_arg_names", ())),
+                    round(gigabytes * 1e9) if gigabytes else None,
+                    int(flops) if flops else None,
+                    _index_bound(kernel.source),
+                )
             case _:
                 pass
+    return Facts("user Triton", (), (), None, None)
 
 
-def _comment_above(lines: Sequence[str], number: int) -> str:
-    """The comment lines directly above line ``number`` (counted from 1)."""
-    first = number - 1
-    while first > 0 and lines[first - 1].startswith("#"):
-        first -= 1
-    return "\n".join(lines[first : number - 1])
+def _category(heuristic: str, source: str) -> str:
+    if "triton_helpers.sort_with_index" in source:
+        return "sort"
+    if "tl.associative_scan" in source:
+        return "scan"
+    return CATEGORIES.get(heuristic, "other")
+
+
+def _literals(node: ast.expr | None) -> dict[str, Any]:
+    """The entries of a dictionary display whose values are literals; others (calls, names) are left out."""
+    found: dict[str, Any] = {}
+    if isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            with contextlib.suppress(ValueError):
+                if key is not None:
+                    found[ast.literal_eval(key)] = ast.literal_eval(value)
+    return found
+
+
+def _cpp_facts(kernel: Kernel) -> Facts:
+    match = re.search(r"void\s+kernel\((.*?)\)\s*{", kernel.source, re.DOTALL)
+    names = tuple(re.findall(r"(\w+)\s*(?:,|$)", match[1])) if match else ()
+    mutated = tuple(name for name in names if name.startswith("in_out"))
+    return Facts(cpp_category(kernel.source), names, mutated, None, None, _index_bound(kernel.source))
+
+
+def _index_bound(source: str) -> int | None:
+    """The smallest bound that the kernel's own index checks name."""
+    bounds = re.findall(r"index out of bounds: 0 <= \w+ < (\d+)", source)
+    return min(map(int, bounds)) if bounds else None
+
+
+def moved_bytes(parameters: Sequence[str], arguments: Sequence[Argument]) -> int:
+    """Bytes that must cross the bus: each distinct element of each argument once, twice if updated in place.
+
+    An upper bound where a kernel reads only part of an argument.
+    """
+    total = 0
+    for name, argument in zip(parameters, arguments, strict=False):
+        if isinstance(argument, TensorArgument):
+            bits = re.search(r"\d+", argument.dtype)  # in torch's name of the type; bool has none
+            item = max(int(bits[0]) // 8, 1) if bits else 1
+            total += argument.elements * item * (2 if name.startswith("in_out") else 1)
+    return total
+
+
+def least_bytes(facts: Facts, arguments: Sequence[Argument]) -> int:
+    """The tighter of two upper bounds: ours, and Inductor's where the source carries it.
+
+    Inductor counts a concatenation's inputs as if each were as large as the result; we count an argument
+    whole of which a slice is read.
+    """
+    ours = moved_bytes(facts.parameters, arguments)
+    return min(ours, facts.inductor_bytes) if facts.inductor_bytes else ours

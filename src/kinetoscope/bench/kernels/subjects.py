@@ -11,13 +11,16 @@ from kinetoscope.bench.kernels import captured, follow, generated, replica
 from kinetoscope.bench.kernels.captured import Values
 from kinetoscope.bench.kernels.generated import (
     Argument,
+    Facts,
     Kernel,
     KernelCall,
     Module,
     ReplayError,
     TensorArgument,
+    facts,
+    least_bytes,
+    moved_bytes,
 )
-from kinetoscope.bench.kernels.source import Facts, facts, least_bytes, moved_bytes
 from kinetoscope.bench.measure.timers import Call
 from kinetoscope.bench.torch_names import Tensor
 from kinetoscope.errors import InputError

@@ -1,1 +1,1 @@
-"""Timing honestly: harness, timers, statistics, results."""
+"""Timing honestly: harness, timers, results."""

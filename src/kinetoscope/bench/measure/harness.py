@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from kinetoscope.bench.measure import statistics
 from kinetoscope.bench.measure.clocks import Clocks, Moment
 from kinetoscope.bench.measure.results import ClockReading, Comparison, MeasurementSet, Mode, summarize
 from kinetoscope.bench.measure.timers import Call, Timer
+from kinetoscope.statistics import distribution, intervals
 
 # Fewer rounds than these are never called precise, whatever their spread.
 FEWEST_ROUNDS = 24
@@ -123,10 +123,10 @@ def _stop(
     samples: list[list[float]], precision: float, *, out_of_time: bool
 ) -> Literal["precise", "settled", "out of time"] | None:
     rounds = len(samples[0])
-    if rounds >= FEWEST_ROUNDS and all(statistics.relative_standard_error(s) <= precision for s in samples):
+    if rounds >= FEWEST_ROUNDS and all(distribution.relative_standard_error(s) <= precision for s in samples):
         return "precise"
     if rounds >= FEWEST_TO_SETTLE and all(
-        statistics.entropy_settled(s, resolution=statistics.median(s) / 200) for s in samples
+        distribution.entropy_settled(s, resolution=distribution.median(s) / 200) for s in samples
     ):
         return "settled"
     return "out of time" if out_of_time else None
@@ -135,12 +135,12 @@ def _stop(
 def _compare(samples: dict[str, list[float]], base: str | None, seed: int) -> tuple[Comparison, ...]:
     if base is None:
         return ()
-    few = len(samples[base]) < 2 * statistics.SECTIONS
+    few = len(samples[base]) < 2 * intervals.SECTIONS
 
-    def against_base(name: str) -> statistics.Ratio:
+    def against_base(name: str) -> intervals.Ratio:
         if few:
-            return statistics.compare_rounds(samples[base], samples[name])
-        return statistics.compare(samples[base], samples[name], seed=seed)
+            return intervals.compare_rounds(samples[base], samples[name])
+        return intervals.compare(samples[base], samples[name], seed=seed)
 
     twins = against_base(base + TWIN)
     floor = abs(twins.ratio - 1)
@@ -155,9 +155,9 @@ def _compare(samples: dict[str, list[float]], base: str | None, seed: int) -> tu
                 name=name,
                 base=base,
                 **interval._asdict(),
-                confidence=statistics.CONFIDENCE,
+                confidence=intervals.CONFIDENCE,
                 noise_floor=floor,
-                verdict=statistics.verdict(interval, noise_floor=beyond),
+                verdict=intervals.verdict(interval, noise_floor=beyond),
             )
         )
     return tuple(rows)

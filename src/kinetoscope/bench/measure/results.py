@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from kinetoscope.bench.measure import statistics
 from kinetoscope.recording.manifest import write_whole
+from kinetoscope.statistics import distribution, intervals
 
 SCHEMA = "kinetoscope.bench/1"
 
@@ -68,7 +68,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     confidence: float
     noise_floor: float
     """How far apart the base and its twin (the same thing measured twice) came out, as a fraction."""
-    verdict: statistics.Verdict
+    verdict: intervals.Verdict
 
     def gain(self, base_ns: float) -> Gain:
         """What it saves of so much of the base's time."""
@@ -100,15 +100,15 @@ class MeasurementSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 def summarize(name: str, mode: Mode, basis: str, samples_ns: list[float]) -> Measurement:
     """The samples of one subject with their median, quantiles and standard error."""
-    error = statistics.relative_standard_error(samples_ns)
+    error = distribution.relative_standard_error(samples_ns)
     return Measurement(
         name=name,
         mode=mode,
         basis=basis,
         n=len(samples_ns),
-        median_ns=statistics.median(samples_ns),
-        p10_ns=statistics.quantile(samples_ns, 0.1),
-        p90_ns=statistics.quantile(samples_ns, 0.9),
+        median_ns=distribution.median(samples_ns),
+        p10_ns=distribution.quantile(samples_ns, 0.1),
+        p90_ns=distribution.quantile(samples_ns, 0.9),
         min_ns=min(samples_ns),
         max_ns=max(samples_ns),
         relative_standard_error=error if math.isfinite(error) else None,

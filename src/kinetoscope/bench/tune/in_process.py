@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from kinetoscope.bench.measure import statistics
 from kinetoscope.bench.measure.device import bench_for, import_torch
 from kinetoscope.bench.measure.harness import measure
 from kinetoscope.bench.measure.results import MeasurementSet
@@ -16,6 +15,7 @@ from kinetoscope.bench.tune.inject import difference, tensors
 from kinetoscope.bench.tune.results import TOLERANCE, Row, Tuning, recommend
 from kinetoscope.bench.tune.settings import MODES, Setting, grid
 from kinetoscope.errors import UsageError
+from kinetoscope.statistics import intervals
 
 Inputs = Sequence[Any] | Mapping[str, Any]
 
@@ -185,8 +185,8 @@ def _finish(row: Row, base: Setting, measured: MeasurementSet) -> Row:
     if comparison is None:
         return row
     larger = (samples or 1) / (base.samples or 1)
-    interval = statistics.Ratio(comparison.ratio / larger, comparison.low / larger, comparison.high / larger)
-    verdict = statistics.verdict(interval, noise_floor=comparison.noise_floor)
+    interval = intervals.Ratio(comparison.ratio / larger, comparison.low / larger, comparison.high / larger)
+    verdict = intervals.verdict(interval, noise_floor=comparison.noise_floor)
     saved = measured[base.label].median_ns / 1e9 * larger - step_s
     compile_s = None if row.setting.is_eager else max(0.0, (row.startup_s or 0.0) - 3 * step_s)
     return msgspec.structs.replace(

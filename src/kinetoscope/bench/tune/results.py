@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from kinetoscope.bench.measure import statistics
 from kinetoscope.bench.tune.settings import Setting, is_program
 from kinetoscope.bench.tune.trial import TrialResult
+from kinetoscope.statistics import distribution, intervals
 
 SCHEMA = "kinetoscope.tune/1"
 # Outputs that differ by no more than this agree (mixed precision's last bits differ by far less).
@@ -38,7 +38,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
-    verdict: statistics.Verdict | None = None
+    verdict: intervals.Verdict | None = None
     startup_s: float | None = None
     """From the start to the first steady step, less the steps between at their steady time; cold caches."""
     compile_s: float | None = None
@@ -96,7 +96,7 @@ def steady(report: TrialResult) -> list[float]:
     usual, and after those that were slowed by being watched, as long as as many are left."""
     durations = report.steps_s
     half = len(durations) // 2
-    usual = statistics.median(durations[half:])
+    usual = distribution.median(durations[half:])
     start = max(1, min(report.watched, half))
     for index in range(half):
         if durations[index] > 2 * usual:
@@ -163,8 +163,8 @@ def _timed(setting: Setting, reports: Sequence[TrialResult], own: Sequence[Setti
     error = next((report.error for report in reports if report.error), None)
     if error is not None or not reports or any(len(report.steps_s) < 3 for report in reports):
         return Row(setting=setting, label=setting.label, error=error or "no steps were found")
-    medians = [statistics.median(steady(report)) for report in reports]
-    step_s = statistics.median(medians)
+    medians = [distribution.median(steady(report)) for report in reports]
+    step_s = distribution.median(medians)
     return Row(
         setting=setting,
         label=setting.label,
@@ -189,7 +189,7 @@ def _compared(row: Row, base: Row) -> Row:
         else 1
     )
     common = min(len(row.rounds_s), len(base.rounds_s))
-    interval = statistics.compare_rounds(
+    interval = intervals.compare_rounds(
         [larger * seconds for seconds in base.rounds_s[:common]], row.rounds_s[:common]
     )
     return msgspec.structs.replace(
@@ -197,18 +197,18 @@ def _compared(row: Row, base: Row) -> Row:
         ratio=interval.ratio,
         low=interval.low,
         high=interval.high if common > 1 else None,
-        verdict=statistics.verdict(interval),
+        verdict=intervals.verdict(interval),
     )
 
 
 def _started(row: Row, eager: Row, output_difference: float | None) -> Row:
     """The row with what its start costs beyond eager's with the same batch, and how far its output is off."""
     compile_s = None if row.setting.is_eager else max(0.0, (row.startup_s or 0.0) - (eager.startup_s or 0.0))
-    interval = statistics.compare_rounds(
+    interval = intervals.compare_rounds(
         eager.rounds_s[: len(row.rounds_s)], row.rounds_s[: len(eager.rounds_s)]
     )
     saved = (eager.step_s or 0.0) - (row.step_s or 0.0)
-    pays = statistics.verdict(interval) == "faster" and saved > 0 and compile_s is not None
+    pays = intervals.verdict(interval) == "faster" and saved > 0 and compile_s is not None
     return msgspec.structs.replace(
         row,
         compile_s=compile_s,
@@ -221,7 +221,7 @@ def _started(row: Row, eager: Row, output_difference: float | None) -> Row:
 def _startup(report: TrialResult) -> float:
     durations = steady(report)
     warm = report.steps_s[: len(report.steps_s) - len(durations)]
-    return report.before_first_step_s + sum(warm) - len(warm) * statistics.median(durations)
+    return report.before_first_step_s + sum(warm) - len(warm) * distribution.median(durations)
 
 
 def recommend(rows: Sequence[Row], compile_module: str | None) -> tuple[str, tuple[str, ...]]:

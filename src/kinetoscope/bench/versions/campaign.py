@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kinetoscope.bench.measure import statistics
-from kinetoscope.bench.measure.statistics import Ratio
+from kinetoscope.bench.measure.device import import_torch
 from kinetoscope.bench.tune.program import run_trial
 from kinetoscope.bench.tune.results import steady
 from kinetoscope.bench.tune.settings import Setting
@@ -17,6 +16,8 @@ from kinetoscope.bench.tune.trial import TrialRequest, TrialResult
 from kinetoscope.bench.versions.results import Calibration, VersionRow, VersionsCompared
 from kinetoscope.bench.versions.worktree import Version
 from kinetoscope.errors import InputError, ProgramError
+from kinetoscope.statistics import distribution, intervals
+from kinetoscope.statistics.intervals import Ratio
 
 # An interval of fewer pairs is narrow by luck too often: see docs/compare.md.
 FEWEST_PAIRS = 6
@@ -92,12 +93,12 @@ def compare_versions(
         ratio=ratio.ratio,
         low=ratio.low,
         high=ratio.high,
-        verdict=statistics.stands(ratio, precision),
+        verdict=intervals.stands(ratio, precision),
         pairs=pairs,
         stopped="precise" if narrow else "out of time",
         seconds=spent,
         calibration=_calibration(calibrated) if calibrated else None,
-        load=statistics.median(loads) if loads else None,
+        load=distribution.median(loads) if loads else None,
         cores=_cores(),
     )
 
@@ -149,11 +150,11 @@ def _usable(report: TrialResult, version: Version) -> TrialResult:
 
 
 def _steps_s(reports: Sequence[TrialResult]) -> list[float]:
-    return [statistics.median(steady(report)) for report in reports]
+    return [distribution.median(steady(report)) for report in reports]
 
 
 def _ratio(reports: tuple[list[TrialResult], list[TrialResult]]) -> Ratio:
-    return statistics.compare_rounds(_steps_s(reports[0]), _steps_s(reports[1]))
+    return intervals.compare_rounds(_steps_s(reports[0]), _steps_s(reports[1]))
 
 
 def _so_far(reports: tuple[list[TrialResult], list[TrialResult]]) -> str:
@@ -167,7 +168,7 @@ def _row(version: Version, reports: Sequence[TrialResult]) -> VersionRow:
     runs = _steps_s(reports)
     return VersionRow(
         label=version.label,
-        step_s=statistics.median(runs),
+        step_s=distribution.median(runs),
         runs_s=tuple(runs),
         steps=sum(len(steady(report)) for report in reports),
         graph_breaks=reports[0].graph_breaks,
@@ -177,6 +178,37 @@ def _row(version: Version, reports: Sequence[TrialResult]) -> VersionRow:
 
 
 def _calibration(samples: list[float]) -> Calibration:
-    middle = statistics.median(samples)
-    spread = (statistics.quantile(samples, 0.9) - statistics.quantile(samples, 0.1)) / 2 / middle
+    middle = distribution.median(samples)
+    spread = (distribution.quantile(samples, 0.9) - distribution.quantile(samples, 0.1)) / 2 / middle
     return Calibration(samples_s=tuple(samples), spread=spread)
+
+
+ON_DEVICE, ON_HOST = 2048, 192  # rows of the square product that is calculated
+CALLS, SAMPLES = 20, 5
+
+
+def calibration() -> Callable[[], float]:
+    """What times a matrix product here: seconds of one call, the median of a few samples. On the device
+    where there is one."""
+    torch = import_torch()
+    on_device = torch.cuda.is_available()
+    size = ON_DEVICE if on_device else ON_HOST
+    left = torch.full((size, size), 0.5, device="cuda" if on_device else "cpu")
+
+    def wait() -> None:
+        if on_device:
+            torch.cuda.synchronize()
+
+    def sample() -> float:
+        wait()
+        began = time.perf_counter()
+        for _ in range(CALLS):
+            torch.mm(left, left)
+        wait()
+        return (time.perf_counter() - began) / CALLS
+
+    def timed() -> float:
+        sample()
+        return distribution.median([sample() for _ in range(SAMPLES)])
+
+    return timed

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from kinetoscope.bench.measure.statistics import Ratio, Stands
+from kinetoscope.statistics.intervals import Ratio, Stands
 
 SCHEMA = "kinetoscope.compare/1"
 

@@ -14,8 +14,7 @@ from pathlib import Path
 import msgspec
 
 import kinetoscope
-from kinetoscope.recording.manifest import write_whole
-from kinetoscope.recording.program import Program
+from kinetoscope.recording.manifest import Program, write_whole
 
 MOST = 8 << 20  # bytes; what comes first is kept
 STANDARD = sysconfig.get_path("stdlib") + os.sep

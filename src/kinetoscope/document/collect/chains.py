@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from kinetoscope.analysis.events.torch_names import LIBRARY_FRAME, MODULE
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.origins import dispatch
-from kinetoscope.analysis.run import Run
 from kinetoscope.document import Chain, ChainListing, Link, Quantiles
 from kinetoscope.document.collect.rows import row
+from kinetoscope.sources.run import Run
 
 
 def chains(run: Run, name: str, category: str | None) -> ChainListing:

@@ -6,10 +6,10 @@ import polars as pl
 
 from kinetoscope.analysis.idle import gaps
 from kinetoscope.analysis.idle.launches import launch_statistics, queue_depth
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.busy import busy
 from kinetoscope.document import DeviceRow, IdleRow, LaunchRow, QueuePoint
 from kinetoscope.document.collect.rows import rows, rows_by
+from kinetoscope.sources.run import Run
 
 POINTS = 100  # of the queue over the window
 

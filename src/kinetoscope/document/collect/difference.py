@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kinetoscope import __version__, document
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.analysis.run import Run
 from kinetoscope.comparison.changes import Change, Work
 from kinetoscope.comparison.counts import COUNTED
 from kinetoscope.comparison.culprits import judged
@@ -21,42 +20,35 @@ from kinetoscope.document import difference as rows
 from kinetoscope.document.collect.rows import row
 from kinetoscope.document.collect.sources import environment
 from kinetoscope.findings.model import Finding
-from kinetoscope.progress import load_shown
-from kinetoscope.recording import manifest as manifests
+from kinetoscope.sources.paths import repetitions
+from kinetoscope.sources.run import Run, load_warning
 
 
 def compared(
-    base: Run | str | Path, new: Run | str | Path, gates: Sequence[Gate] = (), *, page: bool = False
+    base: Run | str | Path,
+    new: Run | str | Path,
+    gates: Sequence[Gate] = (),
+    *,
+    page: bool = False,
+    read: Callable[[str], Run] = load_warning,
 ) -> rows.Difference:
-    """Load what is not loaded, and compare.
+    """Load with ``read`` what is not loaded, and compare.
 
     Raises:
         InputError: one of them cannot be used.
     """
-    sides = [_runs(one) for one in (base, new)]
+    sides = [
+        [one] if isinstance(one, Run) else [read(str(path)) for path in repetitions(Path(one))]
+        for one in (base, new)
+    ]
     inputs = ([_named(base)], [_named(new)])
     return build(difference(*sides), inputs, (len(sides[0]), len(sides[1])), gates, page=page)
-
-
-def _runs(one: Run | str | Path) -> list[Run]:
-    return [one] if isinstance(one, Run) else [load_shown([path]) for path in repetitions(str(one))]
 
 
 def _named(one: Run | str | Path) -> str:
     if not isinstance(one, Run):
         return str(one)
     return str(one.folder or ", ".join(trace.source.path for trace in one.traces[:1]))
-
-
-def repetitions(path: str) -> list[str]:
-    """The recordings that a folder holds, if each is a whole run: ranks of one run are not repetitions."""
-    folder = Path(path)
-    if not folder.is_dir() or manifests.is_recording(folder):
-        return [path]
-    inside = [item for item in sorted(folder.iterdir()) if manifests.is_recording(item)]
-    ranks = [{record.rank for record in manifests.read(item).ranks} for item in inside]
-    overlapping = sum(map(len, ranks)) > len(set[int]().union(*ranks)) if ranks else False
-    return [str(item) for item in inside] if overlapping else [path]
 
 
 def build(

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.window import window
 from kinetoscope.document import FindingRow, FindingsListing
 from kinetoscope.document.collect.rows import row
 from kinetoscope.findings import savings
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof.measured import Measured, Measurements, measurements
 from kinetoscope.findings.registry import find
+from kinetoscope.proof.measured import Measured, Measurements, measurements
+from kinetoscope.sources.run import Run
 
 
 def listing(run: Run, later: Run | None = None) -> FindingsListing:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from kinetoscope.analysis.run import Run
-from kinetoscope.bench.measure.statistics import median
 from kinetoscope.comparison.counts import COUNTED
-from kinetoscope.comparison.history import Point, history, recordings
+from kinetoscope.comparison.history import Point, history
 from kinetoscope.document.collect.rows import row
 from kinetoscope.document.history import History, HistoryRow
 from kinetoscope.document.report import SCHEMA
 from kinetoscope.errors import InputError
-from kinetoscope.progress import load_shown
 from kinetoscope.recording.manifest import UNREADABLE
+from kinetoscope.sources.paths import runs_in
+from kinetoscope.sources.run import Run, load_warning
+from kinetoscope.statistics.distribution import median
 
 
-def gathered(folder: Path) -> History:
-    """What stands in a folder; what cannot be read is left out with a reason.
+def gathered(folder: Path, read: Callable[[str], Run] = load_warning) -> History:
+    """The history of what stands in a folder, each run loaded with ``read``; what cannot be read is left out
+    with a reason.
 
     Raises:
         InputError: nothing in it can be read.
@@ -28,15 +30,16 @@ def gathered(folder: Path) -> History:
     runs: list[tuple[str, Run]] = []
     reported: list[Point] = []
     unread: list[str] = []
-    for path in recordings(folder):
+    if not folder.is_dir():
+        raise InputError("that is no folder", where=str(folder), mend="name a folder that holds recordings")
+    for path in runs_in(folder):
         if report := _reported(path):
             reported.append(report)
             continue
-        found = _read(path)
-        if isinstance(found, InputError):
-            unread.append(f"{path.name} was left out: {found.what}")
-        else:
-            runs.append((path.name, found))
+        try:
+            runs.append((path.name, read(str(path))))
+        except InputError as error:
+            unread.append(f"{path.name} was left out: {error.what}")
     if not runs and not reported:
         what = unread[0] if unread else "there is no recording or trace in it"
         raise InputError(
@@ -100,13 +103,6 @@ def _reported(path: Path) -> Point | None:
         counts={**dict.fromkeys(COUNTED), "launches": median(launches) if launches else None},
         findings=tuple(sorted({row.rule for row in report.findings if row.severity != "info"})),
     )
-
-
-def _read(path: Path) -> Run | InputError:
-    try:
-        return load_shown([str(path)])
-    except InputError as error:
-        return error
 
 
 def _row(point: Point) -> HistoryRow:

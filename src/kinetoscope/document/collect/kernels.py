@@ -12,10 +12,10 @@ from kinetoscope.analysis.events import ops as analysis
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.kernels.work import work_of_all
 from kinetoscope.analysis.origins import sums
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.busy import busy
 from kinetoscope.analysis.time.window import window
 from kinetoscope.document.collect.rows import rows, rows_by, rows_within
+from kinetoscope.sources.run import Run
 
 
 def kernels(run: Run) -> list[document.KernelRow]:

@@ -13,7 +13,6 @@ from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.categories import classify
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.origins import sums
-from kinetoscope.analysis.run import load
 from kinetoscope.bench.autotune.configurations import Tuned
 from kinetoscope.bench.autotune.worth import Skipped
 from kinetoscope.bench.kernels.ncu import NcuRow
@@ -22,6 +21,7 @@ from kinetoscope.bench.request import Result
 from kinetoscope.document import measurements as document
 from kinetoscope.hardware.spec import find
 from kinetoscope.recording import manifest
+from kinetoscope.sources.run import load
 
 FASTEST = 5  # configurations of a kernel
 LONGEST_SKIPPED = 5  # kernels that are not tuned

@@ -9,16 +9,15 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.memory.fits import fits
 from kinetoscope.analysis.memory.given_back import given_back
 from kinetoscope.analysis.memory.growth import growth
+from kinetoscope.analysis.memory.headroom import fits
 from kinetoscope.analysis.memory.histories import RankHistory, histories
 from kinetoscope.analysis.memory.ops import BASE
 from kinetoscope.analysis.memory.owners import ROLES
 from kinetoscope.analysis.memory.peak import DeviceHistory, holders, over_time, owner, split
 from kinetoscope.analysis.memory.stacks import told
 from kinetoscope.analysis.origins.held import held_at_peak
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time.memory import allocator_calls, memory_over_time, memory_statistics
 from kinetoscope.document import (
     AllocatorRow,
@@ -38,6 +37,7 @@ from kinetoscope.document.collect.rows import rows, rows_by
 from kinetoscope.snapshot import timeline as timelines
 from kinetoscope.snapshot.model import OOM, Snapshot
 from kinetoscope.snapshot.timeline import Timeline
+from kinetoscope.sources.run import Run
 
 CURVE = 100  # points over the recording
 POINTS = 300  # of the curve over the history

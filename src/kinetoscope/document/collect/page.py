@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 
 from kinetoscope.analysis.idle.causes import CAUSES
-from kinetoscope.analysis.run import Run
 from kinetoscope.bench.request import Result
 from kinetoscope.compilation.generated import module
 from kinetoscope.document import Report
@@ -27,8 +26,8 @@ from kinetoscope.document.page import (
 from kinetoscope.findings.glossary import terms
 from kinetoscope.hardware import find
 from kinetoscope.recording import plain_file
-from kinetoscope.recording.manifest import UNREADABLE
-from kinetoscope.recording.program import Program
+from kinetoscope.recording.manifest import UNREADABLE, Program
+from kinetoscope.sources.run import Run
 
 NO_GRAPHS = ("guards", "error", "runnable")
 

@@ -17,9 +17,9 @@ from kinetoscope.analysis.compared.parts import Part
 from kinetoscope.analysis.ranks.collectives import BUS, PAIR
 from kinetoscope.analysis.ranks.hangs import Hang
 from kinetoscope.analysis.ranks.inspected import INSPECTED, inspected
-from kinetoscope.analysis.run import Run
 from kinetoscope.document.collect.rows import row, rows
 from kinetoscope.hardware.links import link
+from kinetoscope.sources.run import Run
 
 FEW = 16  # ranks of which each has a row unasked
 WORST, COLLECTIVES, MEETINGS, ALIKE = 8, 24, 8, 12

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from kinetoscope import document
 from kinetoscope.analysis.replay import what_if
 from kinetoscope.analysis.replay.change import NOTHING, Change
 from kinetoscope.analysis.replay.named import Segment
 from kinetoscope.analysis.replay.replay import Replay, alone, job
-from kinetoscope.analysis.run import Run
-
-Asked = Sequence[Callable[[Run], what_if.WhatIf]]
+from kinetoscope.sources.run import Run
 
 
 def replay(run: Run, joint_saving_us: float | None = None) -> document.Replay | None:
@@ -30,7 +28,7 @@ def longest(run: Run) -> Replay | None:
     return found if found is not None and found.step_us > 0 else None
 
 
-def what_if_listing(run: Run, asked: Asked) -> document.WhatIf | None:
+def what_if_listing(run: Run, asked: Sequence[what_if.Asked]) -> document.WhatIf | None:
     """The step after all changes together, and what each saves alone.
 
     Raises:

@@ -9,11 +9,11 @@ import msgspec
 from kinetoscope import __version__
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.events.ops import ops
-from kinetoscope.analysis.run import Run
 from kinetoscope.document import Compilation, FindingRow, Replay, Report
 from kinetoscope.document.collect import devices, findings, kernels, memory, ranks, replay, sources, steps
 from kinetoscope.findings.job import Job
-from kinetoscope.findings.proof.measured import Measurements, measurements
+from kinetoscope.proof.measured import Measurements, measurements
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.workers import cores
 
 # From so many events on, two analyses at a time take half a gigabyte more, and on few cores gain nothing.

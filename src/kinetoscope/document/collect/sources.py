@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from kinetoscope.analysis.health import verdict
-from kinetoscope.analysis.run import Run
 from kinetoscope.document import Environment, Health, SourceRow
 from kinetoscope.document.collect.rows import row
+from kinetoscope.sources.run import Run
 
 _VERSIONS = {"cuda_runtime": "cuda_runtime_version", "cuda_driver": "cuda_driver_version"}
 

@@ -6,10 +6,10 @@ from kinetoscope import document
 from kinetoscope.analysis import step_outliers
 from kinetoscope.analysis.passes import as_it_runs as own
 from kinetoscope.analysis.passes.unprofiled import unprofiled_seconds
-from kinetoscope.analysis.run import Run
 from kinetoscope.analysis.time import phases as kinds
 from kinetoscope.analysis.time import steps as analysis
 from kinetoscope.document.collect.rows import row, rows, rows_within
+from kinetoscope.sources.run import Run
 
 
 def steps(run: Run) -> list[document.StepRow]:

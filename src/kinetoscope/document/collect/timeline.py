@@ -11,10 +11,10 @@ from kinetoscope.analysis.idle.causes import CAUSES
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.origins.attribution import attribution
 from kinetoscope.analysis.origins.belonging import belonging
-from kinetoscope.analysis.run import Run
 from kinetoscope.document.collect.excerpt import excerpt
 from kinetoscope.document.collect.packing import packed
 from kinetoscope.document.timeline import Column, Lane, Launched, Mark, Name, Timeline
+from kinetoscope.sources.run import Run
 
 MOST = 1_000_000  # events; a page of so many takes 5 MB and a second to open
 

@@ -22,23 +22,19 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.memory.peak import DeviceHistory
 from kinetoscope.findings import memory
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Findings, Scene, numbers
+from kinetoscope.trace.schema import whole
 
 LAYERS = 4
 STATISTICS = 0.01  # of a layer's largest tensor: what a norm keeps beside its output, no layer's input
 BEFORE = 2  # entries of the history: what a layer's backward pass allocates before it releases anything
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     for one in scene.memory:
         here = _activations(one.history)
         repeated = _of_layers(here)

@@ -22,16 +22,11 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from kinetoscope import numbers
 from kinetoscope.analysis.time import intervals
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, numbers, savings
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     requests = scene.inside(scene.host(r"^Activity Buffer Request$"))
     if requests.is_empty():
         return

@@ -25,26 +25,20 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.events.enclosing import nearest
-from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import ALLOCATION
 from kinetoscope.analysis.memory.given_back import GivenBack, given_back
 from kinetoscope.analysis.replay.change import Change, no_wait, without_host, without_idle
 from kinetoscope.analysis.time import intervals
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, matching, numbers, savings
 
 BEHIND_NS = 20_000  # what the next launch takes to arrive
 WITHOUT_STEPS = 10  # calls: a warm-up makes a handful
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     calls = _in_steady_state(scene, _outermost(scene))
     if calls.is_empty() or not _again_and_again(scene, calls):
         return

@@ -22,16 +22,11 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from kinetoscope import numbers
 from kinetoscope.analysis.memory.given_back import given_back
-from kinetoscope.findings import savings
-from kinetoscope.findings.model import Evidence, Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Evidence, Finding, Findings, Scene, numbers, savings
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     start, end = scene.bounds
     for one in scene.memory_in_steps:
         times = [

@@ -27,20 +27,21 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.compiled.regions import compiled, regions
 from kinetoscope.analysis.cost.roofline import costed
-from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.bench.tune.settings import Setting
-from kinetoscope.findings import evidence
-from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.proof import commands
-from kinetoscope.findings.savings import MEDIUM
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import (
+    MEDIUM,
+    Finding,
+    Findings,
+    Saving,
+    Scene,
+    commands,
+    evidence,
+    numbers,
+    short_name,
+)
 from kinetoscope.findings.slow_calls import slow_calls
 
 SHARE = 0.5
@@ -48,11 +49,11 @@ POSSIBLE = 0.6
 LONG_NS = 20_000
 BASIS = "a guess: a template that moves the same bytes at 60 % of the peak"
 ADVICE = "Try max-autotune and measure."
-SETTING = Setting(mode="max-autotune-no-cudagraphs")
-SNIPPET = 'torch.compile(model, mode="max-autotune-no-cudagraphs")'
+MODE = "max-autotune-no-cudagraphs"
+SNIPPET = f'torch.compile(model, mode="{MODE}")'
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     if untuned(scene):
         yield from _slow(scene)
         yield from _followed(scene)
@@ -85,7 +86,7 @@ def slow_products(scene: Scene) -> pl.DataFrame:
     )
 
 
-def _slow(scene: Scene) -> Iterable[Finding]:
+def _slow(scene: Scene) -> Findings:
     calls, share = slow_products(scene), pl.col("share")
     for slow in slow_calls(scene, calls, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
         worst = slow.calls.row(0, named=True)
@@ -95,11 +96,11 @@ def _slow(scene: Scene) -> Iterable[Finding]:
             shown=f"{short_name(slow.kernel)}, inputs {worst['shapes']}",
             advice=ADVICE,
             snippet=SNIPPET,
-            proof=commands.tune(scene, SETTING),
+            proof=commands.tune(scene, MODE),
         )
 
 
-def _followed(scene: Scene) -> Iterable[Finding]:
+def _followed(scene: Scene) -> Findings:
     key = ["device", "stream"]
     following = (
         scene.work.filter(pl.col("kind") == "kernel")
@@ -123,5 +124,5 @@ def _followed(scene: Scene) -> Iterable[Finding]:
         evidence=[evidence.of(scene, "pointwise kernels after a product", longest)],
         advice=ADVICE,
         snippet=SNIPPET,
-        proof=commands.tune(scene, SETTING),
+        proof=commands.tune(scene, MODE),
     )

@@ -29,11 +29,17 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope import numbers
-from kinetoscope.analysis.events.rows import matching
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Evidence, Finding, Severity
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import (
+    Evidence,
+    Finding,
+    Findings,
+    Scene,
+    Severity,
+    evidence,
+    matching,
+    numbers,
+    savings,
+)
 
 FACTOR = 1.5  # steps of one program differ by tens of per cent on the host, not by half
 # A profiler that has just begun to record costs its first step some 100 µs (70 to 113 µs in the warm
@@ -44,11 +50,11 @@ LOADING_NS = 1_000_000  # a launch takes 5 to 20 µs; loading a module on first 
 MUCH = 0.1  # of the recording; what is paid once is never more than medium
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     return _first_step(scene) if scene.unit == "step" else _first_launches(scene)
 
 
-def _first_step(scene: Scene) -> Iterable[Finding]:
+def _first_step(scene: Scene) -> Findings:
     steps = scene.trace.steps
     if len(steps) < 2 or scene.settled:
         return
@@ -66,7 +72,7 @@ def _first_step(scene: Scene) -> Iterable[Finding]:
     )
 
 
-def _first_launches(scene: Scene) -> Iterable[Finding]:
+def _first_launches(scene: Scene) -> Findings:
     host = scene.trace.host_events
     # A long launch with the device idle behind it is loading; with the device busy, the queue was full.
     waited = scene.gaps.filter((pl.col("cause") == "host-op") & (pl.col("idle_ns") >= LOADING_NS))

@@ -24,7 +24,6 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import polars as pl
@@ -32,19 +31,16 @@ import polars as pl
 from kinetoscope.analysis.compared.comparison import comparison, culprit
 from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.analysis.replay.change import shorten
-from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.job import Changes, both
 from kinetoscope.findings.late import evened
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.savings import LOW, MEDIUM
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import LOW, MEDIUM, Finding, Findings, Scene, evidence, savings
 
 UNEVEN = 1.5
 MOSTLY = 0.6
 GAIN = 0.5
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     uneven = _uneven_splits(scene)
     if uneven.is_empty() and waits(scene.run, scene.trace).is_empty():
         return

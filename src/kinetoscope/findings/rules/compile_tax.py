@@ -21,16 +21,11 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.compiled.regions import region_of_work, regions
 from kinetoscope.analysis.events.torch_names import CACHE_LOOKUP
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, numbers, savings
 
 ENTRIES = 5  # a step: below, the tax is a few hundred microseconds at most
 LAUNCHES = 3
@@ -39,7 +34,7 @@ EAGER_NS = 10_000  # what an eager op takes on the host, its launch included
 ROLE = "symptom"
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     entered = scene.inside(regions(scene.trace))
     if len(entered) < ENTRIES * scene.steps:
         return

@@ -24,18 +24,12 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.events.enclosing import nearest
-from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.origins.attribution import attribution
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
+from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, matching, numbers, savings
 from kinetoscope.findings.rules.layout_conversion import CONVERTS, conversions
-from kinetoscope.findings.scene import Scene
 
 # Ops that do nothing but make or move a tensor: what they do inside of another is that one's doing.
 MOVING = (
@@ -48,7 +42,7 @@ MOVES = rf"{CONVERTS}|tensorTransform|SubTensorOp\w*CastTensor|copy_kernel|trans
 GAIN, GAIN_OF_CONVOLUTIONS = 0.8, 0.5
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     copies = inside_ops(scene)
     gain = pl.when(pl.col("maker").str.contains("conv")).then(GAIN_OF_CONVOLUTIONS).otherwise(GAIN)
     copies = copies.with_columns(saved_ns=pl.col("duration_ns") * gain)

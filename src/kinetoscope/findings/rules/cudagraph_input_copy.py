@@ -24,22 +24,15 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH
-from kinetoscope.bench.tune.settings import Setting
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, commands, evidence, numbers, savings
 
 COPIES = r"^aten::(_foreach_copy_|copy_)$"
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     graphs = scene.host(GRAPH_LAUNCH)
     if graphs.is_empty():
         return
@@ -62,5 +55,5 @@ def find(scene: Scene) -> Iterable[Finding]:
         "limit.",
         snippet="torch._dynamo.mark_static_address(x)  # or torch.compile(fn) without a mode",
         source=evidence.source(scene, copying["id"]),
-        proof=commands.tune(scene, Setting(mode="default")),
+        proof=commands.tune(scene, mode="default"),
     )

@@ -25,18 +25,13 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from kinetoscope.analysis.compiled.regions import compiled, regions, replaying
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.savings import LOW
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import LOW, Finding, Findings, Saving, Scene, evidence, savings
 
 FEW = 10  # launches an entry
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     compilation = scene.run.compilation
     if compilation is None or not scene.first:
         return

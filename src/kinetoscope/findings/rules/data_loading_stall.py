@@ -25,23 +25,18 @@ Source
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.events.torch_names import DATA_LOADER
 from kinetoscope.analysis.passes.as_it_runs import AsItRuns
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.savings import LOW
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import LOW, Finding, Findings, Scene, evidence, numbers, savings
 
 ENOUGH = 8  # workers to try where nobody knows how many there are
 MOST_TIMES = 8  # so many times the workers are the most that is advised
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     calls = scene.inside(scene.host(DATA_LOADER))
     own = scene.as_it_runs
     if own is not None and own.timed.waiting is not None:
@@ -70,7 +65,7 @@ def find(scene: Scene) -> Iterable[Finding]:
     )
 
 
-def _measured(scene: Scene, own: AsItRuns, data_us: float, calls: pl.DataFrame) -> Iterable[Finding]:
+def _measured(scene: Scene, own: AsItRuns, data_us: float, calls: pl.DataFrame) -> Findings:
     """What the program's own steps waited for data, by its ledger."""
     step_us = own.step_us
     saved_us = max(0.0, min(data_us, step_us - (own.busy_us or 0.0)))

@@ -21,22 +21,17 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import DMA
 from kinetoscope.analysis.events.unanswered import unanswered_launches
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Evidence, Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Evidence, Finding, Findings, Scene, evidence, matching, savings
 
 SHARE = 0.01
 COUNT = 5
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     device = scene.trace.device_events
     answered = device["launch"].drop_nulls().n_unique()
     if not answered:

@@ -25,18 +25,11 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.events.enclosing import nearest
-from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.savings import MEDIUM
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import MEDIUM, Finding, Findings, Scene, evidence, matching, numbers, savings
 
 CASTS = r"(bfloat16|float16|half|float8\w*)_copy_kernel"
 CAST = r"^aten::(to|_to_copy)$"
@@ -44,7 +37,7 @@ CAST_BACKWARD = rf"{AUTOGRAD_NODE}: ToCopyBackward"
 COPIES = r"direct_copy_kernel_cuda|" + CASTS
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     copies = scene.kernels(COPIES)
     if copies.is_empty():
         return

@@ -22,20 +22,16 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
 from kinetoscope.analysis.compiled.regions import compiled, regions
 from kinetoscope.analysis.kernels.chains import elementwise_chains
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, savings
 
 SHARE = 0.05
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     if regions(scene.trace).is_empty():
         return
     work = scene.work

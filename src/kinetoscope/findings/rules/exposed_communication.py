@@ -27,20 +27,15 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.idle.waits import waits
 from kinetoscope.analysis.ranks.collectives import BUS, collectives
 from kinetoscope.analysis.replay.change import shorten
 from kinetoscope.analysis.time import intervals
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.savings import HIGH
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import HIGH, Finding, Findings, Scene, evidence, numbers, savings
 
 GAIN = 0.5
 # Bytes a second per rank, as nccl-tests count a bus: beyond PCIe 5.0 (64 GB/s) and a network card of 800
@@ -48,7 +43,7 @@ GAIN = 0.5
 FAST, ENOUGH = 100e9, 1_000_000
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     running = scene.work.filter(pl.col("part") == "communication")
     if running.is_empty():
         return

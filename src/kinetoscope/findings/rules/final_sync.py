@@ -22,20 +22,15 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, numbers, savings
 
 FLUSH = r"^(cuda|hip)DeviceSynchronize$"
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     flushes = scene.host(FLUSH).sort("start_ns")
     launches = scene.trace.host_events["start_ns"].gather(scene.trace.device_events["launch"].drop_nulls())
     if flushes.is_empty() or launches.is_empty():

@@ -24,22 +24,18 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
 from kinetoscope.analysis.compiled.regions import compiled
 from kinetoscope.analysis.kernels.chains import elementwise_chains
 from kinetoscope.compilation.model import Failure
-from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.in_force import blocked
-from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Saving, Scene, evidence, savings
 
 ROLE = "root"
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     if not scene.first:
         return
     for number, failure in enumerate(blocked(scene)):

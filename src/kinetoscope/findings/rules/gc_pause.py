@@ -22,16 +22,13 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from kinetoscope.analysis.events.torch_names import GARBAGE_COLLECTION
 from kinetoscope.analysis.time import intervals
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene, spans
+from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, savings
+from kinetoscope.findings.scene import spans
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     pauses = scene.inside(scene.host(GARBAGE_COLLECTION))
     if pauses.is_empty():
         return

@@ -21,19 +21,15 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
-from kinetoscope.analysis.aggregates import whole
 from kinetoscope.analysis.memory.peak import DeviceHistory
 from kinetoscope.findings import memory
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Findings, Scene, numbers
+from kinetoscope.trace.schema import whole
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     for one in scene.memory_in_steps:
         marks = [ns // 1000 for ns in one.held.boundaries_ns] if one.held else []
         began_us = max((mark for mark in marks if mark <= one.history.time_us), default=None)

@@ -34,13 +34,11 @@ from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.compiled.regions import entry_costs, region_around
 from kinetoscope.compilation.breaks import RESUMED
 from kinetoscope.compilation.model import Compilation, GraphBreak
-from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.in_force import blocked
-from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Saving, Scene, evidence, savings
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     joined = join(scene.run) if scene.first else None
     if joined is None:
         return

@@ -23,19 +23,12 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching
-from kinetoscope.bench.tune.settings import Setting
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, commands, evidence, matching, savings
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     copies = scene.kernels(r"^Memcpy DtoD")
     if copies.is_empty():
         return
@@ -65,5 +58,5 @@ def find(scene: Scene) -> Iterable[Finding]:
         "template.",
         snippet='torch.compile(fn, mode="max-autotune")',
         source=evidence.source(scene, hidden["op"]),
-        proof=commands.tune(scene, Setting(mode="max-autotune")),
+        proof=commands.tune(scene, mode="max-autotune"),
     )

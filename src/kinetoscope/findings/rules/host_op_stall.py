@@ -24,18 +24,13 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.idle.computing import computing
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, numbers, savings
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     host = scene.trace.host_events
     ops = computing(scene.trace)["host_event"]
     idle = scene.idle("host-op").filter(pl.col("host_event").is_in(ops.implode()))

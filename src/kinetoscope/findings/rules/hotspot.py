@@ -21,16 +21,9 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
-from kinetoscope.findings.savings import LOW
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import LOW, Finding, Findings, Scene, commands, evidence, savings, short_name
 
 SHARE = 0.5
 BUSY = 0.5  # in a step that waits for the host, no kernel is hot
@@ -38,7 +31,7 @@ BUSY = 0.5  # in a step that waits for the host, no kernel is hot
 ROLE = "symptom"
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     if scene.busy_share < BUSY:
         return
     work = scene.work.filter(pl.col("part") != "communication")

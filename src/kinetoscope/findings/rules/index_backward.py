@@ -24,18 +24,12 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.events.enclosing import caller, nearest
-from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.origins.attribution import attribution
 from kinetoscope.analysis.replay.change import in_a_row
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, matching, numbers, savings
 
 NODES = r"^autograd::engine::evaluate_function: (Select|Slice|AsStrided|Index)Backward\d+$"
 WHOLE = r"^aten::(zeros|zero_|fill_|new_zeros|add|add_)$"
@@ -43,7 +37,7 @@ APART_NS = 20_000  # of the engine between its nodes
 CALLS = 4  # a step: a single selection, such as that of the last token, is no loop
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     wasted = whole_tensors(scene)
     nodes = wasted["node"].n_unique()
     if nodes < CALLS * scene.steps:

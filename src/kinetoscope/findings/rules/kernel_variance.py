@@ -26,18 +26,23 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope import numbers
-from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Evidence, Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import (
+    Evidence,
+    Finding,
+    Findings,
+    Scene,
+    evidence,
+    numbers,
+    savings,
+    short_name,
+)
 
 STEPS = 3  # of two, nobody knows which is usual
 LONG_NS = 10_000
 SPREAD = 1.3  # longest over median: clocks alone wander by some per cent
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     if scene.unit != "step" or scene.steps < STEPS:
         return
     place = ["name", "grid", "nth"]

@@ -21,25 +21,28 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.idle.gaps import TIMES
-from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.in_force import fewer_launches
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
+from kinetoscope.findings.rule import (
+    LOW,
+    MEDIUM,
+    Finding,
+    Findings,
+    Scene,
+    commands,
+    evidence,
+    numbers,
+    savings,
+)
 from kinetoscope.findings.rules.overhead_bound import BUSY
-from kinetoscope.findings.savings import LOW, MEDIUM
-from kinetoscope.findings.scene import Scene
 
 LEAST_TIMES = 0.5  # a step: a gap that most steps do not have is an accident of the others
 ROLE = "symptom"
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     # The device is empty when a recording begins: the way to the first launch is not a gap of the program's.
     late = scene.gaps.filter((pl.col("cause") == "launch-bound") & (pl.col("start_ns") > scene.first_work_ns))
     times = scene.per_step(int(late.group_by("device").agg(TIMES)["next"].sum()))
@@ -61,5 +64,5 @@ def find(scene: Scene) -> Iterable[Finding]:
         evidence=evidence.of_gaps(scene, longest),
         advice=remedy.advice,
         source=evidence.source(scene, longest["host_event"]),
-        proof=commands.tune(scene, remedy.setting) if remedy.setting else None,
+        proof=commands.tune(scene, remedy.mode) if remedy.mode else None,
     )

@@ -24,20 +24,13 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.events.makers import maker
-from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.convolutions import convolutions
-from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.in_force import Remedy
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.savings import LOW
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import LOW, Finding, Findings, Scene, evidence, matching, numbers, savings
 
 MOVES = r"convolution(_backward)?|split_with_sizes|slice|permute|transpose|clone"
 CONVERTS = (
@@ -49,7 +42,7 @@ GAIN_OF_NORMALIZATIONS = 0.5  # ResNet-50's in training on an H200: 14.8 ms a st
 ON_AMD = "On AMD, MIOpen takes channels_last only with PYTORCH_MIOPEN_SUGGEST_NHWC=1 in the environment."
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     kernels = conversions(scene)
     if kernels.is_empty():
         return

@@ -24,16 +24,11 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
 from kinetoscope.analysis.cost.roofline import costed
-from kinetoscope.analysis.events.rows import matching
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
+from kinetoscope.findings.rule import Findings, Scene, commands, matching
 from kinetoscope.findings.rules.autotune_overdue import slow_products, untuned
-from kinetoscope.findings.scene import Scene
 from kinetoscope.findings.slow_calls import slow_calls
 
 SHARE = 0.5
@@ -45,7 +40,7 @@ OTHERWISE_BOUND = "^(attention|sort|random|recurrent|FFT|linear algebra)$"
 BASIS = f"the same bytes at {100 * POSSIBLE:.0f} % of the device's bandwidth"
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     work = scene.known.filter(~matching(scene.known, "category", OTHERWISE_BOUND))
     calls = costed(scene.trace).filter(
         pl.col("id").is_in(work["id"].implode())

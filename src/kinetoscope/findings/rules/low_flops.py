@@ -26,20 +26,15 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
 from kinetoscope.analysis.cost.roofline import costed
 from kinetoscope.analysis.events.makers import maker
-from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.kernels.occupancy import fitted
 from kinetoscope.analysis.origins.attribution import attribution
 from kinetoscope.findings.in_force import Remedy
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
+from kinetoscope.findings.rule import Findings, Scene, commands, matching
 from kinetoscope.findings.rules.misaligned_shapes import MISALIGNED
-from kinetoscope.findings.scene import Scene
 from kinetoscope.findings.slow_calls import SlowCalls, slow_calls
 
 SHARE = 0.4
@@ -58,7 +53,7 @@ _OF_MAKERS = {
 PRODUCTS = "^(matmul|convolution|template)$"
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     products = scene.work["id"].filter(matching(scene.work, "category", PRODUCTS))
     costs = costed(scene.trace)
     bound = costs.filter(

@@ -24,16 +24,10 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.kernels.occupancy import fitted
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, commands, evidence, savings, short_name
 
 LONG_NS = 20_000
 OCCUPANCY = 0.25
@@ -42,7 +36,7 @@ GAIN = 0.5
 PIPELINED = ("matmul", "convolution", "attention", "template", "communication", "copy")
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     device = scene.device
     if device is None or device.multiprocessors is None:
         return

@@ -21,17 +21,11 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
-from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.replay.change import in_a_row
-from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.in_force import compiles
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, matching, numbers, savings
 
 # What torch._foreach_* does on lists of tensors.
 LISTED = "^(elementwise|copy|memset|reduction)$"
@@ -42,7 +36,7 @@ TINY_NS = 5_000  # shorter than any launch
 ROLE = "symptom"
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     host = scene.trace.host_events
     work = scene.work
     eager = work.select("id", "op", "op_name", "duration_ns").filter(

@@ -25,21 +25,18 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
-from kinetoscope import numbers
 from kinetoscope.analysis.memory.peak import DeviceHistory, split
 from kinetoscope.findings import memory
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Findings, Scene, numbers
 
 IN_ANY_CASE = 0.05  # of what blocks have; 0.03 was measured, where segments are expandable
 MUCH = 0.1  # of what is reserved
 AT_A_TIME = 20 << 20  # bytes of a segment for blocks of 1 to 10 MiB
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     for one in scene.memory:
         used, reserved = _used(one.history), one.history.reserved
         freed = int(reserved - (1 + IN_ANY_CASE) * used)

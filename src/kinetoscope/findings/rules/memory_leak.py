@@ -22,21 +22,17 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any  # a row of a table: its values are of their columns' types
 
-from kinetoscope import numbers
 from kinetoscope.analysis.memory.growth import growth, held_at_peak
 from kinetoscope.analysis.memory.histories import RankHistory
-from kinetoscope.findings import savings
-from kinetoscope.findings.model import Evidence, Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Evidence, Finding, Findings, Scene, numbers, savings
 
 SMALL = 4096  # bytes a step: a million steps fill no device
 STEPS = 100_000
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     start, end = scene.bounds
     for one in scene.memory_in_steps:
         rows = growth(one.history, one.held.boundaries_ns if one.held else ())

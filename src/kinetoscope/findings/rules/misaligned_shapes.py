@@ -24,15 +24,9 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
-from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, numbers, savings, short_name
 
 MISALIGNED = r"(bf16|f16|s16816|s161616|h16816|h1688|_i8|s8)\w*align[124]\b"
 # Share of the kernel's time that padding saves.
@@ -40,7 +34,7 @@ GAIN = {"1": 0.75, "2": 0.5, "4": 0.25}
 BASIS = "three quarters of align1, half of align2, a quarter of align4 kernels' time"
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     kernels = scene.kernels(MISALIGNED)
     if kernels.is_empty():
         return

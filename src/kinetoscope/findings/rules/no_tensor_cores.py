@@ -21,17 +21,18 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
-from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.bench.tune.settings import Setting
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import (
+    Finding,
+    Findings,
+    Scene,
+    commands,
+    evidence,
+    numbers,
+    savings,
+    short_name,
+)
 
 ENGINES = r"\b[dw]grad\w*?(_engine|_alg\d_\d)<float,"  # cuDNN's of old, which it still chooses for NCHW
 PLAIN = r"(?i)sgemm|_ffma_|simt_s|_scudnn_|f32f32_f32f32_f32_|" + ENGINES
@@ -39,7 +40,7 @@ LONG_NS = 20_000
 GAIN = 0.8
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     capability = scene.device.compute_capability if scene.device else None
     if capability is None or capability[0] < 8:
         return
@@ -59,5 +60,5 @@ def find(scene: Scene) -> Iterable[Finding]:
         advice="Allow TF32, or use bfloat16.",
         snippet='torch.set_float32_matmul_precision("high")',
         source=evidence.source(scene, longest["op"]),
-        proof=commands.tune(scene, Setting(as_written=True, matmul_precision="high")),
+        proof=commands.tune(scene, matmul_precision="high"),
     )

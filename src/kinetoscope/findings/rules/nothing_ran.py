@@ -22,18 +22,13 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope.analysis.compiled.compiling import compiling
-from kinetoscope.analysis.compiled.regions import region_of_work, regions
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding, Severity
-from kinetoscope.findings.scene import Scene
+from kinetoscope.analysis.compiled.regions import compiling, region_of_work, regions
+from kinetoscope.findings.rule import Finding, Findings, Scene, Severity, evidence, savings
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     entered = regions(scene.trace)
     if entered.is_empty() or not scene.trace.devices:
         return

@@ -23,19 +23,15 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.findings import memory
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Findings, Scene, numbers
 
 MUCH = 0.1  # of what is reserved
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     for one in scene.memory:
         here = one.history.at_peak.filter(
             pl.col("role") == "temporary", ~pl.col("optimizer"), ~pl.col("backward"), pl.col("line") != ""

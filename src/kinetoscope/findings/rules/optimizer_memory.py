@@ -23,21 +23,17 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.memory.histories import RankHistory
 from kinetoscope.findings import memory
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Findings, Scene, numbers
 
 MUCH = 0.25  # of what is held
 KEPT = 0.25  # of float32 state in 8 bits
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     for one in scene.memory:
         passing = one.history.known.filter(pl.col("optimizer"), pl.col("role") == "temporary")
         found = memory.without(
@@ -55,7 +51,7 @@ def find(scene: Scene) -> Iterable[Finding]:
         yield from _state(scene, one)
 
 
-def _state(scene: Scene, one: RankHistory) -> Iterable[Finding]:
+def _state(scene: Scene, one: RankHistory) -> Findings:
     held = int(one.history.at_peak.filter(pl.col("role") == "optimizer state")["bytes"].sum())
     if held < MUCH * one.history.requested or not scene.ran_out:
         return

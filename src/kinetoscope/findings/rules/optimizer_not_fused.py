@@ -21,13 +21,9 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, savings
 
 KERNELS = 30  # a fused optimizer needs a handful
 FUSED = r"(?i)Fused(Optimizer|Adam|SGD|Adagrad)|triton_"
@@ -35,7 +31,7 @@ GAIN = 0.6
 WITH_FUSED = ("Adam", "AdamW", "SGD")  # on a device; Adagrad's fused one is the CPU's
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     kernels = scene.work.filter(
         (pl.col("category").cast(pl.String) == "optimizer") & (pl.col("kind") == "kernel")
     )

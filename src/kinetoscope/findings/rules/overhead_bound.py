@@ -27,16 +27,10 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
-from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.in_force import fewer_launches
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, commands, evidence, numbers, savings
 
 # Below half, the host and not the device sets the pace; from there on single gaps are `launch-gap`'s.
 BUSY = 0.5
@@ -46,7 +40,7 @@ LAUNCH_BOUND = 0.5
 ROLE = "symptom"
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     idle = scene.us_of(scene.gaps, "idle_ns")
     late = scene.gaps.filter(pl.col("cause") == "launch-bound")
     waiting = scene.us_of(late, "idle_ns")
@@ -72,5 +66,5 @@ def find(scene: Scene) -> Iterable[Finding]:
         evidence=[evidence.of(scene, shown, kernels), *evidence.of_gaps(scene, longest)],
         advice=remedy.advice,
         snippet=remedy.snippet,
-        proof=commands.tune(scene, remedy.setting) if remedy.setting else None,
+        proof=commands.tune(scene, remedy.mode) if remedy.mode else None,
     )

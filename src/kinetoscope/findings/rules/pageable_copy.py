@@ -22,16 +22,11 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.analysis.replay.change import no_wait, without_host
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Saving, Scene, evidence, matching, savings
 
 # Bytes per nanosecond (GB/s) that pinned copies reach, by compute capability: PCIe 5 from Hopper on (55 GB/s
 # measured on an H200), PCIe 4 for Ampere, PCIe 3 before. Other vendors' current parts have PCIe 5.
@@ -40,7 +35,7 @@ OTHERWISE = 50.0
 LARGE = 1 << 20  # smaller copies measure the latency, not the link
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     copies = scene.kernels(r"Pageable").filter(pl.col("bytes") > 0)
     if copies.is_empty():
         return

@@ -24,23 +24,18 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope.analysis.compiled.compiling import compiling
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.compiled.regions import compiling
 from kinetoscope.analysis.time import intervals
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, matching, savings
 
 SHARE = 0.01
 
 ROLE = "symptom"
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     stretches = compiling(scene.trace, *scene.bounds)
     time = intervals.total(stretches)
     if time < SHARE * scene.length_ns:

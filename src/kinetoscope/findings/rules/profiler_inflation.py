@@ -21,18 +21,13 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from kinetoscope import numbers
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, numbers, savings
 
 FACTOR = 1.25
 EXTRA = ("shapes", "stacks", "memory", "flops")  # what `kinetoscope run` records when asked to
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     own = scene.as_it_runs
     if own is None or own.inflation is None or own.recorded_us is None or own.inflation < FACTOR:
         return

@@ -22,23 +22,17 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import GARBAGE_COLLECTION
 from kinetoscope.analysis.time import intervals
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.savings import MEDIUM
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import MEDIUM, Finding, Findings, Scene, evidence, matching, savings
 
 CANDIDATES = 12  # functions looked at: those with most time
 WORKING = "cpu_op|cuda_runtime|cuda_driver|hip_runtime"
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     host = scene.trace.host_events
     events = host.select(
         "event", "name", "start_ns", "duration_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")

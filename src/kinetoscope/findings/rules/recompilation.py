@@ -23,19 +23,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kinetoscope import numbers
-from kinetoscope.analysis.compiled.compiling import compiling
+from kinetoscope.analysis.compiled.regions import compiling
 from kinetoscope.analysis.time import intervals
 from kinetoscope.compilation.model import Recompilation
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding, Severity
-from kinetoscope.findings.savings import HIGH
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import HIGH, Finding, Findings, Scene, Severity, evidence, numbers, savings
 
 SIZES = ("size", "range", "shape-relation", "marked-late")  # kinds of guards that mark_dynamic spares
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     compilation = scene.run.compilation
     if compilation is None or not scene.first:
         return

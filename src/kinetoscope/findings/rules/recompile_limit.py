@@ -23,16 +23,12 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from kinetoscope.analysis.kernels.chains import elementwise_chains
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding, Saving
+from kinetoscope.findings.rule import Finding, Findings, Saving, Scene, evidence, savings
 from kinetoscope.findings.rules.recompilation import by_function, snippet
-from kinetoscope.findings.scene import Scene
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     compilation = scene.run.compilation
     if compilation is None or not scene.first:
         return

@@ -22,17 +22,12 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.replay.change import shorten, without_host, without_idle
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.savings import MEDIUM
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import MEDIUM, Finding, Findings, Scene, evidence, numbers, savings
 
 MANY = 20
 SMALL = 256 * 1024
@@ -42,7 +37,7 @@ BYTES = {
 }  # fmt: skip
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     arguments = pl.col("collective").cast(pl.String).str
     elements = arguments.json_path_match("$['In msg nelems']").cast(pl.Int64, strict=False)
     size = arguments.json_path_match("$.dtype").replace_strict(BYTES, default=4, return_dtype=pl.Int64)

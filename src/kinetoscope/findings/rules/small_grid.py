@@ -25,17 +25,20 @@ Source
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 import polars as pl
 
-from kinetoscope import numbers
-from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.kernels.occupancy import fitted
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import (
+    Finding,
+    Findings,
+    Scene,
+    commands,
+    evidence,
+    numbers,
+    savings,
+    short_name,
+)
 
 BLOCK_A_CHANNEL = r"cudnn::bn_\w*1C11"
 OF_A_LIBRARY = r"cudnn|cublas|nvjet|_xmma_|cutlass|^Cijk_|miopen|rocblas"
@@ -44,7 +47,7 @@ LONG_NS = 20_000  # shorter ones are as long as a launch: more blocks would save
 USED = 0.5  # above it, some multiprocessors have one block more than others, and cutting finer gains little
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     device = scene.device
     if device is None or device.multiprocessors is None:
         return

@@ -26,19 +26,16 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import msgspec
 
 from kinetoscope.analysis.compared.comparison import comparison, culprit
 from kinetoscope.analysis.idle.waits import waits
-from kinetoscope.analysis.run import Run
-from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.late import evened, punctual
-from kinetoscope.findings.model import Evidence, Finding
-from kinetoscope.findings.savings import MEDIUM
-from kinetoscope.findings.scene import Scene, scenes
+from kinetoscope.findings.rule import MEDIUM, Evidence, Finding, Findings, Scene, evidence, savings
+from kinetoscope.findings.scene import scenes
+from kinetoscope.sources.run import Run
 
 # By the cause of its lateness (see ``analysis.compared``): what the late rank did, and what to look at.
 LOOK = {
@@ -58,7 +55,7 @@ LOOK = {
 WORK = {"slow kernel", "more work", "compute"}  # the same work, unevenly spread
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     waited = waits(scene.run, scene.trace)
     if waited.is_empty():
         return

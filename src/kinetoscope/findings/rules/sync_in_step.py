@@ -25,17 +25,13 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.replay.change import no_wait
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
+from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, numbers, savings
 from kinetoscope.findings.rules.pageable_copy import waits_of_uploads
-from kinetoscope.findings.scene import Scene
 
 
 @dataclass(frozen=True)
@@ -75,7 +71,7 @@ ASKED_BY = {
 }
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     uploads = waits_of_uploads(scene)  # another rule's: page-locked memory is what mends them
     idle = scene.idle("synchronization").filter(
         pl.col("host_event").is_not_null(), ~pl.col("host_event").is_in(uploads.implode())

@@ -19,17 +19,12 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from kinetoscope import numbers
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, numbers, savings
 
 ENOUGH = 3
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     steps = len(scene.trace.steps)
     if steps >= ENOUGH or scene.trace.host_events.is_empty():
         return

@@ -27,20 +27,24 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Evidence, Finding
-from kinetoscope.findings.savings import HIGH, LOW
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import (
+    HIGH,
+    LOW,
+    Evidence,
+    Finding,
+    Findings,
+    Scene,
+    evidence,
+    numbers,
+    savings,
+)
 
 SHOWN = 3  # gaps
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     gaps = _unexplained(scene)
     late = pl.col("launched_ns") >= pl.col("start_ns")
     silent, delayed = gaps.filter(late), gaps.filter(~late)

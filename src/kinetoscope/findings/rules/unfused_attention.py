@@ -23,14 +23,9 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
-from kinetoscope.findings import evidence, savings
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, numbers, savings
 
 BATCHED = r"^aten::(bmm|baddbmm|matmul|einsum)"
 NEAR = 5  # kernels from the softmax to each product
@@ -51,7 +46,7 @@ def in_single_precision(attention: pl.DataFrame) -> bool:
     return (names.str.contains(SINGLE) & ~names.str.contains(HALF)).any()
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     if scene.kernels(r"(?i)softmax").is_empty():
         return
     category, name = pl.col("category").cast(pl.String), pl.col("op_name").cast(pl.String)

@@ -23,22 +23,15 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
-from kinetoscope import numbers
 from kinetoscope.analysis.compiled.regions import regions
 from kinetoscope.analysis.kernels.chains import elementwise_chains
-from kinetoscope.bench.tune.settings import Setting
-from kinetoscope.findings import evidence, savings
 from kinetoscope.findings.in_force import blocked
-from kinetoscope.findings.model import Finding
-from kinetoscope.findings.proof import commands
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rule import Finding, Findings, Scene, commands, evidence, numbers, savings
 
 
-def find(scene: Scene) -> Iterable[Finding]:
+def find(scene: Scene) -> Findings:
     if len(regions(scene.trace)) or blocked(scene):
         return
     chains = elementwise_chains(scene.work, scene.work)
@@ -60,5 +53,5 @@ def find(scene: Scene) -> Iterable[Finding]:
         advice="Compile the function that holds the chain: one kernel then reads once and writes once.",
         snippet="@torch.compile\ndef activation(x): …",
         source=evidence.source(scene, shown["op"]),
-        proof=commands.tune(scene, Setting(mode="default")),
+        proof=commands.tune(scene, mode="default"),
     )

@@ -1,1 +1,0 @@
-"""The commands that try what findings advise, and what they measured."""

@@ -1,0 +1,193 @@
+"""Which recordings, traces, parts, dumps and logs stand in folders, patterns and buckets."""
+
+from __future__ import annotations
+
+import glob
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kinetoscope.errors import InputError, MissingDependencyError, UsageError
+from kinetoscope.recording import folder as folders
+from kinetoscope.recording import manifest as manifests
+from kinetoscope.sources.numbering import natural, rank_in
+
+TRACE_FILE = re.compile(r"\.json(?:\.gz|\.zst)?$")
+PART = ".part"
+DUMP = re.compile(r"(nccl_trace|flight_recorder|fr_trace)[^/]*$|\.pickle$|\.pkl$")
+LOG = re.compile(r"-pid\d+\.log$")  # of NCCL's Inspector
+REMOTE = re.compile(r"^[a-z][a-z0-9+.-]+://")
+FEW = 16  # traces of which a report holds everything
+
+
+class TraceFile(NamedTuple):
+    """Where a trace is, which rank the recording or its name says that it is, what tells a changed one, and
+    the host where a recording names it."""
+
+    url: str
+    rank: int | None
+    mark: str
+    host: str = ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What stands in the inputs, by what it is taken for."""
+
+    traces: list[TraceFile] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)
+    dumps: list[str] = field(default_factory=list)
+    logs: list[str] = field(default_factory=list)
+
+
+def may_be_many(text: str) -> bool:
+    """Whether more than a trace, a recording or a folder of traces may stand there: it costs no look
+    inside.
+    """
+    path = Path(text)
+    named = PART in text or DUMP.search(text) is not None or LOG.search(text) is not None
+    return is_remote(text) or path.is_dir() or glob.has_magic(text) or named
+
+
+def is_remote(url: str) -> bool:
+    return REMOTE.match(url) is not None
+
+
+def find(inputs: Iterable[str | Path]) -> Found:
+    """What stands in files, folders (however deep), patterns (``runs/*/rank*.json.gz``) and buckets.
+
+    Raises:
+        InputError: an input is not there.
+        MissingDependencyError: a bucket needs a library that is not installed.
+    """
+    found = Found()
+    for text in map(str, inputs):
+        if is_remote(text):
+            _sort(found, _remote(text))
+        elif Path(text).exists():
+            _sort(found, _local(Path(text)))
+        else:
+            matched = [Path(name) for name in glob.glob(text, recursive=True)]
+            if not matched:
+                raise InputError("it does not exist, and nothing fits it", where=text, mend="check the path")
+            for path in matched:
+                _sort(found, _local(path))
+    found.traces.sort(key=lambda one: (one.rank is None, one.rank or 0, natural(one.url)))
+    return found
+
+
+def _sort(found: Found, files: Iterable[TraceFile]) -> None:
+    for file in files:
+        if file.url.endswith(PART):
+            found.parts.append(file.url)
+        elif TRACE_FILE.search(file.url):
+            found.traces.append(file)
+        elif DUMP.search(file.url):
+            found.dumps.append(file.url)
+        elif LOG.search(file.url):
+            found.logs.append(file.url)
+
+
+def recordings_in(item: Path) -> list[Path]:
+    """The recordings that stand in a folder; else the item itself."""
+    if not item.is_dir() or manifests.is_recording(item):
+        return [item]
+    return [inside for inside in sorted(item.iterdir()) if manifests.is_recording(inside)] or [item]
+
+
+def repetitions(item: Path) -> list[Path]:
+    """The recordings that a folder holds, if each is a whole run: ranks of one run are not repetitions."""
+    inside = recordings_in(item)
+    if inside == [item]:
+        return inside
+    ranks = [{record.rank for record in manifests.read(recording).ranks} for recording in inside]
+    overlapping = sum(map(len, ranks)) > len(set[int]().union(*ranks))
+    return inside if overlapping else [item]
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """The recordings and traces that stand in a folder, each of them a run."""
+    return [
+        item
+        for item in sorted(folder.iterdir())
+        if manifests.is_recording(item) or (item.is_file() and TRACE_FILE.search(item.name))
+    ]
+
+
+def _local(path: Path) -> Iterator[TraceFile]:
+    if path.is_file():
+        yield _file(path)
+    elif manifests.is_recording(path):
+        for record in folders.opened(path).ranks:
+            if record.trace is not None and (path / record.trace).is_file():
+                yield _file(path / record.trace, record.rank)._replace(host=record.host)
+    elif path.is_dir():  # a pipe would be waited for, a link to a folder around it followed without end
+        for inside in sorted(path.iterdir(), key=lambda one: natural(one.name)):
+            if not inside.name.startswith(".") and not (inside.is_symlink() and inside.is_dir()):
+                yield from _local(inside)
+
+
+def _file(path: Path, rank: int | None = None) -> TraceFile:
+    status = path.stat()
+    return TraceFile(
+        str(path), rank_in(path.name) if rank is None else rank, f"{status.st_size}-{status.st_mtime_ns}"
+    )
+
+
+def _remote(url: str) -> Iterator[TraceFile]:
+    system, root = file_system(url)
+    names = system.glob(root) if glob.has_magic(root) else system.find(root)
+    for name in sorted(names, key=natural):
+        about = system.info(name)
+        mark = "-".join(
+            str(about.get(key, "")) for key in ("size", "ETag", "mtime", "created", "LastModified")
+        )
+        yield TraceFile(system.unstrip_protocol(name), rank_in(name.rpartition("/")[2]), mark)
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """fsspec's file system of a URL, and the path in it. It has no types, and is not installed everywhere.
+
+    Raises:
+        MissingDependencyError: fsspec, or what it needs for this protocol, is not installed.
+    """
+    try:
+        import fsspec
+
+        system: Any = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"reading {url.partition('://')[0]}:// needs a library that is not installed",
+            where=url,
+            mend=f"pip install 'kinetoscope[remote]' ({error})",
+        ) from error
+    except ValueError as error:
+        raise InputError(f"no such kind of place: {error}", where=url) from error
+    return system[0], str(system[1])
+
+
+NAME = "standard-input"
+
+
+@contextmanager
+def standard_input() -> Generator[Path, None, None]:
+    """A file that holds all of standard input, for the length of a ``with`` block.
+
+    Raises:
+        UsageError: it is a terminal, or closed.
+    """
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError(
+            "there is nothing on standard input", where="-", mend="zcat trace.json.gz | kinetoscope report -"
+        )
+    with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
+        path = Path(folder) / NAME
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
+        yield path

@@ -1,0 +1,340 @@
+"""One run, read from its files: the traces of its ranks, its compilation, its manifest, its memory."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from kinetoscope.errors import InputError, NotATraceError
+from kinetoscope.recording import folder as folders
+from kinetoscope.recording import manifest as manifests
+from kinetoscope.recording import memory as recorded_memory
+from kinetoscope.recording.manifest import Manifest, RankRecord
+from kinetoscope.sources.numbering import distinct, latest_window, natural
+from kinetoscope.sources.paths import TRACE_FILE, recordings_in, standard_input
+from kinetoscope.trace.damage import is_loss
+from kinetoscope.trace.model import Damage, Source, Trace
+from kinetoscope.trace.schema import whole
+
+if TYPE_CHECKING:
+    from kinetoscope.compilation.model import Compilation
+    from kinetoscope.snapshot.model import Snapshot
+
+Progress = Callable[[Path, int, int], None]
+T = TypeVar("T")
+
+# Ranks that are read of a folder or recording: each costs the analyses some 0.2 s, however small it is.
+MOST_RANKS = 64
+# Files of a folder that are opened and turn out to be no trace: each takes some 3 ms.
+MOST_OTHERS = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryFiles:
+    """A snapshot of one rank's allocator, and what its program said beside it; read when asked for: it may be
+    large."""
+
+    rank: int
+    path: Path
+    held_path: Path | None = None
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """Raises InputError where the file cannot be used."""
+        from kinetoscope.snapshot.read import read
+
+        return read(self.path)
+
+    @cached_property
+    def held(self) -> recorded_memory.Held | None:
+        """Raises InputError where the file is damaged."""
+        return None if self.held_path is None else recorded_memory.read(self.held_path)
+
+
+@dataclass(frozen=True, eq=False)  # identity: analyses remember their result per run
+class Run:
+    """One run as it was recorded: every rank's trace, and whatever else is known of it.
+
+    ``light`` holds the traces of the light pass, which records the device and little else, of the ranks that
+    have one. ``unread`` names what stands in a folder of traces and is none, with the reason; ``lost`` those
+    of it that were traces of this run. ``snapshots`` are those of the allocator, at the end of the recorded
+    steps and where an allocation failed; ``timelines`` the memory timelines that the profiler exported.
+    ``inputs`` are the paths as they were given.
+    """
+
+    traces: tuple[Trace, ...]
+    manifest: Manifest | None = None
+    compilation: Compilation | None = None
+    folder: Path | None = None
+    unread: tuple[str, ...] = ()
+    light: tuple[Trace, ...] = ()
+    snapshots: tuple[MemoryFiles, ...] = ()
+    timelines: tuple[Path, ...] = ()
+    lost: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+
+    @property
+    def remarks(self) -> list[str]:
+        """A sentence on each file that was left out, and on each trace of which something was lost: every
+        figure lacks it."""
+        incomplete = (trace.source for trace in self.traces if not trace.source.complete)
+        return [
+            *self.unread,
+            *(
+                f"{source.path} is incomplete, and all figures are of what is left: "
+                + "; ".join(damage.text for damage in source.damages if is_loss(damage.code))
+                for source in incomplete
+            ),
+        ]
+
+
+def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
+    """Read recordings, traces, compile logs or folders of them.
+
+    Compile logs are joined to whatever traces stand beside them; alone they make a run whose trace is empty.
+    Several recordings are taken for one run of several hosts: its ranks are those of all of them, its
+    command, environment and measurements those of the first.
+
+    Args:
+        inputs: paths; ``-`` is standard input.
+        progress: called now and then with a trace's path, the bytes of it read so far, and its size.
+
+    Raises:
+        InputError: an input cannot be used; the message says why.
+    """
+    with ExitStack() as spooled:
+        given = [spooled.enter_context(standard_input()) if str(one) == "-" else one for one in inputs]
+        return replace(_load(given, progress), inputs=tuple(map(str, inputs)))
+
+
+def load_warning(*inputs: str | Path) -> Run:
+    """``load``, with a warning for each sentence of ``Run.remarks``."""
+    run = load(*inputs)
+    for sentence in run.remarks:
+        warnings.warn(sentence, stacklevel=2)
+    return run
+
+
+def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
+    from kinetoscope.compilation import sources
+
+    def read(path: Path, rank: int | None = None) -> Trace:
+        from kinetoscope.trace.read import read
+
+        return read(path, rank=rank, progress=None if progress is None else partial(progress, path))
+
+    traces: list[Trace] = []
+    recorded: list[Trace] = []
+    logs: list[Path] = []
+    light: list[Trace] = []
+    unread: list[str] = []
+    damaged: list[InputError] = []
+    memory: list[MemoryFiles] = []
+    timelines: list[Path] = []
+    failures: list[InputError] = []
+    recordings: dict[Path, Manifest] = {}
+    for item in chain.from_iterable(map(recordings_in, map(Path, inputs))):
+        if manifests.is_recording(item):
+            manifest = recordings[item] = folders.opened(item)
+            memory += [one for rank in manifest.ranks for one in _memory_files(item, rank)]
+            traced = [rank for rank in manifest.ranks if rank.trace is not None]
+            for rank in spread(traced)[: _most()]:
+                found, why = _attempted(partial(read, item / (rank.trace or ""), rank.rank))
+                recorded += found
+                failures += why
+                if found and rank.device_trace:  # the run is known without its light pass
+                    found, why = _attempted(partial(read, item / rank.device_trace, rank.rank))
+                    light += found
+                    unread += map(_left_out, why)
+            unread += _not_tried(len(traced) - _most())
+            logs += [item] if sources.has_compile_log(item) else []
+        elif item.is_dir():
+            logs += [item] if sources.has_compile_log(item) else []
+            inside_it = sorted(item.iterdir(), key=lambda path: natural(path.name))
+            files = [path for path in inside_it if TRACE_FILE.search(path.name)]
+            inside, not_tried, others = _those_that_are_traces(files or ([] if logs else [item]), read)
+            traces += inside
+            unread += [*not_tried, *map(_left_out, others)]
+            damaged += [error for error in others if not isinstance(error, NotATraceError)]
+        elif item.is_file() and sources.has_compile_log(item):
+            logs.append(item)
+        elif _is_snapshot(item):
+            memory.append(MemoryFiles(len(memory), item))
+        elif _is_timeline(item):
+            timelines.append(item)
+        else:
+            traces.append(read(item))
+    compilation = sources.load(*logs) if logs else None
+    if not traces and not recorded:
+        if failures and not (compilation or memory or timelines or _was_killed(recordings.values())):
+            raise failures[0]
+        of_memory = [*(one.path for one in memory), *timelines]
+        is_lost = bool(failures) or _was_killed(recordings.values())
+        recorded.append(_no_events(inputs, compilation, recordings, of_memory, is_lost=is_lost))
+    traces, earlier = _latest(traces)
+    return Run(
+        tuple(sorted(distinct([*recorded, *traces], recorded), key=lambda trace: trace.rank)),
+        _of_all_hosts(list(recordings.values())),
+        compilation,
+        next(iter(recordings), None),
+        (*unread, *map(_left_out, failures), *earlier),
+        tuple(light),
+        tuple(memory),
+        tuple(timelines),
+        tuple(map(_left_out, (*failures, *damaged))),
+    )
+
+
+def _latest(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
+    """Of several windows of each rank the last, and a sentence on the others."""
+    windows = [(trace.rank, str(trace.steps["name"][0]) if len(trace.steps) else "") for trace in traces]
+    numbered = all("distributedInfo" in trace.metadata for trace in traces)
+    starts = [whole(trace.steps["start_ns"].min()) for trace in traces]
+    in_time = [window for _, window in sorted(zip(starts, windows, strict=True), key=lambda one: one[0])]
+    last = latest_window(in_time) if numbered else None
+    if last is None:
+        return traces, []
+    kept = [trace for trace, (_, window) in zip(traces, windows, strict=True) if window == last]
+    left_out = len(traces) - len(kept)
+    return kept, [
+        f"{left_out} traces of other windows were left out: the one that begins with {last} is shown"
+    ]
+
+
+def _is_snapshot(item: Path) -> bool:
+    from kinetoscope.snapshot.read import is_snapshot
+
+    return is_snapshot(item)
+
+
+def _is_timeline(item: Path) -> bool:
+    from kinetoscope.snapshot.timeline import is_timeline
+
+    return is_timeline(item)
+
+
+def _memory_files(folder: Path, rank: RankRecord) -> list[MemoryFiles]:
+    pairs = ((rank.memory, rank.memory_held), (rank.oom, rank.oom_held))
+    return [
+        MemoryFiles(rank.rank, folder / path, folder / held if held else None) for path, held in pairs if path
+    ]
+
+
+def _attempted(read: Callable[[], Trace]) -> tuple[list[Trace], list[InputError]]:
+    """A trace, or what is wrong with it."""
+    try:
+        return [read()], []
+    except InputError as error:
+        return [], [error]
+
+
+def _left_out(error: InputError) -> str:
+    return f"{error.where} was left out: {error.what}"
+
+
+def _was_killed(manifests: Iterable[Manifest]) -> bool:
+    """Whether a process of these ended in a way that leaves half a file."""
+    ends = {rank.exit for manifest in manifests for rank in (manifest, *manifest.ranks)}
+    return any(end == "running" or end.startswith("signal") for end in ends)
+
+
+def _those_that_are_traces(
+    files: Sequence[Path], read: Callable[[Path], Trace]
+) -> tuple[list[Trace], list[str], list[InputError]]:
+    """The traces among the entries of a folder, a sentence on those that were not tried, and what is wrong
+    with each that is none or cannot be read.
+
+    Of very many traces some are read, spread over all of them, and a sentence says so.
+
+    Raises:
+        InputError: none is a trace.
+    """
+    traces: list[Trace] = []
+    others: list[InputError] = []
+    waiting = deque(spread(files))
+    while waiting and len(traces) < _most() and len(others) < MOST_OTHERS:
+        found, why = _attempted(partial(read, waiting.popleft()))
+        traces += found
+        others += why
+    if others and not traces:
+        raise others[0]
+    traces.sort(key=lambda trace: natural(trace.source.path))
+    if waiting and len(traces) < _most():
+        text = f"{len(waiting):,} more files were not opened: {len(others):,} of this folder are no traces"
+        return traces, [text], others
+    return traces, _not_tried(len(waiting)), others
+
+
+def spread(all: Sequence[T]) -> list[T]:
+    """As many as may be read, at equal distances, then those between."""
+    distance = -(-len(all) // _most()) or 1
+    return [*all[::distance], *(one for place, one in enumerate(all) if place % distance)]
+
+
+def _most() -> int:
+    wanted = os.environ.get("KINETOSCOPE_RANKS", "")
+    return int(wanted[:6]) if wanted.isdecimal() and int(wanted[:6]) else MOST_RANKS
+
+
+def _not_tried(count: int) -> list[str]:
+    if count <= 0:
+        return []
+    return [f"{count:,} more were not read: {_most()} are, spread over all; KINETOSCOPE_RANKS=N reads N"]
+
+
+def _of_all_hosts(recorded: Sequence[Manifest]) -> Manifest | None:
+    if not recorded:
+        return None
+    ranks = tuple(rank for manifest in recorded for rank in manifest.ranks)
+    return msgspec.structs.replace(recorded[0], ranks=ranks)
+
+
+def _no_events(
+    inputs: Sequence[str | Path],
+    compilation: Compilation | None,
+    recordings: Mapping[Path, Manifest],
+    memory: Sequence[Path],
+    *,
+    is_lost: bool,
+) -> Trace:
+    """What stands for the trace where there are compile logs or snapshots only, or a program that left
+    nothing else.
+
+    Args:
+        is_lost: there was a trace, or was to be one.
+
+    Raises:
+        InputError: there is nothing at all.
+    """
+    from kinetoscope.trace import schema
+
+    if compilation is not None and not is_lost:
+        first = compilation.sources[0]
+        source = Source(first.path, first.bytes, 0, first.rank)
+    elif memory and not recordings:
+        source = Source(str(memory[0]), memory[0].stat().st_size, 0, 0)
+    elif recordings:
+        folder, manifest = next(iter(recordings.items()))
+        ended = (
+            "it was killed, or still runs" if manifest.exit == "running" else f"it ended with {manifest.exit}"
+        )
+        lost = Damage("truncated", f"the program left no trace that can be read ({ended})", 1)
+        source = Source(str(folder), 0, 0, 0, complete=False, damages=(lost,))
+    else:
+        raise InputError(
+            "there is no trace, recording or compile log in it",
+            where=", ".join(map(str, inputs)),
+            mend="name a trace, or a folder that holds traces itself",
+        )
+    tables = {name: schema.empty(columns) for name, columns in schema.TABLES.items()}
+    return Trace(source, devices=(), metadata={}, **tables)

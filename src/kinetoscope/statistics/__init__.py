@@ -1,0 +1,1 @@
+"""Statistics of timings: pure functions on plain numbers, which assume nothing about their distribution."""

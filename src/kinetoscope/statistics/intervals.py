@@ -1,0 +1,291 @@
+"""How much slower or faster one series of timings is than another, with a confidence interval.
+
+Timings are skewed, come in clock states and remember the past, so everything here is built on medians and on
+resampling blocks of consecutive samples. There is one function for each way of measuring
+two series:
+
+- ``compare``: in rounds, each of which times both once, so that sample *i* of both shares whatever the
+  machine was doing then; resampling rounds keeps that.
+- ``compare_rounds``: in few rounds, each a process of its own.
+- ``compare_apart``: one after the other, many samples of one process each.
+- ``compare_groups``: in several processes each, one number a process.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import random
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from kinetoscope.statistics.distribution import median, quantile_of_sorted
+
+Verdict = Literal["faster", "slower", "cannot tell"]
+Stands = Literal["faster", "slower", "same", "cannot tell"]
+
+CONFIDENCE = 0.95
+RESAMPLES = 400
+# Consecutive sections of rounds whose own ratios must agree (see `compare`).
+SECTIONS = 6
+# Above this, neighbouring rounds are averaged before resampling, which bounds the cost and keeps the width.
+MOST_ROUNDS = 400
+
+
+class Ratio(NamedTuple):
+    """How much time a subject takes relative to its base (below 1: faster), with its confidence interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+    def widened(self, margin: float) -> Ratio:
+        """The interval with a further error that is independent of its own: both margins (of logarithms) add
+        as squares."""
+
+        def side(bound: float) -> float:
+            own = math.inf if bound in (0.0, math.inf) else abs(math.log(bound / self.ratio))
+            return math.hypot(own, margin)
+
+        return _around(self.ratio, side(self.low), side(self.high))
+
+
+def verdict(interval: Ratio, *, noise_floor: float = 0.0) -> Verdict:
+    """Whether the whole interval lies beyond the noise floor, and on which side.
+
+    Args:
+        noise_floor: how far apart two identical subjects, measured together, were (``0.004`` = 0.4 %).
+    """
+    if interval.high < 1 - noise_floor:
+        return "faster"
+    if interval.low > 1 + noise_floor:
+        return "slower"
+    return "cannot tell"
+
+
+def stands(interval: Ratio, alike: float) -> Stands:
+    """The verdict on two versions.
+
+    Args:
+        alike: a fraction; where the whole interval contains 1 and lies nearer to it, they are the same.
+    """
+    found = verdict(interval)
+    is_near = 1 - alike <= interval.low and interval.high <= 1 + alike
+    return "same" if found == "cannot tell" and is_near else found
+
+
+def compare(
+    base: Sequence[float],
+    other: Sequence[float],
+    *,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Ratio:
+    """Ratio of the medians, ``other`` over ``base``, with an interval that keeps the rounds paired.
+
+    The interval is the percentile interval of a block bootstrap, widened where needed until it contains
+    Student's interval of the ratios of six consecutive sections: a bootstrap of correlated timings is too
+    narrow (up to 19 % of identical subjects come out different, see the tests), and sections see slow memory.
+
+    Args:
+        base, other: sample *i* of both is from round *i* (same length, in the order measured).
+
+    Raises:
+        ValueError: the samples are not paired, or fewer than two rounds for each section.
+
+    Source: circular block bootstrap (Politis and Romano 1992), block length from the data; batch means
+    (Schmeiser 1982).
+    """
+    if len(base) != len(other):
+        raise ValueError("paired samples must have the same length")
+    if len(base) < 2 * SECTIONS:
+        raise ValueError(f"{len(base)} rounds cannot be compared: {2 * SECTIONS} are the fewest")
+    a, b = _thin(base), _thin(other)
+    sections = zip(_section_logs(a), _section_logs(b), strict=True)
+    margin = _student_margin([of_other - of_base for of_base, of_other in sections], confidence)
+    centre_a, centre_b = median(a), median(b)
+    # Which side of its median each sample of a round fell: noise that both share cancels, as in the ratio.
+    influence = [
+        (y > centre_b) - (y < centre_b) - (x > centre_a) + (x < centre_a) for x, y in zip(a, b, strict=True)
+    ]
+    medians = _resampled_medians((a, b), influence, resamples, random.Random(seed))
+    return _bootstrapped(median(other) / median(base), [y / x for x, y in medians], margin, confidence)
+
+
+def compare_rounds(base: Sequence[float], other: Sequence[float]) -> Ratio:
+    """Ratio of two settings from one number a round (each round ran both, in processes of their own).
+
+    A few rounds cannot be resampled honestly; the logarithms of the per-round ratios get Student's interval,
+    which is wide when there are few. One round has no interval: it is then 0 to infinity.
+    """
+    logs = [math.log(b / a) for a, b in zip(base, other, strict=True)]
+    margin = _student_margin(logs, CONFIDENCE) if len(logs) > 1 else math.inf
+    return _around(math.exp(sum(logs) / len(logs)), margin, margin)
+
+
+def compare_apart(base: Sequence[float], other: Sequence[float], *, seed: int = 0) -> Ratio:
+    """Ratio of the medians of two series that were measured one after the other, in processes of their own.
+
+    Nothing pairs their samples: each is resampled by itself, in blocks as long as it remembers. The interval
+    is widened, as in ``compare``, to that of six consecutive sections of each (Welch's interval of their
+    medians). Of fewer than two samples a section, Welch's interval of the samples alone stands. How processes
+    differ from each other is not in it: see ``wandering`` and ``compare_groups``.
+    """
+    ratio = median(other) / median(base)
+    if min(len(base), len(other)) < 2 * SECTIONS:
+        margin = welch_margin([math.log(x) for x in base], [math.log(x) for x in other])
+        return _around(ratio, margin, margin)
+    a, b = _thin(base), _thin(other)
+    margin = welch_margin(_section_logs(a), _section_logs(b))
+    draw = random.Random(seed)
+    resampled: list[list[float]] = []
+    for values in (a, b):
+        centre = median(values)
+        influence = [(value > centre) - (value < centre) for value in values]
+        resampled.append([one for (one,) in _resampled_medians((values,), influence, RESAMPLES, draw)])
+    return _bootstrapped(ratio, [y / x for x, y in zip(*resampled, strict=True)], margin, CONFIDENCE)
+
+
+def compare_groups(base: Sequence[float], other: Sequence[float]) -> Ratio:
+    """Ratio of two programs from one number a run, each run a process of its own: Welch's interval of the
+    logarithms, so that how runs differ is in it. A single run is taken to vary as those of the other."""
+    logs_a, logs_b = ([math.log(value) for value in values] for values in (base, other))
+    centre = sum(logs_b) / len(logs_b) - sum(logs_a) / len(logs_a)
+    margin = welch_margin(logs_a, logs_b)
+    return _around(math.exp(centre), margin, margin)
+
+
+def wandering(base: Sequence[float], other: Sequence[float]) -> float:
+    """How far apart two runs may be for no other reason than that each wanders: half of the interval (of the
+    logarithm) of their difference; 0 of fewer than two samples a section.
+
+    A run differs from the next by more than its own sections do: of noise that walks, the means of two runs
+    of length T, the one right after the other, differ by a variance of 2T/3, one section of either by T/3.
+    """
+    if min(len(base), len(other)) < 2 * SECTIONS:
+        return 0.0
+    squares = sum(_variance(_section_logs(_thin(values))) for values in (base, other))
+    return _two_sided(CONFIDENCE, 2 * (SECTIONS - 1)) * math.sqrt(2 * squares)
+
+
+def welch_margin(base: Sequence[float], other: Sequence[float]) -> float:
+    """Half of the interval of the difference of two means whose variances may differ; infinite of one value
+    each.
+
+    Source: Welch 1947, with Satterthwaite's freedom, rounded down.
+    """
+    if len(base) < 2 and len(other) < 2:
+        return math.inf
+    # A single value is as uncertain as one of the others.
+    errors = [_variance(base if len(base) > 1 else other) / len(base)]
+    errors += [_variance(other if len(other) > 1 else base) / len(other)]
+    together = sum(errors)
+    if together == 0:
+        return 0.0
+    freedom = [max(len(values), 2) - 1 for values in (base, other) if len(values) > 1]
+    parts = [error**2 / f for error, f in zip(errors, freedom, strict=False)]
+    degrees = together**2 / sum(parts) if len(freedom) == 2 and sum(parts) > 0 else min(freedom)
+    return _two_sided(CONFIDENCE, max(1, math.floor(degrees))) * math.sqrt(together)
+
+
+@functools.cache
+def student_t(probability: float, freedom: int) -> float:
+    """The quantile of Student's t (``student_t(0.975, 2)`` is 4.303), by Simpson's rule and bisection."""
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
+
+    def below(t: float) -> float:
+        steps = 2000
+        width = t / steps
+        total = 0.0
+        for i in range(steps + 1):
+            weight = 1 if i in (0, steps) else 4 if i % 2 else 2
+            total += weight * (1 + (i * width) ** 2 / freedom) ** (-(freedom + 1) / 2)
+        return 0.5 + scale * total * width / 3
+
+    low, high = 0.0, 1.0
+    while below(high) < probability:
+        high *= 2
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) < probability else (low, middle)
+    return (low + high) / 2
+
+
+def autocorrelation_time(series: Sequence[float]) -> float:
+    """Integrated autocorrelation time in samples (1 for independent samples), with Sokal's window of 5."""
+    n = len(series)
+    mean = sum(series) / n
+    centred = [x - mean for x in series]
+    variance = sum(x * x for x in centred)
+    if variance <= 0:
+        return 1.0
+    total = 1.0
+    for lag in range(1, n // 2):
+        total += 2 * sum(a * b for a, b in zip(centred, centred[lag:], strict=False)) / variance
+        if lag >= 5 * total:
+            break
+    return max(1.0, total)
+
+
+def _around(ratio: float, margin_low: float, margin_high: float) -> Ratio:
+    """A ratio with its margins, which are of its logarithm."""
+    return Ratio(ratio, ratio * math.exp(-margin_low), ratio * math.exp(margin_high))
+
+
+def _bootstrapped(ratio: float, resampled: Sequence[float], margin: float, confidence: float) -> Ratio:
+    """The percentile interval of resampled ratios, at least as wide as ``margin`` on both sides."""
+    ordered = sorted(resampled)
+    tail = (1 - confidence) / 2
+    least = _around(ratio, margin, margin)
+    return Ratio(
+        ratio,
+        min(least.low, quantile_of_sorted(ordered, tail)),
+        max(least.high, quantile_of_sorted(ordered, 1 - tail)),
+    )
+
+
+def _resampled_medians(
+    series: tuple[list[float], ...], influence: Sequence[float], resamples: int, draw: random.Random
+) -> list[tuple[float, ...]]:
+    """The medians of series that are resampled together, in blocks of consecutive rounds that are as long as
+    the memory of ``influence``: that of each round on what is estimated."""
+    n = len(influence)
+    time = autocorrelation_time(influence)
+    block = 1 if time < 1.5 else max(2, min(n // 6, math.ceil(3 * time)))
+    circular = [[*values, *values[:block]] for values in series]
+    medians: list[tuple[float, ...]] = []
+    for _ in range(resamples):
+        samples: list[list[float]] = [[] for _ in series]
+        for _ in range(-(-n // block)):
+            start = int(draw.random() * n)
+            for sample, values in zip(samples, circular, strict=True):
+                sample += values[start : start + block]
+        medians.append(tuple(median(sample[:n]) for sample in samples))
+    return medians
+
+
+def _thin(values: Sequence[float]) -> list[float]:
+    group = -(-len(values) // MOST_ROUNDS)
+    if group == 1:
+        return list(values)
+    return [sum(values[i : i + group]) / group for i in range(0, len(values) - group + 1, group)]
+
+
+def _section_logs(values: Sequence[float]) -> list[float]:
+    edges = [len(values) * k // SECTIONS for k in range(SECTIONS + 1)]
+    return [math.log(median(values[i:j])) for i, j in itertools.pairwise(edges)]
+
+
+def _student_margin(values: Sequence[float], confidence: float) -> float:
+    return _two_sided(confidence, len(values) - 1) * math.sqrt(_variance(values) / len(values))
+
+
+def _two_sided(confidence: float, freedom: int) -> float:
+    return student_t(1 - (1 - confidence) / 2, freedom)
+
+
+def _variance(values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    return sum((x - mean) ** 2 for x in values) / (len(values) - 1)

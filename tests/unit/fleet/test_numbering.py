@@ -1,0 +1,115 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from kinetoscope.errors import InputError
+from kinetoscope.recording import manifest
+from kinetoscope.recording.manifest import Manifest, RankRecord
+from kinetoscope.sources.numbering import distinct, latest_window
+from kinetoscope.sources.run import load, spread
+
+EVENT = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
+
+
+@pytest.fixture
+def traces(trace_of):
+    def make(*ranks):
+        """One trace a rank; None for one that does not say."""
+        return [
+            trace_of(EVENT, rank=rank or 0, **({} if rank is None else {"distributedInfo": {"rank": rank}}))
+            for rank in ranks
+        ]
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("said", "given"),
+    [
+        ((None,), (0,)),
+        ((1, 0), (1, 0)),
+        ((None, None, None), (0, 1, 2)),
+        ((None, 0, None), (1, 0, 2)),
+        ((5, None), (5, 0)),
+    ],
+)
+def test_who_does_not_say_gets_what_is_free(traces, said, given):
+    assert tuple(trace.rank for trace in distinct(traces(*said))) == given
+
+
+def test_two_that_say_the_same_are_refused(traces):
+    with pytest.raises(InputError, match="two traces are of rank 1") as refusal:
+        distinct(traces(0, 1, 1))
+    assert " and " in str(refusal.value)
+
+
+def test_a_recording_says_its_ranks(traces):
+    one, two = traces(None, None)
+    with pytest.raises(InputError, match="rank 0"):
+        distinct([one, two], [one, two])
+    assert [trace.rank for trace in distinct([one, two], [two])] == [1, 0]
+
+
+def test_names_of_files_say_the_ranks_of_those_that_do_not(traces):
+    """The traces of a folder in which rank 2 is missing, and no trace says its rank."""
+    found = traces(None, None, None)
+    paths = ["a/rank1.json", "a/rank10.json", "a/rank3.json"]
+    named = [
+        replace(one, source=replace(one.source, path=path)) for one, path in zip(found, paths, strict=True)
+    ]
+    assert [trace.rank for trace in distinct(named)] == [1, 10, 3]
+    # Two that say the same, or one that is taken: nothing is believed.
+    twice = [*named[:2], replace(named[2], source=replace(named[2].source, path="b/rank1.json"))]
+    assert [trace.rank for trace in distinct(twice)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "window"),
+    [
+        ([(0, "a"), (1, "a"), (0, "b"), (1, "b")], "b"),
+        ([(0, "a"), (1, "a"), (0, "b"), (1, "b"), (0, "c")], "b"),
+        ([(0, "a"), (1, "a")], None),
+        ([(0, "a"), (1, "b")], None),
+        ([], None),
+    ],
+)
+def test_the_last_window_that_most_ranks_have(recorded, window):
+    assert latest_window(recorded) == window
+
+
+@pytest.fixture
+def nine(tmp_path, monkeypatch):
+    """A folder of nine ranks, of which three may be read."""
+    monkeypatch.setenv("KINETOSCOPE_RANKS", "3")
+    for rank in range(9):
+        content = {"traceEvents": [EVENT], "distributedInfo": {"rank": rank}}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(content))
+    return tmp_path
+
+
+def test_of_very_many_ranks_some_are_read_spread_over_all(nine):
+    run = load(nine)
+    assert [trace.rank for trace in run.traces] == [0, 3, 6]
+    assert run.unread == ("6 more were not read: 3 are, spread over all; KINETOSCOPE_RANKS=N reads N",)
+    assert len(load(*sorted(nine.iterdir())).traces) == 9  # those that are named
+
+
+def test_a_file_that_is_no_trace_takes_no_ranks_place(nine):
+    (nine / "rank3.json").write_text("{}")
+    run = load(nine)
+    assert [trace.rank for trace in run.traces] == [0, 1, 6]
+    assert len(run.unread) == 2
+
+
+def test_of_a_recording_likewise(nine):
+    ranks = tuple(RankRecord(rank=rank, trace=f"rank{rank}.json") for rank in range(9))
+    manifest.write(nine, Manifest(ranks=ranks, exit="ok"))
+    run = load(nine)
+    assert [trace.rank for trace in run.traces] == [0, 3, 6]
+    assert "6 more" in run.unread[0]
+
+
+def test_few_are_all_read_in_their_order():
+    assert spread(range(64)) == list(range(64))
+    assert sorted(spread(range(1000))) == list(range(1000))
