@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, overload
 from msgspec import Struct, structs, to_builtins
 
 from kinetoscope import document, numbers
+from kinetoscope.comparison.gates import Judgement
 from kinetoscope.document import difference as differences
 from kinetoscope.document.compilation import Compilation
-from kinetoscope.document.difference import Judgement
 from kinetoscope.document.history import History
 from kinetoscope.errors import UsageError
 from kinetoscope.sources import run as runs
