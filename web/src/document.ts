@@ -563,6 +563,7 @@ export interface StepChange {
 export interface StepDifference {
   kind: string; name: string; extra_us: number; count: number; usual_count: number;
 }
+/** One step that took longer than the others of its phase; ``differences`` are the largest first. */
 export interface StepOutlierRow {
   rank: number; name: string; duration_us: number; median_us: number; differences: StepDifference[];
 }

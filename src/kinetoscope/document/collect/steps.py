@@ -31,14 +31,7 @@ def step_times(run: Run) -> list[document.StepTimesRow]:
 
 def outliers(run: Run) -> list[document.StepOutlierRow]:
     """The steps that took much longer than the others of their rank."""
-    return [
-        row(
-            document.StepOutlierRow,
-            step,
-            differences=[row(document.StepDifference, part) for part in step.differences],
-        )
-        for step in step_outliers.step_outliers(run)
-    ]
+    return list(step_outliers.step_outliers(run))
 
 
 def as_it_runs(run: Run) -> document.AsItRuns | None:
