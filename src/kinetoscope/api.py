@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, overload
 from msgspec import Struct, structs, to_builtins
 
 from kinetoscope import document, numbers
+from kinetoscope.comparison.gates import Judgement
 from kinetoscope.document import difference as differences
 from kinetoscope.document.compilation import Compilation
-from kinetoscope.document.difference import GateRow
 from kinetoscope.document.history import History
 from kinetoscope.errors import UsageError
 from kinetoscope.sources import run as runs
@@ -241,7 +241,7 @@ class Run(runs.Run):
         )
         return what_if_listing(self, asked)
 
-    def check(self, against: str | Path, *, fail_on: Sequence[str] = ()) -> list[GateRow]:
+    def check(self, against: str | Path, *, fail_on: Sequence[str] = ()) -> list[Judgement]:
         """Judge the run by a baseline, as ``kinetoscope check`` does.
 
         Args:
@@ -254,10 +254,9 @@ class Run(runs.Run):
         """
         from kinetoscope.comparison import baseline
         from kinetoscope.comparison.gates import parse
-        from kinetoscope.document.collect.difference import gate_rows
 
         gates = [parse(text) for text in fail_on]
-        return gate_rows(baseline.checked(self, baseline.read(Path(against)), gates))
+        return baseline.checked(self, baseline.read(Path(against)), gates)
 
     def to_baseline(self, path: str | Path) -> Path:
         """Write the baseline that ``check`` takes, to be kept in a repository, and give its path.

@@ -1,9 +1,10 @@
 """The types of what the API gives, to annotate with: frozen structs whose fields are those of the JSON."""
 
 from kinetoscope import document
+from kinetoscope.comparison.gates import Judgement
 from kinetoscope.document import *  # noqa: F403
-from kinetoscope.document.difference import Difference, GateRow
+from kinetoscope.document.difference import Difference
 from kinetoscope.document.history import History, HistoryRow
 
-__all__ = ["Difference", "GateRow", "History", "HistoryRow"]
+__all__ = ["Difference", "History", "HistoryRow", "Judgement"]
 __all__ += document.__all__

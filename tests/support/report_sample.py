@@ -12,22 +12,22 @@ from kinetoscope.document import (
     CauseRow,
     DeviceRow,
     Environment,
-    EvidenceRow,
+    Evidence,
     FindingRow,
     GraphCategory,
     GraphRow,
     Health,
-    HealthNote,
     IdleRow,
     KernelOp,
     KernelRow,
+    Note,
     OpRow,
     Report,
     SourceRow,
+    Spread,
     StepRow,
-    StepSpread,
     TimingRow,
-    WaitingRow,
+    Waiting,
 )
 
 # What a trace from a stranger may hold where we expect a name.
@@ -183,9 +183,7 @@ def report(**changes: Any) -> Report:
                 saving_us=12_600.0,
                 saving_alone_us=12_600.0,
                 saving_basis="idle time before kernels that started as soon as they were launched",
-                evidence=[
-                    EvidenceRow(text="412 gaps of 5 to 60 µs", start_us=10.0, end_us=20.0, events=[1, 2])
-                ],
+                evidence=[Evidence(text="412 gaps of 5 to 60 µs", start_us=10.0, end_us=20.0, events=(1, 2))],
                 advice='Compile the step with mode="reduce-overhead", or make the batch larger.',
                 source="train.py:41",
                 saving_on_critical_path=True,
@@ -242,13 +240,13 @@ def as_it_runs(**changes: Any) -> AsItRuns:
     """A step of 8 ms, busy half of it, which takes 10 ms as recorded."""
     row = AsItRuns(
         rank=0,
-        step_us=StepSpread(median=8_000.0, p10=7_900.0, p90=8_300.0, low=7_950.0, high=8_100.0, n=40),
+        step_us=Spread(median=8_000.0, p10=7_900.0, p90=8_300.0, low=7_950.0, high=8_100.0, n=40),
         busy_fraction=0.5,
         idle=[
             CauseRow(cause="launch-bound", idle_us=3_000.0),
             CauseRow(cause="synchronization", idle_us=1_000.0),
         ],
-        waiting=WaitingRow(data_us=0.0, sync_us=900.0, gc_us=0.0),
+        waiting=Waiting(data_us=0.0, sync_us=900.0, gc_us=0.0),
         basis="device time of the light pass (3 steps, 100% of its kernels matched) over 40 steps",
         busy_us=4_000.0,
         n_before=20,
@@ -312,14 +310,14 @@ def hostile() -> Report:
                 measured_saving_us=1.0,
                 measured_basis=name if number % 2 else None,
                 measured_verdict=name if number % 2 else None,
-                evidence=[EvidenceRow(text=name, start_us=0.0, end_us=1.0, events=[])],
+                evidence=[Evidence(text=name, start_us=0.0, end_us=1.0, events=())],
             )
             for number, name in enumerate(HOSTILE)
         ],
         unread=HOSTILE,
         health=Health(
             verdict="degraded",
-            notes=[HealthNote(code=name, text=name, share_of_device_time=0.1) for name in HOSTILE],
+            notes=[Note(code=name, text=name, share_of_device_time=0.1) for name in HOSTILE],
         ),
         idle=[IdleRow(device=0, cause=name, idle_us=10.0, share_of_window=0.01) for name in HOSTILE],
         graphs=[

@@ -11,10 +11,10 @@ export interface AllocatorRow {
 }
 /** A step of the program without the profiler, on the rank where it takes longest. */
 export interface AsItRuns {
-  rank: number; step_us: StepSpread; busy_fraction: number | null; idle: CauseRow[];
-  waiting: WaitingRow | null; basis: string; busy_us: number | null; n_before: number; n_after: number;
-  before_us: number | null; after_us: number | null; drift: boolean; recorded_step_us: number | null;
-  inflation: number | null; matched_fraction: number | null;
+  rank: number; step_us: Spread; busy_fraction: number | null; idle: CauseRow[]; waiting: Waiting | null;
+  basis: string; busy_us: number | null; n_before: number; n_after: number; before_us: number | null;
+  after_us: number | null; drift: boolean; recorded_step_us: number | null; inflation: number | null;
+  matched_fraction: number | null;
 }
 /** A choice among implementations of one matmul or convolution, with times in ms. */
 export interface Autotune {
@@ -133,10 +133,10 @@ export interface DeviceRow {
 /** Sums of busy time by ``categories``, ``ops``, ``modules``, ``graphs`` and ``lines`` all differ by as much; with that of ``idle`` it is the step's difference. */
 export interface Difference {
   schema: string; kinetoscope: string; base: ComparedRun; new: ComparedRun; comparability: string;
-  why: string[]; step: StepChange | null; changes: ChangePart[]; facts: FactRow[]; counts: CountChange[];
+  why: string[]; step: StepChange | null; changes: ChangePart[]; facts: Fact[]; counts: CountChange[];
   idle: SumChange[]; categories: SumChange[]; ops: SumChange[]; modules: SumChange[]; graphs: SumChange[];
   lines: SumChange[]; findings_gone: FindingChange[]; findings_come: FindingChange[]; code: string;
-  gates: GateRow[]; failed: string[]; lost: string[]; timelines: [Piece[], Piece[]] | null;
+  gates: Judgement[]; failed: string[]; lost: string[]; timelines: [Piece[], Piece[]] | null;
 }
 /** A size or number that became a symbol, and whether it stayed one. */
 export interface Dimension {
@@ -149,7 +149,8 @@ export interface Environment {
   cuda_runtime?: number | string; cuda_driver?: number | string; rocm?: string; host?: string; cpu?: string;
   cpu_count?: number; devices?: DeviceInfo[]; variables?: Record<string, string>; load_average?: number;
 }
-export interface EvidenceRow {
+/** Something to look at in the trace: what it shows, from when to when (µs, the trace's own clock), and which events of the file (positions in ``traceEvents``; at most the first few). */
+export interface Evidence {
   text: string; start_us: number; end_us: number; events: number[];
 }
 /** Calls of a library's kernels (cuBLAS, cuDNN, ATen fallback) in a generated module. */
@@ -157,9 +158,11 @@ export interface ExternCall {
   name: string; op: string; calls: number; aten_ops: string[]; source: SourceLine[]; places: SourceLine[][];
   costs: (CallCost | null)[]; device_time_us: number | null; launches: number | null;
 }
-/** How compiling differs. */
-export interface FactRow {
-  kind: string; what: string; name: string; source: string | null;
+/** Something that the compile logs (or the calls of compiled graphs) have in one of the two runs. */
+export interface Fact {
+  kind: string;
+  what: "added" | "faster" | "less" | "less often" | "more" | "more often" | "removed" | "replaced" | "slower";
+  name: string; source: string | null;
 }
 export interface Failure {
   frame: number; compile_id: string; function: string | null; type: string; reason: string;
@@ -175,14 +178,14 @@ export interface FindingRow {
   rule: string; severity: string; title: string; saving_us: number; saving_alone_us: number;
   saving_low_us: number; saving_high_us: number; also: string | null; subject: string; kernels: string[];
   above: string[]; paced_by: number | null; of_the_profiler: boolean; saving_bytes: number;
-  saving_bytes_at_most: boolean; saving_basis: string; evidence: EvidenceRow[]; advice: string;
+  saving_bytes_at_most: boolean; saving_basis: string; evidence: Evidence[]; advice: string;
   source: string | null; saving_on_critical_path: boolean; share_of_step: number; snippet: string | null;
   proof: string | null; ranks: number[]; measured_saving_us: number | null;
   measured_interval_us: [number, number] | null; measured_basis: string | null;
   measured_verdict: string | null;
 }
-/** How many times the recorded batch fits the device. */
-export interface FitsRow {
+/** How many times the recorded batch fits. */
+export interface Fits {
   low: number; high: number; fixed_bytes: number; scaling_bytes: number; room_bytes: number;
 }
 /** One compilation of one Python frame (all its attempts). */
@@ -207,10 +210,6 @@ export interface Fusion {
 }
 export interface FusionRound {
   before: number; after: number;
-}
-/** What became of a ``--fail-on``; ``culprit`` is the kernel, op or call that did it. */
-export interface GateRow {
-  gate: string; name: string; failed: boolean; words: string; culprit: string; source: string | null;
 }
 /** The lines of a kernel in its module, from 1, both included. */
 export interface GeneratedKernel {
@@ -269,12 +268,9 @@ export interface Guard {
 export interface GuardTree {
   roots: Guard[]; checks: number; latency_us: number | null;
 }
+/** ``verdict`` is good, degraded or unreliable; the gravest notes come first. */
 export interface Health {
-  verdict: string; notes: HealthNote[];
-}
-/** ``gravity`` is info, degraded or unreliable; ``rank`` is null for a note about all of them. */
-export interface HealthNote {
-  code: string; text: string; share_of_device_time: number; gravity: string; rank: number | null;
+  verdict: string; notes: Note[];
 }
 /** What lived at a device's peak and one op of one module and line (``file. */
 export interface HeldRow {
@@ -299,6 +295,11 @@ export interface Instruction {
   line: number | null; offset: number | null; opcode: string; argument: string | null; operand: string | null;
   meaning: string; is_target: boolean;
 }
+/** What became of a gate: ``words`` says what grew from what to what. */
+export interface Judgement {
+  gate: string; name: string; failed: boolean; words: string; culprit: string; source: string | null;
+  known: boolean;
+}
 export interface KernelOp {
   name: string; launches: number; device_time_us: number;
 }
@@ -308,7 +309,7 @@ export interface KernelRow {
   share_of_device_time: number; mean_us: number; median_us: number; min_us: number; max_us: number;
   p90_us: number; ops: KernelOp[]; kind: string; graph: string | null; source: string | null;
   bytes: number | null; flops: number | null; speed_of_light: number | null; costed_launches: number;
-  of_peak: number | null; could_save_us: number | null;
+  of_peak: number | null; launches_below_device: number | null; could_save_us: number | null;
 }
 /** Events of one stream or thread: ``count`` rows from ``first`` on, by start, the longest first. */
 export interface Lane {
@@ -378,7 +379,7 @@ export interface MemoryPeak {
   requested_bytes: number; reserved_bytes: number; outside_bytes: number | null; total_bytes: number | null;
   program_peak_bytes: number | null; parts: MemoryPart[]; holders: HolderRow[]; roles: string[];
   over_time: MemorySample[]; blocks: MemoryBlock[]; stacks: string[][]; traced_us: number | null;
-  growth: GrowthRow[]; given_back: GivenBackRow[]; fits: FitsRow | null; snapshot: string; notes: string[];
+  growth: GrowthRow[]; given_back: GivenBackRow[]; fits: Fits | null; snapshot: string; notes: string[];
 }
 /** A stretch of the recording: the most that was allocated and reserved in it. */
 export interface MemoryPoint {
@@ -401,6 +402,10 @@ export interface Name {
 }
 export interface NotFused {
   why: string; count: number; examples: string[];
+}
+/** One weakness of one rank's trace: ``text`` says what it is and what it does to the numbers. */
+export interface Note {
+  code: string; gravity: string; text: string; share_of_device_time: number; rank: number | null;
 }
 /** A row of torch's own op table; rows of one name differ in ``kind``. */
 export interface OpRow {
@@ -450,7 +455,7 @@ export interface PhaseRow {
   p90_us: number; total_us: number; busy_us: number; launches: number; device_time_us: number;
   kernels: PhaseKernel[];
 }
-/** A piece of device work in a step's timeline, µs from the step's begin. */
+/** Device work, µs from its step's begin. */
 export interface Piece {
   name: string; category: string; start_us: number; duration_us: number; lane: number; call: string | null;
   aligned_us: number | null;
@@ -536,6 +541,10 @@ export interface SourceLine {
 export interface SourceRow {
   path: string; bytes: number; events: number; rank: number; complete: boolean; notes: string[];
 }
+/** Times of steps in µs; ``low`` to ``high`` is a 95 % interval of the median. */
+export interface Spread {
+  median: number; p10: number; p90: number; low: number; high: number; n: number;
+}
 /** A figure's distribution over ranks, as shares of each rank's window, and whose the extremes are. */
 export interface SpreadRow {
   what: string; least: number; p10: number; median: number; p90: number; most: number; least_rank: number;
@@ -554,6 +563,7 @@ export interface StepChange {
 export interface StepDifference {
   kind: string; name: string; extra_us: number; count: number; usual_count: number;
 }
+/** One step that took longer than the others of its phase; ``differences`` are the largest first. */
 export interface StepOutlierRow {
   rank: number; name: string; duration_us: number; median_us: number; differences: StepDifference[];
 }
@@ -561,10 +571,6 @@ export interface StepOutlierRow {
 export interface StepRow {
   name: string; start_us: number; duration_us: number; host_duration_us: number; busy_us: number;
   launches: number; device_time_us: number; rank: number; phase: string;
-}
-/** Times of ``n`` steps; ``low`` to ``high`` is a 95 % interval of their median. */
-export interface StepSpread {
-  median: number; p10: number; p90: number; low: number; high: number; n: number;
 }
 /** How evenly the steps of one rank ran: their time, and the time its device was busy in them. */
 export interface StepTimesRow {
@@ -608,8 +614,8 @@ export interface UnknownGraph {
 export interface UnmatchedKernel {
   name: string; device_time_us: number; launches: number;
 }
-/** What the host waited for in a step, measured without the profiler, at the median. */
-export interface WaitingRow {
+/** What the host waited for in a step, measured: µs at the median. */
+export interface Waiting {
   data_us: number; sync_us: number; gc_us: number;
 }
 /** Kernels (or ops) of one name: launches and busy time, a step. */

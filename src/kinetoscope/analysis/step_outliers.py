@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import polars as pl
 
 from kinetoscope.analysis.idle.gaps import gaps
@@ -26,29 +25,46 @@ ENOUGH_STEPS = 3
 DIFFERENCES = 5
 
 
-@dataclass(frozen=True)
-class Difference:
-    """What an outlier did more than the median step: ``kind`` is ``kernel``, ``op`` (host time of its own) or
-    ``idle`` (a cause); ``extra_ns`` is how much more time it took, ``count`` how often it ran, against
-    ``usual_count``."""
+class StepTimesRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How evenly the steps of one rank ran: their time, and the time its device was busy in them."""
+
+    rank: int
+    steps: int
+    duration_mean_us: float
+    duration_median_us: float
+    duration_min_us: float
+    duration_max_us: float
+    duration_p10_us: float
+    duration_p90_us: float
+    busy_mean_us: float
+    busy_median_us: float
+    busy_min_us: float
+    busy_max_us: float
+    busy_p10_us: float
+    busy_p90_us: float
+    spread: float
+    """The 90th less the 10th percentile of the steps' time, over their median."""
+
+
+class StepDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """What an outlier did more than the median step: a kernel, an op (host time of its own) or idle time (of
+    a cause), which is its ``kind``."""
 
     kind: str
     name: str
-    extra_ns: int
+    extra_us: float
     count: int
     usual_count: float
 
 
-@dataclass(frozen=True)
-class StepOutlier:
-    """One step that took longer than the others; ``differences`` are the largest first."""
+class StepOutlierRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One step that took longer than the others of its phase; ``differences`` are the largest first."""
 
     rank: int
-    step: int
     name: str
-    duration_ns: int
-    median_ns: int
-    differences: tuple[Difference, ...]
+    duration_us: float
+    median_us: float
+    differences: list[StepDifference]
 
 
 @remembered
@@ -80,7 +96,7 @@ def step_distribution(run: Run) -> pl.DataFrame:
 
 
 @remembered
-def step_outliers(run: Run) -> tuple[StepOutlier, ...]:
+def step_outliers(run: Run) -> tuple[StepOutlierRow, ...]:
     """The steps that took much longer than the others of their phase, with what took the extra time."""
     table = steps(run).join(phases(run), on=["rank", "step"], maintain_order="left")
     like = ["rank", "phase"]
@@ -97,19 +113,18 @@ def step_outliers(run: Run) -> tuple[StepOutlier, ...]:
     )
     traces = {trace.rank: trace for trace in run.traces}
     return tuple(
-        StepOutlier(
+        StepOutlierRow(
             rank=row["rank"],
-            step=row["step"],
             name=row["name"],
-            duration_ns=row["duration_ns"],
-            median_ns=round(row["median_ns"]),
+            duration_us=row["duration_ns"] / 1000,
+            median_us=round(row["median_ns"]) / 1000,
             differences=_differences(run, traces[row["rank"]], row["step"]),
         )
         for row in slow.iter_rows(named=True)
     )
 
 
-def _differences(run: Run, trace: Trace, step: int) -> tuple[Difference, ...]:
+def _differences(run: Run, trace: Trace, step: int) -> list[StepDifference]:
     """What took longer in one step than in the median of the others (where it did not happen, it took 0)."""
     parts = _parts(run)[trace.rank]
     kinds = phases(run).filter(pl.col("rank") == trace.rank)
@@ -130,10 +145,12 @@ def _differences(run: Run, trace: Trace, step: int) -> tuple[Difference, ...]:
         .sort("extra_ns", "name", descending=[True, False])
         .head(DIFFERENCES)
     )
-    return tuple(
-        Difference(*row)
-        for row in extra.select("kind", "name", "extra_ns", "count", "usual_count").iter_rows()
-    )
+    return [
+        StepDifference(kind=kind, name=name, extra_us=ns / 1000, count=count, usual_count=usual)
+        for kind, name, ns, count, usual in extra.select(
+            "kind", "name", "extra_ns", "count", "usual_count"
+        ).iter_rows()
+    ]
 
 
 @remembered

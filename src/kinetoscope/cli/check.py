@@ -33,7 +33,6 @@ def main(arguments: argparse.Namespace) -> int:
 
     from kinetoscope.comparison import baseline
     from kinetoscope.comparison.gates import parse
-    from kinetoscope.document.collect.difference import gate_rows
     from kinetoscope.progress import load_shown
     from kinetoscope.render import destination
     from kinetoscope.render.json import indented
@@ -48,7 +47,7 @@ def main(arguments: argparse.Namespace) -> int:
         print(f"wrote {file}", file=sys.stderr)
         return 0
     kept = baseline.read(file)
-    rows = gate_rows(baseline.checked(load_shown(arguments.inputs), kept, gates))
+    rows = baseline.checked(load_shown(arguments.inputs), kept, gates)
     if arguments.json:
         print(indented(view.document(rows)))
     else:

@@ -45,7 +45,6 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.bench.versions.campaign import calibration, compare_versions
     from kinetoscope.bench.versions.worktree import at_hand, checked_out
     from kinetoscope.comparison.gates import STEP_TIME, judge, nothing_counted, parse
-    from kinetoscope.document.collect.difference import gate_rows
     from kinetoscope.errors import UsageError
     from kinetoscope.render.json import indented
     from kinetoscope.render.terminal import show
@@ -73,7 +72,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.output:
         kept.keep(arguments.output, "compare", found)
     step = found.base.step_s * 1e6, found.interval
-    rows = gate_rows([judge(gate, nothing_counted(), step) for gate in gates])
+    rows = [judge(gate, nothing_counted(), step) for gate in gates]
     if arguments.json:
         print(indented(view.versions_document(found, rows)))
     else:

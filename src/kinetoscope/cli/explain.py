@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.document.collect.explanation import explanation, glossary
+    from kinetoscope.findings.glossary.explanation import explanation, glossary
     from kinetoscope.render.terminal import show, standard_output
     from kinetoscope.views import explanation as view
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -233,5 +232,5 @@ def _named(judgement: Judgement, baseline: Baseline, now: Baseline, run: Run) ->
         if more.get(name := short_name(full)) == most:
             words = f"{name}, {baseline.kernels.get(name, 0.0):g} → {now.kernels[name]:g} a step"
             words += f", called by {op_name}" if op_name != full else ""
-            return replace(judgement, culprit=words, source=source(own, full, op))
+            return msgspec.structs.replace(judgement, culprit=words, source=source(own, full, op))
     return judgement

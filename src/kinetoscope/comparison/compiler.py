@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePath
+
+import msgspec
 
 from kinetoscope import numbers
 from kinetoscope.comparison.changes import IDLE, Change, What, Work, is_structural
@@ -23,8 +25,7 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(msgspec.Struct, frozen=True):
     """Something that the compile logs (or the calls of compiled graphs) have in one of the two runs."""
 
     kind: str

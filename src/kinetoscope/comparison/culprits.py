@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
 
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.comparison.account import Account
@@ -40,7 +42,11 @@ def judged(found: Difference, gates: Sequence[Gate]) -> list[Judgement]:
 
 def _with_culprit(found: Difference, judgement: Judgement) -> Judgement:
     culprit = _culprit(found, judgement.name)
-    return judgement if culprit is None else replace(judgement, culprit=culprit.words, source=culprit.source)
+    return (
+        judgement
+        if culprit is None
+        else msgspec.structs.replace(judgement, culprit=culprit.words, source=culprit.source)
+    )
 
 
 def _culprit(found: Difference, name: str) -> Culprit | None:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from kinetoscope import numbers
 from kinetoscope.comparison.counts import COUNTED, Counts
 from kinetoscope.errors import UsageError, meant
@@ -35,8 +37,7 @@ class Gate:
         return growth < limit if self.reaching else growth <= limit
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(msgspec.Struct, frozen=True):
     """What became of a gate: ``words`` says what grew from what to what. ``culprit`` did it, where that is
     known; ``known`` is False where nothing was there to judge by."""
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
 import polars as pl
 
 from kinetoscope.analysis.compiled.calls import call_around, graph_calls
@@ -21,7 +22,7 @@ MOST = 1500  # pieces of a step that a page draws: the longest
 CALLS = 400  # of compiled graphs in a step, of which the two are aligned
 
 
-class Piece(NamedTuple):
+class Piece(msgspec.Struct, frozen=True):
     """Device work, µs from its step's begin. ``aligned_us``: where it begins once both steps wait for each
     other at every call of a compiled graph that both make, and at its end; null where they share none."""
 
@@ -30,8 +31,8 @@ class Piece(NamedTuple):
     start_us: float
     duration_us: float
     lane: int
-    call: str | None
-    aligned_us: float | None
+    call: str | None = None
+    aligned_us: float | None = None
 
 
 class Mark(NamedTuple):

@@ -1,10 +1,10 @@
 """Everything that a view shows, as typed rows: the JSON contract. Times are microseconds of the trace."""
 
+from kinetoscope.analysis.idle.launches import LaunchRow, QueuePoint
 from kinetoscope.document.chains import Chain, ChainListing, Link, Quantiles
 from kinetoscope.document.compilation import Compilation
 from kinetoscope.document.devices import DeviceRow, IdleRow
-from kinetoscope.document.explanation import Explanation, Glossary
-from kinetoscope.document.findings import After, EvidenceRow, FindingRow, FindingsListing
+from kinetoscope.document.findings import After, Evidence, FindingRow, FindingsListing
 from kinetoscope.document.kernels import (
     CategoryRow,
     GraphCategory,
@@ -15,10 +15,9 @@ from kinetoscope.document.kernels import (
     ListingRow,
     OpRow,
 )
-from kinetoscope.document.launches import LaunchRow, QueuePoint
 from kinetoscope.document.memory import (
     AllocatorRow,
-    FitsRow,
+    Fits,
     GivenBackRow,
     GrowthRow,
     HeldRow,
@@ -49,30 +48,88 @@ from kinetoscope.document.ranks import (
 )
 from kinetoscope.document.replay import ChangeRow, PathRow, Replay, WhatIf
 from kinetoscope.document.report import Report
-from kinetoscope.document.sources import Environment, Health, HealthNote, SourceRow
+from kinetoscope.document.sources import Environment, Health, Note, SourceRow
 from kinetoscope.document.steps import (
     AsItRuns,
     CauseRow,
     PhaseKernel,
     PhaseRow,
+    Spread,
     StepDifference,
     StepOutlierRow,
     StepRow,
-    StepSpread,
     StepTimesRow,
     TimingRow,
-    WaitingRow,
+    Waiting,
 )
 
 __all__ = [
-    "After", "AlikeRow", "AllocatorRow", "AsItRuns", "CategoryRow", "CauseRow", "Chain", "ChainListing",
-    "ChangeRow", "ClockRow", "CollectiveRow", "Compilation", "DeviceRow", "Environment", "EvidenceRow",
-    "Explanation", "FindingRow", "FindingsListing", "FitsRow", "GivenBackRow", "Glossary", "GraphCategory",
-    "GraphRow", "GrowthRow", "Health", "HealthNote", "HeldRow", "HolderRow", "IdealRow", "IdleRow",
-    "KernelListing", "KernelOp", "KernelRow", "Lateness", "LatenessRow", "LaunchRow", "Link", "ListingRow",
-    "Meeting", "MemoryBlock", "MemoryPart", "MemoryPeak", "MemoryPeaks", "MemoryPoint", "MemoryRow",
-    "MemorySample", "OpRow", "PaceRow", "Paces", "PathRow", "PhaseKernel", "PhaseRow", "Quantiles",
-    "QueuePoint", "RankRow",
-    "RankVerdict", "Ranks", "RanksListing", "Replay", "Report", "SourceRow", "SpreadRow", "StepDifference",
-    "StepOutlierRow", "StepRow", "StepSpread", "StepTimesRow", "TimingRow", "WaitingRow", "WhatIf",
+    "After",
+    "AlikeRow",
+    "AllocatorRow",
+    "AsItRuns",
+    "CategoryRow",
+    "CauseRow",
+    "Chain",
+    "ChainListing",
+    "ChangeRow",
+    "ClockRow",
+    "CollectiveRow",
+    "Compilation",
+    "DeviceRow",
+    "Environment",
+    "Evidence",
+    "FindingRow",
+    "FindingsListing",
+    "Fits",
+    "GivenBackRow",
+    "GraphCategory",
+    "GraphRow",
+    "GrowthRow",
+    "Health",
+    "HeldRow",
+    "HolderRow",
+    "IdealRow",
+    "IdleRow",
+    "KernelListing",
+    "KernelOp",
+    "KernelRow",
+    "Lateness",
+    "LatenessRow",
+    "LaunchRow",
+    "Link",
+    "ListingRow",
+    "Meeting",
+    "MemoryBlock",
+    "MemoryPart",
+    "MemoryPeak",
+    "MemoryPeaks",
+    "MemoryPoint",
+    "MemoryRow",
+    "MemorySample",
+    "Note",
+    "OpRow",
+    "PaceRow",
+    "Paces",
+    "PathRow",
+    "PhaseKernel",
+    "PhaseRow",
+    "Quantiles",
+    "QueuePoint",
+    "RankRow",
+    "RankVerdict",
+    "Ranks",
+    "RanksListing",
+    "Replay",
+    "Report",
+    "SourceRow",
+    "Spread",
+    "SpreadRow",
+    "StepDifference",
+    "StepOutlierRow",
+    "StepRow",
+    "StepTimesRow",
+    "TimingRow",
+    "Waiting",
+    "WhatIf",
 ]  # fmt: skip

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from kinetoscope.analysis.idle.gaps import IdleRow as IdleRow
+
 
 class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
@@ -25,15 +27,3 @@ class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
     launches_without_kernel: int
     device_events: int
     window_basis: str
-
-
-class IdleRow(msgspec.Struct, frozen=True, kw_only=True):
-    device: int
-    cause: str
-    idle_us: float
-    share_of_window: float
-    rank: int = 0
-    gaps: int = 0
-    busy_inside_collectives_us: float = 0.0
-    text: str | None = None
-    """What explains most of it."""

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from kinetoscope.comparison.compiler import Fact
+from kinetoscope.comparison.gates import Judgement
+from kinetoscope.comparison.timelines import Piece
+
 SCHEMA = "kinetoscope.diff/1"
 
 
@@ -94,15 +98,6 @@ class SumChange(msgspec.Struct, frozen=True, kw_only=True):
     delta_us: float
 
 
-class FactRow(msgspec.Struct, frozen=True, kw_only=True):
-    """How compiling differs."""
-
-    kind: str
-    what: str
-    name: str
-    source: str | None
-
-
 class FindingChange(msgspec.Struct, frozen=True, kw_only=True):
     """A finding that only one side has, and what it promises to save there."""
 
@@ -111,33 +106,6 @@ class FindingChange(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     saving_us: float
     source: str | None
-
-
-class GateRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a ``--fail-on``; ``culprit`` is the kernel, op or call that did it."""
-
-    gate: str
-    name: str
-    failed: bool
-    words: str
-    culprit: str
-    source: str | None
-
-
-class Stretch(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of device work in a step's timeline, µs from the step's begin.
-
-    ``call`` is the compiled graph's that launched it; ``aligned_us`` is where it begins once both steps wait
-    for each other wherever a call that both make begins or ends. Null: they share none.
-    """
-
-    name: str
-    category: str
-    start_us: float
-    duration_us: float
-    lane: int
-    call: str | None = None
-    aligned_us: float | None = None
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +121,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     why: list[str]
     step: StepChange | None
     changes: list[ChangePart]
-    facts: list[FactRow]
+    facts: list[Fact]
     counts: list[CountChange]
     idle: list[SumChange]
     categories: list[SumChange]
@@ -164,7 +132,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     findings_gone: list[FindingChange]
     findings_come: list[FindingChange]
     code: str
-    gates: list[GateRow] = []
+    gates: list[Judgement] = []
     failed: list[str] = []
     lost: list[str] = []
-    timelines: tuple[list[Stretch], list[Stretch]] | None = None
+    timelines: tuple[list[Piece], list[Piece]] | None = None

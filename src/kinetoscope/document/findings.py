@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-
-class EvidenceRow(msgspec.Struct, frozen=True, kw_only=True):
-    text: str
-    start_us: float
-    end_us: float
-    events: list[int]
+from kinetoscope.findings.model import Evidence
+from kinetoscope.proof.after import After
 
 
 class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +40,7 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     saving_bytes_at_most: bool = False
     """``saving_bytes`` is no estimate but a bound: what the allocator once needed is not known."""
     saving_basis: str
-    evidence: list[EvidenceRow]
+    evidence: list[Evidence]
     advice: str
     source: str | None = None
     saving_on_critical_path: bool = False
@@ -60,18 +56,6 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_measured(self) -> bool:
         return self.measured_verdict is not None
-
-
-class After(msgspec.Struct, frozen=True, kw_only=True):
-    """What a recording of the changed program shows: the findings that are ``gone`` (rule and subject), what
-    they promised together, and how much less a step takes."""
-
-    gone: list[tuple[str, str]]
-    predicted_us: float
-    saving_us: float
-    interval_us: tuple[float, float]
-    verdict: str
-    basis: str
 
 
 class FindingsListing(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from kinetoscope.analysis.memory.headroom import Fits
+
 
 class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True):
     """A stretch of the recording: the most that was allocated and reserved in it."""
@@ -138,16 +140,6 @@ class GivenBackRow(msgspec.Struct, frozen=True, kw_only=True):
     """That were taken of the driver afterwards, before the next time."""
 
 
-class FitsRow(msgspec.Struct, frozen=True, kw_only=True):
-    """How many times the recorded batch fits the device."""
-
-    low: float
-    high: float
-    fixed_bytes: int
-    scaling_bytes: int
-    room_bytes: int
-
-
 class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     """One device's memory by the allocator's history, at the moment when most was held. Times are
     microseconds since the history began."""
@@ -186,7 +178,7 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     growth: list[GrowthRow]
     given_back: list[GivenBackRow] = []
     """The most bytes first."""
-    fits: FitsRow | None
+    fits: Fits | None
     snapshot: str
     """The file, which torch's own viewer reads."""
     notes: list[str]

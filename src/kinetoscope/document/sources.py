@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from kinetoscope.analysis.health.notes import Note as Note
+from kinetoscope.analysis.health.verdict import Health as Health
 from kinetoscope.recording.manifest import DeviceInfo
 
 
@@ -35,18 +37,3 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     devices: tuple[DeviceInfo, ...] = ()
     variables: dict[str, str] = {}
     load_average: float | None = None
-
-
-class HealthNote(msgspec.Struct, frozen=True, kw_only=True):
-    """``gravity`` is info, degraded or unreliable; ``rank`` is null for a note about all of them."""
-
-    code: str
-    text: str
-    share_of_device_time: float = 0.0
-    gravity: str = "degraded"
-    rank: int | None = None
-
-
-class Health(msgspec.Struct, frozen=True, kw_only=True):
-    verdict: str
-    notes: list[HealthNote]

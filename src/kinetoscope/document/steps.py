@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from kinetoscope.analysis.passes.unprofiled import Spread, Waiting
+from kinetoscope.analysis.step_outliers import StepDifference as StepDifference
+from kinetoscope.analysis.step_outliers import StepOutlierRow as StepOutlierRow
+from kinetoscope.analysis.step_outliers import StepTimesRow as StepTimesRow
+from kinetoscope.analysis.time.phases import PhaseKernel as PhaseKernel
+from kinetoscope.analysis.time.phases import PhaseRow as PhaseRow
+
 
 class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     """A step by the device's clock, from where its first work stands to where the next step's does;
@@ -21,58 +28,9 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     """What the step is: see ``PhaseRow``."""
 
 
-class PhaseKernel(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    device_time_us: float
-    launches: int
-
-
-class PhaseRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps that are alike (``of`` is ``step``), or the parts of requests that are (``request``).
-
-    ``phase`` is train, forward, evaluate, request, or step where no ops were recorded, with a letter where
-    there are several; of a request encode, prefill or decode. ``busy_us``, ``launches`` and
-    ``device_time_us`` are medians; ``per_step`` says how many a step or request has; ``kernels`` are those
-    with most device time, over the whole phase.
-    """
-
-    rank: int
-    phase: str
-    of: str
-    count: int
-    per_step: float
-    median_us: float
-    p10_us: float
-    p90_us: float
-    total_us: float
-    busy_us: float
-    launches: float
-    device_time_us: float
-    kernels: list[PhaseKernel]
-
-
-class StepSpread(msgspec.Struct, frozen=True, kw_only=True):
-    """Times of ``n`` steps; ``low`` to ``high`` is a 95 % interval of their median. Microseconds."""
-
-    median: float
-    p10: float
-    p90: float
-    low: float
-    high: float
-    n: int
-
-
 class CauseRow(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
     idle_us: float
-
-
-class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What the host waited for in a step, measured without the profiler, at the median."""
-
-    data_us: float
-    sync_us: float
-    gc_us: float
 
 
 class AsItRuns(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,10 +44,10 @@ class AsItRuns(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     rank: int
-    step_us: StepSpread
+    step_us: Spread
     busy_fraction: float | None
     idle: list[CauseRow]
-    waiting: WaitingRow | None
+    waiting: Waiting | None
     basis: str
     busy_us: float | None
     n_before: int
@@ -114,43 +72,3 @@ class TimingRow(msgspec.Struct, frozen=True, kw_only=True):
     unprofiled_min_us: float
     unprofiled_max_us: float
     profiled_us: float | None
-
-
-class StepTimesRow(msgspec.Struct, frozen=True, kw_only=True):
-    """How evenly the steps of one rank ran: their time, and the time its device was busy in them."""
-
-    rank: int
-    steps: int
-    duration_mean_us: float
-    duration_median_us: float
-    duration_min_us: float
-    duration_max_us: float
-    duration_p10_us: float
-    duration_p90_us: float
-    busy_mean_us: float
-    busy_median_us: float
-    busy_min_us: float
-    busy_max_us: float
-    busy_p10_us: float
-    busy_p90_us: float
-    spread: float
-    """The 90th less the 10th percentile of the steps' time, over their median."""
-
-
-class StepDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """What an outlier did more than the median step: a kernel, an op (host time of its own) or idle time (of
-    a cause), which is its ``kind``."""
-
-    kind: str
-    name: str
-    extra_us: float
-    count: int
-    usual_count: float
-
-
-class StepOutlierRow(msgspec.Struct, frozen=True, kw_only=True):
-    rank: int
-    name: str
-    duration_us: float
-    median_us: float
-    differences: list[StepDifference]

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from kinetoscope.analysis.replay.change import NOTHING, Change
 
 Severity = Literal["high", "medium", "low", "info"]
@@ -15,8 +17,7 @@ Role = Literal["root", "cause", "symptom"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True):
     """Something to look at in the trace: what it shows, from when to when (µs, the trace's own clock), and
     which events of the file (positions in ``traceEvents``; at most the first few)."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kinetoscope import numbers
 from kinetoscope.errors import InputError
@@ -14,8 +15,7 @@ from kinetoscope.sources.run import Run
 from kinetoscope.statistics.intervals import Verdict, student_t
 
 
-@dataclass(frozen=True)
-class After:
+class After(msgspec.Struct, frozen=True, kw_only=True):
     """What a second recording shows.
 
     Args:
@@ -25,7 +25,7 @@ class After:
         interval_us: 95 %, from the spread of the steps; how runs differ from each other is not in it.
     """
 
-    gone: frozenset[tuple[str, str]]
+    gone: list[tuple[str, str]]
     predicted_us: float
     saving_us: float
     interval_us: tuple[float, float]
@@ -34,7 +34,7 @@ class After:
 
     def proves(self, finding: Finding) -> bool:
         """Whether the difference is this finding's own: it is gone, and no other is."""
-        return self.gone == frozenset([(finding.rule, finding.subject)])
+        return self.gone == [(finding.rule, finding.subject)]
 
 
 def after(before: Run, later: Run) -> After:
@@ -58,7 +58,7 @@ def after(before: Run, later: Run) -> After:
     margin = student_t(0.975, min(len(first), len(second)) - 1) * error
     interval = saving - margin, saving + margin
     return After(
-        gone=frozenset((finding.rule, finding.subject) for finding in gone),
+        gone=sorted({(finding.rule, finding.subject) for finding in gone}),
         predicted_us=sum(finding.saving.us for finding in gone),
         saving_us=saving,
         interval_us=interval,

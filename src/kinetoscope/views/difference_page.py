@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from kinetoscope import numbers
-from kinetoscope.document.difference import ChangePart, Difference, Stretch
+from kinetoscope.document.difference import ChangePart, Difference, Piece
 from kinetoscope.render import names, palette
 from kinetoscope.views import difference as words
 
@@ -117,7 +117,7 @@ def _alignments(found: Difference) -> list[Alignment]:
     return made
 
 
-def _drawn(sides: Sequence[Sequence[Stretch]], starts: Sequence[Sequence[float]]) -> list[Drawn]:
+def _drawn(sides: Sequence[Sequence[Piece]], starts: Sequence[Sequence[float]]) -> list[Drawn]:
     end = max(
         start + piece.duration_us
         for side, own in zip(sides, starts, strict=True)
@@ -130,7 +130,7 @@ def _drawn(sides: Sequence[Sequence[Stretch]], starts: Sequence[Sequence[float]]
     ]
 
 
-def _timeline(name: str, pieces: Sequence[Stretch], starts: Sequence[float], scale: float) -> Drawn:
+def _timeline(name: str, pieces: Sequence[Piece], starts: Sequence[float], scale: float) -> Drawn:
     lanes = max((piece.lane for piece in pieces), default=-1) + 1
     end = max((piece.start_us + piece.duration_us for piece in pieces), default=0.0)
     below = lanes * (ROW + GAP)
@@ -159,7 +159,7 @@ def _timeline(name: str, pieces: Sequence[Stretch], starts: Sequence[float], sca
     return Drawn(f"{name}: {numbers.time(end)}", below + (THIN if calls else 0), boxes + calls)
 
 
-def _calls(pieces: Sequence[Stretch], starts: Sequence[float]) -> dict[str, tuple[float, float]]:
+def _calls(pieces: Sequence[Piece], starts: Sequence[float]) -> dict[str, tuple[float, float]]:
     """From when to when each call of a compiled graph has work on the device."""
     found: dict[str, tuple[float, float]] = {}
     for piece, start in zip(pieces, starts, strict=True):
@@ -169,6 +169,6 @@ def _calls(pieces: Sequence[Stretch], starts: Sequence[float]) -> dict[str, tupl
     return found
 
 
-def _said(piece: Stretch) -> str:
+def _said(piece: Piece) -> str:
     times = f"{numbers.time(piece.duration_us)} at {numbers.time(max(piece.start_us, 0.0))}"
     return f"{names.plain(piece.name)} · {piece.category} · {times}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kinetoscope.document.explanation import Explanation, Glossary
+from kinetoscope.findings.glossary.explanation import Explanation, Glossary
 from kinetoscope.render import names
 from kinetoscope.render.blocks import Block, Heading, Labelled, Line, Prose, Text, field, line, table
 

@@ -7,17 +7,17 @@ from typing import Literal
 
 import msgspec
 
-from kinetoscope.document.difference import GateRow
+from kinetoscope.document.difference import Judgement
 from kinetoscope.render.blocks import Block, Line, Text
 
 
-def document(gates: Sequence[GateRow]) -> dict[str, object]:
+def document(gates: Sequence[Judgement]) -> dict[str, object]:
     """The contract: the gates, and the expressions of those that failed."""
     rows = [msgspec.to_builtins(gate) for gate in gates]
     return {"gates": rows, "failed": [gate.gate for gate in gates if gate.failed]}
 
 
-def listing(gates: Sequence[GateRow]) -> Iterable[Block]:
+def listing(gates: Sequence[Judgement]) -> Iterable[Block]:
     """Those that failed first, then in one line those that did not."""
     yield from gate_lines([gate for gate in gates if gate.failed])
     passed = [gate.gate for gate in gates if not gate.failed]
@@ -25,7 +25,7 @@ def listing(gates: Sequence[GateRow]) -> Iterable[Block]:
         yield Line((Text(f"passed: {', '.join(passed)}", "green"),), overflow="whole")
 
 
-def gate_lines(gates: Iterable[GateRow], overflow: Literal["cut", "whole"] = "whole") -> Iterable[Block]:
+def gate_lines(gates: Iterable[Judgement], overflow: Literal["cut", "whole"] = "whole") -> Iterable[Block]:
     """A line a gate, and one below it for who failed it, which is cut where a screen is narrow."""
     for gate in gates:
         mark = Text("FAILED  ", "bold red") if gate.failed else Text("passed  ", "green")

@@ -6,7 +6,7 @@ from pathlib import PurePath
 from statistics import median
 
 from kinetoscope import numbers
-from kinetoscope.document import HealthNote, IdleRow, OpRow, Report
+from kinetoscope.document import IdleRow, Note, OpRow, Report
 from kinetoscope.render import names
 from kinetoscope.views import memory, steps
 from kinetoscope.views import ranks as rank_lines
@@ -127,14 +127,14 @@ def idle_causes(report: Report) -> list[IdleRow]:
 def notes(report: Report) -> list[str]:
     """What weakens the numbers, gravest first; of what several ranks share, the worst."""
     several = len({source.rank for source in report.sources}) > 1
-    kinds: dict[str, list[HealthNote]] = {}
+    kinds: dict[str, list[Note]] = {}
     for note in report.health.notes:
         if note.gravity != "info":
             kinds.setdefault(note.code, []).append(note)
     return [names.shorten(_whose(kind, several) + kind[0].text, 400) for kind in kinds.values()]
 
 
-def _whose(kind: list[HealthNote], several: bool) -> str:
+def _whose(kind: list[Note], several: bool) -> str:
     if not several or kind[0].rank is None:
         return ""
     more = f" (and {numbers.count(len(kind) - 1, 'rank')} more)" if len(kind) > 1 else ""

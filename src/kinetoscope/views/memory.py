@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from kinetoscope import numbers
 from kinetoscope.document import (
-    FitsRow,
+    Fits,
     GivenBackRow,
     MemoryPeak,
     MemoryPeaks,
@@ -67,7 +67,7 @@ def _asked(peak: MemoryPeak) -> str:
     return by + (f" at {names.plain(peak.failed_line)}" if peak.failed_line else "")
 
 
-def fits(row: FitsRow, failed_bytes: int | None = None) -> str:
+def fits(row: Fits, failed_bytes: int | None = None) -> str:
     """How large a batch fits; where an allocation failed, of the batch that failed."""
     low, high = (f"{float(f'{value:.2g}'):,g}" for value in (row.low, row.high))
     times = high if low == high else f"{low} to {high}"

@@ -346,6 +346,7 @@ def _kernels(report: Report, most: int) -> Iterable[Block]:
         field("launches", "count", "launches"),
         field("median", "time", "median_us"),
         field("min–max", "number", lambda row: numbers.span(row.min_us, row.max_us), "dim"),
+        field("launches smaller than the device", "count", "launches_below_device", only="page"),
         most=most,
         noun="kernel",
         leave=(6, 5, 4, 1),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kinetoscope import numbers
-from kinetoscope.document.difference import GateRow
+from kinetoscope.document.difference import Judgement
 from kinetoscope.document.measurements import (
     Fits,
     LargestBatch,
@@ -23,9 +23,8 @@ from kinetoscope.render.blocks import Block, Field, Line, Text, field, line, tab
 from kinetoscope.views.gates import gate_lines
 
 LONGEST = 300  # characters of an error
-GIVES_WAY = ("samples/s", "breaks", "memory", "pays after", "compile", "tokens/s")
-
 AIM = 0.05  # how near an answer is worth a longer budget
+GIVES_WAY = ("samples/s", "breaks", "memory", "pays after", "compile", "tokens/s")
 
 
 def settings(shown: Tuning) -> Iterable[Block]:
@@ -147,13 +146,13 @@ def _retries(times: int) -> str:
     return f"cached memory was given back {numbers.count(times, 'time')}, which waits" if times else ""
 
 
-def versions_document(found: VersionsCompared, gates: Sequence[GateRow]) -> dict[str, object]:
+def versions_document(found: VersionsCompared, gates: Sequence[Judgement]) -> dict[str, object]:
     """The contract."""
     failed = [gate.gate for gate in gates if gate.failed]
     return {**msgspec.to_builtins(found), "gates": list(gates), "failed": failed}
 
 
-def versions(found: VersionsCompared, gates: Sequence[GateRow]) -> Iterable[Block]:
+def versions(found: VersionsCompared, gates: Sequence[Judgement]) -> Iterable[Block]:
     """The verdict, both versions, what the machine's own noise was, the gates."""
     yield line(f"{' '.join(found.command)} on {found.device}", style="dim")
     yield line(verdict(found), style=f"bold {palette.verdict(found.verdict)}".strip())
@@ -173,7 +172,7 @@ def versions(found: VersionsCompared, gates: Sequence[GateRow]) -> Iterable[Bloc
         yield line(
             f"the same matrix product between the runs: ± {spread} (this machine's noise)", style="dim"
         )
-    yield from (line(sentence, style="yellow") for sentence in what_would_tell(found))
+    yield from (Line((Text(words, "yellow"),), overflow="whole") for words in what_would_tell(found))
     yield from gate_lines(gates)
 
 

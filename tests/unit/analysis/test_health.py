@@ -57,7 +57,7 @@ def notes(trace: Trace) -> dict[str, Note]:
 
 def test_a_sound_recording_is_good_and_has_no_note(trace_of: Make) -> None:
     found = health(Run((trace_of(*sound()),)))
-    assert (found.verdict, found.notes) == ("good", ())
+    assert (found.verdict, found.notes) == ("good", [])
 
 
 def test_device_work_without_a_launch(trace_of: Make) -> None:

@@ -99,7 +99,8 @@ def test_one_long_step_is_an_outlier_and_no_phase() -> None:
         loop.step(length, "k")
     run = loop.run()
     assert found(run) == ["forward"] * 5
-    assert [outlier.step for outlier in step_outliers(run)] == [2]
+    (trace,) = run.traces
+    assert [outlier.name for outlier in step_outliers(run)] == [trace.steps["name"][2]]
 
 
 def test_a_request_has_its_parts_by_the_device_s_clock() -> None:

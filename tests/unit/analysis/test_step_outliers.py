@@ -47,13 +47,13 @@ def test_even_steps_have_no_outlier(trace_of: Make) -> None:
 def test_an_outlier_names_what_took_the_time(trace_of: Make) -> None:
     wait = event("user_annotation", "enumerate(DataLoader)#_Iter.__next__", 230, 2_000)
     (found,) = step_outliers(Run((trace_of(*steps_of(100, 100, 2_200, 100, 100, extra=[wait])),)))
-    assert (found.name, found.duration_ns, found.median_ns) == ("ProfilerStep#2", 2_200_000, 100_000)
+    assert (found.name, found.duration_us, found.median_us) == ("ProfilerStep#2", 2_200.0, 100.0)
     first, second = found.differences[:2]
     assert {(first.kind, first.name), (second.kind, second.name)} == {
         ("idle", "data-loading"),
         ("op", "enumerate(DataLoader)#_Iter.__next__"),
     }
-    assert first.extra_ns == pytest.approx(2_000_000, rel=0.02)
+    assert first.extra_us == pytest.approx(2_000, rel=0.02)
     assert (second.count, second.usual_count) == (1, 0)
 
 
@@ -62,7 +62,7 @@ def test_a_slow_kernel_is_named(trace_of: Make) -> None:
     slow = [e for e in events if e["cat"] == "kernel"][2]
     slow["dur"] = 75
     (found,) = step_outliers(Run((trace_of(*events),)))
-    assert (found.differences[0].kind, found.differences[0].extra_ns) == ("kernel", 65_000)
+    assert (found.differences[0].kind, found.differences[0].extra_us) == ("kernel", 65.0)
 
 
 def test_two_steps_have_no_exception(trace_of: Make) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 
-from kinetoscope.bench.measure.statistics import stands
-
 from kinetoscope.comparison.step_time import A_RUN, ALIKE, BETWEEN_RUNS, of_one_run_each
+from kinetoscope.statistics.intervals import stands
 
 
 def run(chance: random.Random) -> list[float]:

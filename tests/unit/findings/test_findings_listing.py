@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from command import SMALL, kinetoscope
-from kinetoscope.document import EvidenceRow, FindingRow, FindingsListing
-from kinetoscope.document.collect.explanation import explanation, glossary
+from kinetoscope.document import Evidence, FindingRow, FindingsListing
 from kinetoscope.errors import UsageError
+from kinetoscope.findings.glossary.explanation import explanation, glossary
 from kinetoscope.findings.registry import SECTIONS, rules
 from kinetoscope.render.json import indented
 from kinetoscope.render.terminal import show
@@ -28,7 +28,7 @@ def finding(**changes: object) -> FindingRow:
         "title": "A kernel",
         "saving_us": 1234.5,
         "saving_basis": "a basis",
-        "evidence": [EvidenceRow(text="seen", start_us=110.0, end_us=120.0, events=[1, 2, 3, 4, 5, 6])],
+        "evidence": [Evidence(text="seen", start_us=110.0, end_us=120.0, events=(1, 2, 3, 4, 5, 6))],
         "advice": "do it",
         "share_of_step": 0.25,
     }

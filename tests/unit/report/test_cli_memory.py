@@ -10,7 +10,7 @@ import pytest
 
 import traces
 from kinetoscope.cli import main
-from kinetoscope.document import FitsRow
+from kinetoscope.document import Fits
 from kinetoscope.document.collect.memory import peaks
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest, RankRecord
@@ -162,7 +162,7 @@ def test_why_there_was_no_more_is_said_where_it_is_not_the_program(
 
 
 def test_how_much_fits_is_said_in_two_digits():
-    room = FitsRow(low=30984.6, high=39553.1, fixed_bytes=1, scaling_bytes=1, room_bytes=1)
+    room = Fits(low=30984.6, high=39553.1, fixed_bytes=1, scaling_bytes=1, room_bytes=1)
     assert memory.fits(room).startswith("31,000 to 40,000 times the recorded batch")
     room = msgspec.structs.replace(room, low=4.51, high=4.9)
     assert memory.fits(room).startswith("4.5 to 4.9 times")

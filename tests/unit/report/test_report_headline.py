@@ -1,7 +1,7 @@
 import msgspec
 
 from compilation_sample import compilation, sample
-from kinetoscope.document import Health, HealthNote, IdleRow, Replay
+from kinetoscope.document import Health, IdleRow, Note, Replay
 from kinetoscope.document.compilation import Coverage, Frame, GraphBreak, Recompilation
 from kinetoscope.views import findings, graph_names, headline, steps
 from report_sample import as_it_runs, device, graph, host_only, report, timing
@@ -138,17 +138,17 @@ def test_what_the_profiler_costs_is_no_advice_on_the_program():
 
 def test_notes_that_only_inform_are_no_weakness():
     notes = [
-        HealthNote(code="a", text="first", gravity="degraded", rank=0),
-        HealthNote(code="b", text="second", gravity="info", rank=0),
+        Note(code="a", text="first", gravity="degraded", rank=0),
+        Note(code="b", text="second", gravity="info", rank=0),
     ]
     assert headline.notes(report(health=Health(verdict="degraded", notes=notes))) == ["first"]
 
 
 def test_a_note_that_several_ranks_share_is_said_once():
     notes = [
-        HealthNote(code="a", text="half is missing", rank=3),
-        HealthNote(code="a", text="a tenth is missing", rank=1),
-        HealthNote(code="b", text="about all"),
+        Note(code="a", text="half is missing", rank=3),
+        Note(code="a", text="a tenth is missing", rank=1),
+        Note(code="b", text="about all"),
     ]
     sources = [msgspec.structs.replace(report().sources[0], rank=rank) for rank in (1, 3)]
     assert headline.notes(report(sources=sources, health=Health(verdict="degraded", notes=notes))) == [

@@ -117,7 +117,7 @@ def test_the_numbers_are_the_reports():
         "launch-bound",
     ):
         assert expected in words(shown)
-    assert page_data(shown).report == msgspec.to_builtins(DOCUMENTS["gpu"])
+    assert page_data(shown).report == msgspec.json.decode(msgspec.json.encode(DOCUMENTS["gpu"]))
 
 
 def test_bars_are_as_wide_as_their_shares():

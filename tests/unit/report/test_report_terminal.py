@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from kinetoscope import numbers
-from kinetoscope.document import Health, HealthNote, LaunchRow
+from kinetoscope.document import Health, LaunchRow, Note
 from kinetoscope.render import names, terminal
 from kinetoscope.render.terminal import LISTING_WIDTH, WIDTH, standard_output
 from kinetoscope.views import graph_names, overview
@@ -77,7 +77,7 @@ def test_a_terminal_s_columns_are_used_up_to_two_hundred(monkeypatch, columns, u
 
 @pytest.mark.parametrize("width", [60, 70, 80, 100, 120, 160, 200])
 def test_the_first_screen_has_forty_lines_at_most(width):
-    notes = [HealthNote(code=str(number), text="what is missing " * 8) for number in range(6)]
+    notes = [Note(code=str(number), text="what is missing " * 8) for number in range(6)]
     many = report(
         health=Health(verdict="degraded", notes=notes),
         kernels=[kernel(f"triton_poi_fused_{number}") for number in range(300)],
@@ -132,9 +132,7 @@ def test_the_verdict_comes_first_and_its_notes_when_it_is_not_good():
     damaged = Health(
         verdict="degraded",
         notes=[
-            HealthNote(
-                code="truncated", text="the file ends in the middle of an event", share_of_device_time=0.02
-            )
+            Note(code="truncated", text="the file ends in the middle of an event", share_of_device_time=0.02)
         ],
     )
     lines = shown(report(health=damaged)).splitlines()

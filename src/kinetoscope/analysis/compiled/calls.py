@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import polars as pl
 
 from kinetoscope.analysis.compiled.regions import region_around
@@ -15,6 +16,29 @@ from kinetoscope.trace.model import Trace
 
 DIRECTIONS = pl.Enum(["forward", "backward", "inference"])
 GRAPH = ["graph", "hash", "compile_id", "direction"]
+
+
+class GraphCategory(msgspec.Struct, frozen=True, kw_only=True):
+    category: str
+    launches: int
+    device_time_us: float
+    share_of_graph: float
+    share_of_device_time: float
+
+
+class GraphRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A compiled graph that was called, and its device time by category."""
+
+    graph: str
+    hash: str
+    compile_id: str | None
+    direction: str
+    calls: int
+    host_us: float
+    launches: int
+    device_time_us: float
+    share_of_device_time: float
+    categories: list[GraphCategory]
 
 
 def call_around(trace: Trace) -> pl.Series:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest
@@ -38,6 +39,18 @@ from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 ANY_STEP = "ProfilerStep*"
+
+
+class OpRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of torch's own op table; rows of one name differ in ``kind``."""
+
+    name: str
+    kind: str = "cpu_op"
+    calls: int
+    host_self_us: float
+    host_total_us: float
+    device_self_us: float
+    device_total_us: float
 
 
 @remembered

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import polars as pl
 
 from kinetoscope.trace.model import Trace
@@ -13,13 +12,12 @@ GRAVITY = [INFO, DEGRADED, UNRELIABLE]
 NEVER = float("inf")
 
 
-@dataclass(frozen=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """One weakness of one rank's trace: ``text`` says what it is and what it does to the numbers."""
 
     code: str
-    gravity: str
-    text: str
+    gravity: str = "degraded"
+    text: str = ""
     share_of_device_time: float = 0.0
     rank: int | None = None
 

@@ -9,8 +9,8 @@ beside it with their reason.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
+import msgspec
 import polars as pl
 
 from kinetoscope.analysis.events import torch_names
@@ -44,12 +44,11 @@ LISTED = 5  # names of unknown kernels, the longest
 WORK_LAUNCH = f"{torch_names.KERNEL_LAUNCH}|{torch_names.GRAPH_LAUNCH}"
 
 
-@dataclass(frozen=True)
-class Health:
+class Health(msgspec.Struct, frozen=True):
     """``verdict`` is good, degraded or unreliable; the gravest notes come first."""
 
     verdict: str
-    notes: tuple[Note, ...]
+    notes: list[Note]
 
 
 @remembered
@@ -60,11 +59,11 @@ def health(run: Run) -> Health:
     gravest = max((note.gravity for note in notes), key=GRAVITY.index, default=INFO)
     # Above all that a weakness does to the numbers: the program itself was lost, perhaps because of us.
     notes.sort(key=lambda note: (note.code != DIED, -GRAVITY.index(note.gravity), -note.share_of_device_time))
-    return Health("good" if gravest == INFO else gravest, tuple(notes))
+    return Health("good" if gravest == INFO else gravest, notes)
 
 
 def _checked(trace: Trace) -> list[Note]:
-    return [replace(note, rank=trace.rank) for check in CHECKS for note in check(trace)]
+    return [msgspec.structs.replace(note, rank=trace.rank) for check in CHECKS for note in check(trace)]
 
 
 def _damages(trace: Trace) -> list[Note]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import polars as pl
 
 from kinetoscope.analysis.collectives.waiting import exposed_waiting, waiting
@@ -40,6 +41,18 @@ GAPS = {
     "host_event": pl.UInt32,
     "text": pl.Categorical,
 }
+
+
+class IdleRow(msgspec.Struct, frozen=True, kw_only=True):
+    device: int
+    cause: str
+    idle_us: float
+    share_of_window: float
+    rank: int = 0
+    gaps: int = 0
+    busy_inside_collectives_us: float = 0.0
+    text: str | None = None
+    """What explains most of it."""
 
 
 @remembered

@@ -23,15 +23,23 @@ def fitted(launches: pl.DataFrame, device: DeviceProperties) -> pl.DataFrame:
         (shared / (pl.col("shared_memory_bytes").fill_null(0) + 1024)).floor(),
         32,  # blocks, whatever their size
     )
-    # Shapes are few, launches are many: the texts are read once each.
-    for triple, name in (("grid", "blocks"), ("block", "threads")):
-        sizes = launches.select(pl.col(triple).unique()).with_columns(
-            _product(pl.col(triple).cast(pl.String)).alias(name)
-        )
-        launches = launches.join(sizes, on=triple, how="left", maintain_order="left")
+    launches = _sized(blocks(launches), "block", "threads")
     return launches.with_columns(resident.alias("resident")).with_columns(
         (pl.col("resident") * pl.col("threads") / threads).alias("occupancy")
     )
+
+
+def blocks(launches: pl.DataFrame) -> pl.DataFrame:
+    """Rows of device work with ``blocks``, of the grid; null where it was not recorded."""
+    return _sized(launches, "grid", "blocks")
+
+
+def _sized(launches: pl.DataFrame, triple: str, name: str) -> pl.DataFrame:
+    # Shapes are few, launches are many: the texts are read once each.
+    sizes = launches.select(pl.col(triple).unique()).with_columns(
+        _product(pl.col(triple).cast(pl.String)).alias(name)
+    )
+    return launches.join(sizes, on=triple, how="left", maintain_order="left")
 
 
 def _limit(device: DeviceProperties, name: str, otherwise: int) -> int:

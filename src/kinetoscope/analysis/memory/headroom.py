@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+import msgspec
 import polars as pl
 
 from kinetoscope.analysis.memory.peak import DeviceHistory, split
@@ -41,7 +40,7 @@ def saves(history: DeviceHistory, absent: pl.DataFrame) -> int:
 SCALES = ("activation", "input", "cache")
 
 
-class Fits(NamedTuple):
+class Fits(msgspec.Struct, frozen=True, kw_only=True):
     """How many times the recorded batch fits.
 
     Attributes:
@@ -81,4 +80,10 @@ def fits(history: DeviceHistory, failure: DeviceHistory | None = None) -> Fits |
     slack = max(1.0, history.reserved / max(1, fixed + scaling))
     low = (room / slack - fixed) / scaling
     high = (room - fixed) / scaling
-    return Fits(max(0.0, low), max(0.0, high), fixed, scaling, room)
+    return Fits(
+        low=max(0.0, low),
+        high=max(0.0, high),
+        fixed_bytes=fixed,
+        scaling_bytes=scaling,
+        room_bytes=room,
+    )

@@ -2,13 +2,59 @@
 
 from __future__ import annotations
 
+import msgspec
 import polars as pl
 
 from kinetoscope.analysis.kernels.names import short_names
+from kinetoscope.analysis.kernels.occupancy import blocks
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.belonging import OUTSIDE, UNATTRIBUTED, belonging
 from kinetoscope.errors import UsageError, meant
 from kinetoscope.sources.run import Run
+
+
+class KernelOp(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    launches: int
+    device_time_us: float
+
+
+class ListingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Device time under one name: of a kernel, or of whatever kernels are summed by."""
+
+    name: str
+    short_name: str
+    category: str
+    launches: int
+    device_time_us: float
+    share_of_device_time: float
+    mean_us: float
+    median_us: float
+    min_us: float
+    max_us: float
+    p90_us: float
+
+
+class KernelRow(ListingRow, frozen=True, kw_only=True):
+    """``bytes`` and ``flops`` are of all launches, null unless the cost of each is known;
+    ``speed_of_light`` is of the ``costed_launches`` whose cost model holds: their time at the device's peaks,
+    over the time they took."""
+
+    ops: list[KernelOp]
+    kind: str = "kernel"
+    graph: str | None = None
+    source: str | None = None
+    bytes: int | None = None
+    flops: int | None = None
+    speed_of_light: float | None = None
+    costed_launches: int = 0
+    of_peak: float | None = None
+    """``speed_of_light``, or else what the compile log knows of the kernel."""
+    launches_below_device: int | None = None
+    """Launches of fewer blocks than their device has multiprocessors; null where a count is not known."""
+    could_save_us: float | None = None
+    """What it takes beyond its time at the device's peaks, of the launches whose cost is known."""
+
 
 # What device time can be summed by, and the column of `belonging` that says it.
 BY = {
@@ -83,14 +129,32 @@ def _main(table: pl.DataFrame, key: str, of: str) -> pl.DataFrame:
 def kernel_rows(run: Run) -> pl.DataFrame:
     """One row a kernel name, copies and memsets included, as the report shows them: ``kernels`` with
     ``kind``, ``short_name``, ``graph`` (the compiled graph with most of its time; null if that is none) and
-    ``ops`` (who launched it, most time first: structs of name, launches, device_time_ns)."""
+    ``ops`` (who launched it, most time first: structs of name, launches, device_time_ns)
+    and ``launches_below_device``."""
     table = belonging(run)
     inside = pl.col("graph").cast(pl.String).is_in([OUTSIDE["graph"], UNATTRIBUTED]).not_()
     rows = kernels(run).rename({"kernel": "name"})
-    for details in (_ops(table), _main(table.filter(inside), "name", "graph"), _main(table, "name", "kind")):
+    graph, kind = _main(table.filter(inside), "name", "graph"), _main(table, "name", "kind")
+    for details in (_ops(table), graph, kind, _below_device(run)):
         rows = rows.join(details, on="name", how="left", maintain_order="left")
     shorts = short_names(rows["name"].cast(pl.String))
     return rows.with_columns(pl.Series("short_name", shorts, pl.String))
+
+
+def _below_device(run: Run) -> pl.DataFrame:
+    """(name, launches_below_device): how many launches leave multiprocessors of their device idle."""
+    sizes = [
+        blocks(trace.device_events.filter(device=device.index)).select(
+            "name", (pl.col("blocks") < device.multiprocessors).alias("below")
+        )
+        for trace in run.traces
+        for device in trace.devices
+        if device.multiprocessors is not None
+    ]
+    if not sizes:
+        return pl.DataFrame(schema={"name": pl.Categorical, "launches_below_device": pl.Int64})
+    below = pl.when(pl.col("below").is_not_null().any()).then(pl.col("below").sum().cast(pl.Int64))
+    return pl.concat(sizes).group_by("name").agg(below.alias("launches_below_device"))
 
 
 def _ops(table: pl.DataFrame) -> pl.DataFrame:

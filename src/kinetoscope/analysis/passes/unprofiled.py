@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
 
+import msgspec
+
 from kinetoscope.recording.manifest import StepTimings, TimedSteps
 from kinetoscope.statistics.distribution import median, quantile
 
@@ -16,8 +18,7 @@ WAITS_FOR_DATA = 0.1
 FEWEST = 6
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(msgspec.Struct, frozen=True):
     """Times of steps in µs; ``low`` to ``high`` is a 95 % interval of the median."""
 
     median: float
@@ -28,8 +29,7 @@ class Spread:
     n: int
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """What the host waited for in a step, measured: µs at the median."""
 
     data_us: float

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from itertools import accumulate
 
+import msgspec
 import polars as pl
 
 from kinetoscope.analysis.events.rows import matching, rows
@@ -40,6 +41,36 @@ ENOUGH = 2
 TOP = 5
 
 Launches = Mapping[str, int]
+
+
+class PhaseKernel(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    device_time_us: float
+    launches: int
+
+
+class PhaseRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps that are alike (``of`` is ``step``), or the parts of requests that are (``request``).
+
+    ``phase`` is train, forward, evaluate, request, or step where no ops were recorded, with a letter where
+    there are several; of a request encode, prefill or decode. ``busy_us``, ``launches`` and
+    ``device_time_us`` are medians; ``per_step`` says how many a step or request has; ``kernels`` are those
+    with most device time, over the whole phase.
+    """
+
+    rank: int
+    phase: str
+    of: str
+    count: int
+    per_step: float
+    median_us: float
+    p10_us: float
+    p90_us: float
+    total_us: float
+    busy_us: float
+    launches: float
+    device_time_us: float
+    kernels: list[PhaseKernel]
 
 
 @remembered

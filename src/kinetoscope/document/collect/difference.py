@@ -13,9 +13,9 @@ from kinetoscope.comparison.changes import Change, Work
 from kinetoscope.comparison.counts import COUNTED
 from kinetoscope.comparison.culprits import judged
 from kinetoscope.comparison.difference import Difference, Sums, difference
-from kinetoscope.comparison.gates import Gate, Judgement, failed
+from kinetoscope.comparison.gates import Gate, failed
 from kinetoscope.comparison.step_time import StepTime
-from kinetoscope.comparison.timelines import Piece, timelines
+from kinetoscope.comparison.timelines import timelines
 from kinetoscope.document import difference as rows
 from kinetoscope.document.collect.rows import row
 from kinetoscope.document.collect.sources import environment
@@ -77,7 +77,7 @@ def build(
         why=list(found.surroundings.why),
         step=None if found.step is None else _step(found.step, found.unit),
         changes=[_change(change) for change in found.changes],
-        facts=[row(rows.FactRow, fact) for fact in found.facts],
+        facts=list(found.facts),
         counts=_counts(found),
         idle=_sums(found.idle),
         categories=_sums(found.by.get("category", [])),
@@ -88,16 +88,11 @@ def build(
         findings_gone=[_finding(one) for one in found.gone],
         findings_come=[_finding(one) for one in found.come],
         code=found.code,
-        gates=gate_rows(judgements),
+        gates=list(judgements),
         failed=failed(judgements),
         lost=list(found.lost),
-        timelines=None if lanes is None else (_stretches(lanes[0]), _stretches(lanes[1])),
+        timelines=lanes,
     )
-
-
-def gate_rows(judgements: Sequence[Judgement]) -> list[rows.GateRow]:
-    """What became of gates."""
-    return [row(rows.GateRow, one) for one in judgements]
 
 
 def _side(run: Run, inputs: Sequence[str], count: int) -> rows.ComparedRun:
@@ -166,7 +161,3 @@ def _sums(sums: Sums) -> list[rows.SumChange]:
 
 def _finding(finding: Finding) -> rows.FindingChange:
     return row(rows.FindingChange, finding, saving_us=finding.remaining.us)
-
-
-def _stretches(pieces: Sequence[Piece]) -> list[rows.Stretch]:
-    return [row(rows.Stretch, piece) for piece in pieces]

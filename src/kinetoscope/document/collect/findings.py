@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
 import polars as pl
 
 from kinetoscope.analysis.time.window import window
-from kinetoscope.document import After, EvidenceRow, FindingRow, FindingsListing
+from kinetoscope.document import FindingRow, FindingsListing
 from kinetoscope.document.collect.rows import row
 from kinetoscope.findings import savings
 from kinetoscope.findings.model import Finding
@@ -24,11 +23,10 @@ def listing(run: Run, later: Run | None = None) -> FindingsListing:
         InputError: the two recordings cannot be compared.
     """
     proven = measurements(run, later)
-    after = msgspec.convert(proven.after, After, from_attributes=True) if proven.after else None
     return FindingsListing(
         findings=findings(run, proven),
         unread=[*run.unread, *proven.unread],
-        after=msgspec.structs.replace(after, gone=sorted(after.gone)) if after else None,
+        after=proven.after,
         start_us=min((window(trace).start_ns for trace in run.traces), default=0) / 1000,
         unit="step" if any(len(trace.steps) for trace in run.traces) else "recording",
     )
@@ -70,7 +68,7 @@ def _finding(
         kernels=list(dict.fromkeys(name for name in shown if name)),
         of_the_profiler=finding.saving == savings.OF_THE_PROFILER,
         saving_basis=finding.saving.basis,
-        evidence=msgspec.convert(finding.evidence, list[EvidenceRow], from_attributes=True),
+        evidence=list(finding.evidence),
         saving_on_critical_path=finding.saving.on_critical_path,
         share_of_step=finding.remaining.share,
         proof=finding.proof.command if finding.proof else None,

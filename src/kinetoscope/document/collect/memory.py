@@ -21,7 +21,6 @@ from kinetoscope.analysis.origins.held import held_at_peak
 from kinetoscope.analysis.time.memory import allocator_calls, memory_over_time, memory_statistics
 from kinetoscope.document import (
     AllocatorRow,
-    FitsRow,
     GivenBackRow,
     GrowthRow,
     HeldRow,
@@ -34,7 +33,7 @@ from kinetoscope.document import (
     MemoryRow,
     MemorySample,
 )
-from kinetoscope.document.collect.rows import row, rows, rows_by
+from kinetoscope.document.collect.rows import rows, rows_by
 from kinetoscope.snapshot import timeline as timelines
 from kinetoscope.snapshot.model import OOM, Snapshot
 from kinetoscope.snapshot.timeline import Timeline
@@ -135,7 +134,7 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> Mem
         traced_us=began - base_ns / 1000 if isinstance(base_ns, int) else None,
         growth=_growth(one),
         given_back=_given_back(one),
-        fits=row(FitsRow, room) if room else None,
+        fits=room,
         snapshot=str(one.files.path),
         notes=_notes(one),
     )

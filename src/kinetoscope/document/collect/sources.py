@@ -34,4 +34,4 @@ def environment(run: Run) -> Environment:
 
 def health(run: Run) -> Health:
     """The verdict on the recording, with its notes."""
-    return msgspec.convert(verdict.health(run), Health, from_attributes=True)
+    return verdict.health(run)

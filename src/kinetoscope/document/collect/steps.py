@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from kinetoscope import document
 from kinetoscope.analysis import step_outliers
 from kinetoscope.analysis.passes import as_it_runs as own
@@ -33,14 +31,7 @@ def step_times(run: Run) -> list[document.StepTimesRow]:
 
 def outliers(run: Run) -> list[document.StepOutlierRow]:
     """The steps that took much longer than the others of their rank."""
-    return [
-        row(
-            document.StepOutlierRow,
-            step,
-            differences=[row(document.StepDifference, part) for part in step.differences],
-        )
-        for step in step_outliers.step_outliers(run)
-    ]
+    return list(step_outliers.step_outliers(run))
 
 
 def as_it_runs(run: Run) -> document.AsItRuns | None:
@@ -48,13 +39,13 @@ def as_it_runs(run: Run) -> document.AsItRuns | None:
     found = own.slowest(run)
     if found is None:
         return None
-    timed, waiting = found.timed, found.timed.waiting
+    timed = found.timed
     return row(
         document.AsItRuns,
         found,
-        step_us=document.StepSpread(**asdict(timed.step)),
+        step_us=timed.step,
         idle=[document.CauseRow(cause=cause, idle_us=us) for cause, us in found.idle.items()],
-        waiting=None if waiting is None else document.WaitingRow(**asdict(waiting)),
+        waiting=timed.waiting,
         n_before=timed.counts[0],
         n_after=timed.counts[1],
         before_us=timed.around[0],

@@ -28,6 +28,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
+
 from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.ranks.comparison import comparison, culprit
 from kinetoscope.analysis.replay.ranks import evened, punctual
@@ -103,4 +105,4 @@ def _advice(run: Run, rank: int | None, whom: str) -> str:
 def _meanwhile(late: Scene) -> Evidence:
     """What the device of the late rank idled for longest; the events are in that rank's own file."""
     (shown,) = evidence.of_gaps(late, late.gaps.sort("idle_ns", descending=True).head(1))
-    return replace(shown, text=f"rank {late.rank} was {shown.text}", events=())
+    return msgspec.structs.replace(shown, text=f"rank {late.rank} was {shown.text}", events=())

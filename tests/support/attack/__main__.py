@@ -1,6 +1,7 @@
 """Attack by chance what is read, where it is read, and where results go. Run from the repository:
 
-    PYTHONPATH=src:tests python -m attack [--minutes 60] [--tries N] [--seed 0] [--only CLASS] [--keep FOLDER]
+    export PYTHONPATH=src:tests/support
+    python -m attack [--minutes 60] [--tries N] [--seed 0] [--only CLASS] [--keep FOLDER]
 
 goes through the classes in turn, prints what failed, and at the end a table of tries and failures by class. A
 try fails as a fault (a traceback, a panic, an exit status without a meaning), as a hang (more than 30 seconds

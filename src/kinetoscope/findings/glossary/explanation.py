@@ -1,14 +1,38 @@
-"""What a word that is met in a report means."""
+"""Pages on words that are met in a report: rules, terms, names of kernels."""
 
 from __future__ import annotations
 
 import difflib
 
-from kinetoscope.document import Explanation, Glossary
+import msgspec
+
 from kinetoscope.errors import UsageError
 from kinetoscope.findings.glossary import kernel_names, terms
 from kinetoscope.findings.registry import rules
-from kinetoscope.render import names
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """A page on one word.
+
+    Args:
+        origin: of a term, the pattern that it fits; of a kernel's name, where such names come from.
+        sections: texts by their headings.
+        parts: of a kernel's name, with what they mean.
+    """
+
+    word: str
+    summary: str = ""
+    origin: str = ""
+    text: str = ""
+    sections: dict[str, str] = {}
+    parts: list[tuple[str, str]] = []
+
+
+class Glossary(msgspec.Struct, frozen=True, kw_only=True):
+    """All that can be explained: rules with their summaries, and terms."""
+
+    rules: dict[str, str]
+    terms: list[str]
 
 
 def glossary() -> Glossary:
@@ -35,7 +59,7 @@ def explanation(word: str) -> Explanation:
     near = [known for known in rules() if slug in known] or difflib.get_close_matches(slug, rules(), 3)
     near = [*near, *terms.alike(word)]
     raise UsageError(
-        f"nothing is known of {names.plain(word)!r}",
+        f"nothing is known of {word.strip()!r}",
         mend="did you mean: " + ", ".join(near[:6])
         if near
         else "`kinetoscope explain` lists the rules and terms",

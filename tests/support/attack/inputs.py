@@ -17,7 +17,7 @@ import faults
 from attack.trial import SRC, Trial
 from snapshots import MIB, Allocator, frames, snapshot
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 TRACE = FIXTURES / "h200_breaks" / "breaks.json.gz"
 LOG = FIXTURES / "h200_breaks" / "breaks.log.gz"
 SCHEMA = "kinetoscope.recording/1"
