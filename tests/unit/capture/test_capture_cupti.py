@@ -37,6 +37,7 @@ def library(folder: Path, version: int, result: int = 0) -> Path:
 def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_private, "devices_in_use", lambda: 1)
     monkeypatch.setattr(torch_private, "wait_for_device", lambda: None)
+    monkeypatch.setattr(cupti, "WAITING", (*cupti.WAITING, "/execnet/"))  # what hands tests out
 
 
 @pytest.fixture
