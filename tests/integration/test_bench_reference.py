@@ -213,7 +213,7 @@ def test_a_module_that_is_here_keeps_the_comment_of_each_kernel(tmp_path: Path) 
     (tmp_path / "cabc.py").write_text(
         "from torch._inductor.async_compile import AsyncCompile\nasync_compile = AsyncCompile()\n\n"
         "# Graph fragment:\n#   return %a\na = async_compile.triton('a', '''x''')\n"
-        "b = async_compile.triton('b', '''x''')\n"
+        "b = async_compile.triton('b', '''x''')\nasync_compile.wait(globals())\n"
     )
     [module] = generated.find(tmp_path)
     assert module.kernels["a"].comment == "# Graph fragment:\n#   return %a"

@@ -122,7 +122,7 @@ def test_the_peak_of_another_batch_is_foreseen(runs: Any, name: str, times: floa
 def test_what_would_free_most_is_said_of_the_moment_that_failed(runs: Any) -> None:
     """Of five times the batch that was recorded: each layer's activations are five times as large."""
     settled = {one.rule: one.saving_bytes for one in find(runs("full"))}
-    failed = find(replace(runs("full"), memory=runs("full").memory + runs("full-failed").memory))
+    failed = find(replace(runs("full"), snapshots=runs("full").snapshots + runs("full-failed").snapshots))
     fits = [(one.rule, one.saving_bytes) for one in failed if one.saving_bytes]
     assert [rule for rule, _ in fits] == ["float32-logits", "activation-memory", "memory-fragmentation"]
     assert dict(fits)["activation-memory"] == pytest.approx(5 * settled["activation-memory"], rel=0.01)

@@ -136,7 +136,7 @@ def test_the_action_records_compares_and_gates(
     comment = (tmp_path / "review" / "difference.md").read_text()
     assert (tmp_path / "summary.md").read_text() == comment
     assert len(comment) < 65_536, "a comment on a pull request may be no longer"
-    assert "❌ `ops > 0`" in comment
+    assert "**FAILED** ops" in comment
     assert "<!doctype html>" in (tmp_path / "review" / "difference.html").read_text()
     sarif = json.loads((tmp_path / "review" / "findings.sarif").read_text())
     assert sarif["version"] == "2.1.0"

@@ -1,7 +1,6 @@
 # Gradient checkpointing: modules are called again in the backward pass, with their dropout as before.
 # needs: cpu
 # arguments: reentrant | not
-# suite: not
 import sys
 
 import fingerprint

@@ -1,7 +1,6 @@
 # Children by os.fork that compute and leave by os._exit or sys.exit, or die of a signal, amid the parent's
 # training.
 # needs: cpu
-# suite: yes
 import os
 import signal
 import sys

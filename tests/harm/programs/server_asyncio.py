@@ -1,6 +1,5 @@
 # A server by asyncio: requests wait in a queue, batches run in an executor's thread.
 # needs: cpu
-# suite: yes
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,6 +1,5 @@
 # Two threads train a model each, at the same time; the main thread waits.
 # needs: cpu
-# suite: yes
 import threading
 
 import fingerprint

@@ -1,7 +1,6 @@
 # Changes its folder, removes it, clears its environment, closes descriptors that it did not open, and
 # standard error.
 # needs: cpu
-# suite: yes
 import os
 import shutil
 import sys

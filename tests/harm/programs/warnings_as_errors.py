@@ -1,7 +1,6 @@
 # Every warning is an error, by the command line and in the program.
 # needs: cpu
 # flags: -W error
-# suite: yes
 import warnings
 
 import fingerprint

@@ -129,8 +129,9 @@ class KinetoSession:
 
     def mark(self, step: int | None) -> None:
         """End the step that is running, and begin step number ``step`` (None: none)."""
+        if self.running_part is not None:
+            self._part_ends(time.time_ns())  # before the step ends, of which it is a part
         now = time.time_ns()
-        self._part_ends(now)
         if self.running is not None:
             number, began = self.running
             self._keep(number, began, now)
