@@ -45,10 +45,22 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def _as_a_terminal_has_it() -> None:
+    """The suite itself may be run by `nohup`."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def begin(*words: str, **options: object) -> subprocess.Popen[str]:
     """Start a command in a group of its own; it has said that it is ready."""
     started = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0, **options
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+        preexec_fn=_as_a_terminal_has_it,
+        **options,
     )  # type: ignore[call-overload]
     assert started.stdout is not None
     assert started.stdout.readline() == "ready\n"

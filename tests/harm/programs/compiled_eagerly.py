@@ -2,7 +2,6 @@
 # them.
 # needs: cpu
 # arguments: eager | aot_eager
-# suite: eager
 import sys
 
 import fingerprint

@@ -2,7 +2,7 @@
 # stand still or run backwards.
 # needs: cpu
 # arguments: torch | clocks
-# suite: yes
+# suite: torch
 import sys
 import time
 

@@ -1,7 +1,6 @@
 # The program traces itself by Python's own means, and counts the calls of its functions.
 # needs: cpu
 # arguments: settrace | setprofile | monitoring
-# suite: setprofile
 import sys
 import threading
 from collections import Counter
