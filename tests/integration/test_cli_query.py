@@ -144,3 +144,12 @@ def test_names_are_whole_and_records_stand_in_blocks_where_columns_do_not_fit():
     assert "row 2\n" in blocks
     assert "…" not in blocks
     assert name in "".join(blocks.split())
+
+
+@pytest.mark.parametrize("cell", ["::add-mask::x", "  ::error::x"])
+def test_no_line_begins_with_what_a_workflow_obeys(cell: str) -> None:
+    from kinetoscope.views import query
+
+    (row,) = query.listing(["a"], [False], [[cell]]).rows
+    assert not str(row[0]).lstrip().startswith("::")
+    assert str(row[0]).endswith(cell)

@@ -25,5 +25,5 @@ def _cell(value: object) -> str | None:
     if value is None:
         return None
     text = names.whole(str(value))
-    # At the start of a line a workflow of GitHub obeys it: a character of no width stands before.
-    return f"\u200b{text}" if text.startswith("::") else text
+    # At the start of a line, blanks aside, a workflow of GitHub obeys it.
+    return f"·{text}" if text.lstrip().startswith("::") else text
