@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kinetoscope.analysis.kernels.categories import categories
+from kinetoscope.analysis.kernels.work import categories
 from kinetoscope.document import Report
 from kinetoscope.document.collect.report import build
 from kinetoscope.sources.run import Run

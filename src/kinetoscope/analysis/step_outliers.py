@@ -8,9 +8,9 @@ import polars as pl
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
-from kinetoscope.analysis.time.periods import periods
+from kinetoscope.analysis.time.busy import steps
 from kinetoscope.analysis.time.phases import leading, phases
-from kinetoscope.analysis.time.steps import steps
+from kinetoscope.analysis.time.window import periods
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import msgspec
 
+from kinetoscope.analysis.ranks.without_stragglers import IdealRow as IdealRow
+
 
 class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """``status``: even | straggler | turns | unknown. Of a straggler: its rank, its share of the waiting, and
@@ -119,32 +121,6 @@ class LatenessRow(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
     waited_us: float
     meetings: int
-
-
-class IdealRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The time between the first collective and the last: recorded, replayed (``error``: by which share that
-    is longer), without stragglers, and without the lateness of one rank. Where all events of all ranks are at
-    hand, that of a step (``grain``: events), as the findings have it.
-
-    Of a pipeline whose passes are known (``grain``: passes, else collectives or events) the time of ``steps``
-    steps, and how many times as long they would take, without stragglers but for one stage's (``by_stage``:
-    its ranks), one data-parallel worker's (``by_worker``: its ranks; of many those that lose most, of one
-    none) or one sort of operation's (``by_operation``; host: what no operation explains). ``why`` they are
-    not known.
-    """
-
-    recorded_us: float
-    replayed_us: float
-    error: float
-    ideal_us: float
-    slowdown: float
-    without: dict[int, float]
-    grain: str = "collectives"
-    steps: int | None = None
-    by_stage: dict[str, float] = {}
-    by_worker: dict[str, float] = {}
-    by_operation: dict[str, float] = {}
-    why: str = ""
 
 
 class CollectiveInstance(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,14 +14,13 @@ from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.memory.histories import RankHistory, histories
+from kinetoscope.analysis.memory.peak import RankHistory, histories
 from kinetoscope.analysis.passes.as_it_runs import AsItRuns, as_it_runs
 from kinetoscope.analysis.replay.change import Change
 from kinetoscope.analysis.replay.replay import Replay, alone
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
-from kinetoscope.analysis.time.periods import periods
-from kinetoscope.analysis.time.window import window
+from kinetoscope.analysis.time.window import periods, window
 from kinetoscope.recording.manifest import RankRecord
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import DeviceProperties, Trace

@@ -13,8 +13,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope import __version__
-from kinetoscope.analysis.ranks.computed import COMPUTED
-from kinetoscope.analysis.ranks.parts import KERNEL_TIMES, OVERLAPPED, PARTED, STEPS, Facts, Part
+from kinetoscope.analysis.ranks.parts import COMPUTED, KERNEL_TIMES, OVERLAPPED, PARTED, STEPS, Facts, Part
 from kinetoscope.errors import InputError
 from kinetoscope.recording import plain_file
 from kinetoscope.recording.manifest import write_whole

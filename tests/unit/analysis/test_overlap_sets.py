@@ -65,7 +65,7 @@ def test_the_cost_of_a_slow_rank_is_within_a_quarter_of_the_truth(job: Job) -> N
     ideal = compared.ideal
     assert ideal is not None
     assert abs(ideal.error) < 1e-3
-    from_parts = 1 - ideal.without[job.slow] / ideal.replayed_ns
+    from_parts = 1 - ideal.without[job.slow] / ideal.replayed_us
     assert share / WITHIN < from_parts < share * WITHIN
     replayed = Replayed(run)
     from_events = replayed.saves({job.slow: without_lateness(run)[job.slow]}) / replayed.step_us

@@ -16,8 +16,14 @@ import pytest
 
 from kinetoscope import numbers
 from kinetoscope.analysis.ranks.attribution import START
-from kinetoscope.analysis.ranks.chance import cold_steps, lengths
-from kinetoscope.analysis.ranks.comparison import Comparison, compare, comparison, culprit
+from kinetoscope.analysis.ranks.comparison import (
+    Comparison,
+    cold_steps,
+    compare,
+    comparison,
+    culprit,
+    lengths,
+)
 from kinetoscope.analysis.ranks.parts import part
 from kinetoscope.document.collect.ranks import ranks
 from kinetoscope.findings.rank_view import views
@@ -118,8 +124,8 @@ def test_the_held_back_rank_is_the_straggler_and_its_host_is_why(shared_data: Pa
     assert abs(ideal.error) < 0.001
     plain = pair(*(shared_data / f"h200-dist/ddp_rank{rank}.json.gz" for rank in range(2)))
     took, asleep = (fmean(lengths(one.parts)["length_ns"].to_list()) for one in (plain, compared))
-    steps = ideal.recorded_ns / asleep  # two and two thirds: none of the way into the first collective
-    assert ideal.recorded_ns - ideal.without[1] == pytest.approx(steps * (asleep - took), rel=0.25)
+    steps = 1000 * ideal.recorded_us / asleep  # two and two thirds: none of the way into the first collective
+    assert 1000 * (ideal.recorded_us - ideal.without[1]) == pytest.approx(steps * (asleep - took), rel=0.25)
 
 
 @pytest.mark.parametrize(("name", "rank"), [("ddp_straggler", 1), ("ddp_loader", 1), ("ddp_none", None)])
@@ -191,10 +197,10 @@ def test_a_pipeline_that_sends_in_batches_is_known_pass_by_pass(recorded: Callab
     sent = compared.table.group_by("instance").agg("rank", pl.col("complete").all())
     assert len(sent) == 3 * 8 * 2
     assert sent["complete"].all()
-    staged = compared.ideal.staged if compared.ideal else None
-    assert staged is not None
-    assert (staged.steps, list(staged.by_stage)) == (3, [(0,), (1,)])
-    assert staged.by_stage[1,] > 1.2 > 1.0 > staged.by_stage[0,]
+    ideal = compared.ideal
+    assert ideal is not None
+    assert (ideal.grain, ideal.steps, list(ideal.by_stage)) == ("passes", 3, ["0", "1"])
+    assert ideal.by_stage["1"] > 1.2 > 1.0 > ideal.by_stage["0"]
     backward = compared.parts[0].computed.filter(pl.col("what") == "backward")
     spans = ((backward["end_ns"] - backward["start_ns"]) / 1000).to_list()
     assert spans == pytest.approx(spans_within(paths[0], "Backward"), abs=0.002)

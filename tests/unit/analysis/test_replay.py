@@ -18,9 +18,9 @@ from kinetoscope.analysis.replay.change import (
     shorten,
     without_host,
 )
-from kinetoscope.analysis.replay.effects import gone_until, larger, shares
+from kinetoscope.analysis.replay.host import logical_threads
+from kinetoscope.analysis.replay.numbers import gone_until, larger, shares
 from kinetoscope.analysis.replay.replay import Replay, replay, replays
-from kinetoscope.analysis.replay.threads import logical_threads
 from kinetoscope.sources.run import Run as Recording
 from kinetoscope.trace.model import Trace
 from replayed import Changes, Copy, Instruction, Launch, Machine, Program, Run, Sync

@@ -2,15 +2,220 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from types import MappingProxyType
+from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.collectives.clocks import Clock, clocks, refined
-from kinetoscope.analysis.collectives.recorded import ARRIVAL, BATCHED, OWN, PAIR, TOGETHER
+from kinetoscope.analysis.collectives.recorded import ARRIVAL, BATCHED, OWN, PAIR, TOGETHER, ways
+from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.schema import whole
+
+# By how many collectives a rank's sequence may lie off another's of the same steps.
+SHIFTS = 16
+# Ends of one collective lie within microseconds of each other (7 µs on eight ranks of one host); ends of
+# wrongly paired ones as far apart as steps differ.
+SCATTER_NS = 100_000
+# Of the collectives of the shorter sequence so many must end together; two at the least, if there are two.
+LEAST_SHARE = 1 / 3
+# An alignment that pairs such a share of what the best one does is as good. Where a step repeats one
+# collective ten times, a shift by one still pairs nine of ten.
+AS_GOOD = 0.98
+ENOUGH = 6  # pairs, from which a drift can be distinguished from their scatter
+FASTEST = 5e-4  # no clock drifts by more: oscillators are good to 100 ppm
+
+Ends = Sequence[tuple[str, str, int]]  # step, what it is like, end_ns: a group's collectives, in order
+Pair = tuple[int, int]  # when on the one clock, and how far the other is ahead
+
+
+class Clock(NamedTuple):
+    """How far a clock is ahead of the reference's: ``ahead_ns`` at ``at_ns`` of its own time, and ``drift``
+    more every ns."""
+
+    ahead_ns: float = 0.0
+    drift: float = 0.0
+    at_ns: int = 0
+
+    def ahead(self, at_ns: float) -> float:
+        return self.ahead_ns + (at_ns - self.at_ns) * self.drift
+
+
+def clocks(table: pl.DataFrame, hosts: Mapping[int, str]) -> dict[int, Clock]:
+    """Each rank's clock against the first rank's; those that no group and no host leads to are left out.
+
+    Args:
+        table: ``collectives`` of all ranks; broadcasts and the like, whose ends tell nothing, are not used.
+    """
+    sequences = _sequences(table)
+    everyone = {rank for members in sequences for rank in members}
+    found = {min(everyone): Clock()} if everyone else {}
+    grown = True
+    while grown:
+        grown = False
+        for members in sequences:
+            known = [rank for rank in members if rank in found]
+            if not known or len(known) == len(members):
+                continue
+            reference = max(known, key=lambda rank: len(members[rank]))
+            for rank in members.keys() - known:
+                if clock := against(members[reference], members[rank]):
+                    ahead = clock.ahead_ns + found[reference].ahead(clock.at_ns - clock.ahead_ns)
+                    found[rank] = Clock(ahead, clock.drift + found[reference].drift, clock.at_ns)
+                    grown = True
+        if not grown:
+            beside = _beside(everyone, found, hosts) or _by_transfers(sequences, found)
+            found |= beside
+            grown = bool(beside)
+    return found
+
+
+def _by_transfers(sequences: Sequence[Mapping[int, Ends]], found: Mapping[int, Clock]) -> dict[int, Clock]:
+    """The clock of a rank that only sends and receives, whose ends lie apart where a receiver came late:
+    what was sent is there after it was sent, both ways. Where a clock may agree with the other, it does."""
+    for members in sequences:
+        for reference, rank in product(members.keys() & found.keys(), members.keys() - found.keys()):
+            late = [_latencies(members, *way) for way in ((reference, rank), (rank, reference))]
+            if not all(late):
+                continue
+            least, most = -min(late[1]), min(late[0])
+            ahead = 0.0 if least <= SCATTER_NS and most >= -SCATTER_NS else (least + most) / 2
+            return {
+                rank: Clock(found[reference].ahead_ns + ahead, found[reference].drift, members[rank][0][2])
+            }
+    return {}
+
+
+def _latencies(members: Mapping[int, Ends], source: int, target: int) -> list[int]:
+    """By how much what one sends ends later at the other, if both have as many."""
+    sent, come = (
+        [(like, end) for _, like, end in members[rank] if ways(like) == [(source, target)]]
+        for rank in (source, target)
+    )
+    if [like for like, _ in sent] != [like for like, _ in come]:
+        return []
+    return [after - before for (_, before), (_, after) in zip(sent, come, strict=True)]
+
+
+def _beside(
+    everyone: Iterable[int], found: Mapping[int, Clock], hosts: Mapping[int, str]
+) -> dict[int, Clock]:
+    """The clocks of ranks that have none by that of another rank of their host."""
+    known = {hosts[rank]: clock for rank, clock in found.items() if hosts.get(rank)}
+    return {rank: known[hosts[rank]] for rank in everyone if rank not in found and hosts.get(rank) in known}
+
+
+def _sequences(table: pl.DataFrame) -> list[dict[int, Ends]]:
+    """Of every group each rank's usable collectives in order; the larger groups first."""
+    usable = table.filter((pl.col("semantics") == TOGETHER) & ~pl.col("before"))
+    if usable.is_empty():  # then those that end nearly together
+        usable = table.filter(~pl.col("before"))
+    found: dict[str, dict[int, Ends]] = {}
+    like = pl.col("signature") + pl.col("sequence")
+    listed = usable.sort("start_ns").group_by("group", "rank").agg("step", like, "end_ns")
+    for group, rank, steps, like, ends in listed.sort("group", "rank").iter_rows():
+        found.setdefault(group, {})[rank] = list(zip(steps, like, ends, strict=True))
+    return sorted(found.values(), key=len, reverse=True)
+
+
+def against(reference: Ends, other: Ends) -> Clock | None:
+    """One rank's clock against another's, of the ways to put their collectives beside each other by the one
+    in which most end together; None where in none enough do.
+
+    Of ways that do as well (steps that take exactly as long as each other) it is the one in which the clocks
+    differ least.
+    """
+    shared = {step for step, _, _ in reference} & {step for step, _, _ in other}
+    alike = {like for _, like, _ in reference} & {like for _, like, _ in other}
+    reference, other = (
+        [one for one in ends if one[1] in alike and (not shared or one[0] in shared)]
+        for ends in (reference, other)
+    )
+    ways: list[tuple[int, Clock]] = []
+    for shift in sorted(range(-SHIFTS, SHIFTS + 1), key=abs):
+        pairs = _pairs(reference, other, shift)
+        ways += [(_agree(pairs, line), line) for line in _lines(pairs)]
+        if shift == -1 and any(agreeing == len(reference) for agreeing, _ in ways):
+            break  # all there are, and no neighbour does as well
+    most = max((agreeing for agreeing, _ in ways), default=0)
+    fewer = min(len(reference), len(other))
+    if most < max(LEAST_SHARE * fewer, min(2, fewer)) or not most:
+        return None
+    return min(
+        (line for agreeing, line in ways if agreeing >= AS_GOOD * most),
+        key=lambda line: abs(line.ahead_ns),
+    )
+
+
+def _pairs(reference: Ends, other: Ends, shift: int) -> list[Pair]:
+    beside = zip(reference[max(0, -shift) :], other[max(0, shift) :], strict=False)
+    return [(b[2], b[2] - a[2]) for a, b in beside if a[:2] == b[:2]]
+
+
+def _agree(pairs: Sequence[Pair], line: Clock) -> int:
+    return sum(abs(ahead - line.ahead(at)) <= SCATTER_NS for at, ahead in pairs)
+
+
+def _lines(pairs: Sequence[Pair]) -> list[Clock]:
+    """A constant, and a line through the medians of the first and the last third (Tukey's resistant line)."""
+    if not pairs:
+        return []
+    constant = Clock(median([ahead for _, ahead in pairs]), 0.0, int(median([at for at, _ in pairs])))
+    third = len(pairs) // 3
+    if len(pairs) < ENOUGH:
+        return [constant]
+    (early, before), (late, after) = (
+        (median([at for at, _ in part]), median([ahead for _, ahead in part]))
+        for part in (pairs[:third], pairs[-third:])
+    )
+    drift = (after - before) / (late - early) if late > early else 0.0
+    if abs(drift) > FASTEST:
+        return [constant]
+    level = median([ahead - drift * (at - constant.at_ns) for at, ahead in pairs])
+    return [constant, Clock(level, drift, constant.at_ns)]
+
+
+def refined(
+    pairs: Mapping[int, Sequence[Pair]], hosts: Mapping[int, str]
+) -> dict[int, tuple[Clock, float | None]]:
+    """The clock of each rank, and its residual: how far off it nine of ten of its pairs lie, in ns; None
+    where they are too few to tell.
+
+    Ranks of a host have one clock, unless one's collectives end elsewhere: hosts of one name may be several.
+    Clocks that differ by no more than the residual are one.
+
+    Args:
+        pairs: by rank: when a collective ended, and how far that was after where the other ranks say.
+    """
+    fits = {rank: _fitted(sorted(own)) for rank, own in pairs.items()}
+    counts = {rank: len(own) for rank, own in pairs.items()}
+    for host in {hosts.get(rank, "") for rank in pairs} - {""}:
+        shared = [rank for rank in pairs if hosts.get(rank) == host]
+        pooled = sorted(one for rank in shared for one in pairs[rank])
+        fit = _fitted(pooled)
+        agreeing = [rank for rank in shared if _spread(pairs[rank], fit[0]) <= SCATTER_NS]
+        fits |= dict.fromkeys(agreeing, fit)
+        counts |= dict.fromkeys(agreeing, len(pooled))
+    coarsest = max((spread for _, spread in fits.values()), default=0.0)
+    found: dict[int, tuple[Clock, float | None]] = {}
+    for rank, (line, spread) in fits.items():
+        ends = min(pairs[rank])[0], max(pairs[rank])[0]
+        same = all(abs(line.ahead(at)) <= coarsest for at in ends)
+        found[rank] = Clock() if same else line, spread if counts[rank] > 2 else None
+    return found
+
+
+def _fitted(pairs: Sequence[Pair]) -> tuple[Clock, float]:
+    line = max(_lines(pairs), key=lambda line: (_agree(pairs, line), -_spread(pairs, line)))
+    return line, _spread(pairs, line)
+
+
+def _spread(pairs: Sequence[Pair], line: Clock) -> float:
+    off = sorted(abs(ahead - line.ahead(at)) for at, ahead in pairs)
+    return off[min(len(off) - 1, int(0.9 * len(off)))]
+
 
 # The ranks of one collective end together (within 7 µs on eight ranks of one host); further apart than this,
 # or than half the time to a rank's next one, they are not the same.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -216,6 +218,14 @@ def members(group: str) -> list[int]:
         return msgspec.json.decode(group[group.index("[") :].encode(), type=list[int])
     except (msgspec.MsgspecError, ValueError):
         return []
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Ranks as text, runs of them joined: 0-7, 12."""
+    ordered = sorted(set(numbers))
+    edges = [at + 1 for at, (one, other) in enumerate(pairwise(ordered)) if other != one + 1]
+    runs = [ordered[start:end] for start, end in pairwise([0, *edges, len(ordered)]) if end > start]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def host_of(path: str) -> str:

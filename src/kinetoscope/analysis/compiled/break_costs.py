@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.compiled.calls import call_around
-from kinetoscope.analysis.compiled.regions import region_around
+from kinetoscope.analysis.compiled.regions import call_around, region_around
 from kinetoscope.analysis.compiled.sums import silent_frames
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import CALL, GRAPH_LAUNCH, REGION

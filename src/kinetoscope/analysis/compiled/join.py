@@ -17,8 +17,7 @@ import polars as pl
 
 from kinetoscope.analysis.compiled import sums as compiled_rows
 from kinetoscope.analysis.compiled.break_costs import break_costs
-from kinetoscope.analysis.compiled.calls import call_around, graph_calls
-from kinetoscope.analysis.compiled.regions import region_around
+from kinetoscope.analysis.compiled.regions import call_around, graph_calls, region_around
 from kinetoscope.analysis.compiled.speed import with_speed
 from kinetoscope.analysis.events.enclosing import caller, nearest
 from kinetoscope.analysis.events.rows import matching, rows

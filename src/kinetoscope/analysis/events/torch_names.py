@@ -32,6 +32,7 @@ SYNCHRONIZATION = (
     rf"^(cuda|cu|hip)(Device|Stream|Event|Ctx)Synchronize{_END}"
     rf"|^(cuda|cu|hip)Memcpy(2D|3D|HtoD|DtoH|ToSymbol|FromSymbol|WithStream)?{_END}"
 )
+DEVICE_WAIT = r"^(cuda|cu|hip)(Device|Ctx)Synchronize"
 # What the device calls a copy from or to memory that is not pinned: its call returns when it is done.
 PAGEABLE_COPY = r"^Memcpy .*Pageable"
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import polars as pl
 
+from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.lifetimes import Curve, alive, curve
-from kinetoscope.analysis.memory.ops import unseen
 from kinetoscope.analysis.memory.owners import OWNER, ROLES, owned
+from kinetoscope.analysis.memory.traced import buffers, ops, unseen
+from kinetoscope.errors import InputError
 from kinetoscope.recording.memory import DeviceMemory, Held
 from kinetoscope.snapshot.model import ALLOC, MAP, OOM, SEGMENT, SEGMENT_FREE, UNMAP, Snapshot
+from kinetoscope.sources.run import MemoryFiles, Run
 from kinetoscope.trace.schema import whole
 
 # What of the reserved memory is nobody's: blocks are multiples of 512 bytes; what is free lies between blocks
@@ -292,3 +296,44 @@ def over_time(history: DeviceHistory, points: int) -> pl.DataFrame:
     marks = intervals.agg(pl.col("place").get(pl.col("held").arg_max()).alias("most"), pl.col("place").last())
     shown = pl.concat([marks["most"], marks["place"]]).unique()
     return table.filter(pl.col("place").is_in(shown.implode())).drop("place", "held")
+
+
+@dataclass(frozen=True, eq=False)
+class RankHistory:
+    """One device of one rank's snapshot, and what the program said beside it."""
+
+    rank: int
+    files: MemoryFiles
+    held: Held | None
+    history: DeviceHistory
+
+
+@dataclass(frozen=True, eq=False)
+class Histories:
+    """By rank and device; of a rank whose allocation failed, that moment as well. ``unread`` names the
+    snapshots that cannot be used, and why."""
+
+    found: tuple[RankHistory, ...]
+    unread: tuple[InputError, ...]
+
+    def failure(self, of: RankHistory) -> RankHistory | None:
+        """The same device when an allocation failed."""
+        place = of.rank, of.history.device
+        mine = (one for one in self.found if (one.rank, one.history.device) == place)
+        return next((one for one in mine if one.history.failed_bytes), None)
+
+
+@remembered
+def histories(run: Run) -> Histories:
+    found: list[RankHistory] = []
+    unread: list[InputError] = []
+    made, traces = buffers(run), {trace.rank: trace for trace in run.traces}
+    for files in run.snapshots:
+        try:
+            traced = partial(ops, traces[files.rank]) if files.rank in traces else unseen
+            read = devices(files.snapshot, files.held, made, traced)
+        except InputError as error:
+            unread.append(error)
+            continue
+        found += [RankHistory(files.rank, files, files.held, history) for history in read]
+    return Histories(tuple(found), tuple(unread))

@@ -12,8 +12,7 @@ from kinetoscope.analysis.events.enclosing import caller
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import STEP
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.analysis.origins.attribution import attribution
-from kinetoscope.analysis.origins.belonging import belonging
+from kinetoscope.analysis.origins.attribution import attribution, belonging
 from kinetoscope.errors import UsageError
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace

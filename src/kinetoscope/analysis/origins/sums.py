@@ -8,7 +8,7 @@ import polars as pl
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.kernels.occupancy import blocks
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.origins.belonging import OUTSIDE, UNATTRIBUTED, belonging
+from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, belonging
 from kinetoscope.errors import UsageError, meant
 from kinetoscope.sources.run import Run
 

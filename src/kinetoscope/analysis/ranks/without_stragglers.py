@@ -11,70 +11,96 @@ send do not do the same, then compute alike long, as the paper has it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import PAIR, SENDER
 from kinetoscope.analysis.ranks.lateness import APART_NS, ON_DEVICE
-from kinetoscope.analysis.ranks.pipeline_replay import Staged, staged
-from kinetoscope.analysis.ranks.pipelines import CannotTell
-from kinetoscope.analysis.ranks.simulator import Operation, replay
+
+
+class Operation(NamedTuple):
+    """Of one rank.
+
+    Args:
+        after: places of the operations that it waits for, all of them before it.
+        delay: from their end to its beginning, as for the host or for what is no operation of its own; less
+            than nothing where it began before they had ended.
+        took: without waiting.
+        is_free: it waits for nobody that it meets, as a sender whose data are buffered.
+        needs: places of what must have ended too, however long before it began: what a receive was sent.
+    """
+
+    after: Sequence[int]
+    delay: float
+    took: float
+    is_free: bool = False
+    needs: Sequence[int] = ()
+
+
+def replay(instances: Iterable[Sequence[Operation]]) -> list[float]:
+    """When each operation ends, in the order given; whatever waits for nothing begins at 0.
+
+    Args:
+        instances: operations that meet, or one alone; an operation's place is its number among all of them.
+    """
+    ends: list[float] = []
+    for instance in instances:
+        came = [
+            max(
+                max([ends[place] for place in one.after], default=0.0) + one.delay,
+                *[ends[place] for place in one.needs],
+                0.0,
+            )
+            for one in instance
+        ]
+        last = max(came)
+        for one, own in zip(instance, came, strict=True):
+            ends.append((own if one.is_free else last) + one.took)
+    return ends
+
 
 ROUNDING_NS = 1.0
 
 
-@dataclass(frozen=True)
-class Ideal:
-    """All in ns, from the first collective's end to the last one's.
+class IdealRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The time between the first collective and the last: recorded, replayed (``error``: by which share that
+    is longer), without stragglers, and without the lateness of one rank. Where all events of all ranks are at
+    hand, that of a step (``grain``: events), as the findings have it.
 
-    Args:
-        recorded_ns: as recorded.
-        replayed_ns: replayed without a change.
-        ideal_ns: with no way longer than its peers'.
-        without: by rank, with that rank's ways alone no longer than its peers'.
-        staged: of a pipeline whose passes are known, by which it was replayed then.
-        why: of another pipeline, why they are not.
+    Of a pipeline whose passes are known (``grain``: passes, else collectives or events) the time of ``steps``
+    steps, and how many times as long they would take, without stragglers but for one stage's (``by_stage``:
+    its ranks), one data-parallel worker's (``by_worker``: its ranks; of many those that lose most, of one
+    none) or one sort of operation's (``by_operation``; host: what no operation explains). ``why`` they are
+    not known.
     """
 
-    recorded_ns: int
-    replayed_ns: int
-    ideal_ns: int
-    without: dict[int, int]
-    staged: Staged | None = None
+    recorded_us: float
+    replayed_us: float
+    error: float
+    ideal_us: float
+    slowdown: float
+    without: dict[int, float]
+    grain: str = "collectives"
+    steps: int | None = None
+    by_stage: dict[str, float] = {}
+    by_worker: dict[str, float] = {}
+    by_operation: dict[str, float] = {}
     why: str = ""
 
-    @property
-    def error(self) -> float:
-        return self.replayed_ns / self.recorded_ns - 1 if self.recorded_ns else 0.0
 
-    @property
-    def slowdown(self) -> float:
-        """By which factor the run takes longer for its stragglers."""
-        return self.replayed_ns / self.ideal_ns if self.ideal_ns else 1.0
-
-
-def without_stragglers(
-    table: pl.DataFrame, computed: pl.DataFrame, worst: Sequence[int] = ()
-) -> Ideal | None:
-    """A pipeline by its passes, where they are known (see ``pipeline_replay``); else by its collectives. None
-    where ranks meet in fewer than two.
-
-    Args:
-        table: collectives of all ranks with what they waited and by how much longer ranks took.
-        computed: what the stages of a pipeline computed (``parts.Part``), with ``rank``.
-        worst: ranks to replay without their own lateness, one by one.
-    """
-    found = _by_collectives(table, worst)
-    if found is None or not (table["semantics"] == PAIR).any():
-        return found
-    try:
-        known = staged(table, computed, worst)
-    except CannotTell as reason:
-        return replace(found, why=str(reason))
-    return Ideal(known.recorded_ns, known.replayed_ns, known.ideal_ns, known.without, known)
+def ideal_row(recorded_ns: int, replayed_ns: int, ideal_ns: int, without: Mapping[int, int]) -> IdealRow:
+    """The row of times in ns; ``without`` by rank, with that rank alone as fast as its peers."""
+    return IdealRow(
+        recorded_us=recorded_ns / 1000,
+        replayed_us=replayed_ns / 1000,
+        error=replayed_ns / recorded_ns - 1 if recorded_ns else 0.0,
+        ideal_us=ideal_ns / 1000,
+        slowdown=replayed_ns / ideal_ns if ideal_ns else 1.0,
+        without={rank: length / 1000 for rank, length in without.items()},
+    )
 
 
 class _End(NamedTuple):
@@ -122,7 +148,13 @@ class _Rank:
         self.trail.append((max(position, self.position), after))
 
 
-def _by_collectives(table: pl.DataFrame, worst: Sequence[int]) -> Ideal | None:
+def by_collectives(table: pl.DataFrame, worst: Sequence[int] = ()) -> IdealRow | None:
+    """The run replayed by its collectives; None where ranks share fewer than two.
+
+    Args:
+        table: collectives of all ranks with what they waited and by how much longer ranks took.
+        worst: ranks to replay without their own lateness, each alone.
+    """
     collectives = _collectives(table)
     if len(collectives) < 2:
         return None
@@ -133,7 +165,7 @@ def _by_collectives(table: pl.DataFrame, worst: Sequence[int]) -> Ideal | None:
         first = max(times[place] for place in ends[: len(collectives[0].ends)])
         return round(max(times[place] for place in ends) - first)
 
-    return Ideal(
+    return ideal_row(
         round(max(one.left_ns for one in collectives) - collectives[0].left_ns),
         replayed(lambda rank: False),
         replayed(lambda rank: True),

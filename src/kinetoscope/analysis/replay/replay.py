@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from kinetoscope.analysis.collectives.recorded import PAIR
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.as_it_runs import as_it_runs
 from kinetoscope.analysis.ranks.comparison import comparison
+from kinetoscope.analysis.ranks.without_stragglers import IdealRow
 from kinetoscope.analysis.replay.change import NOTHING, Change
 from kinetoscope.analysis.replay.engine import Numbers, growth, matrix, once
 from kinetoscope.analysis.replay.graph import Graph, RankSpans, build
-from kinetoscope.analysis.replay.named import PathPart, path_parts
 from kinetoscope.analysis.replay.numbers import State, changed, recorded
-from kinetoscope.analysis.replay.path import repeated, single
+from kinetoscope.analysis.replay.path import PathPart, path_parts, repeated, single
 from kinetoscope.analysis.replay.ranks import MOST, pace_ns, together, without_lateness
 from kinetoscope.analysis.replay.spans import Spans, spans
 from kinetoscope.sources.run import Run
@@ -161,17 +160,8 @@ def job(run: Run) -> Replay | None:
     return Replay(rank, graph, own, run.traces, timed.get(rank), repeats=own.steps > 0)
 
 
-class WithoutStragglers(NamedTuple):
-    """A step of all ranks, µs: recorded, replayed, with no rank late, and by rank with that one not late."""
-
-    recorded_us: float
-    replayed_us: float
-    ideal_us: float
-    without: dict[int, float]
-
-
 @remembered
-def without_stragglers(run: Run) -> WithoutStragglers | None:
+def without_stragglers(run: Run) -> IdealRow | None:
     """How long a step would take if no rank were late (see ``ranks.without_lateness``); None where ranks meet
     nowhere, are too many to be replayed at once, or are a pipeline's stages, which wait whoever is late."""
     joined, compared = job(run), comparison(run)
@@ -185,8 +175,16 @@ def without_stragglers(run: Run) -> WithoutStragglers | None:
     def after(changed: Mapping[int, Change]) -> float:
         return joined.after(changed.get(joined.rank, NOTHING), changed) * scale
 
-    without = {rank: after({rank: change}) for rank, change in changes.items()}
-    return WithoutStragglers(recorded_us, joined.step_us * scale, after(changes), without)
+    replayed_us, ideal_us = joined.step_us * scale, after(changes)
+    return IdealRow(
+        recorded_us=recorded_us,
+        replayed_us=replayed_us,
+        error=replayed_us / recorded_us - 1,
+        ideal_us=ideal_us,
+        slowdown=replayed_us / ideal_us,
+        without={rank: after({rank: change}) for rank, change in changes.items()},
+        grain="events",
+    )
 
 
 @remembered

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import DEVICE_WAIT
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.replay.device_work import launched
-from kinetoscope.analysis.replay.waits import DEVICE_WAIT
-from kinetoscope.analysis.time.periods import CONTIGUOUS, CONTIGUOUS_NS
 from kinetoscope.analysis.time.phases import leading_of
-from kinetoscope.analysis.time.window import window
+from kinetoscope.analysis.time.window import CONTIGUOUS, CONTIGUOUS_NS, window
 from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.model import Trace
 

@@ -12,13 +12,11 @@ from types import MappingProxyType
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import caller, nearest
-from kinetoscope.analysis.kernels.categories import categories
 from kinetoscope.analysis.kernels.chains import elementwise_chains
 from kinetoscope.analysis.kernels.names import short_names
-from kinetoscope.analysis.kernels.work import work
+from kinetoscope.analysis.kernels.work import categories, work
 from kinetoscope.analysis.replay.change import NOTHING, Change, merge_launches, no_wait, shorten, without_host
-from kinetoscope.analysis.replay.threads import logical_threads
-from kinetoscope.analysis.replay.waits import waits
+from kinetoscope.analysis.replay.host import logical_threads, waits
 from kinetoscope.errors import InputError
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace

@@ -4,13 +4,56 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.events.unanswered import unanswered_launches
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import CAPTURE_BEGIN, CAPTURE_END, LAUNCH
 from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
-from kinetoscope.analysis.time.window import window
+from kinetoscope.analysis.time.window import periods, window
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
+
+
+@remembered
+def unanswered_launches(trace: Trace) -> pl.DataFrame:
+    """``host_events`` of the launches that no device event answers, with ``rank`` and ``device``; those into
+    a graph that is being captured put no work on a device, and are not meant.
+
+    A call does not say which device it was for: it is counted where its thread's last answered launch went
+    (its next one, if it has no earlier), and on the recording's first device where its thread has none.
+    Nothing is counted in a recording without any device event, for it has no device to count it on.
+    """
+    host, device = trace.host_events, trace.device_events
+    # Queries, allocations, waits and host callbacks have correlation ids as well.
+    is_call = matching(host, "name", LAUNCH) & host["correlation"].is_not_null()
+    calls = host.select("id", "lane").filter(is_call)
+    answered = device.select(pl.col("launch").alias("id"), "device").drop_nulls("id").unique("id")
+    calls = calls.join(answered, on="id", how="left", maintain_order="left")
+    elsewhere = device["device"].min() if len(device) else None
+    guessed = pl.coalesce(
+        pl.col("device").forward_fill().over("lane"),
+        pl.col("device").backward_fill().over("lane"),
+        pl.lit(elsewhere, pl.Int32),
+    )
+    unanswered = calls.select("id", guessed.alias("device")).filter(
+        calls["device"].is_null() & pl.col("device").is_not_null()
+    )
+    found = host[unanswered["id"]].with_columns(
+        unanswered["device"], pl.lit(trace.rank, pl.Int32).alias("rank")
+    )
+    return found.filter(~_captured(host, found))
+
+
+def _captured(host: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
+    """Which calls were made while their thread captured a graph."""
+    marks = (
+        host.select("lane", "start_ns", begins=matching(host, "name", CAPTURE_BEGIN))
+        .filter(matching(host, "name", f"{CAPTURE_BEGIN}|{CAPTURE_END}"))
+        .sort("start_ns")
+    )
+    at = calls.select("lane", "start_ns").with_row_index("row").sort("start_ns")
+    found = at.join_asof(marks, on="start_ns", by="lane", check_sortedness=False).sort("row")
+    return found["begins"].fill_null(False)
 
 
 @remembered
@@ -82,3 +125,61 @@ def busy_intervals(trace: Trace) -> pl.DataFrame:
 
 def _part(table: pl.DataFrame, part: str) -> pl.DataFrame:
     return intervals.union(table.filter(pl.col("part") == part), DEVICE)
+
+
+@remembered
+def steps(run: Run) -> pl.DataFrame:
+    """One row a rank's step, in order: ``rank``, ``step`` (row of the trace's ``steps``), ``name``,
+    ``start_ns`` and ``duration_ns`` by the device's clock (see ``periods``), ``host_duration_ns`` between the
+    host's marks; ``busy_ns``, the union of device intervals between its start and end, added up over the
+    rank's devices; ``launches``, the device events whose launch lies in it (their own start, if they have
+    none), and ``device_time_ns``, the sum of their durations.
+
+    For an end of the last step that was not recorded, the window begins earlier (see ``window``): what was
+    busy there is the last step's, so that steps that follow each other sum to what the window was busy."""
+    return pl.concat([steps_of(trace) for trace in run.traces])
+
+
+@remembered
+def steps_of(trace: Trace) -> pl.DataFrame:
+    """``steps`` of one trace."""
+    launched = (
+        work(trace)
+        .group_by("step")
+        .agg(pl.len().cast(pl.Int64).alias("launches"), pl.col("duration_ns").sum().alias("device_time_ns"))
+    )
+    return (
+        periods(trace)
+        .select(
+            pl.lit(trace.rank, pl.Int32).alias("rank"),
+            "step",
+            "name",
+            "start_ns",
+            duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+            host_duration_ns=pl.col("host_end_ns") - pl.col("host_start_ns"),
+        )
+        .join(launched, on="step", how="left", maintain_order="left")
+        .join(_busy(trace), on="step", how="left", maintain_order="left")
+        .with_columns(pl.col("launches", "device_time_ns", "busy_ns").fill_null(0))
+    )
+
+
+def _busy(trace: Trace) -> pl.DataFrame:
+    """(step, busy_ns): what of each step every device was busy, added up."""
+    busy = busy_intervals(trace)
+    bounds = periods(trace).select("step", "start_ns", "end_ns")
+    bounds = bounds.join(busy.select(DEVICE).unique(), how="cross")
+    ahead = bounds.filter(pl.col("step") == pl.col("step").max()).with_columns(
+        pl.lit(window(trace).start_ns, pl.Int64).alias("start_ns"),
+        pl.lit(bounds["start_ns"].min(), pl.Int64).alias("end_ns"),
+    )
+    bounds = pl.concat([bounds, ahead])
+    until = [
+        intervals.covered_until(busy, bounds.rename({bound: "at"}), DEVICE)
+        for bound in ("start_ns", "end_ns")
+    ]
+    return (
+        bounds.with_columns((until[1] - until[0]).alias("busy_ns"))
+        .group_by("step")
+        .agg(pl.col("busy_ns").sum())
+    )

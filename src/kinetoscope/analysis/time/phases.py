@@ -19,9 +19,8 @@ from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, DATA_LOADER
 from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
-from kinetoscope.analysis.time.busy import busy_intervals
-from kinetoscope.analysis.time.periods import periods
-from kinetoscope.analysis.time.steps import steps_of
+from kinetoscope.analysis.time.busy import busy_intervals, steps_of
+from kinetoscope.analysis.time.window import periods
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 

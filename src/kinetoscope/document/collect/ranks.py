@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -13,7 +12,7 @@ import polars as pl
 from kinetoscope import __version__, document
 from kinetoscope.analysis.collectives.hangs import Hang
 from kinetoscope.analysis.collectives.inspected import INSPECTED, inspected
-from kinetoscope.analysis.collectives.recorded import BUS, PAIR
+from kinetoscope.analysis.collectives.recorded import BUS, PAIR, ranges
 from kinetoscope.analysis.ranks.comparison import Comparison, comparison
 from kinetoscope.analysis.ranks.parts import Part
 from kinetoscope.analysis.ranks.step_times import paces, set_apart
@@ -35,12 +34,7 @@ def ranks(run: Run) -> document.Ranks | None:
     if made.ideal is None or (step := without_stragglers(run)) is None:
         return made
     alone = {rank: us for rank, us in step.without.items() if rank in made.ideal.without}
-    of_step = document.IdealRow(
-        recorded_us=step.recorded_us, replayed_us=step.replayed_us,
-        error=step.replayed_us / step.recorded_us - 1, ideal_us=step.ideal_us,
-        slowdown=step.replayed_us / step.ideal_us, without=alone, grain="events",
-    )  # fmt: skip
-    return msgspec.structs.replace(made, ideal=of_step)
+    return msgspec.structs.replace(made, ideal=msgspec.structs.replace(step, without=alone))
 
 
 def listing(
@@ -99,7 +93,7 @@ def compared(
         alike=rows(
             alike.head(SIMILAR), document.AlikeRow, ranks=[ranges(one) for one in alike["rank"][:SIMILAR]]
         ),
-        ideal=_ideal(found),
+        ideal=found.ideal,
         longest=met[0] if met else None,
         lateness=_lateness(found, most),
         paces=_paces(
@@ -123,14 +117,6 @@ def _sentence(hang: Hang) -> str:
         f"Group {hang.group} stands in its collective {hang.number} ({hang.operation} {hang.sizes}), "
         f"in which rank {ranges(hang.waiting)} waits: {why}."
     )
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Ranks as people write them: 0-7, 12."""
-    ordered = sorted(set(numbers))
-    edges = [at + 1 for at, (one, other) in enumerate(pairwise(ordered)) if other != one + 1]
-    runs = [ordered[start:end] for start, end in pairwise([0, *edges, len(ordered)]) if end > start]
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _each(found: Comparison) -> pl.DataFrame:
@@ -329,23 +315,6 @@ def _groups(each: pl.DataFrame) -> pl.DataFrame:
         *shares,
     )
     return groups.sort("count", "compute", pl.col("rank").list.min(), descending=[True, False, False])
-
-
-def _ideal(found: Comparison) -> document.IdealRow | None:
-    if found.ideal is None:
-        return None
-    without = {rank: length / 1000 for rank, length in found.ideal.without.items()}
-    one = row(document.IdealRow, found.ideal, without=without)
-    if (staged := found.ideal.staged) is None:
-        return one
-    return msgspec.structs.replace(
-        one,
-        grain="passes",
-        steps=staged.steps,
-        by_stage={ranges(ranks): slowdown for ranks, slowdown in staged.by_stage.items()},
-        by_worker={ranges(ranks): slowdown for ranks, slowdown in staged.by_worker.items()},
-        by_operation=staged.by_sort,
-    )
 
 
 def _instances(found: Comparison) -> list[document.CollectiveInstance]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from kinetoscope import document
 from kinetoscope.analysis.replay import what_if
 from kinetoscope.analysis.replay.change import NOTHING, Change
-from kinetoscope.analysis.replay.named import PathPart
+from kinetoscope.analysis.replay.path import PathPart
 from kinetoscope.analysis.replay.replay import Replay, alone, job
 from kinetoscope.sources.run import Run
 

@@ -29,7 +29,7 @@ import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.torch_names import ALLOCATION
-from kinetoscope.analysis.memory.given_back import GivenBack, given_back
+from kinetoscope.analysis.memory.growth import GivenBack, given_back
 from kinetoscope.analysis.replay.change import Change, no_wait, without_host, without_idle
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, matching, numbers, savings
