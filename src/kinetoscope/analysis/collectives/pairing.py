@@ -144,8 +144,7 @@ def against(reference: Ends, other: Ends) -> Clock | None:
     if most < max(LEAST_SHARE * fewer, min(2, fewer)) or not most:
         return None
     return min(
-        (line for agreeing, line in ways if agreeing >= AS_GOOD * most),
-        key=lambda line: abs(line.ahead_ns),
+        (line for agreeing, line in ways if agreeing >= AS_GOOD * most), key=lambda line: abs(line.ahead_ns)
     )
 
 

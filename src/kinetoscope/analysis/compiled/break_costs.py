@@ -9,7 +9,7 @@ import polars as pl
 
 from kinetoscope.analysis.compiled.regions import call_around, region_around
 from kinetoscope.analysis.compiled.sums import silent_frames
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import CALL, GRAPH_LAUNCH, REGION
 from kinetoscope.compilation.breaks import RESUMED
 from kinetoscope.compilation.model import Compilation, GraphBreak
@@ -166,7 +166,7 @@ def _work(trace: Trace, region: pl.Series, call: pl.Series) -> pl.DataFrame:
     host = trace.host_events
     device = trace.device_events.filter(pl.col("launch").is_not_null()).sort("device", "start_ns")
     launch = device["launch"]
-    end = pl.col("start_ns") + pl.col("duration_ns")
+    end = END
     of_graph = pl.col("call").is_not_null() | pl.col("replayed")
     last = pl.when(of_graph).then(pl.col("generated", "replayed", "launched_ns"))
     return (

@@ -20,7 +20,7 @@ from kinetoscope.analysis.compiled.break_costs import break_costs
 from kinetoscope.analysis.compiled.regions import call_around, graph_calls, region_around
 from kinetoscope.analysis.compiled.speed import with_speed
 from kinetoscope.analysis.events.enclosing import caller, nearest
-from kinetoscope.analysis.events.rows import matching, rows
+from kinetoscope.analysis.events.rows import END, matching, rows
 from kinetoscope.analysis.events.torch_names import CALL, GRAPH_LAUNCH, REGION
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time.busy import busy
@@ -59,12 +59,7 @@ def join(run: Run) -> Joined | None:
     filled = compiled_rows.fill(compilation, owned, window_ns)
     filled = replace(filled, graph_breaks=break_costs(run.traces, filled))
     filled, lines = with_speed(filled, compiled_rows.source_lines(filled, owned, window_ns), owned, run)
-    return Joined(
-        filled,
-        compiled_rows.coverage(owned),
-        lines,
-        compiled_rows.matched(owned, filled),
-    )
+    return Joined(filled, compiled_rows.coverage(owned), lines, compiled_rows.matched(owned, filled))
 
 
 def source_of(run: Run) -> dict[str, str]:
@@ -109,7 +104,7 @@ def launched(trace: Trace) -> pl.DataFrame:
     launch = caller(trace.device_events)
     names = host["name"]
     of_call = graph_calls(trace).select(pl.col("id").alias("call"), "hash", "compile_id")
-    end, within = pl.col("start_ns") + pl.col("duration_ns"), window(trace)
+    end, within = END, window(trace)
     inside = pl.min_horizontal(end, within.end_ns) - pl.max_horizontal("start_ns", within.start_ns)
     table = trace.device_events.select(
         pl.lit(trace.rank, pl.Int32).alias("rank"),

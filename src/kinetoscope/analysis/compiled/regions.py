@@ -7,7 +7,7 @@ import polars as pl
 
 from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.enclosing import caller, nearest
-from kinetoscope.analysis.events.rows import matching, rows
+from kinetoscope.analysis.events.rows import END, matching, rows
 from kinetoscope.analysis.events.torch_names import (
     CALL,
     COMPILED_BACKWARD,
@@ -98,7 +98,7 @@ def compiler_phases(trace: Trace, start_ns: int, end_ns: int) -> pl.DataFrame:
 def compiling(trace: Trace, start_ns: int, end_ns: int) -> pl.DataFrame:
     """Merged intervals (start_ns, end_ns) of those phases."""
     phases = compiler_phases(trace, start_ns, end_ns)
-    return intervals.union(phases.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")))
+    return intervals.union(phases.with_columns(END))
 
 
 DIRECTIONS = pl.Enum(["forward", "backward", "inference"])

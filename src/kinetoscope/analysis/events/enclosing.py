@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from kinetoscope.analysis.events.rows import END
 from kinetoscope.trace.schema import whole
 
 
@@ -41,7 +42,7 @@ def running(host: pl.DataFrame, moments: pl.DataFrame) -> pl.Series:
         moments: ``lane`` and ``start_ns``.
     """
     events = host.select("id", "lane", "start_ns").sort("start_ns", "id")
-    tree = host.select("id", "parent", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    tree = host.select("id", "parent", END)
     wanted = moments.select("lane", "start_ns").with_row_index("row").sort("start_ns")
     found = wanted.join_asof(events, on="start_ns", by="lane", check_sortedness=False)
     while True:

@@ -32,7 +32,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import BOOKKEEPING, STEP
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.sources.run import Run
@@ -155,9 +155,7 @@ def _climb(rows: pl.Series, ends: pl.Series, end_of_row: pl.Series, parent: pl.S
 
 def _place_overhead(table: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """``table`` with the event that each of the profiler's overhead events interrupted as its ``parent``."""
-    reach = host.select(
-        "id", "lane", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
-    )
+    reach = host.select("id", "lane", "start_ns", END)
     is_overhead = matching(host, "category", "^overhead$")
     overhead = reach.filter(is_overhead)
     if overhead.is_empty():

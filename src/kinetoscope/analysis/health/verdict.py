@@ -18,7 +18,7 @@ from kinetoscope import numbers
 from kinetoscope.analysis.collectives.waiting import waiting
 from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.makers import maker
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.kernels.work import work
@@ -382,7 +382,7 @@ def _empty_steps(trace: Trace) -> list[Note]:
 def _profiler_overhead(trace: Trace) -> list[Note]:
     within = window(trace)
     host = trace.host_events
-    events = host.select("name", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")).filter(
+    events = host.select("name", "start_ns", END).filter(
         matching(host, "category", "^overhead$") & ~matching(host, "name", torch_names.CODE_LOADING)
     )
     inside = intervals.clip(events, within.start_ns, within.end_ns)

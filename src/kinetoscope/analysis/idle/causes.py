@@ -6,7 +6,7 @@ import polars as pl
 
 from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.enclosing import nearest
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time.intervals import overlay
 from kinetoscope.analysis.time.window import window
@@ -47,16 +47,11 @@ def computing(trace: Trace) -> pl.DataFrame:
     longer = pl.col("self_ns") > launching["duration_ns"].median()
     ops = (
         host.filter(named & host["lane"].is_in(launching["lane"].unique().implode()), longer)
-        .select("lane", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"), host_event="id")
+        .select("lane", "start_ns", END, host_event="id")
         .sort("start_ns")
     )
     ops = ops.join_asof(
-        touches,
-        left_on="start_ns",
-        right_on="touched",
-        by="lane",
-        strategy="forward",
-        check_sortedness=False,
+        touches, left_on="start_ns", right_on="touched", by="lane", strategy="forward", check_sortedness=False
     )
     ops = (
         ops.filter((pl.col("touched") >= pl.col("end_ns")).fill_null(True)).drop("touched").sort("host_event")
@@ -107,15 +102,7 @@ def host_causes(trace: Trace) -> pl.DataFrame:
         the profiler's own overhead, which stops every thread.
         ``unexplained``: a silence with no event, or only a step's annotation, around it.
     """
-    host = trace.host_events.select(
-        "id",
-        "category",
-        "name",
-        "lane",
-        "parent",
-        "start_ns",
-        end_ns=pl.col("start_ns") + pl.col("duration_ns"),
-    )
+    host = trace.host_events.select("id", "category", "name", "lane", "parent", "start_ns", END)
     lanes = host["lane"].gather(trace.device_events["launch"].drop_nulls()).unique()
     overhead = host.filter(matching(trace.host_events, "category", "^overhead$"))
     host = host.filter(pl.col("lane").is_in(lanes.implode()))
@@ -141,8 +128,7 @@ def host_causes(trace: Trace) -> pl.DataFrame:
     cut = overlay({cause: found.filter(pl.col("cause") == cause) for cause in PRIORITY}, ["lane"])
     row = cut.select(pl.coalesce(PRIORITY)).to_series()
     return cut.select("lane", "start_ns", "end_ns").with_columns(
-        found["cause"].replace("overhead", "host-op").gather(row).cast(CAUSE),
-        found["host_event"].gather(row),
+        found["cause"].replace("overhead", "host-op").gather(row).cast(CAUSE), found["host_event"].gather(row)
     )
 
 

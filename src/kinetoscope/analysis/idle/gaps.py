@@ -6,6 +6,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.collectives.waiting import exposed_waiting, waiting
+from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.idle.causes import CAUSE, host_causes
 from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.analysis.memo import remembered
@@ -152,7 +153,7 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
         "device",
         pl.col("id").alias("next"),
         "start_ns",
-        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
+        END,
         host["start_ns"].gather(device["launch"]).alias("launched"),
     ).with_columns(pl.col("end_ns").cum_max().over("device").alias("reached"))
     arrival = arrival_ns(trace)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import polars as pl
 
+from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time.window import window
 from kinetoscope.sources.run import Run
@@ -82,7 +83,7 @@ def launches(trace: Trace) -> pl.DataFrame:
             pl.col("device").first(),
             pl.len().alias("works"),
             pl.col("start_ns").min().alias("first_start_ns"),
-            (pl.col("start_ns") + pl.col("duration_ns")).max().alias("last_end_ns"),
+            END.max().alias("last_end_ns"),
             pl.col("duration_ns").sum().alias("device_ns"),
             pl.col("step").first(),
         )

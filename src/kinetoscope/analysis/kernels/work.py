@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import caller, nearest
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.sources.run import Run
@@ -129,9 +129,7 @@ def work(trace: Trace) -> pl.DataFrame:
     """
     kind, category = pl.col("kind"), pl.col("category")
     return trace.device_events.with_columns(
-        pl.lit(trace.rank, pl.Int32).alias("rank"),
-        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
-        categories(trace).alias("category"),
+        pl.lit(trace.rank, pl.Int32).alias("rank"), END, categories(trace).alias("category")
     ).with_columns(
         pl.when(kind != "kernel")
         .then(pl.lit("copy"))

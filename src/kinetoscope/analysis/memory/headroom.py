@@ -81,9 +81,5 @@ def fits(history: DeviceHistory, failure: DeviceHistory | None = None) -> Fits |
     low = (room / slack - fixed) / scaling
     high = (room - fixed) / scaling
     return Fits(
-        low=max(0.0, low),
-        high=max(0.0, high),
-        fixed_bytes=fixed,
-        scaling_bytes=scaling,
-        room_bytes=room,
+        low=max(0.0, low), high=max(0.0, high), fixed_bytes=fixed, scaling_bytes=scaling, room_bytes=room
     )

@@ -8,7 +8,7 @@ from pathlib import PurePath
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest, running
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import ALLOCATION, LIBRARY_FRAME
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.attribution import origins
@@ -126,7 +126,7 @@ def _op_at(trace: Trace, lane: int, at: int) -> str | None:
     running = host.filter(
         pl.col("lane") == lane,
         pl.col("start_ns") <= at,
-        pl.col("start_ns") + pl.col("duration_ns") > at,
+        END > at,
         pl.col("category").cast(pl.String) == "cpu_op",
     )
     return None if running.is_empty() else running.sort("depth")["name"].cast(pl.String)[-1]

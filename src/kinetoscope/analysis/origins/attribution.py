@@ -6,7 +6,7 @@ import polars as pl
 
 from kinetoscope.analysis.compiled.regions import graph_of_work
 from kinetoscope.analysis.events.enclosing import caller, nearest
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, MODULE, NOT_AN_ANNOTATION
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
@@ -78,9 +78,7 @@ def _forward_op(host: pl.DataFrame, is_backward: pl.Series, launch: pl.Series) -
 
 def _open_elsewhere(host: pl.DataFrame, is_annotation: pl.Series, launch: pl.Series) -> pl.Series:
     """The innermost annotation that is open on the thread with most of them when each launch is made."""
-    marks = host.select(
-        "id", "lane", "start_ns", "parent", end_ns=pl.col("start_ns") + pl.col("duration_ns")
-    ).filter(is_annotation)
+    marks = host.select("id", "lane", "start_ns", "parent", END).filter(is_annotation)
     if marks.is_empty() or launch.null_count() == len(launch):
         return _nothing(len(launch))
     main = marks["lane"].mode().min()

@@ -11,7 +11,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import COLLECTIVES, PAIR, collectives, host_of, world_size
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, OPTIMIZER, SYNCHRONIZATION
 from kinetoscope.analysis.idle.causes import CAUSES
 from kinetoscope.analysis.idle.gaps import gaps
@@ -79,9 +79,7 @@ def segments(trace: Trace) -> pl.DataFrame:
 
 def _within(host: pl.DataFrame, pattern: str, calls: pl.DataFrame) -> pl.Series:
     """Whether calls lie within events of such names on their own thread."""
-    bounds = host.filter(matching(host, "name", pattern)).select(
-        "lane", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")
-    )
+    bounds = host.filter(matching(host, "name", pattern)).select("lane", "start_ns", END)
     merged = intervals.union(bounds, ["lane"])
     until = [
         intervals.covered_until(merged, calls.select("lane", at=pl.col("start_ns") + after), ["lane"])
@@ -257,7 +255,7 @@ def _approached(trace: Trace, lost: pl.DataFrame, overlapped: pl.DataFrame) -> p
 def _host(trace: Trace, table: pl.DataFrame) -> pl.Series:
     """From launch to launch, less synchronisations: there a host waits for others, or for its own device."""
     host = trace.host_events.filter(matching(trace.host_events, "name", SYNCHRONIZATION))
-    waits = intervals.union(host.select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")))
+    waits = intervals.union(host.select("start_ns", END))
     waited = intervals.covered_until(waits, table.select(at=pl.col("launched_ns").fill_null(0)))
     return table.select((pl.col("launched_ns") - waited).diff().over("device")).to_series()
 

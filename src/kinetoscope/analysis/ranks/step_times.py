@@ -79,9 +79,7 @@ def _steps(found: Comparison) -> tuple[pl.DataFrame, list[str]]:
         table.join(places, on="name")
         .join(waits, on=["rank", "name"], how="left")
         .join(costs.agg(blamed=pl.col("waited_ns").sum()), on=["rank", "name"], how="left")
-        .with_columns(
-            own=(pl.col("took") - pl.col("waited").fill_null(0)).clip(0),
-        )
+        .with_columns(own=(pl.col("took") - pl.col("waited").fill_null(0)).clip(0))
         .group_by("rank", "column")
         .agg(
             pl.col("took", "own").mean().truediv(1000).name.suffix("_us"),

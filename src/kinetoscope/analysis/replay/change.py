@@ -8,6 +8,7 @@ from math import inf
 
 import polars as pl
 
+from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.trace.model import Trace
 
@@ -69,7 +70,7 @@ def shorten(ids: pl.Series, saved_ns: pl.Series) -> Change:
 def without_host(events: pl.DataFrame, share: float = 1.0) -> Change:
     """Host events (rows of ``host_events``) of whose time ``share`` goes away, or their own ``share``."""
     own = pl.col("share") if "share" in events.columns else pl.lit(share)
-    segments = events.select("lane", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"), share=own)
+    segments = events.select("lane", "start_ns", END, share=own)
     return Change(host=segments.cast(pl.Schema(HOST)).filter(pl.col("share") > 0))
 
 

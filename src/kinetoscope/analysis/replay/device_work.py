@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching, rows
+from kinetoscope.analysis.events.rows import END, matching, rows
 from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH, PAGEABLE_COPY, SYNCHRONIZATION
 from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.analysis.memo import remembered
@@ -41,7 +41,7 @@ def launched(trace: Trace) -> pl.DataFrame:
     table = table.sort("device", "stream", "start_ns", maintain_order=True).with_columns(
         pl.struct("device", "stream").rle_id().alias("stream")
     )
-    end = (pl.col("start_ns") + pl.col("duration_ns")).cum_max().over("stream")
+    end = END.cum_max().over("stream")
     reach = pl.col("end_ns").shift(1).over("stream")
     return (
         table.with_columns(

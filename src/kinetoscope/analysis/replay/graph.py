@@ -81,8 +81,7 @@ def blocks(trace: Trace, within: Spans, segments: pl.DataFrame, met: pl.Series) 
     changes = (pl.col(name).ne_missing(pl.col(name).shift(1)) for name in ("stream", "segment"))
     cut = pl.any_horizontal(*changes, before, pl.col("meets"), after.shift(1, fill_value=True))
     key = pl.max_horizontal(
-        pl.when("meets").then("start_ns").otherwise("end_ns"),
-        segments["passed_ns"].gather(table["segment"]),
+        pl.when("meets").then("start_ns").otherwise("end_ns"), segments["passed_ns"].gather(table["segment"])
     )
     return table.with_columns(cut.cum_sum().alias("block") - 1, key.alias("key")).with_columns(
         pl.col("key").cum_max().over("stream")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import COPY, DEVICE_WAIT, LAUNCH, PAGEABLE_COPY, SYNCHRONIZATION
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.replay.device_work import HELD_UP, launched
@@ -63,7 +63,7 @@ def is_op(trace: Trace) -> pl.Series:
 def _busy(trace: Trace, lanes: pl.Series) -> pl.DataFrame:
     host = trace.host_events
     own = is_op(trace) & host["lane"].is_in(lanes.implode())
-    spans = host.filter(own).select("lane", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    spans = host.filter(own).select("lane", "start_ns", END)
     return intervals.union(spans, ["lane"])
 
 
@@ -139,9 +139,7 @@ def _calls(trace: Trace) -> pl.DataFrame:
         for of, wanted in sorts.items()
     ]
     calls = pl.concat(found).unique("call", keep="first", maintain_order=True)
-    calls = calls.join(logical_threads(trace), on="lane").with_columns(
-        end_ns=pl.col("start_ns") + pl.col("duration_ns")
-    )
+    calls = calls.join(logical_threads(trace), on="lane").with_columns(END)
     inside = pl.col("end_ns").cum_max().shift(1).over("thread") > pl.col("start_ns")
     calls = calls.sort("thread", "start_ns", -pl.col("end_ns")).filter(~inside.fill_null(False))
     return calls.select("call", "thread", "start_ns", "end_ns", "of")
@@ -260,12 +258,12 @@ def segments(trace: Trace, within: Spans) -> HostSegments:
 
 def _until(trace: Trace) -> pl.DataFrame:
     """``thread``, and when its threads' last event ended; where nothing was launched, the last of any."""
-    end = (pl.col("start_ns") + pl.col("duration_ns")).max()
+    end = END.max()
     if trace.device_events.is_empty():
         return logical_threads(trace).select("thread").join(trace.host_events.select(end), how="cross")
     by_lane = trace.host_events.group_by("lane").agg(end)
     by_thread = by_lane.join(logical_threads(trace), on="lane").group_by("thread")
-    return by_thread.agg(pl.col("start_ns").max()).sort("thread")
+    return by_thread.agg(pl.col("end_ns").max()).sort("thread")
 
 
 def _within(within: Spans, until: int) -> Spans:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.replay.engine import NEVER, Round, circle, from_one, matrix, once
 from kinetoscope.analysis.replay.graph import Block, CollectiveSync, Graph, SyncPoint
@@ -333,7 +334,7 @@ def _outermost(trace: Trace) -> dict[int, pl.DataFrame]:
     inner = counts.gather(host["parent"]).fill_null(False)  # most, and known before anything is sorted
     own = host.select("id", "lane", "name", "start_ns", "duration_ns").filter(counts & ~inner)
     own = own.join(logical_threads(trace), on="lane")
-    end = pl.col("start_ns") + pl.col("duration_ns")
+    end = END
     own = own.select("id", "thread", "name", "start_ns", end_ns=end)
     own = own.sort("thread", "start_ns", -pl.col("end_ns"))
     inside = pl.col("end_ns").cum_max().shift(1).over("thread") > pl.col("start_ns")

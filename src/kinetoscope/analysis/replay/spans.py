@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import DEVICE_WAIT
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.replay.device_work import launched
@@ -82,7 +82,7 @@ def _like(trace: Trace, leading: pl.DataFrame, usual: float) -> list[int]:
 
 
 def _bounds(trace: Trace, steps: Sequence[int]) -> list[tuple[int, int]]:
-    table = trace.steps.select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    table = trace.steps.select("start_ns", END)
     marks = list(table.iter_rows())
     bounds: list[tuple[int, int]] = []
     for step in steps:

@@ -136,10 +136,7 @@ def _ops(trace: Trace, glob: str, share: float) -> tuple[Change, int]:
     inside = nearest(host, wanted).gather(caller(trace.device_events))
     device = trace.device_events.filter(inside.is_not_null())
     outer = host.filter(wanted)
-    return (
-        shorten(device["id"], device["duration_ns"] * share) | without_host(outer, share),
-        len(outer),
-    )
+    return (shorten(device["id"], device["duration_ns"] * share) | without_host(outer, share), len(outer))
 
 
 def _category(trace: Trace, glob: str, share: float) -> tuple[Change, int]:

@@ -14,7 +14,7 @@ from itertools import accumulate
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching, rows
+from kinetoscope.analysis.events.rows import END, matching, rows
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, DATA_LOADER
 from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
@@ -102,7 +102,7 @@ def _loading(trace: Trace, steps: pl.DataFrame) -> pl.Series:
     """How long each step waited for its data loader: workers deliver in rounds, so that one step waits for
     all of them and the next for none, and both are the same thing."""
     host = trace.host_events
-    calls = host.select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    calls = host.select("start_ns", END)
     waits = intervals.union(calls[rows(host, "name", DATA_LOADER)])
     starts, ends = waits["start_ns"].to_list(), waits["end_ns"].to_list()
     sums = [0, *accumulate(end - start for start, end in zip(starts, ends, strict=True))]
@@ -244,13 +244,7 @@ def _marked(trace: Trace) -> pl.DataFrame:
     return (
         marked.sort("start_ns")
         .with_row_index("part")
-        .select(
-            "part",
-            "step",
-            pl.col("name").cast(pl.String).alias("phase"),
-            "start_ns",
-            (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
-        )
+        .select("part", "step", pl.col("name").cast(pl.String).alias("phase"), "start_ns", END)
     )
 
 

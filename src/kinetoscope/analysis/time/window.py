@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching, rows
+from kinetoscope.analysis.events.rows import END, matching, rows
 from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
@@ -53,7 +53,7 @@ def _measured(trace: Trace) -> tuple[pl.DataFrame, int]:
         pl.col("id").alias("step"),
         "name",
         pl.col("start_ns").alias("host_start_ns"),
-        (pl.col("start_ns") + pl.col("duration_ns")).alias("host_end_ns"),
+        END.alias("host_end_ns"),
     )
     if steps.is_empty():
         return pl.DataFrame(schema=PERIODS), 0
@@ -183,7 +183,5 @@ def window(trace: Trace) -> Window:
 
 
 def _bounds(table: pl.DataFrame) -> tuple[int, int]:
-    start, end = table.select(
-        pl.col("start_ns").min(), (pl.col("start_ns") + pl.col("duration_ns")).max().alias("end_ns")
-    ).row(0)
+    start, end = table.select(pl.col("start_ns").min(), END.max().alias("end_ns")).row(0)
     return int(start), int(end)

@@ -228,10 +228,7 @@ def _collectives(found: Comparison) -> list[document.CollectiveRow]:
             (pl.col("last_rank") == pl.col("last_rank").drop_nulls().mode().min()).sum().alias("last_times"),
             pl.col("last_rank").count().alias("told"),
         )
-        .sort(
-            *("waiting_ns", "kind", "bytes", "sort", "size", "is_uneven"),
-            descending=[True, *[False] * 5],
-        )
+        .sort(*("waiting_ns", "kind", "bytes", "sort", "size", "is_uneven"), descending=[True, *[False] * 5])
         .head(COLLECTIVES)
         .with_columns((pl.col("bytes") / pl.col("transfer_ns").clip(1)).alias("algorithm_gbps"))
     )
