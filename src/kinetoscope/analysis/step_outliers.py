@@ -91,7 +91,7 @@ def step_distribution(run: Run) -> pl.DataFrame:
         .join(leading(run), on=["rank", "step"], how="semi", maintain_order="left")
         .group_by("rank", maintain_order=True)
         .agg(pl.len().alias("steps"), *figures)
-        .with_columns(spread.alias("spread"))
+        .with_columns(spread=spread)
     )
 
 
@@ -103,9 +103,7 @@ def step_outliers(run: Run) -> tuple[StepOutlierRow, ...]:
     median = pl.col("duration_ns").median().over(like)
     away = pl.col("duration_ns") - median
     deviation = (away.abs().median().over(like) * SCALE).alias("deviation")
-    slow = table.with_columns(
-        median.alias("median_ns"), deviation, pl.len().over(like).alias("steps")
-    ).filter(
+    slow = table.with_columns(median.alias("median_ns"), deviation, steps=pl.len().over(like)).filter(
         pl.col("steps") >= ENOUGH_STEPS,
         away > DEVIATIONS * deviation,
         median > 0,  # steps without device time are no measure of others
@@ -135,12 +133,12 @@ def _differences(run: Run, trace: Trace, step: int) -> list[StepDifference]:
         grid.join(parts, on=["kind", "name", "step"], how="left")
         .with_columns(pl.col("ns", "count").fill_null(0))
         .group_by("kind", "name")
-        .agg(pl.col("ns").median().alias("usual_ns"), pl.col("count").median().alias("usual_count"))
+        .agg(usual_ns=pl.col("ns").median(), usual_count=pl.col("count").median())
     )
     extra = (
         parts.filter(pl.col("step") == step)
         .join(usual, on=["kind", "name"])
-        .with_columns((pl.col("ns") - pl.col("usual_ns")).round().cast(pl.Int64).alias("extra_ns"))
+        .with_columns(extra_ns=(pl.col("ns") - pl.col("usual_ns")).round().cast(pl.Int64))
         .filter(pl.col("extra_ns") > 0)
         .sort("extra_ns", "name", descending=[True, False])
         .head(DIFFERENCES)
@@ -162,7 +160,7 @@ def _parts(run: Run) -> dict[int, pl.DataFrame]:
 def _kernels(trace: Trace) -> pl.DataFrame:
     """Device time by kernel and step."""
     rows = trace.device_events.drop_nulls("step").group_by("step", "name")
-    return _part("kernel", rows.agg(pl.col("duration_ns").sum().alias("ns"), pl.len().alias("count")))
+    return _part("kernel", rows.agg(ns=pl.col("duration_ns").sum(), count=pl.len()))
 
 
 def _ops(trace: Trace) -> pl.DataFrame:
@@ -178,7 +176,7 @@ def _ops(trace: Trace) -> pl.DataFrame:
     )
     inside = inside.filter(pl.col("start_ns") < pl.col("begin") + pl.col("length"))
     rows = inside.filter(~pl.col("id").is_in(trace.steps["host_event"].implode())).group_by("step", "name")
-    return _part("op", rows.agg(pl.col("self_ns").sum().alias("ns"), pl.len().alias("count")))
+    return _part("op", rows.agg(ns=pl.col("self_ns").sum(), count=pl.len()))
 
 
 def _idle(run: Run, trace: Trace) -> pl.DataFrame:
@@ -187,8 +185,8 @@ def _idle(run: Run, trace: Trace) -> pl.DataFrame:
     found = [
         intervals.clip(pieces, start, end)
         .group_by(pl.col("cause").cast(pl.String).alias("name"))
-        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"), pl.len().alias("count"))
-        .with_columns(pl.lit(step, pl.UInt32).alias("step"))
+        .agg(ns=(pl.col("end_ns") - pl.col("start_ns")).sum(), count=pl.len())
+        .with_columns(step=pl.lit(step, pl.UInt32))
         for step, start, end in periods(trace).select("step", "start_ns", "end_ns").iter_rows()
     ]
     return _part("idle", pl.concat(found))

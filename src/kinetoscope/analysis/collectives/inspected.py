@@ -40,7 +40,7 @@ def inspected(table: pl.DataFrame) -> pl.DataFrame:
     together = [one.name for one in KINDS if one.semantics == TOGETHER]
     key = ("communicator", "group", "size", "kind", "bytes", "number")
     instances = (
-        table.with_columns(kind.alias("kind"))
+        table.with_columns(kind=kind)
         .group_by(*key)
         .agg(
             (pl.col("rank").n_unique() < pl.col("size").first()).alias("incomplete"),
@@ -50,14 +50,14 @@ def inspected(table: pl.DataFrame) -> pl.DataFrame:
             ((pl.col("time_ns") == pl.col("time_ns").min()).sum() == 1).alias("alone"),
             pl.col("algorithm_gbps", "bus_gbps").max(),
         )
-        .with_columns((pl.col("kind").is_in(together) & ~pl.col("incomplete")).alias("known"))
+        .with_columns(known=pl.col("kind").is_in(together) & ~pl.col("incomplete"))
     )
     known, last = pl.col("known"), pl.col("last_rank")
     measured = ("transfer_ns", "algorithm_gbps", "bus_gbps")
     return (
         instances.with_columns(
             *(pl.when(known).then(name).alias(name) for name in (*measured, "waiting_ns")),
-            pl.when(known & pl.col("alone")).then(last).alias("last_rank"),
+            last_rank=pl.when(known & pl.col("alone")).then(last),
         )
         .group_by("group", "size", "kind", "bytes")
         .agg(
@@ -67,8 +67,8 @@ def inspected(table: pl.DataFrame) -> pl.DataFrame:
             pl.col(*measured).median(),
             pl.col("waiting_ns").sum(),
             last.drop_nulls().mode().min(),
-            (last == last.drop_nulls().mode().min()).sum().alias("last_times"),
-            last.count().alias("told"),
+            last_times=(last == last.drop_nulls().mode().min()).sum(),
+            told=last.count(),
         )
         .sort("waiting_ns", "group", "kind", "bytes", descending=[True, False, False, False])
     )

@@ -276,8 +276,8 @@ def paired(table: pl.DataFrame, world: int | None, hosts: Mapping[int, str] = UN
     known = pl.col("instance").is_not_null()
     return Paired(
         table.with_columns(
-            pl.when(known).then(present).alias("present"),
-            pl.when(known).then(present >= expected.fill_null(here)).alias("complete"),
+            present=pl.when(known).then(present),
+            complete=pl.when(known).then(present >= expected.fill_null(here)),
         )
         .with_columns(times + began)
         .drop("row"),
@@ -292,10 +292,7 @@ def _alone(table: pl.DataFrame) -> Paired:
     unknown = pl.lit(None, pl.UInt32)
     return Paired(
         table.with_columns(
-            pl.lit(0, pl.Int64).alias("clock_ns"),
-            unknown.alias("instance"),
-            unknown.alias("present"),
-            pl.lit(None, pl.Boolean).alias("complete"),
+            clock_ns=pl.lit(0, pl.Int64), instance=unknown, present=unknown, complete=pl.lit(None, pl.Boolean)
         ),
         found,
         dict.fromkeys(found),
@@ -311,7 +308,7 @@ def _met(table: pl.DataFrame, found: Mapping[int, Clock]) -> pl.DataFrame:
     )
     ahead = pl.col("ahead") + (pl.col("end_ns") - pl.col("at")) * pl.col("drift")
     table = table.join(fits, on="rank", how="left", maintain_order="left").with_columns(
-        ahead.round().cast(pl.Int64).alias("clock_ns")
+        clock_ns=ahead.round().cast(pl.Int64)
     )
     table = table.drop("ahead", "drift", "at")
     by_end = _by_end(
@@ -330,12 +327,12 @@ def _by_end(table: pl.DataFrame) -> pl.DataFrame:
     end = (pl.col("end_ns") - pl.col("clock_ns")).alias("end")
     table = table.select("row", "rank", *alike, "semantics", end).sort(*alike, "rank", "end")
     # Not one expression: a window inside a window yields 0 on Polars 2.1.
-    table = table.with_columns(pl.col("end").diff().over(*alike, "rank").alias("apart"))
+    table = table.with_columns(apart=pl.col("end").diff().over(*alike, "rank"))
     within = pl.min_horizontal(pl.col("apart").min().over(alike) // 2, pl.lit(ENDS_TOGETHER_NS))
-    table = table.with_columns(within.clip(LEAST_NS).alias("within")).sort(*alike, "end")
+    table = table.with_columns(within=within.clip(LEAST_NS)).sort(*alike, "end")
     follows = (pl.col("end").diff() <= pl.col("within")).fill_null(False)
     same = pl.all_horizontal(*(pl.col(key) == pl.col(key).shift(1) for key in alike)).fill_null(False)
-    table = table.with_columns((~(follows & same)).cum_sum().cast(pl.UInt32).alias("instance"))
+    table = table.with_columns(instance=(~(follows & same)).cum_sum().cast(pl.UInt32))
     ranks = pl.col("rank").n_unique().over("instance")
     return table.filter((ranks == pl.len().over("instance")) & (ranks > 1)).select("row", "instance")
 
@@ -351,9 +348,8 @@ def _by_order(table: pl.DataFrame, everything: pl.DataFrame, by_end: pl.DataFram
     )
     place = ["group", "signature", "sequence", "step", "anchor"]
     table = table.with_columns(
-        pl.col("row").cum_count().over("rank", *place).alias("nth"),
-        pl.len().over("rank", *place).alias("count"),
+        nth=pl.col("row").cum_count().over("rank", *place), count=pl.len().over("rank", *place)
     )
     agreed = (pl.col("count").n_unique().over(place) == 1) & (pl.col("rank").n_unique().over(place) > 1)
     met = pl.struct(*place, "nth").rank("dense").cast(pl.UInt32)
-    return table.filter(agreed).select("row", met.alias("instance"))
+    return table.filter(agreed).select("row", instance=met)

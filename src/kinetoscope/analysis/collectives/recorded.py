@@ -104,17 +104,17 @@ def collectives(trace: Trace) -> pl.DataFrame:
         schema={"arguments": pl.String, "known": pl.String, "size": pl.Int64},
         orient="row",
     )
-    steps = trace.steps.select(pl.col("id").alias("step"), pl.col("name").alias("step_name"))
+    steps = trace.steps.select(step="id", step_name="name")
     stream = pl.col("stream").rank("dense").cast(pl.String)
     return (
         table.join(groups, on="arguments", how="left", maintain_order="left")
         .join(steps, on="step", how="left", maintain_order="left")
         .with_columns(
-            pl.lit(trace.rank, pl.Int32).alias("rank"),
-            pl.coalesce("known", "stream " + stream).alias("group"),
-            pl.col("step_name").fill_null("").alias("step"),
-            (pl.col("launch").is_null() & pl.col("launch").is_not_null().any()).alias("before"),
-            trace.host_events["start_ns"].gather(table["launch"]).alias("launched_ns"),
+            rank=pl.lit(trace.rank, pl.Int32),
+            group=pl.coalesce("known", "stream " + stream),
+            step=pl.col("step_name").fill_null(""),
+            before=pl.col("launch").is_null() & pl.col("launch").is_not_null().any(),
+            launched_ns=trace.host_events["start_ns"].gather(table["launch"]),
         )
         .select(pl.col(name).cast(dtype) for name, dtype in COLLECTIVES.items())
     )
@@ -139,7 +139,7 @@ def _with_batched(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
     known = batched.select("batch").join(called.drop_nulls("batch"), on="batch", maintain_order="right")
     return table.join(
         known.select("batch", "call"), on="batch", how="left", maintain_order="left"
-    ).with_columns(pl.coalesce("call", "collective").alias("collective"))
+    ).with_columns(collective=pl.coalesce("call", "collective"))
 
 
 def _together(table: pl.DataFrame) -> pl.DataFrame:
@@ -151,7 +151,7 @@ def _together(table: pl.DataFrame) -> pl.DataFrame:
     return table.group_by("batch", maintain_order=True).agg(
         pl.exclude("batch", "signature", "bytes").first(),
         pl.col("signature").str.join(BATCHED),
-        pl.when(several).then(pl.max_horizontal(sides)).otherwise(pl.col("bytes").first()).alias("bytes"),
+        bytes=pl.when(several).then(pl.max_horizontal(sides)).otherwise(pl.col("bytes").first()),
     )
 
 
@@ -181,14 +181,14 @@ def _described(table: pl.DataFrame) -> pl.DataFrame:
     # Of sends and receives each rank counts its own.
     sequence = pl.when(semantics != PAIR).then(said("Seq")).fill_null("")
     return table.with_columns(
-        arguments.alias("arguments"),
-        kind.alias("kind"),
-        semantics.alias("semantics"),
-        sequence.alias("sequence"),
-        (pl.max_horizontal(counts) * element).alias("bytes"),
-        pl.concat_str(kind, shape, said("dtype").fill_null(""), *peers, separator=" ").alias("signature"),
-        arguments.is_not_null().alias("recorded"),
-        said("Process Group Description").alias("group_name"),
+        arguments=arguments,
+        kind=kind,
+        semantics=semantics,
+        sequence=sequence,
+        bytes=pl.max_horizontal(counts) * element,
+        signature=pl.concat_str(kind, shape, said("dtype").fill_null(""), *peers, separator=" "),
+        recorded=arguments.is_not_null(),
+        group_name=said("Process Group Description"),
     )
 
 

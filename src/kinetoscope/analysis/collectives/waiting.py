@@ -115,7 +115,7 @@ def _exposed(
         orient="row",
     )
     table = table.sort(*DEVICE, "start_ns", "id").join(bounds, on="rank", how="left", maintain_order="left")
-    table = table.with_columns((pl.col("start_ns") + pl.col("waiting_ns").fill_null(0)).alias("until"))
+    table = table.with_columns(until=pl.col("start_ns") + pl.col("waiting_ns").fill_null(0))
     waits = table.select(*DEVICE, "start_ns", end_ns="until")
     is_known = table["waiting_ns"].is_not_null()
     busy = intervals.union(pl.concat([computed.select(waits.columns), waits]), DEVICE)
@@ -125,7 +125,7 @@ def _exposed(
         before = pl.col(end).cum_max().shift(1).over(DEVICE).fill_null(0)
         begun = pl.max_horizontal(begin, before)
         edges = [
-            table.select(*DEVICE, edge.clip(pl.col("low"), pl.col("high")).alias("at"))
+            table.select(*DEVICE, at=edge.clip(pl.col("low"), pl.col("high")))
             for edge in (begun, pl.max_horizontal(begun, end))
         ]
         instants = pl.concat(edges)
@@ -133,8 +133,8 @@ def _exposed(
         return (free[len(table) :] - free[: len(table)]).set(~is_known, None)
 
     return table.with_columns(
-        alone(computed, "start_ns", "until").alias("exposed_waiting_ns"),
-        alone(busy, "until", "end_ns").alias("exposed_transfer_ns"),
+        exposed_waiting_ns=alone(computed, "start_ns", "until"),
+        exposed_transfer_ns=alone(busy, "until", "end_ns"),
     ).drop("low", "high", "until")
 
 
@@ -160,19 +160,18 @@ def with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> 
     left = pl.col("end_ns") - pl.col("clock_ns")
     table = table.with_columns(
         # What shows when a rank arrived: the clock's readings, or how long it was there.
-        pl.when(semantics.is_in([TOGETHER, PAIR]))
+        arrival=pl.when(semantics.is_in([TOGETHER, PAIR]))
         .then(-pl.col("duration_ns"))
-        .otherwise(arrival)
-        .alias("arrival"),
-        pl.col("rank").replace_strict(
+        .otherwise(arrival),
+        residual=pl.col("rank").replace_strict(
             {rank: found or 0.0 for rank, found in residuals.items()}, default=0.0, return_dtype=pl.Float64
-        ).max().over("instance").alias("residual"),
+        ).max().over("instance"),
     )  # fmt: skip
     first = left <= left.min().over("instance") + pl.max_horizontal(pl.lit(APART_NS), "residual")
     came = pl.when(first).then(arrival)
     table = table.with_columns(
-        pl.col("rank").sort_by(came, "rank", descending=[True, False], nulls_last=True)
-        .first().over("instance").alias("sender"),
+        sender=pl.col("rank").sort_by(came, "rank", descending=[True, False], nulls_last=True)
+        .first().over("instance"),
     )  # fmt: skip
     came = (
         pl.when(semantics == SENDER)
@@ -185,7 +184,7 @@ def with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> 
     some = instance.is_not_null() & ~pl.col("complete") & (semantics == TOGETHER)
     alone = instance.is_null() & pl.col("recorded") & (pl.len().over("rank", "signature", "group") > 1)
     table = table.with_columns(
-        pl.when(whole)
+        transfer_ns=pl.when(whole)
         .then(
             pl.when(semantics.is_in([TOGETHER, PAIR]))
             .then(shortest.over("instance"))
@@ -194,10 +193,9 @@ def with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> 
         .when(some)
         .then(pl.col("duration_ns").filter(some).min().over("group", "signature"))
         .when(alone)
-        .then(shortest.over("rank", "group", "signature"))
-        .alias("transfer_ns"),
-        pl.when(whole).then(pl.lit("ranks")).when(some).then(pl.lit("some ranks")).when(alone)
-        .then(pl.lit("trace")).alias("basis"),
+        .then(shortest.over("rank", "group", "signature")),
+        basis=pl.when(whole).then(pl.lit("ranks")).when(some).then(pl.lit("some ranks")).when(alone)
+        .then(pl.lit("trace")),
     )  # fmt: skip
     arrivals = pl.col("arrival").sort(descending=True)
     second = (
@@ -214,9 +212,7 @@ def with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> 
         )
     )
     return table.with_columns(
-        (pl.col("duration_ns") - pl.col("transfer_ns")).alias("waiting_ns"),
-        pl.when(whole & apart).then(latest).alias("last_rank"),
-        pl.when(whole)
-        .then((pl.col("arrival").max() - pl.col("arrival").min()).over("instance"))
-        .alias("skew_ns"),
+        waiting_ns=pl.col("duration_ns") - pl.col("transfer_ns"),
+        last_rank=pl.when(whole & apart).then(latest),
+        skew_ns=pl.when(whole).then((pl.col("arrival").max() - pl.col("arrival").min()).over("instance")),
     ).drop("arrival", "residual")

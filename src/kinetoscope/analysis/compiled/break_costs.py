@@ -68,8 +68,8 @@ def _with_costs(row: GraphBreak, crossings: pl.DataFrame, silent: set[str], step
     sums = crossings.select(
         pl.len().alias("crossings"),
         pl.col("idle_ns", "eager", "graphs", "fusable").sum(),
-        extra.sum().alias("extra"),
-        extra.filter("in_step").sum().alias("extra_in_steps"),
+        extra=extra.sum(),
+        extra_in_steps=extra.filter("in_step").sum(),
     ).row(0, named=True)
     return msgspec.structs.replace(
         row,
@@ -103,14 +103,10 @@ def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:
     pieces = host.select(
         pl.col("id").alias("piece"),
         "start_ns",
-        around.gather(host["parent"]).alias("region"),  # the region strictly around it
-        host["name"].cast(pl.String).str.extract(REGION).alias("compile_id"),
+        region=around.gather(host["parent"]),  # the region strictly around it
+        compile_id=host["name"].cast(pl.String).str.extract(REGION),
     ).filter(matching(host, "name", f"{CALL}|{REGION}"))
-    of_region = pieces.select(
-        pl.col("piece").alias("region"),
-        pl.col("compile_id").alias("before"),
-        pl.col("start_ns").alias("before_ns"),
-    )
+    of_region = pieces.select(region="piece", before="compile_id", before_ns="start_ns")
     entries = pieces.filter(pl.col("compile_id").is_in(compile_ids)).join(of_region, on="region")
     work = _work(trace, around, call_around(trace))
     # What runs in a region outside of its graphs and before another piece of it: Python's own on the way.
@@ -126,7 +122,7 @@ def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:
             check_sortedness=False,
         )
         .group_by("piece")
-        .agg(pl.len().cast(pl.Int64).alias("eager"))
+        .agg(eager=pl.len().cast(pl.Int64))
     )
     first_replay = pl.col("replayed").arg_max()
     last = pl.col("last_replayed", "last_generated", "last_launched_ns").first()
@@ -150,9 +146,9 @@ def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:
         .join(eager, on="piece", how="left")
         .with_columns(
             pl.col("eager").fill_null(0),
-            pl.when(replays).then(1 + pl.col("copies")).otherwise(0).alias("graphs"),
-            fusable.alias("fusable"),
-            pl.col("start_ns").is_between(begin, end, closed="left").alias("in_step"),
+            graphs=pl.when(replays).then(1 + pl.col("copies")).otherwise(0),
+            fusable=fusable,
+            in_step=pl.col("start_ns").is_between(begin, end, closed="left"),
         )
         .select(typed(CROSSINGS))
     )
@@ -170,7 +166,7 @@ def _work(trace: Trace, region: pl.Series, call: pl.Series) -> pl.DataFrame:
     of_graph = pl.col("call").is_not_null() | pl.col("replayed")
     last = pl.when(of_graph).then(pl.col("generated", "replayed", "launched_ns"))
     return (
-        device.with_columns(end.cum_max().shift(1).over("device").alias("busy_until"))
+        device.with_columns(busy_until=end.cum_max().shift(1).over("device"))
         .select(
             host["lane"].gather(launch).alias("lane"),
             host["start_ns"].gather(launch).alias("launched_ns"),

@@ -115,10 +115,10 @@ def launched(trace: Trace) -> pl.DataFrame:
         inside.clip(0).alias("inside_ns"),
         "registers",
         "shared_memory_bytes",
-        call_around(trace).gather(launch).alias("call"),
-        names.gather(region_around(trace).gather(launch)).cast(pl.String).str.extract(REGION).alias("region"),
-        nearest(host, under_call).gather(launch).alias("child"),
-        matching(host, "name", GRAPH_LAUNCH).gather(launch).fill_null(False).alias("cudagraph"),
+        call=call_around(trace).gather(launch),
+        region=names.gather(region_around(trace).gather(launch)).cast(pl.String).str.extract(REGION),
+        child=nearest(host, under_call).gather(launch),
+        cudagraph=matching(host, "name", GRAPH_LAUNCH).gather(launch).fill_null(False),
     )
     return table.join(of_call, on="call", how="left", maintain_order="left").join(
         _children(host, under_call), on=["call", "child"], how="left", maintain_order="left"
@@ -130,12 +130,8 @@ def _children(host: pl.DataFrame, under_call: pl.Series) -> pl.DataFrame:
     return (
         host.filter(under_call)
         .sort("start_ns")
-        .select(
-            pl.col("parent").alias("call"),
-            pl.col("id").alias("child"),
-            pl.col("name").cast(pl.String).alias("op"),
-        )
-        .with_columns((pl.int_range(pl.len(), dtype=pl.Int64).over("call", "op")).alias("nth"))
+        .select(call="parent", child="id", op=pl.col("name").cast(pl.String))
+        .with_columns(nth=pl.int_range(pl.len(), dtype=pl.Int64).over("call", "op"))
     )
 
 
@@ -153,10 +149,9 @@ def _own(events: pl.DataFrame, compilation: Compilation) -> pl.DataFrame:
     )
     name = pl.col("name")
     events = events.with_columns(
-        pl.when(name.is_in(kernels["base"].unique().implode()))
+        base=pl.when(name.is_in(kernels["base"].unique().implode()))
         .then(name)
         .otherwise(name.str.replace(SPECIALISED, ""))
-        .alias("base")
     )
     in_graph = kernels.unique(["graph", "base"], keep="first", maintain_order=True).drop("compile_id")
     in_frame = _single(kernels, ["compile_id", "base"], "frame").rename({"compile_id": "region"})
@@ -168,20 +163,16 @@ def _own(events: pl.DataFrame, compilation: Compilation) -> pl.DataFrame:
         .join(in_frame, on=["region", "base"], how="left")
         .join(anywhere, on="base", how="left")
         .with_columns(
-            pl.when(pl.col("graph").is_not_null())
+            basis=pl.when(pl.col("graph").is_not_null())
             .then(pl.lit("graph hash"))
             .when(known)
             .then(None)
             .when(pl.col("frame_kernel").is_not_null())
             .then(pl.lit("compile id and name"))
             .when(pl.col("name_kernel").is_not_null())
-            .then(pl.lit("name"))
-            .alias("basis"),
-            pl.when(known)
-            .then("kernel")
-            .otherwise(pl.coalesce("frame_kernel", "name_kernel"))
-            .alias("kernel"),
-            pl.when(known).then("graph").otherwise(pl.coalesce("frame_graph", "name_graph")).alias("graph"),
+            .then(pl.lit("name")),
+            kernel=pl.when(known).then("kernel").otherwise(pl.coalesce("frame_kernel", "name_kernel")),
+            graph=pl.when(known).then("graph").otherwise(pl.coalesce("frame_graph", "name_graph")),
         )
         .drop("frame_kernel", "frame_graph", "name_kernel", "name_graph", "base")
     )
@@ -207,7 +198,7 @@ def _graph_of(events: pl.DataFrame, compilation: Compilation) -> pl.DataFrame:
     return (
         events.join(exact, on=[*keys, "compile_id"], how="left")
         .join(any_id.rename({"graph": "any_graph"}), on=keys, how="left")
-        .with_columns(pl.coalesce("graph", "any_graph").alias("graph"))
+        .with_columns(graph=pl.coalesce("graph", "any_graph"))
         .drop("any_graph")
     )
 

@@ -73,11 +73,10 @@ def entry_costs(trace: Trace) -> pl.DataFrame:
         pl.DataFrame({"id": region_around(trace), "self_ns": host["self_ns"]})
         .filter(is_own & pl.col("id").is_not_null())
         .group_by("id")
-        .agg(pl.col("self_ns").sum().alias("cost_ns"))
+        .agg(cost_ns=pl.col("self_ns").sum())
     )
     return entered.join(own, on="id", how="left", maintain_order="left").with_columns(
-        _compile_ids(entered["name"]).alias("compile_id"),
-        (pl.col("cost_ns").fill_null(0) + lookup).alias("cost_ns"),
+        compile_id=_compile_ids(entered["name"]), cost_ns=pl.col("cost_ns").fill_null(0) + lookup
     )
 
 
@@ -156,32 +155,29 @@ def graph_calls(trace: Trace) -> pl.DataFrame:
         "id",
         "start_ns",
         "duration_ns",
-        pl.col("name").str.extract(CALL).alias("hash"),
-        pl.when(backward.is_not_null())
+        hash=pl.col("name").str.extract(CALL),
+        direction=pl.when(backward.is_not_null())
         .then(pl.lit("backward"))
         .when(forward.is_not_null())
         .then(pl.lit("forward"))
         .otherwise(pl.lit("inference"))
-        .cast(DIRECTIONS)
-        .alias("direction"),
-        names.str.extract(REGION).alias("compile_id"),
-        host["sequence"].gather(pl.select(pl.coalesce(backward, forward)).to_series()).alias("sequence"),
+        .cast(DIRECTIONS),
+        compile_id=names.str.extract(REGION),
+        sequence=host["sequence"].gather(pl.select(pl.coalesce(backward, forward)).to_series()),
     )
     of_forward = (
         table.filter((pl.col("direction") == "forward") & pl.col("compile_id").is_not_null())
         .unique("sequence", keep="first")
-        .select("sequence", pl.col("compile_id").alias("of_forward"))
+        .select("sequence", of_forward="compile_id")
         .drop_nulls("sequence")
     )
     return (
         table.join(of_forward, on="sequence", how="left", maintain_order="left")
-        .with_columns(pl.coalesce("compile_id", "of_forward").alias("compile_id"))
+        .with_columns(compile_id=pl.coalesce("compile_id", "of_forward"))
         .with_columns(
-            pl.concat_str(
+            graph=pl.concat_str(
                 "compile_id", pl.col("direction").cast(pl.String), "hash", separator=" ", ignore_nulls=True
-            )
-            .cast(pl.Categorical)
-            .alias("graph")
+            ).cast(pl.Categorical)
         )
         .select("id", *GRAPH, "start_ns", "duration_ns")
     )
@@ -207,9 +203,7 @@ def graphs(run: Run) -> pl.DataFrame:
     device time).
     """
     calls = pl.concat([graph_calls(trace) for trace in run.traces])
-    called = calls.group_by(GRAPH).agg(
-        pl.len().cast(pl.Int64).alias("calls"), pl.col("duration_ns").sum().alias("host_ns")
-    )
+    called = calls.group_by(GRAPH).agg(calls=pl.len().cast(pl.Int64), host_ns=pl.col("duration_ns").sum())
     categories = graph_categories(run)
     times = categories.group_by("graph").agg(
         pl.col("launches", "device_time_ns", "share_of_device_time").sum()
@@ -227,20 +221,14 @@ def graph_categories(run: Run) -> pl.DataFrame:
     ``device_time_ns``, ``share_of_graph`` (of the graph's device time) and ``share_of_device_time`` (of all
     device time)."""
     table = pl.concat(
-        [
-            work(t).select("category", "duration_ns").with_columns(graph_of_work(t).alias("graph"))
-            for t in run.traces
-        ]
+        [work(t).select("category", "duration_ns").with_columns(graph=graph_of_work(t)) for t in run.traces]
     )
     total = max(int(table["duration_ns"].sum()), 1)
     time = pl.col("device_time_ns")
     return (
         table.drop_nulls("graph")
         .group_by("graph", "category")
-        .agg(pl.len().cast(pl.Int64).alias("launches"), pl.col("duration_ns").sum().alias("device_time_ns"))
-        .with_columns(
-            (time / time.sum().over("graph")).alias("share_of_graph"),
-            (time / total).alias("share_of_device_time"),
-        )
+        .agg(launches=pl.len().cast(pl.Int64), device_time_ns=pl.col("duration_ns").sum())
+        .with_columns(share_of_graph=time / time.sum().over("graph"), share_of_device_time=time / total)
         .sort(time, pl.col("category").cast(pl.String), descending=[True, False])
     )

@@ -130,16 +130,14 @@ def _units(compilation: Compilation, owned: pl.DataFrame, run: Run) -> pl.DataFr
     )
     costed = calls.join(_costs(compilation), on=KEYS, nulls_equal=True)
     rounded = matching(costed, "name", TF32) & (costed["dtype"] == "fp32")
-    per_s = pl.concat(
-        [peaks(trace).with_columns(pl.lit(trace.rank, pl.Int32).alias("rank")) for trace in run.traces]
-    )
+    per_s = pl.concat([peaks(trace).with_columns(rank=pl.lit(trace.rank, pl.Int32)) for trace in run.traces])
     bandwidth = per_s.unique(["rank", "device"]).select("rank", "device", "peak_bandwidth")
     least = {
         "compute": pl.col("flops") / pl.col("peak_flops") * 1e6,
         "memory": pl.col("bytes") / pl.col("peak_bandwidth") * 1e6,
     }
     return (
-        costed.with_columns(pl.when(rounded).then(pl.lit("tf32")).otherwise("dtype").alias("dtype"))
+        costed.with_columns(dtype=pl.when(rounded).then(pl.lit("tf32")).otherwise("dtype"))
         .join(bandwidth, on=["rank", "device"])
         .join(per_s.drop("peak_bandwidth"), on=["rank", "device", "dtype"], how="left")
         .with_columns(**least)
@@ -152,14 +150,13 @@ def _units(compilation: Compilation, owned: pl.DataFrame, run: Run) -> pl.DataFr
             pl.col("bytes", "flops").first(),
         )
         .with_columns(
-            pl.max_horizontal("compute", "memory").alias("least_us"),
-            pl.when(pl.col("compute") > pl.col("memory"))
+            least_us=pl.max_horizontal("compute", "memory"),
+            bound=pl.when(pl.col("compute") > pl.col("memory"))
             .then(pl.lit("compute"))
-            .otherwise(pl.lit("memory"))
-            .alias("bound"),
+            .otherwise(pl.lit("memory")),
         )
         .filter((pl.col("least_us") > 0) & (pl.col("median_us") > 0))
-        .with_columns((pl.col("least_us") > pl.col("median_us")).alias("refused"))
+        .with_columns(refused=pl.col("least_us") > pl.col("median_us"))
     )
 
 

@@ -32,7 +32,7 @@ def nearest(host: pl.DataFrame, wanted: pl.Series) -> pl.Series:
     for _ in range(deepest.bit_length()):
         target = target.gather(target)
     found = wanted.gather(target)
-    return pl.select(pl.when(found).then(target).alias("nearest")).to_series()
+    return pl.select(nearest=pl.when(found).then(target)).to_series()
 
 
 def running(host: pl.DataFrame, moments: pl.DataFrame) -> pl.Series:
@@ -51,10 +51,10 @@ def running(host: pl.DataFrame, moments: pl.DataFrame) -> pl.Series:
         if not ended.any():
             return found.sort("row")["id"]
         found = known.select(
-            "row", "start_ns", pl.when(ended).then("parent").otherwise("id").cast(pl.UInt32).alias("id")
+            "row", "start_ns", id=pl.when(ended).then("parent").otherwise("id").cast(pl.UInt32)
         )
 
 
 def caller(device: pl.DataFrame) -> pl.Series:
     """The host event that put each device event there: its launch, else the op that its id names."""
-    return device.select(pl.coalesce("launch", "op").alias("caller")).to_series()
+    return device.select(caller=pl.coalesce("launch", "op")).to_series()

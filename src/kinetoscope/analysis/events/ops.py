@@ -121,7 +121,7 @@ def _tree(host: pl.DataFrame) -> pl.DataFrame:
     above = nearest(host, kept)
     parent = _climb(above.gather(host["parent"]), end, end, above.gather(host["parent"]))
     table = host.select("id", "name", "category", "duration_ns", "external_id", "depth").with_columns(
-        kept.alias("counted"), parent.alias("parent")
+        counted=kept, parent=parent
     )
     table = _place_overhead(table, host)
     merged = (
@@ -131,9 +131,7 @@ def _tree(host: pl.DataFrame) -> pl.DataFrame:
     )
     outer = nearest(table, ~merged)
     return table.with_columns(
-        (pl.col("counted") & ~merged).alias("counted"),
-        outer.gather(table["parent"]).alias("parent"),
-        outer.alias("stands_for"),
+        counted=pl.col("counted") & ~merged, parent=outer.gather(table["parent"]), stands_for=outer
     )
 
 
@@ -168,15 +166,12 @@ def _place_overhead(table: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
         .join(running.select("lane").unique(), how="cross")
         .sort("start_ns")
         .join_asof(
-            running.select("lane", "start_ns", pl.col("id").alias("around")),
-            on="start_ns",
-            by="lane",
-            check_sortedness=False,
+            running.select("lane", "start_ns", around="id"), on="start_ns", by="lane", check_sortedness=False
         )
     )
     around = _climb(pairs["around"], pairs["end_ns"], reach["end_ns"], table["parent"])
     found = (
-        pairs.with_columns(around.alias("around"), reach["start_ns"].gather(around).alias("began_ns"))
+        pairs.with_columns(around=around, began_ns=reach["start_ns"].gather(around))
         # What the overhead itself encloses did not get interrupted by it, even if it starts and ends with it.
         .filter(
             (pl.col("began_ns") < pl.col("start_ns")) | (reach["end_ns"].gather(around) > pl.col("end_ns"))
@@ -238,10 +233,10 @@ def _device_rows(trace: Trace) -> pl.DataFrame:
         .group_by(pl.col("name").cast(pl.String).str.replace(f"{STEP}.*", ANY_STEP), "kind")
         .agg(
             pl.col("calls").sum(),
-            pl.lit(0, pl.Int64).alias("host_self_ns"),
-            pl.lit(0, pl.Int64).alias("host_total_ns"),
-            pl.col("duration_ns").sum().alias("device_self_ns"),
-            pl.col("duration_ns").sum().alias("device_total_ns"),
+            host_self_ns=pl.lit(0, pl.Int64),
+            host_total_ns=pl.lit(0, pl.Int64),
+            device_self_ns=pl.col("duration_ns").sum(),
+            device_total_ns=pl.col("duration_ns").sum(),
         )
         .select(COLUMNS)
     )

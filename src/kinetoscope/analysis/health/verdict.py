@@ -408,7 +408,7 @@ def _overlap(trace: Trace) -> list[Note]:
     reached = pl.col("end_ns").cum_max().shift(1).over(by)
     rows = (
         table.sort(*by, "start_ns")
-        .with_columns((reached.clip(upper_bound="end_ns") - pl.col("start_ns")).alias("both_ns"))
+        .with_columns(both_ns=reached.clip(upper_bound="end_ns") - pl.col("start_ns"))
         .filter(pl.col("both_ns") > 0)
     )
     if len(rows) < 0.01 * len(table):  # the odd 32 ns is the clock's

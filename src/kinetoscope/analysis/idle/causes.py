@@ -111,7 +111,7 @@ def host_causes(trace: Trace) -> pl.DataFrame:
             _named(host),
             overhead.drop("lane")
             .join(lanes.to_frame("lane"), how="cross")
-            .select("lane", "start_ns", "end_ns", pl.lit("overhead").alias("cause"), host_event="id"),
+            .select("lane", "start_ns", "end_ns", cause=pl.lit("overhead"), host_event="id"),
             computing(trace).select(
                 "lane", "start_ns", "end_ns", pl.lit("host-op").alias("cause"), "host_event"
             ),
@@ -139,7 +139,7 @@ def _named(host: pl.DataFrame) -> pl.DataFrame:
     causes = pl.coalesce(
         pl.when(text.str.contains(pattern)).then(pl.lit(cause)) for cause, pattern in NAMED.items()
     )
-    known = names.with_columns(causes.alias("cause")).drop_nulls("cause")
+    known = names.with_columns(cause=causes).drop_nulls("cause")
     few = host.filter(pl.col("name").is_in(known["name"].implode()))
     return few.join(known, on="name").select("lane", "start_ns", "end_ns", "cause", host_event="id")
 
@@ -153,7 +153,7 @@ def _silences(host: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     # From each event's start to the next one's: few are long, and only in those do ends have to be looked at.
     quiet = pl.concat(
         [
-            host.select("lane", "start_ns", following.alias("end_ns"), event="id").filter(silence),
+            host.select("lane", "start_ns", end_ns=following, event="id").filter(silence),
             host.group_by("lane")
             .agg(
                 start_ns=pl.lit(within.start_ns, pl.Int64),
@@ -172,7 +172,7 @@ def _silences(host: pl.DataFrame, trace: Trace) -> pl.DataFrame:
             [quiet.drop("event"), ends.select("quiet", "lane", pl.col("until").alias("start_ns"), "end_ns")]
         )
         .sort("quiet", "start_ns")
-        .with_columns(pl.col("start_ns").shift(-1).over("quiet").fill_null(pl.col("end_ns")).alias("end_ns"))
+        .with_columns(end_ns=pl.col("start_ns").shift(-1).over("quiet").fill_null(pl.col("end_ns")))
         .filter(silence)
         .with_row_index("interval")
     )
@@ -200,6 +200,6 @@ def _around(host: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     tree = host.select("parent", event="id", until="end_ns")
     found = [pl.DataFrame(schema={**rows.schema, "until": pl.Int64, "level": pl.Int32})]
     while len(rows := rows.drop_nulls("event").join(tree, on="event")):
-        found.append(rows.drop("parent").with_columns(pl.lit(len(found) - 1, pl.Int32).alias("level")))
+        found.append(rows.drop("parent").with_columns(level=pl.lit(len(found) - 1, pl.Int32)))
         rows = rows.select(found[0].columns[0], event="parent")
     return pl.concat(found)

@@ -90,8 +90,8 @@ def idle(run: Run) -> pl.DataFrame:
     lengths = {trace.rank: window(trace).length_ns for trace in run.traces}
     length = pl.col("rank").replace_strict(lengths, return_dtype=pl.Int64)
     key = ["rank", "device", "cause"]
-    pieces = gaps(run).with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
-    causes = pieces.group_by(key).agg(pl.col("idle_ns").sum(), TIMES.alias("gaps"))
+    pieces = gaps(run).with_columns(idle_ns=pl.col("end_ns") - pl.col("start_ns"))
+    causes = pieces.group_by(key).agg(pl.col("idle_ns").sum(), gaps=TIMES)
     texts = (
         pieces.group_by(*key, "text").agg(pl.col("idle_ns").sum()).sort("idle_ns", "text", descending=True)
     )
@@ -99,13 +99,13 @@ def idle(run: Run) -> pl.DataFrame:
     waited = exposed_waiting(run).select(
         "rank",
         "device",
-        pl.lit("waiting-for-rank").cast(CAUSE).alias("cause"),
-        pl.col("exposed_waiting_ns").alias("inside_collectives_ns"),
+        cause=pl.lit("waiting-for-rank").cast(CAUSE),
+        inside_collectives_ns="exposed_waiting_ns",
     )
     return (
         causes.join(waited, on=key, how="full", coalesce=True)
         .with_columns(pl.col("idle_ns", "gaps", "inside_collectives_ns").fill_null(0))
-        .with_columns((pl.col("idle_ns") / length).alias("share_of_window"))
+        .with_columns(share_of_window=pl.col("idle_ns") / length)
         .sort("rank", "device", "idle_ns", descending=[False, False, True])
     )
 
@@ -128,7 +128,7 @@ def _behind(trace: Trace, whole: pl.DataFrame, collectives: pl.DataFrame) -> pl.
     # Once the launch has returned, the thread may do anything: what is left is the launch's own latency.
     late = pl.col("arrived") == LATE
     until = pl.when(late).then(pl.min_horizontal("returned", "end_ns")).otherwise("end_ns")
-    pieces = _cut(whole.select("gap", "device", "lane", "start_ns", until.alias("end_ns")), causes)
+    pieces = _cut(whole.select("gap", "device", "lane", "start_ns", end_ns=until), causes)
     silent = (pl.col("cause") == "unexplained").fill_null(False)
     elsewhere = whole.filter(pl.col("elsewhere") != pl.col("lane")).select("gap", lane="elsewhere")
     again = pieces.filter(silent).drop("lane", "cause", "host_event").join(elsewhere, on="gap")
@@ -139,7 +139,7 @@ def _behind(trace: Trace, whole: pl.DataFrame, collectives: pl.DataFrame) -> pl.
         "gap", "device", "end_ns", start_ns=pl.max_horizontal("start_ns", "returned")
     )
     pieces = pl.concat([pieces, arriving.filter(pl.col("end_ns") > pl.col("start_ns"))], how="diagonal")
-    known = whole.select("gap", "before", "next", "arrived", "op", pl.col("start_ns").alias("dry_ns"))
+    known = whole.select("gap", "before", "next", "arrived", "op", dry_ns="start_ns")
     return _decided(trace, pieces.join(known, on="gap"), collectives)
 
 
@@ -154,13 +154,12 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
         pl.col("id").alias("next"),
         "start_ns",
         END,
-        host["start_ns"].gather(device["launch"]).alias("launched"),
-    ).with_columns(pl.col("end_ns").cum_max().over("device").alias("reached"))
+        launched=host["start_ns"].gather(device["launch"]),
+    ).with_columns(reached=pl.col("end_ns").cum_max().over("device"))
     arrival = arrival_ns(trace)
     latest = pl.when(pl.col("end_ns") == pl.col("reached")).then("next").forward_fill()
     work = work.with_columns(
-        pl.col("reached").shift(1).over("device").alias("dry_ns"),
-        latest.over("device").shift(1).over("device").alias("before"),
+        dry_ns=pl.col("reached").shift(1).over("device"), before=latest.over("device").shift(1).over("device")
     )
     first_launched = work.drop_nulls("launched").group_by("device").agg(first_launched=pl.col("next").min())
     ended = work.filter((pl.col("start_ns") > pl.col("dry_ns")).fill_null(True)).join(
@@ -168,9 +167,9 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
     )
     of_gap = device.select("op", "launch")[ended["next"]]
     ended = ended.with_columns(
-        of_gap.select(pl.coalesce("op", "launch").alias("op")).to_series(),
+        of_gap.select(op=pl.coalesce("op", "launch")).to_series(),
         host["lane"].gather(of_gap["launch"]),
-        (host["start_ns"] + host["duration_ns"]).gather(of_gap["launch"]).alias("returned"),
+        returned=(host["start_ns"] + host["duration_ns"]).gather(of_gap["launch"]),
     )
     arrived = (
         pl.when(pl.col("launched").is_null())
@@ -196,17 +195,17 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
         "lane",
     )
     tails = work.group_by("device").agg(
-        pl.col("reached").max().alias("start_ns"),
-        pl.lit(within.end_ns, pl.Int64).alias("end_ns"),
-        pl.col("next").sort_by("end_ns").last().alias("before"),
-        pl.lit(TAIL, ARRIVED).alias("arrived"),
+        start_ns=pl.col("reached").max(),
+        end_ns=pl.lit(within.end_ns, pl.Int64),
+        before=pl.col("next").sort_by("end_ns").last(),
+        arrived=pl.lit(TAIL, ARRIVED),
     )
     # A launch that takes very long to arrive has: the device did not start what it had.
     stuck = ended.filter(pl.col("arrived") == LATE, pl.col("end_ns") > pl.col("due")).with_columns(
-        pl.max_horizontal("start_ns", "due").alias("start_ns"), pl.lit(QUEUED, ARRIVED).alias("arrived")
+        start_ns=pl.max_horizontal("start_ns", "due"), arrived=pl.lit(QUEUED, ARRIVED)
     )
     on_time = pl.when(pl.col("arrived") == LATE).then(pl.min_horizontal("end_ns", "due")).otherwise("end_ns")
-    ended = ended.with_columns(on_time.alias("end_ns"))
+    ended = ended.with_columns(end_ns=on_time)
     elsewhere = host["lane"].gather(device["launch"]).alias("elsewhere")
     launches = work.select("launched", elsewhere).drop_nulls().sort("launched")
     return (
@@ -218,7 +217,7 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
         .filter(pl.col("end_ns") > pl.col("start_ns"))
         .sort("start_ns")
         .join_asof(launches, left_on="start_ns", right_on="launched")
-        .with_columns(pl.coalesce("lane", "elsewhere", pl.col("lane").drop_nulls().first()).alias("lane"))
+        .with_columns(lane=pl.coalesce("lane", "elsewhere", pl.col("lane").drop_nulls().first()))
         .sort("device", "start_ns")
         .with_row_index("gap")
     )
@@ -250,15 +249,14 @@ def _decided(trace: Trace, pieces: pl.DataFrame, collectives: pl.DataFrame) -> p
         (arrived == EARLY) & pl.col("next").is_in(own["id"].implode())
     )
     pieces = pieces.with_columns(
-        pl.when((cause == "synchronization") & for_a_rank)
+        cause=pl.when((cause == "synchronization") & for_a_rank)
         .then(pl.lit("waiting-for-rank", CAUSE))
         .otherwise(cause)
-        .alias("cause")
     )
     entered_dry = blocked & (pl.col("start_ns") == pl.col("dry_ns")) & (arrived == LATE)
     pieces = pieces.with_columns(
-        pl.when(entered_dry).then(cause).max().over("gap").alias("dry_cause"),
-        pl.when(entered_dry).then("host_event").max().over("gap").alias("dry_event"),
+        dry_cause=pl.when(entered_dry).then(cause).max().over("gap"),
+        dry_event=pl.when(entered_dry).then("host_event").max().over("gap"),
     )
     decided = (
         pl.when(arrived == LATE)
@@ -277,9 +275,7 @@ def _decided(trace: Trace, pieces: pl.DataFrame, collectives: pl.DataFrame) -> p
         .when(cause == pl.col("decided"))
         .then("host_event")
     )
-    return pieces.with_columns(decided.alias("decided")).with_columns(
-        shown.alias("host_event"), cause="decided"
-    )
+    return pieces.with_columns(decided=decided).with_columns(host_event=shown, cause="decided")
 
 
 def _explained(trace: Trace, pieces: pl.DataFrame) -> pl.DataFrame:
@@ -294,11 +290,11 @@ def _explained(trace: Trace, pieces: pl.DataFrame) -> pl.DataFrame:
         "next",
         "host_event",
         "arrived",
-        host["name"].gather(pieces["host_event"]).alias("name"),
-        host["name"].gather(host["parent"].gather(pieces["host_event"])).alias("around"),
+        name=host["name"].gather(pieces["host_event"]),
+        around=host["name"].gather(host["parent"].gather(pieces["host_event"])),
     )
     keys = ["cause", "arrived", "name", "around"]
-    texts = pieces.select(keys).unique().with_columns(_text().alias("text"))
+    texts = pieces.select(keys).unique().with_columns(text=_text())
     pieces = pieces.join(texts, on=keys, how="left", nulls_equal=True, maintain_order="left")
     return pieces.select(typed(GAPS))
 

@@ -91,7 +91,7 @@ def classify(
     )
     for rule in taxonomy.RULES:
         category = category.when(_fits(rule)).then(pl.lit(rule.category))
-    return table.select(category.otherwise(pl.lit(taxonomy.OTHER)).alias("category")).to_series()
+    return table.select(category=category.otherwise(pl.lit(taxonomy.OTHER))).to_series()
 
 
 def _fits(rule: taxonomy.Rule) -> pl.Expr:
@@ -129,15 +129,14 @@ def work(trace: Trace) -> pl.DataFrame:
     """
     kind, category = pl.col("kind"), pl.col("category")
     return trace.device_events.with_columns(
-        pl.lit(trace.rank, pl.Int32).alias("rank"), END, categories(trace).alias("category")
+        pl.lit(trace.rank, pl.Int32).alias("rank"), END, category=categories(trace)
     ).with_columns(
-        pl.when(kind != "kernel")
+        part=pl.when(kind != "kernel")
         .then(pl.lit("copy"))
         .when(category.cast(pl.String) == taxonomy.COMMUNICATION)
         .then(pl.lit("communication"))
         .otherwise(pl.lit("compute"))
         .cast(PART)
-        .alias("part")
     )
 
 

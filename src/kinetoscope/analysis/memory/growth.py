@@ -37,7 +37,7 @@ def growth(history: DeviceHistory, boundaries_ns: tuple[int, ...]) -> pl.DataFra
     """
     known = history.known.filter(
         pl.col("start").is_not_null(), ~pl.col("role").is_in(["parameter", "graph pool"])
-    ).with_columns(owner().alias("owner"))
+    ).with_columns(owner=owner())
     marks = [ns // 1000 for ns in boundaries_ns]
     if len(marks) <= STEPS or known.is_empty():
         return pl.DataFrame(schema=GROWTH)
@@ -123,12 +123,12 @@ def given_back(history: DeviceHistory, boundaries_ns: tuple[int, ...]) -> list[G
     entries = snapshot.entries.filter(pl.col("device") == history.device)
     is_given = pl.col("action").is_in(GIVES)
     runs = (
-        entries.select("action", "time_us", "bytes", "stack", is_given.alias("given"))
+        entries.select("action", "time_us", "bytes", "stack", given=is_given)
         .with_columns(
-            pl.col("given").rle_id().alias("run"),
-            pl.col("action").shift(-1).alias("next_action"),
-            pl.col("stack").shift(-1).alias("next_stack"),
-            pl.when(pl.col("action").is_in(TAKES)).then("bytes").otherwise(0).alias("taken"),
+            run=pl.col("given").rle_id(),
+            next_action=pl.col("action").shift(-1),
+            next_stack=pl.col("stack").shift(-1),
+            taken=pl.when(pl.col("action").is_in(TAKES)).then("bytes").otherwise(0),
         )
         .group_by("run", maintain_order=True)
         .agg(
@@ -140,7 +140,7 @@ def given_back(history: DeviceHistory, boundaries_ns: tuple[int, ...]) -> list[G
             pl.col("next_action", "next_stack").last(),
             pl.col("taken").sum(),
         )
-        .with_columns(pl.col("taken").shift(-1).fill_null(0).alias("again"))
+        .with_columns(again=pl.col("taken").shift(-1).fill_null(0))
         .filter("given")
     )
     lines = stack_owners(snapshot)["line"].to_list()

@@ -21,7 +21,7 @@ def peak_without(history: DeviceHistory, absent: pl.DataFrame) -> int:
     begun = absent.select(place=pl.col("start").fill_null(-1), change=-pl.col("bytes"))
     ended = absent.select(place="end", change="bytes").drop_nulls()
     changes = pl.concat([begun, ended]).group_by("place").agg(pl.col("change").sum()).sort("place")
-    gone = changes.with_columns(pl.col("change").cum_sum().alias("gone"))
+    gone = changes.with_columns(gone=pl.col("change").cum_sum())
     table = (
         history.curve.table.sort("place")
         .join_asof(gone, on="place")

@@ -101,12 +101,12 @@ def curve(snapshot: Snapshot, device: int) -> Curve:
     known = allocations(snapshot).filter(pl.col("device") == device)
     entries = snapshot.entries.with_row_index("place").filter(pl.col("device") == device)
     entries = entries.with_columns(pl.col("place").cast(pl.Int64))
-    begun = known.select(pl.col("start").alias("place"), pl.col("bytes").alias("change"))
-    ended = known.select(pl.col("end").alias("place"), (-pl.col("bytes")).alias("change"))
+    begun = known.select(place="start", change="bytes")
+    ended = known.select(place="end", change=-pl.col("bytes"))
     changes = pl.concat([begun, ended]).drop_nulls().group_by("place").agg(pl.col("change").sum())
     taken = pl.when(pl.col("action").is_in(TAKES)).then("bytes")
     given = pl.when(pl.col("action").is_in(GIVES)).then(-pl.col("bytes"))
-    steps = entries.select("place", "time_us", pl.coalesce(taken, given, 0).alias("taken"))
+    steps = entries.select("place", "time_us", taken=pl.coalesce(taken, given, 0))
     steps = steps.join(changes, on="place", how="left", maintain_order="left").with_columns(
         pl.col("change").fill_null(0)
     )
@@ -119,8 +119,8 @@ def curve(snapshot: Snapshot, device: int) -> Curve:
     table = pl.concat([first, steps]).select(
         "place",
         "time_us",
-        (pl.col("change").cum_sum() + before).alias("held"),
-        (pl.col("taken").cum_sum() + reserved - int(steps["taken"].sum())).alias("reserved"),
+        held=pl.col("change").cum_sum() + before,
+        reserved=pl.col("taken").cum_sum() + reserved - int(steps["taken"].sum()),
     )
     return Curve(device, table)
 

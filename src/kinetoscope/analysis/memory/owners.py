@@ -199,7 +199,7 @@ def owned(snapshot: Snapshot, held: Held | None, device: int) -> pl.DataFrame:
     known = known.join(names, on="allocation", how="left", maintain_order="left")
     # One that ran out of memory in its first forward pass has run nothing backward yet.
     meant = held.failed_bytes is not None and held.has_optimizer if held is not None else _saves(known)
-    return known.with_columns(_role(known, meant).alias("role")).drop(
+    return known.with_columns(role=_role(known, meant)).drop(
         "named", "pass", "last_pass", "ran_backward", "called"
     )
 
@@ -211,7 +211,7 @@ def _in_passes(known: pl.DataFrame, snapshot: Snapshot, device: int) -> pl.DataF
     begun = known.filter(pl.col("start").is_not_null()).sort("start")
     begun = begun.select("start", "forward", ran_backward=pl.col("backward") & has_stacks)
     begun = begun.with_columns(pl.col("ran_backward").rle_id().cast(pl.Int64).alias("pass"))
-    calls = begun.filter(pl.col("forward")).group_by("pass").agg(pl.col("start").min().alias("called"))
+    calls = begun.filter(pl.col("forward")).group_by("pass").agg(called=pl.col("start").min())
     begun = begun.join(calls, on="pass", how="left", maintain_order="left").drop("forward")
     ends = known.select("allocation", "end").drop_nulls().sort("end")
     ends = ends.join_asof(begun.select("start", last_pass="pass"), left_on="end", right_on="start")
@@ -224,9 +224,7 @@ def _in_passes(known: pl.DataFrame, snapshot: Snapshot, device: int) -> pl.DataF
 def _in_steps(known: pl.DataFrame, boundaries_ns: Sequence[int]) -> pl.DataFrame:
     """With the steps that allocations begin and end in; without steps, passes stand for them."""
     if not boundaries_ns:
-        return known.with_columns(
-            (pl.col("pass") // 2).alias("step"), (pl.col("last_pass") // 2).alias("last_step")
-        )
+        return known.with_columns(step=pl.col("pass") // 2, last_step=pl.col("last_pass") // 2)
     marks = pl.Series([ns // 1000 for ns in boundaries_ns])
     return known.with_columns(
         marks.search_sorted(known[name]).cast(pl.Int64).alias(step)
@@ -257,10 +255,9 @@ def _names(known: pl.DataFrame, tensors: Sequence[HeldTensor], device: int) -> p
     several = pl.col("name").n_unique()
     return found.group_by("allocation", maintain_order=True).agg(
         pl.col("named").first(),
-        pl.when(several > 1)
+        name=pl.when(several > 1)
         .then(pl.format(MORE, pl.col("name").first(), several - 1))
-        .otherwise(pl.col("name").first())
-        .alias("name"),
+        .otherwise(pl.col("name").first()),
     )
 
 

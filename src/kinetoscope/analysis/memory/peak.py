@@ -149,7 +149,7 @@ def split(history: DeviceHistory) -> pl.DataFrame:
         ``part`` (``ROLES`` and ``REST``, in that order), ``bytes``, ``allocations``.
     """
     here = history.at_peak
-    roles = here.group_by("role").agg(pl.col("bytes").sum(), pl.len().cast(pl.Int64).alias("allocations"))
+    roles = here.group_by("role").agg(pl.col("bytes").sum(), allocations=pl.len().cast(pl.Int64))
     rounding = whole(_rounded(history, here).sum()) - history.requested
     cached = _whole_segments(history, here)
     fragments = history.reserved - history.requested - rounding - cached
@@ -181,9 +181,7 @@ def _rounded(history: DeviceHistory, here: pl.DataFrame) -> pl.Series:
     following = pl.min_horizontal(pl.col("address").shift(-1), "until")
     left = following - pl.col("address") - pl.col("block")
     is_own = (pl.col("block") > LEAST_SPLIT) & left.is_between(0, LEAST_SPLIT)
-    found = placed.select(
-        "order", pl.when(is_own).then(pl.col("block") + left).otherwise("block").alias("block")
-    )
+    found = placed.select("order", block=pl.when(is_own).then(pl.col("block") + left).otherwise("block"))
     return found.sort("order")["block"]
 
 
@@ -208,7 +206,7 @@ def _segments_then(history: DeviceHistory) -> pl.DataFrame:
     later = first.filter(pl.col("action") == SEGMENT).select("address")
     now = snapshot.segments.filter(pl.col("device") == device).select("address", "bytes")
     there = pl.concat([now.join(later, on="address", how="anti").join(gone, on="address", how="anti"), gone])
-    return there.sort("address").with_columns(pl.col("address").alias("segment"))
+    return there.sort("address").with_columns(segment="address")
 
 
 def holders(history: DeviceHistory) -> pl.DataFrame:

@@ -57,8 +57,8 @@ def memory_timeline(trace: Trace) -> pl.DataFrame:
             "lane",
             "address",
             "bytes",
-            pl.coalesce("total_allocated", since).alias("allocated"),
-            pl.col("total_reserved").alias("reserved"),
+            allocated=pl.coalesce("total_allocated", since),
+            reserved="total_reserved",
         )
     )
 
@@ -77,7 +77,7 @@ def memory_over_time(trace: Trace, points: int = 200) -> pl.DataFrame:
     width = pl.max_horizontal((last - first) // points + 1, 1)
     interval = (pl.col("start_ns") - first) // width * width + first
     return (
-        table.with_columns(interval.alias("start_ns"))
+        table.with_columns(start_ns=interval)
         .group_by("device", "start_ns")
         .agg(pl.col("allocated").max(), pl.col("reserved").max())
         .sort("device", "start_ns")
@@ -105,12 +105,12 @@ def memory_statistics(run: Run) -> pl.DataFrame:
         pl.col("reserved").max().alias("peak_reserved"),
         pl.col("start_ns").get(at_peak).alias("peak_ns"),
         pl.col("lane").get(at_peak),
-        pl.col("allocated").first().alias("first_allocated"),
-        pl.col("allocated").last().alias("last_allocated"),
-        (pl.col("bytes") > 0).sum().alias("allocations"),
-        (pl.col("bytes") < 0).sum().alias("releases"),
-        pl.col("bytes").filter(pl.col("bytes") > 0).sum().alias("allocated_bytes"),
-        (pl.col("reserved").diff() > 0).sum().alias("reserved_growths"),
+        first_allocated=pl.col("allocated").first(),
+        last_allocated=pl.col("allocated").last(),
+        allocations=(pl.col("bytes") > 0).sum(),
+        releases=(pl.col("bytes") < 0).sum(),
+        allocated_bytes=pl.col("bytes").filter(pl.col("bytes") > 0).sum(),
+        reserved_growths=(pl.col("reserved").diff() > 0).sum(),
     )
     traces = {trace.rank: trace for trace in run.traces}
     ops = [
@@ -149,11 +149,11 @@ def allocator_calls(run: Run) -> pl.DataFrame:
             host.filter(matching(host, "name", ALLOCATION))
             .group_by("name")
             .agg(
-                pl.lit(trace.rank, pl.Int32).alias("rank"),
-                pl.len().alias("calls"),
-                pl.col("duration_ns").sum().alias("host_ns"),
-                inside.sum().alias("calls_in_window"),
-                pl.col("duration_ns").filter(inside).sum().alias("host_ns_in_window"),
+                rank=pl.lit(trace.rank, pl.Int32),
+                calls=pl.len(),
+                host_ns=pl.col("duration_ns").sum(),
+                calls_in_window=inside.sum(),
+                host_ns_in_window=pl.col("duration_ns").filter(inside).sum(),
             )
             .select(typed(CALLED))
         )
@@ -177,10 +177,9 @@ def held_at_peak(trace: Trace) -> pl.DataFrame:
     row, block = pl.int_range(pl.len()), ["device", "address"]
     living = (
         memory_timeline(trace)
-        .with_columns(row.over("device").alias("row"))
+        .with_columns(row=row.over("device"))
         .with_columns(
-            pl.col("allocated").arg_max().over("device").alias("peak"),
-            pl.col("row").shift(-1).over(block).alias("next"),
+            peak=pl.col("allocated").arg_max().over("device"), next=pl.col("row").shift(-1).over(block)
         )
         .filter(pl.col("bytes") > 0, pl.col("row") <= pl.col("peak"))
         .filter((pl.col("next") > pl.col("peak")).fill_null(True))
@@ -191,12 +190,12 @@ def held_at_peak(trace: Trace) -> pl.DataFrame:
     is_own = matching(host, "category", "^python_function$") & ~matching(host, "name", LIBRARY_FRAME)
     return (
         living.with_columns(
-            host["name"].gather(nearest(host, is_op).gather(at)).cast(pl.String).alias("op"),
-            origins(host, at)["module_name"].cast(pl.String).alias("module"),
-            host["name"].gather(nearest(host, is_own).gather(at)).cast(pl.String).alias("line"),
+            op=host["name"].gather(nearest(host, is_op).gather(at)).cast(pl.String),
+            module=origins(host, at)["module_name"].cast(pl.String),
+            line=host["name"].gather(nearest(host, is_own).gather(at)).cast(pl.String),
         )
         .group_by("device", "op", "module", "line")
-        .agg(pl.col("bytes").sum(), pl.len().alias("allocations"))
+        .agg(pl.col("bytes").sum(), allocations=pl.len())
         .sort("device", "bytes", "op", "module", "line", descending=[False, True, False, False, False])
     )
 
@@ -237,8 +236,8 @@ def ops(trace: Trace, known: pl.DataFrame) -> pl.DataFrame:
     is_op = matching(host, "category", "^cpu_op$") & ~matching(host, "name", EMPTY)
     return found.select(
         "allocation",
-        host["name"].gather(nearest(host, is_op).gather(at)).cast(pl.String).alias("op"),
-        origins(host, at)["module_name"].cast(pl.String).alias("ran_module"),
+        op=host["name"].gather(nearest(host, is_op).gather(at)).cast(pl.String),
+        ran_module=origins(host, at)["module_name"].cast(pl.String),
     )
 
 

@@ -47,13 +47,12 @@ def origins(host: pl.DataFrame, called_by: pl.Series) -> pl.DataFrame:
     unannotated = called_by.set(annotation.is_not_null() | in_backward.is_null(), None)
     module = nearest(host, is_module)
     table = pl.DataFrame({"forward_op": forward_op}).with_columns(
-        pl.coalesce(module.gather(called_by), module.gather(forward_op)).alias("module"),
-        pl.coalesce(annotation, _open_elsewhere(host, is_annotation, unannotated)).alias("annotation"),
+        module=pl.coalesce(module.gather(called_by), module.gather(forward_op)),
+        annotation=pl.coalesce(annotation, _open_elsewhere(host, is_annotation, unannotated)),
     )
     module_name = host["name"].gather(table["module"]).cast(pl.String).str.strip_prefix(MODULE)
     return table.with_columns(
-        host["name"].gather(table["annotation"]).alias("annotation_name"),
-        module_name.cast(pl.Categorical).alias("module_name"),
+        annotation_name=host["name"].gather(table["annotation"]), module_name=module_name.cast(pl.Categorical)
     )
 
 
@@ -84,7 +83,7 @@ def _open_elsewhere(host: pl.DataFrame, is_annotation: pl.Series, launch: pl.Ser
     main = marks["lane"].mode().min()
     marks = marks.filter(pl.col("lane") == main).sort("start_ns", "end_ns", descending=[False, True])
     outer = nearest(host, is_annotation).gather(marks["parent"])
-    tree = marks.select("id", "end_ns").with_columns(outer.alias("outer"))
+    tree = marks.select("id", "end_ns").with_columns(outer=outer)
     calls = (
         pl.DataFrame({"at": host["start_ns"].gather(launch)})
         .with_row_index("row")
@@ -99,7 +98,7 @@ def _open_elsewhere(host: pl.DataFrame, is_annotation: pl.Series, launch: pl.Ser
         ended = (known["end_ns"] <= known["at"]).fill_null(False)
         if not ended.any():
             break
-        found = known.select("row", "at", pl.when(ended).then("outer").otherwise("id").alias("id"))
+        found = known.select("row", "at", id=pl.when(ended).then("outer").otherwise("id"))
     rows = pl.DataFrame({"row": range(len(launch))}, schema={"row": pl.UInt32})
     return rows.join(found.select("row", "id"), on="row", how="left", maintain_order="left")["id"]
 

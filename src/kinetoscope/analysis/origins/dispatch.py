@@ -154,15 +154,13 @@ def _hashed(trace: Trace, ids: pl.Series) -> pl.DataFrame:
     timed = device.select(
         "id",
         "duration_ns",
-        (pl.col("start_ns") - launched).alias("latency_ns"),
-        (pl.min_horizontal(before.fill_null(launched), "start_ns") - launched).clip(0).alias("queued_ns"),
+        latency_ns=pl.col("start_ns") - launched,
+        queued_ns=(pl.min_horizontal(before.fill_null(launched), "start_ns") - launched).clip(0),
     )[ids]
     work = device[ids]
     way = _way(host, caller(work), work["name"].to_physical().cast(pl.UInt64))
     forward = attribution(trace)["forward_op"].gather(ids)
-    return timed.select(
-        pl.lit(trace.rank, pl.Int32).alias("rank"), pl.all(), _way(host, forward, way).alias("way")
-    )
+    return timed.select(pl.lit(trace.rank, pl.Int32).alias("rank"), pl.all(), way=_way(host, forward, way))
 
 
 def _way(host: pl.DataFrame, row: pl.Series, way: pl.Series) -> pl.Series:

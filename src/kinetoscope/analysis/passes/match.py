@@ -59,7 +59,7 @@ def _launched(trace: Trace) -> pl.DataFrame:
     table = work(trace).filter(pl.col("step").is_not_null())
     launched = trace.host_events["start_ns"].gather(table["launch"])
     return (
-        table.with_columns(pl.coalesce(launched, "start_ns").alias("launched_ns"))
+        table.with_columns(launched_ns=pl.coalesce(launched, "start_ns"))
         .sort("step", "launched_ns", "start_ns", "id")
         .select("id", "step", "duration_ns", *(pl.col(name).cast(pl.String).fill_null("") for name in LIKE))
     )

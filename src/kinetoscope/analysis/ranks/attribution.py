@@ -56,7 +56,7 @@ def kernel_cause(kernels: pl.DataFrame, rank: int, step: str, data: float = 1.0)
     # A name that fewer than half of the peers have is not of their usual work.
     usual = (
         peers.group_by("name")
-        .agg(pl.col("duration_ns", "launches").median(), pl.len().alias("have"))
+        .agg(pl.col("duration_ns", "launches").median(), have=pl.len())
         .filter(pl.col("have") * 2 > count)
         .drop("have")
     )
@@ -65,7 +65,7 @@ def kernel_cause(kernels: pl.DataFrame, rank: int, step: str, data: float = 1.0)
         .select("name", own_ns="duration_ns", own_launches="launches")
         .join(usual, on="name", how="left")
         .with_columns(pl.col("duration_ns", "launches").fill_null(0.0))
-        .with_columns((pl.col("own_ns") - pl.col("duration_ns")).alias("excess_ns"))
+        .with_columns(excess_ns=pl.col("own_ns") - pl.col("duration_ns"))
     )
     excess, base, launches = both.select(
         pl.sum("excess_ns"), pl.sum("duration_ns"), pl.col("own_launches").sum() - pl.col("launches").sum()
@@ -226,11 +226,11 @@ def _arrivals(table: pl.DataFrame, cold: Sequence[str]) -> Iterator[_Collective]
     """The collectives in the order of time."""
     before = pl.col("step").shift(1).over("rank", "device")
     table = table.sort("rank", "start_ns", "id").with_columns(
-        pl.col("instance").shift(1).over("rank", "device").alias("previous"),
-        pl.when(before.is_in(cold)).then(before).otherwise("step").alias("step"),
-        pl.col("own_ns").is_null().any().over("instance").alias("first"),
-        (pl.col("launched_ns") - pl.col("clock_ns")).alias("behind"),
-        _arrival().alias("arrival"),
+        previous=pl.col("instance").shift(1).over("rank", "device"),
+        step=pl.when(before.is_in(cold)).then(before).otherwise("step"),
+        first=pl.col("own_ns").is_null().any().over("instance"),
+        behind=pl.col("launched_ns") - pl.col("clock_ns"),
+        arrival=_arrival(),
     )
     met = table.filter(pl.col("instance").is_not_null())
     late = met.with_columns(
@@ -238,7 +238,7 @@ def _arrivals(table: pl.DataFrame, cold: Sequence[str]) -> Iterator[_Collective]
         (pl.col("start_ns") - pl.col("clock_ns")).max().over("instance").alias("at_ns"),
         *((pl.col(name) - _median_of_others(name)).alias(name) for name in ("behind", "arrival")),
     )
-    ranks = late.group_by("instance").agg(pl.col("rank").alias("ranks"))
+    ranks = late.group_by("instance").agg(ranks="rank")
     is_last = pl.col("arrival") == pl.col("arrival").max().over("instance")
     late = late.filter(is_last).unique("instance", keep="first", maintain_order=True)
     causes = pl.concat_list(f"{cause}_longer" for cause in CAUSES)

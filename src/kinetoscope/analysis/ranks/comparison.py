@@ -121,7 +121,7 @@ def beyond_pace(late: pl.DataFrame, table: pl.DataFrame, rank: int, host: str) -
     others = (
         table.filter(pl.col("rank") != rank, pl.col("host_ns") > 0)
         .group_by("instance")
-        .agg(pl.col("host_ns").median().alias("usual"))
+        .agg(usual=pl.col("host_ns").median())
     )
     ways = table.filter(pl.col("rank") == rank).join(others, on="instance")
     pace = min(
@@ -285,7 +285,7 @@ def _standing_out(
     # Into a rank's first collective its way is not known: of the steps that hold one nothing is known.
     started = found.filter(pl.col("cause") == START)["instance"].implode()
     unknown = pl.col("own_ns").is_null().any().over("instance") | pl.col("instance").is_in(started)
-    own = table.with_columns(unknown.alias("unknown")).filter(
+    own = table.with_columns(unknown=unknown).filter(
         pl.lit(True) if verdict.rank is None else pl.col("rank") == verdict.rank,
         pl.col("instance").is_not_null(),
     )

@@ -79,14 +79,14 @@ def with_lateness(table: pl.DataFrame, usual: Usual = lower_median) -> pl.DataFr
     )
     table = (
         table.sort(*RANK, "start_ns", "id")
-        .with_columns(pl.int_range(pl.len()).over("rank", "step", "group", "signature").alias("nth"))
+        .with_columns(nth=pl.int_range(pl.len()).over("rank", "step", "group", "signature"))
         .with_columns(
             (is_level & pl.col("instance").is_not_null()).alias("is_level"),
             (pause < APART_NS).fill_null(False).alias("is_bound"),
             *(pl.sum_horizontal(columns).alias(cause) for cause, columns in CAUSES.items()),
         )
-        .with_columns(is_end.alias("is_end"))
-        .with_columns(pl.col("is_end").shift(1, fill_value=False).cum_sum().over(RANK).alias("segment"))
+        .with_columns(is_end=is_end)
+        .with_columns(segment=pl.col("is_end").shift(1, fill_value=False).cum_sum().over(RANK))
     )
     table = table.with_columns(_sum_of_known(name).over(*RANK, "segment").alias(_all(name)) for name in names)
     table = _with_stages(table, names)
@@ -114,11 +114,11 @@ def with_lateness(table: pl.DataFrame, usual: Usual = lower_median) -> pl.DataFr
     return (
         table.with_columns(longer.alias("longer_ns"), *bounded)
         .with_columns(
-            pl.when(is_unknown).then(None)
+            longer_ns=pl.when(is_unknown).then(None)
             .when(is_pair).then(pl.sum_horizontal(_longer(cause) for cause in CAUSES))
-            .otherwise("longer_ns").alias("longer_ns"),
-            pl.col(_all("own_ns")).alias("segment_ns"),
-            lower_median(_all("host_ns")).over("instance").alias("usual_host_ns"),
+            .otherwise("longer_ns"),
+            segment_ns=pl.col(_all("own_ns")),
+            usual_host_ns=lower_median(_all("host_ns")).over("instance"),
         )
         .drop("nth", "is_level", _all("own_ns"), _longer("own_ns"), *(f"{name} too long" for name in names))
     )  # fmt: skip

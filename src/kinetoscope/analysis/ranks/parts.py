@@ -50,7 +50,7 @@ def segments(trace: Trace) -> pl.DataFrame:
     own = work(trace).filter(pl.col("part") != "communication", pl.col("launch").is_not_null())
     host = trace.host_events
     calls = host[own["launch"]]
-    names = trace.steps.select(pl.col("id").alias("step"), pl.col("name").alias("named"))
+    names = trace.steps.select(step="id", named="name")
     table = (
         own.select("step", "start_ns", "end_ns")
         .with_columns(
@@ -187,7 +187,7 @@ def part(trace: Trace) -> Part:
 def renumbered(part: Part, rank: int) -> Part:
     """The same part, of the rank that it is known to be."""
     facts = msgspec.structs.replace(part.facts, rank=rank, numbered=True)
-    table = part.collectives.with_columns(pl.lit(rank, pl.Int32).alias("rank"))
+    table = part.collectives.with_columns(rank=pl.lit(rank, pl.Int32))
     return replace(part, facts=facts, collectives=table)
 
 
@@ -211,7 +211,7 @@ def _overlapped(trace: Trace) -> pl.DataFrame:
 def _fewer(overlapped: pl.DataFrame) -> pl.DataFrame:
     """At most ``MOST_INTERVALS``: the shortest pauses are closed."""
     pause = pl.col("start_ns") - pl.col("end_ns").shift(1).over("device")
-    table = overlapped.with_columns(pause.alias("pause"))
+    table = overlapped.with_columns(pause=pause)
     longest = table["pause"].drop_nulls().sort(descending=True)
     if len(table) <= MOST_INTERVALS:
         return overlapped
@@ -226,8 +226,7 @@ def _fewer(overlapped: pl.DataFrame) -> pl.DataFrame:
 def _approached(trace: Trace, lost: pl.DataFrame, overlapped: pl.DataFrame) -> pl.DataFrame:
     """The collectives, with what their rank did on its own before and beside each."""
     table = collectives(trace).with_columns(
-        pl.col("start_ns").shift(1).over("device").alias("since_ns"),
-        (pl.col("end_ns") - AT_ITS_END_NS).alias("at"),
+        since_ns=pl.col("start_ns").shift(1).over("device"), at=pl.col("end_ns") - AT_ITS_END_NS
     )
     # What began to run in a collective did not wait for its end: from the last of it on nothing was left to
     # do.
@@ -236,9 +235,9 @@ def _approached(trace: Trace, lost: pl.DataFrame, overlapped: pl.DataFrame) -> p
         allow_exact_matches=False,
     ).sort("row")["end_ns"]  # fmt: skip
     table = table.drop("at").with_columns(
-        pl.max_horizontal("start_ns", pl.min_horizontal(last.fill_null(0), "end_ns")).alias("done_ns"),
-        pl.col("since_ns").is_null().alias("first"),
-        pl.coalesce("since_ns", "start_ns").alias("since_ns"),
+        done_ns=pl.max_horizontal("start_ns", pl.min_horizontal(last.fill_null(0), "end_ns")),
+        first=pl.col("since_ns").is_null(),
+        since_ns=pl.coalesce("since_ns", "start_ns"),
     )
     between, blocked, beside = _covered(trace, lost, overlapped, table)
     own = table["start_ns"] - table["since_ns"] - blocked
@@ -247,8 +246,8 @@ def _approached(trace: Trace, lost: pl.DataFrame, overlapped: pl.DataFrame) -> p
         own.set(table["first"], None).alias("own_ns"),
         _host(trace, table).alias("host_ns"),
         *(length.alias(name) for name, length in between.items()),
-        (pl.col("done_ns") - pl.col("start_ns") - beside).alias("beside_ns"),
-        (pl.col("end_ns") - pl.col("done_ns")).alias("blocked_ns"),
+        beside_ns=pl.col("done_ns") - pl.col("start_ns") - beside,
+        blocked_ns=pl.col("end_ns") - pl.col("done_ns"),
     ).select(pl.col(name).cast(dtype) for name, dtype in PARTED.items())
 
 
@@ -300,7 +299,7 @@ def _covered(
 
 def _kernels(trace: Trace) -> pl.DataFrame:
     """Launches and time of kernels by step and name; steps are empty where none was recorded."""
-    names = trace.steps.select(pl.col("id").alias("step"), pl.col("name").alias("step_name"))
+    names = trace.steps.select(step="id", step_name="name")
     table = (
         work(trace)
         .filter(pl.col("part") == "compute")

@@ -231,8 +231,7 @@ def _collectives(table: pl.DataFrame) -> list[_Collective]:
         _positions(table)
         .filter(pl.all_horizontal(pl.col(name).is_not_null() for name in known))
         .with_columns(
-            (pl.col("start_ns") - pl.col("clock_ns")).alias("came_ns"),
-            (pl.col("end_ns") - pl.col("clock_ns")).alias("left_ns"),
+            came_ns=pl.col("start_ns") - pl.col("clock_ns"), left_ns=pl.col("end_ns") - pl.col("clock_ns")
         )
     )
     order = (pl.col(name).median().over("instance") for name in ("left_ns", "came_ns"))
@@ -241,9 +240,7 @@ def _collectives(table: pl.DataFrame) -> list[_Collective]:
     columns = ("rank", "ready", "needed", "usual_ready", "usual_needed", "after", "is_free", "is_receiver")
     is_sent = pl.col("semantics") == SENDER
     is_sender = is_sent & (pl.col("rank") == pl.col("sender"))
-    table = table.with_columns(
-        (is_free | is_sender).alias("is_free"), (is_sent & ~is_sender).alias("is_receiver")
-    )
+    table = table.with_columns(is_free=is_free | is_sender, is_receiver=is_sent & ~is_sender)
     lines = table.group_by("instance", maintain_order=True).agg(
         pl.col("left_ns").max(), pl.col("transfer_ns").min().cast(pl.Float64), "row", *columns
     )
@@ -265,14 +262,14 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
         table.sort(*key, "start_ns", "id")
         .with_row_index("row")
         .with_columns(
-            (pl.col("clock_ns").is_null() | pl.col("instance").is_null()).alias("is_alone"),
-            pl.col("row").shift(1).over(*key, "stream").alias("after"),
+            is_alone=pl.col("clock_ns").is_null() | pl.col("instance").is_null(),
+            after=pl.col("row").shift(1).over(*key, "stream"),
         )
     )
     # What its first collective came after the first of all; one that is no other rank's is its own work.
     own = pl.when("is_alone").then(pl.col("own_ns").fill_null(0) + pl.col("blocked_ns")).otherwise("own_ns")
-    table = table.with_columns(own.cast(pl.Float64).alias("own"), came.min().alias("began")).with_columns(
-        pl.coalesce("own", (came - pl.col("began")).cast(pl.Float64), 0.0).alias("own")
+    table = table.with_columns(own=own.cast(pl.Float64), began=came.min()).with_columns(
+        own=pl.coalesce("own", (came - pl.col("began")).cast(pl.Float64), 0.0)
     )
     if bool((table["semantics"] == PAIR).any()):
         usual = pl.col("own") + pl.sum_horizontal(ON_DEVICE) * pl.col("more")
@@ -280,17 +277,12 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
     else:
         share = (pl.col("longer_ns") / pl.col("segment_ns")).fill_nan(0).clip(0, 1).fill_null(0)
         usual = pl.col("own") * (1 - share)
-    table = table.with_columns(usual.clip(0).alias("usual_own"))
+    table = table.with_columns(usual_own=usual.clip(0))
     segment = (*key, "segment")
     table = table.with_columns(
         *(pl.col(name).cum_sum().over(key).alias(f"{name}_at") for name in ("own", "usual_own")),
-        (pl.col("usual_own").sum() / pl.col("own").sum()).over(segment).fill_nan(1.0).alias("faster"),
-        pl.when(pl.col("own_ns").is_null())
-        .then(0.0)
-        .otherwise("usual_own")
-        .cum_sum()
-        .over(segment)
-        .alias("since"),
+        faster=(pl.col("usual_own").sum() / pl.col("own").sum()).over(segment).fill_nan(1.0),
+        since=pl.when(pl.col("own_ns").is_null()).then(0.0).otherwise("usual_own").cum_sum().over(segment),
     )
     is_bound = pl.col("is_bound")
     is_blocked = pl.col("blocked_ns") > APART_NS
@@ -304,11 +296,10 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
         pl.min_horizontal("since", of_others)
     )  # fmt: skip
     table = table.with_columns(
-        ready.forward_fill().over(*segment, "stream").fill_null(0.0).alias("ready_since"),
-        pl.when(is_blocked).then(needed)
+        ready_since=ready.forward_fill().over(*segment, "stream").fill_null(0.0),
+        needed_since=pl.when(is_blocked).then(needed)
         .when(of_blocked.is_null()).then(float("inf"))
-        .otherwise(pl.max_horizontal(needed, of_blocked))
-        .alias("needed_since"),
+        .otherwise(pl.max_horizontal(needed, of_blocked)),
     )  # fmt: skip
 
     def position(since: str, at: str, faster: pl.Expr) -> pl.Expr:
@@ -316,10 +307,10 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
 
     recorded, alike = pl.col("faster").clip(1e-9), pl.lit(1.0)
     return table.with_columns(
-        position("ready_since", "own_at", recorded).alias("ready"),
-        position("needed_since", "own_at", recorded).alias("needed"),
-        position("ready_since", "usual_own_at", alike).alias("usual_ready"),
-        position("needed_since", "usual_own_at", alike).alias("usual_needed"),
+        ready=position("ready_since", "own_at", recorded),
+        needed=position("needed_since", "own_at", recorded),
+        usual_ready=position("ready_since", "usual_own_at", alike),
+        usual_needed=position("needed_since", "usual_own_at", alike),
     )
 
 
@@ -330,10 +321,8 @@ def _with_stages(table: pl.DataFrame) -> pl.DataFrame:
     Each is as long as its median step, but longer in one that is; a step that was cut short is not stretched.
     """
     own = pl.sum_horizontal(ON_DEVICE).sum().over("rank", "step")
-    table = table.with_columns(own.alias("computed_ns"))
-    stages = (
-        table.unique(["rank", "step"]).group_by("rank").agg(pl.col("computed_ns").median().alias("stage"))
-    )
+    table = table.with_columns(computed_ns=own)
+    stages = table.unique(["rank", "step"]).group_by("rank").agg(stage=pl.col("computed_ns").median())
     table = table.join(stages, on="rank", how="left", maintain_order="left")
     average = pl.lit(stages["stage"].mean())
-    return table.with_columns((average / pl.max_horizontal("computed_ns", "stage", 1) - 1).alias("more"))
+    return table.with_columns(more=average / pl.max_horizontal("computed_ns", "stage", 1) - 1)

@@ -80,7 +80,7 @@ def in_a_row(calls: pl.DataFrame, apart_ns: int) -> pl.DataFrame:
     following = pl.col("start_ns").shift(-1).over("lane") - pl.col("start_ns")
     until = following - pl.col("duration_ns")
     return calls.sort("lane", "start_ns").with_columns(
-        pl.when(until.is_between(0, apart_ns)).then(following).otherwise("duration_ns").alias("duration_ns")
+        duration_ns=pl.when(until.is_between(0, apart_ns)).then(following).otherwise("duration_ns")
     )
 
 

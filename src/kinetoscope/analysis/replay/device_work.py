@@ -39,25 +39,23 @@ def launched(trace: Trace) -> pl.DataFrame:
         "id", "device", "stream", "kind", "name", "start_ns", "duration_ns", "launch", "step"
     ).filter(pl.col("duration_ns") > 0)
     table = table.sort("device", "stream", "start_ns", maintain_order=True).with_columns(
-        pl.struct("device", "stream").rle_id().alias("stream")
+        stream=pl.struct("device", "stream").rle_id()
     )
     end = END.cum_max().over("stream")
     reach = pl.col("end_ns").shift(1).over("stream")
     return (
         table.with_columns(
             _points(trace, table),
-            host["lane"].gather(table["launch"]).alias("lane"),
-            end.alias("end_ns"),
-            pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
+            lane=host["lane"].gather(table["launch"]),
+            end_ns=end,
+            row=pl.int_range(pl.len(), dtype=pl.UInt32),
         )
-        .with_columns(reach.alias("reach_ns"))
+        .with_columns(reach_ns=reach)
         .with_columns(
-            (pl.col("end_ns") - pl.max_horizontal("start_ns", "reach_ns"))
-            .clip(lower_bound=0)
-            .alias("work_ns"),
-            pl.when(pl.col("point_ns").is_not_null())
-            .then(pl.min_horizontal("point_ns", "start_ns"))
-            .alias("point_ns"),
+            work_ns=(pl.col("end_ns") - pl.max_horizontal("start_ns", "reach_ns")).clip(lower_bound=0),
+            point_ns=pl.when(pl.col("point_ns").is_not_null()).then(
+                pl.min_horizontal("point_ns", "start_ns")
+            ),
         )
     )
 
@@ -71,7 +69,7 @@ def _points(trace: Trace, work: pl.DataFrame) -> pl.Series:
     )
     held_up = (pl.col("duration_ns") > HELD_UP * usual) & ~blocks
     late = pl.when(held_up).then(pl.col("duration_ns") - usual).otherwise(0)
-    return calls.select((pl.col("start_ns") + late).alias("point_ns")).to_series()
+    return calls.select(point_ns=pl.col("start_ns") + late).to_series()
 
 
 def shortest_arrival_ns(trace: Trace) -> int:
@@ -171,20 +169,20 @@ def delays(trace: Trace) -> pl.DataFrame:
     table = (
         work.join(latest, on="row", how="left", maintain_order="left")
         .with_columns(
-            pl.max_horizontal("reach_ns", "source_ns").alias("before_ns"),
-            pl.min_horizontal(pl.col("point_ns") + arrival, "start_ns").alias("arrived_ns"),
-            pl.struct(graph.alias("graph"), "kind", pl.col("source_ns").is_null()).alias("sort"),
+            before_ns=pl.max_horizontal("reach_ns", "source_ns"),
+            arrived_ns=pl.min_horizontal(pl.col("point_ns") + arrival, "start_ns"),
+            sort=pl.struct(graph.alias("graph"), "kind", pl.col("source_ns").is_null()),
         )
         # Where no launch was recorded, nothing says that the work could have come earlier than it did.
         .with_columns(pl.when(pl.col("point_ns").is_not_null()).then("arrived_ns"))
     )
     late = (pl.col("arrived_ns") >= pl.col("before_ns")).fill_null(pl.col("before_ns").is_null())
     slack = pl.col("start_ns") - pl.max_horizontal("arrived_ns", "before_ns")
-    table = table.with_columns(
-        late.alias("late"), slack.clip(lower_bound=0).fill_null(0).alias("slack_ns")
-    ).with_columns((pl.col("slack_ns") <= USUAL_NS).alias("usual"))
+    table = table.with_columns(late=late, slack_ns=slack.clip(lower_bound=0).fill_null(0)).with_columns(
+        usual=pl.col("slack_ns") <= USUAL_NS
+    )
     kept = pl.when(~pl.col("usual")).then("slack_ns")
-    table = table.with_columns(_mean("late").alias("arriving_ns"), _mean(~pl.col("late")).alias("pausing_ns"))
+    table = table.with_columns(arriving_ns=_mean("late"), pausing_ns=_mean(~pl.col("late")))
     own = pl.when("late").then("arriving_ns").otherwise("pausing_ns")
     since_launch, since_before = (pl.col("start_ns") - pl.col(name) for name in ("point_ns", "before_ns"))
     arriving = pl.min_horizontal(arrival + pl.col("arriving_ns"), since_launch)
@@ -193,17 +191,13 @@ def delays(trace: Trace) -> pl.DataFrame:
     return table.select(
         *work.columns,
         "before_ns",
-        pl.when("late")
-        .then(to_launch + pl.coalesce(kept, "arriving_ns"))
-        .otherwise(arriving)
-        .alias("latency_ns"),
-        pl.when("late")
+        latency_ns=pl.when("late").then(to_launch + pl.coalesce(kept, "arriving_ns")).otherwise(arriving),
+        pause_ns=pl.when("late")
         .then(pausing)
         .otherwise(pl.coalesce(kept, "pausing_ns"))
         .fill_null(0)
-        .clip(lower_bound=0)
-        .alias("pause_ns"),
-        (kept - own).fill_null(0).alias("lost_ns"),
+        .clip(lower_bound=0),
+        lost_ns=(kept - own).fill_null(0),
     )
 
 

@@ -72,8 +72,8 @@ def blocks(trace: Trace, within: Spans, segments: pl.DataFrame, met: pl.Series) 
         pl.col("start_ns") - within.bounds[0][0]
     )
     pause = pl.when(pl.col("before_ns").is_null()).then(left_over.fill_null(0)).otherwise("pause_ns")
-    table = _opened(trace, table.with_columns(pause.alias("pause_ns"))).with_columns(
-        pl.col("id").is_in(met.implode()).fill_null(False).alias("meets")
+    table = _opened(trace, table.with_columns(pause_ns=pause)).with_columns(
+        meets=pl.col("id").is_in(met.implode()).fill_null(False)
     )
     before = pl.col("row").is_in(dependencies(trace)["row"].implode())
     ends = pl.concat([dependencies(trace)["source"], waits(trace)["row"]]).drop_nulls().unique()
@@ -83,7 +83,7 @@ def blocks(trace: Trace, within: Spans, segments: pl.DataFrame, met: pl.Series) 
     key = pl.max_horizontal(
         pl.when("meets").then("start_ns").otherwise("end_ns"), segments["passed_ns"].gather(table["segment"])
     )
-    return table.with_columns(cut.cum_sum().alias("block") - 1, key.alias("key")).with_columns(
+    return table.with_columns(cut.cum_sum().alias("block") - 1, key=key).with_columns(
         pl.col("key").cum_max().over("stream")
     )
 
@@ -98,7 +98,7 @@ def _opened(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
         long_ago.alias("start_ns"),
         long_ago.alias("end_ns"),
         *zeros,
-        pl.lit(1, pl.Int64).alias("duration_ns"),
+        duration_ns=pl.lit(1, pl.Int64),
     )
     rows = table.select(typed(ROWS))
     both = pl.concat([openings.cast({"stream": pl.UInt32}), rows], how="diagonal")
@@ -116,14 +116,14 @@ def _launching(table: pl.DataFrame, segments: pl.DataFrame) -> pl.DataFrame:
     ).sort("order")
     found = table.with_columns(from_these["segment"], from_these["closed"])
     late = (pl.col("point_ns") > pl.col("closed")) & (pl.col("segment") + 1 < len(segments))
-    found = found.with_columns((pl.col("segment") + late.cast(pl.UInt32)).alias("segment"))
+    found = found.with_columns(segment=pl.col("segment") + late.cast(pl.UInt32))
     opens = segments["start_ns"].gather(found["segment"])
     later = pl.max_horizontal("point_ns", opens) - pl.col("point_ns")
     return found.with_columns(
-        (pl.col("latency_ns") - later).clip(lower_bound=0).alias("latency_ns"),
-        (pl.col("point_ns") + later).alias("point_ns"),
+        latency_ns=(pl.col("latency_ns") - later).clip(lower_bound=0),
+        point_ns=pl.col("point_ns") + later,
         # Without a launch it goes with the work before it.
-        pl.col("segment").forward_fill().over("stream").alias("segment"),
+        segment=pl.col("segment").forward_fill().over("stream"),
     )
 
 
@@ -206,7 +206,7 @@ class Graph:
     @cached_property
     def places(self) -> dict[int, pl.Series]:
         """By rank: for each of its ``device_events`` the row in ``work``; null where it is not replayed."""
-        rows = self.work.select("rank", "id", pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))
+        rows = self.work.select("rank", "id", row=pl.int_range(pl.len(), dtype=pl.UInt32))
         found: dict[int, pl.Series] = {}
         for (rank,), own in rows.drop_nulls("id").group_by("rank"):
             none = pl.repeat(None, whole(own["id"].max()) + 1, dtype=pl.UInt32, eager=True)
@@ -350,7 +350,7 @@ def _complete(collectives: pl.DataFrame, parts: Sequence[RankSpans]) -> pl.DataF
         delays(part.trace).filter(inside(part.spans)).select("id", rank=pl.lit(part.trace.rank, pl.Int32))
         for part in parts
     ]
-    ranks = collectives.with_columns(pl.len().over("instance").alias("ranks"))
+    ranks = collectives.with_columns(ranks=pl.len().over("instance"))
     found = ranks.join(pl.concat(ids), on=["rank", "id"], how="semi")
     return found.filter(pl.len().over("instance") == pl.col("ranks")).drop("ranks")
 

@@ -219,7 +219,7 @@ def changed(base: State, changes: Mapping[int, Change]) -> State:
             pause = work["pause_ns"]
             longer = (pause > change.pause_ns) & (work["rank"] == rank) & (work["crowded_ns"] == 0)
             longest = pl.Series([change.pause_ns], dtype=pause.dtype)
-            work = work.with_columns(longest.zip_with(longer, pause).alias("pause_ns"))
+            work = work.with_columns(pause_ns=longest.zip_with(longer, pause))
     if work is not base.work:
         block, ends = _of_blocks(work)
         numbers = replace(numbers, block=block, ends=ends)
@@ -259,6 +259,6 @@ def _of_blocks(work: pl.DataFrame) -> tuple[list[float], list[float]]:
     late = work["ready"] + work["work_ns"] - done
     table = pl.DataFrame({"block": work["block"], "cost": cost, "done": done, "late": late})
     blocks = table.group_by("block", maintain_order=True).agg(
-        pl.col("cost").sum(), (pl.col("late").max() + pl.col("done").last()).fill_null(NEVER).alias("ends")
+        pl.col("cost").sum(), ends=(pl.col("late").max() + pl.col("done").last()).fill_null(NEVER)
     )
     return blocks["cost"].to_list(), blocks["ends"].to_list()

@@ -236,30 +236,25 @@ def _device(state: State, pieces: Sequence[Piece], trace: Trace) -> pl.DataFrame
         spans, schema={"sort": pl.String, "ns": pl.Float64, "row": pl.Int64, "after": pl.Int64}, orient="row"
     ).with_row_index("piece")
     rows = (
-        table.with_columns(pl.int_ranges("row", "after").alias("row"))
+        table.with_columns(row=pl.int_ranges("row", "after"))
         .explode("row")
         .with_columns(pl.col("row").cast(work.schema["row"]))
         .join(work, on="row", how="left", maintain_order="left")
         .filter(pl.col("rank") == trace.rank)
     )
     name = _names(trace).gather(rows["id"])
-    rows = rows.with_columns(name.alias("text"))
+    rows = rows.with_columns(text=name)
     worked = rows.filter(pl.col("sort") == WORK)
     pauses = worked.group_by("piece").agg(pl.col("ns").first() - pl.col("work_ns").sum())
     whole = rows.filter(pl.col("sort") != WORK).with_columns(
-        pl.when(pl.col("sort") == ARRIVING)
-        .then(pl.lit(LAUNCHES, pl.Categorical))
-        .otherwise("text")
-        .alias("text")
+        text=pl.when(pl.col("sort") == ARRIVING).then(pl.lit(LAUNCHES, pl.Categorical)).otherwise("text")
     )
     of = pl.lit("device_events").alias("table")
     return pl.concat(
         [
             worked.select("text", pl.col("work_ns").alias("ns"), of, "id"),
             whole.select("text", "ns", of, "id"),
-            pauses.select(
-                pl.lit(PAUSES, pl.Categorical).alias("text"), "ns", of, pl.lit(None, pl.UInt32).alias("id")
-            ),
+            pauses.select(pl.lit(PAUSES, pl.Categorical).alias("text"), "ns", of, id=pl.lit(None, pl.UInt32)),
         ]
     ).select(CAST)
 
@@ -272,7 +267,7 @@ def _names(trace: Trace) -> pl.Series:
     # Events are many, and what they are called few.
     own, kernels = pl.col("name").cast(pl.String), pl.col("op").cast(pl.String) + " kernels"
     text = pl.when(pl.col("kind") == "kernel").then(pl.coalesce(kernels, own)).otherwise(own)
-    texts = named.unique().with_columns(text.cast(pl.Categorical).alias("text"))
+    texts = named.unique().with_columns(text=text.cast(pl.Categorical))
     return named.join(texts, on=named.columns, how="left", nulls_equal=True, maintain_order="left")["text"]
 
 
@@ -302,9 +297,9 @@ def _spent(hosts: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     ran in them and what lay between those."""
     first = ops["end_ns"].search_sorted(hosts["start_ns"], side="right")
     after = ops["start_ns"].search_sorted(hosts["until"], side="left")
-    pieces = hosts.with_row_index("piece").with_columns(first.alias("first"), after.alias("after"))
+    pieces = hosts.with_row_index("piece").with_columns(first=first, after=after)
     inside = pieces.filter(pl.col("after") > pl.col("first")).select(
-        "piece", "ns", "start_ns", "until", pl.int_ranges("first", "after").alias("row")
+        "piece", "ns", "start_ns", "until", row=pl.int_ranges("first", "after")
     )
     inside = inside.explode("row")
     ran = ops.select("name", "id", opened="start_ns", closed="end_ns")[inside["row"]]
@@ -321,7 +316,7 @@ def _spent(hosts: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     ).explode("id")
     left = hosts.select(pl.col("ns").sum() - pl.lit(inside["took"]).sum()).to_series().clip(lower_bound=0)
     between = pl.DataFrame({"ns": left}).select(
-        pl.lit(BETWEEN).alias("text"), "ns", pl.lit("host_events").alias("table"), pl.lit(None).alias("id")
+        pl.lit(BETWEEN).alias("text"), "ns", table=pl.lit("host_events"), id=pl.lit(None)
     )
     return pl.concat([table.select(CAST) for table in (named, between)])
 

@@ -125,10 +125,10 @@ def _no_longer(run: Run, usual: Usual) -> Changes:
         "rank",
         "device",
         "start_ns",
-        pl.coalesce(since, came).alias("since_ns"),
-        pl.int_range(pl.len()).over("rank", "device", "step").alias("place"),
-        (computing / pl.col(f"{COMPUTE}_all")).fill_nan(0).clip(0, 1).alias("computing"),
-        ((longer - computing) / idle).fill_nan(0).clip(0, 1).alias("idling"),
+        since_ns=pl.coalesce(since, came),
+        place=pl.int_range(pl.len()).over("rank", "device", "step"),
+        computing=(computing / pl.col(f"{COMPUTE}_all")).fill_nan(0).clip(0, 1),
+        idling=((longer - computing) / idle).fill_nan(0).clip(0, 1),
     )
     # By how much longer a rank took until a recording's first collectives is not known: as much as in its
     # other steps.

@@ -70,7 +70,7 @@ def chosen(trace: Trace) -> tuple[int, ...]:
 def _like(trace: Trace, leading: pl.DataFrame, usual: float) -> list[int]:
     apart = (pl.col("duration_ns") - usual).abs()
     nearest = leading.filter(apart <= LIKE * usual).sort(apart, "step")
-    work = launched(trace).group_by("step").agg(pl.len().alias("work"))
+    work = launched(trace).group_by("step").agg(work=pl.len())
     nearest = nearest.join(work, on="step", how="left", maintain_order="left")
     before = nearest["work"].fill_null(0).cum_sum().shift(1, fill_value=0)
     kept = nearest.filter(before < ENOUGH_WORK)

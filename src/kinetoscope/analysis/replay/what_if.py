@@ -181,5 +181,5 @@ def _all_host(trace: Trace, share: float) -> Change:
 
 def _chains(trace: Trace) -> pl.DataFrame:
     table = work(trace)
-    table = table.with_columns(trace.host_events["name"].gather(table["op"]).alias("op_name"))
+    table = table.with_columns(op_name=trace.host_events["name"].gather(table["op"]))
     return elementwise_chains(table, table).select("id", group="chain")

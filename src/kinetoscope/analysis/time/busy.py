@@ -35,12 +35,10 @@ def unanswered_launches(trace: Trace) -> pl.DataFrame:
         pl.col("device").backward_fill().over("lane"),
         pl.lit(elsewhere, pl.Int32),
     )
-    unanswered = calls.select("id", guessed.alias("device")).filter(
+    unanswered = calls.select("id", device=guessed).filter(
         calls["device"].is_null() & pl.col("device").is_not_null()
     )
-    found = host[unanswered["id"]].with_columns(
-        unanswered["device"], pl.lit(trace.rank, pl.Int32).alias("rank")
-    )
+    found = host[unanswered["id"]].with_columns(unanswered["device"], rank=pl.lit(trace.rank, pl.Int32))
     return found.filter(~_captured(host, found))
 
 
@@ -80,11 +78,11 @@ def busy_of(trace: Trace) -> pl.DataFrame:
     """``busy`` of one trace."""
     table, span = work(trace), window(trace)
     counts = table.group_by(DEVICE).agg(
-        (pl.col("end_ns").max() - pl.col("start_ns").min()).alias("span_ns"),
-        pl.col("duration_ns").sum().alias("device_time_ns"),
-        pl.len().cast(pl.Int64).alias("device_events"),
-        (pl.col("kind") == "kernel").sum().cast(pl.Int64).alias("kernels"),
-        pl.col("launch").is_null().sum().cast(pl.Int64).alias("unattributed"),
+        span_ns=pl.col("end_ns").max() - pl.col("start_ns").min(),
+        device_time_ns=pl.col("duration_ns").sum(),
+        device_events=pl.len().cast(pl.Int64),
+        kernels=(pl.col("kind") == "kernel").sum().cast(pl.Int64),
+        unattributed=pl.col("launch").is_null().sum().cast(pl.Int64),
     )
     whole = busy_intervals(trace)
     bounds = table.select(*DEVICE, "part", "start_ns", "end_ns")
@@ -99,19 +97,17 @@ def busy_of(trace: Trace) -> pl.DataFrame:
         intervals.length(merged, DEVICE).rename({"length_ns": name}) for name, merged in lengths.items()
     ]
     measures.append(
-        unanswered_launches(trace)
-        .group_by(DEVICE)
-        .agg(pl.len().cast(pl.Int64).alias("launches_without_kernel"))
+        unanswered_launches(trace).group_by(DEVICE).agg(launches_without_kernel=pl.len().cast(pl.Int64))
     )
     for measure in measures:
         counts = counts.join(measure, on=DEVICE, how="left")
     return (
         counts.with_columns(pl.exclude(DEVICE).fill_null(0))
         .with_columns(
-            pl.lit(span.start_ns, pl.Int64).alias("window_start_ns"),
-            pl.lit(span.length_ns, pl.Int64).alias("window_ns"),
-            pl.lit(span.basis).alias("window_basis"),
-            (span.length_ns - pl.col("busy_in_window_ns")).alias("idle_ns"),
+            window_start_ns=pl.lit(span.start_ns, pl.Int64),
+            window_ns=pl.lit(span.length_ns, pl.Int64),
+            window_basis=pl.lit(span.basis),
+            idle_ns=span.length_ns - pl.col("busy_in_window_ns"),
         )
         .sort(*DEVICE)
     )
@@ -146,7 +142,7 @@ def steps_of(trace: Trace) -> pl.DataFrame:
     launched = (
         work(trace)
         .group_by("step")
-        .agg(pl.len().cast(pl.Int64).alias("launches"), pl.col("duration_ns").sum().alias("device_time_ns"))
+        .agg(launches=pl.len().cast(pl.Int64), device_time_ns=pl.col("duration_ns").sum())
     )
     return (
         periods(trace)
@@ -170,16 +166,11 @@ def _busy(trace: Trace) -> pl.DataFrame:
     bounds = periods(trace).select("step", "start_ns", "end_ns")
     bounds = bounds.join(busy.select(DEVICE).unique(), how="cross")
     ahead = bounds.filter(pl.col("step") == pl.col("step").max()).with_columns(
-        pl.lit(window(trace).start_ns, pl.Int64).alias("start_ns"),
-        pl.lit(bounds["start_ns"].min(), pl.Int64).alias("end_ns"),
+        start_ns=pl.lit(window(trace).start_ns, pl.Int64), end_ns=pl.lit(bounds["start_ns"].min(), pl.Int64)
     )
     bounds = pl.concat([bounds, ahead])
     until = [
         intervals.covered_until(busy, bounds.rename({bound: "at"}), DEVICE)
         for bound in ("start_ns", "end_ns")
     ]
-    return (
-        bounds.with_columns((until[1] - until[0]).alias("busy_ns"))
-        .group_by("step")
-        .agg(pl.col("busy_ns").sum())
-    )
+    return bounds.with_columns(busy_ns=until[1] - until[0]).group_by("step").agg(pl.col("busy_ns").sum())

@@ -132,7 +132,7 @@ def leading_of(trace: Trace) -> pl.DataFrame:
     most = (
         table.group_by("phase", maintain_order=True)
         .agg(pl.col("duration_ns").sum())
-        .with_columns(pl.col("phase").str.starts_with(EVALUATE).alias("evaluates"))
+        .with_columns(evaluates=pl.col("phase").str.starts_with(EVALUATE))
         .sort("evaluates", "duration_ns", descending=[False, True], maintain_order=True)
         .head(1)
     )
@@ -157,9 +157,9 @@ def phase_rows(run: Run) -> pl.DataFrame:
 def _rows(trace: Trace, whole: bool) -> pl.DataFrame:
     if whole:
         table = steps_of(trace).join(phases_of(trace), on=["rank", "step"], maintain_order="left")
-        table, of, key = table.with_columns(per=pl.col("step")), "step", "step"
+        table, of, key = table.with_columns(per="step"), "step", "step"
     else:
-        table, of, key = parts(trace).with_columns(per=pl.col("step")), "request", "part"
+        table, of, key = parts(trace).with_columns(per="step"), "request", "part"
     per = pl.len() / pl.col("per").n_unique()
     rows = table.group_by("rank", "phase", maintain_order=True).agg(
         pl.lit(of).alias("of"),
@@ -186,10 +186,10 @@ def _top(trace: Trace, phase_of: pl.DataFrame, key: str) -> pl.DataFrame:
         launched.select(key, pl.col("name").cast(pl.String), "duration_ns")
         .join(phase_of, on=key)
         .group_by("phase", "name")
-        .agg(pl.col("duration_ns").sum().alias("device_time_ns"), pl.len().cast(pl.Int64).alias("launches"))
+        .agg(device_time_ns=pl.col("duration_ns").sum(), launches=pl.len().cast(pl.Int64))
         .sort(["device_time_ns", "name"], descending=[True, False])
         .group_by("phase", maintain_order=True)
-        .agg(pl.struct("name", "device_time_ns", "launches").head(TOP).alias("kernels"))
+        .agg(kernels=pl.struct("name", "device_time_ns", "launches").head(TOP))
     )
 
 
@@ -211,21 +211,18 @@ def parts(trace: Trace) -> pl.DataFrame:
         _in_parts(trace)
         .group_by("part")
         .agg(
-            pl.col("start_ns").min().alias("first_ns"),
-            pl.col("end_ns").max().alias("last_ns"),
-            pl.len().cast(pl.Int64).alias("launches"),
-            pl.col("duration_ns").sum().alias("device_time_ns"),
+            first_ns=pl.col("start_ns").min(),
+            last_ns=pl.col("end_ns").max(),
+            launches=pl.len().cast(pl.Int64),
+            device_time_ns=pl.col("duration_ns").sum(),
         )
     )
     following = pl.col("start_ns").shift(-1).over("step")
     table = (
         _marked(trace)
         .join(reach, on="part", how="left", maintain_order="left")
-        .with_columns(
-            pl.coalesce("first_ns", "start_ns").alias("start_ns"),
-            pl.coalesce("last_ns", "end_ns").alias("end_ns"),
-        )
-        .with_columns(pl.coalesce(following, "end_ns").alias("end_ns"))
+        .with_columns(start_ns=pl.coalesce("first_ns", "start_ns"), end_ns=pl.coalesce("last_ns", "end_ns"))
+        .with_columns(end_ns=pl.coalesce(following, "end_ns"))
         .with_columns(
             pl.lit(trace.rank, pl.Int32).alias("rank"),
             (pl.col("end_ns") - pl.col("start_ns")).clip(0).alias("duration_ns"),
@@ -268,10 +265,10 @@ def phase_of_work(trace: Trace) -> pl.Series:
     """The part of a request that each device event was launched in, or the phase of its step, or null."""
     events = trace.device_events
     launched = trace.host_events["start_ns"].gather(events["launch"])
-    bounds = _marked(trace).select(pl.col("phase").alias("part"), begin_ns="start_ns", left_ns="end_ns")
+    bounds = _marked(trace).select(part="phase", begin_ns="start_ns", left_ns="end_ns")
     within = (
         events.select("step")
-        .with_columns(launched.alias("at"))
+        .with_columns(at=launched)
         .with_row_index("row")
         .join(phases_of(trace).select("step", "phase"), on="step", how="left", maintain_order="left")
         .sort("at")
@@ -279,7 +276,7 @@ def phase_of_work(trace: Trace) -> pl.Series:
         .sort("row")
     )
     part = pl.when(pl.col("at") < pl.col("left_ns")).then("part")
-    return within.select(pl.coalesce(part, "phase").cast(pl.Categorical).alias("phase")).to_series()
+    return within.select(phase=pl.coalesce(part, "phase").cast(pl.Categorical)).to_series()
 
 
 def _busy(trace: Trace, table: pl.DataFrame) -> pl.Series:
@@ -292,7 +289,7 @@ def _busy(trace: Trace, table: pl.DataFrame) -> pl.Series:
         for bound in ("start_ns", "end_ns")
     ]
     sums = (
-        bounds.with_columns((until[1] - until[0]).clip(0).alias("busy_ns"))
+        bounds.with_columns(busy_ns=(until[1] - until[0]).clip(0))
         .group_by("row")
         .agg(pl.col("busy_ns").sum())
     )

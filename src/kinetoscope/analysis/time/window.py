@@ -49,12 +49,7 @@ def closing_ns(trace: Trace) -> int:
 
 @remembered
 def _measured(trace: Trace) -> tuple[pl.DataFrame, int]:
-    steps = trace.steps.select(
-        pl.col("id").alias("step"),
-        "name",
-        pl.col("start_ns").alias("host_start_ns"),
-        END.alias("host_end_ns"),
-    )
+    steps = trace.steps.select(pl.col("id").alias("step"), "name", host_start_ns="start_ns", host_end_ns=END)
     if steps.is_empty():
         return pl.DataFrame(schema=PERIODS), 0
     launched, closing = _launched(trace), 0
@@ -88,7 +83,7 @@ def _launched(trace: Trace) -> pl.DataFrame:
     most = inside.group_by("device").agg(pl.col("duration_ns").sum()).sort("duration_ns", "device").tail(1)
     table = table.join(most.select("device"), on="device", how="semi")
     launched = trace.host_events["start_ns"].gather(table["launch"])
-    return table.with_columns(pl.coalesce(launched, "start_ns").alias("launched_ns"))
+    return table.with_columns(launched_ns=pl.coalesce(launched, "start_ns"))
 
 
 def _reach(launched: pl.DataFrame) -> pl.DataFrame:
@@ -183,5 +178,5 @@ def window(trace: Trace) -> Window:
 
 
 def _bounds(table: pl.DataFrame) -> tuple[int, int]:
-    start, end = table.select(pl.col("start_ns").min(), END.max().alias("end_ns")).row(0)
+    start, end = table.select(pl.col("start_ns").min(), end_ns=END.max()).row(0)
     return int(start), int(end)

@@ -130,7 +130,7 @@ def _each(found: Comparison) -> pl.DataFrame:
     )  # fmt: skip
     waited = found.table.group_by("rank").agg(
         pl.col("waiting_ns", "exposed_waiting_ns", "exposed_transfer_ns").sum(),
-        pl.col("waiting_ns").filter(pl.col("semantics") == PAIR).sum().alias("bubble_ns"),
+        bubble_ns=pl.col("waiting_ns").filter(pl.col("semantics") == PAIR).sum(),
     )
     blamed = (
         found.blamed.drop_nulls("culprit").group_by(rank="culprit").agg(blamed_ns=pl.col("waited_ns").sum())
@@ -193,8 +193,8 @@ def _collectives(found: Comparison) -> list[document.CollectiveRow]:
     largest = pl.col("bytes").max()
     instances = (
         found.table.join(_links(found.parts), on="rank", how="left")
-        .with_columns(sort, is_uneven.alias("is_uneven"))
-        .with_columns(pl.when("is_uneven").then(None).otherwise("bytes").alias("alike"))
+        .with_columns(sort, is_uneven=is_uneven)
+        .with_columns(alike=pl.when("is_uneven").then(None).otherwise("bytes"))
         .group_by("sort", "size", "kind", "alike", "is_uneven", "group", instance)
         .agg(
             largest.alias("bytes"),
@@ -207,7 +207,7 @@ def _collectives(found: Comparison) -> list[document.CollectiveRow]:
             pl.col("waiting_ns").sum(),
             pl.col("skew_ns").max(),
             pl.col("last_rank").min(),
-            (~pl.col("complete").first().fill_null(False)).alias("incomplete"),
+            incomplete=~pl.col("complete").first().fill_null(False),
         )
     )
     table = (
@@ -225,18 +225,18 @@ def _collectives(found: Comparison) -> list[document.CollectiveRow]:
             pl.col("skew_ns").median().alias("skew_median_ns"),
             pl.col("skew_ns").max().alias("skew_max_ns"),
             pl.col("last_rank").drop_nulls().mode().min(),
-            (pl.col("last_rank") == pl.col("last_rank").drop_nulls().mode().min()).sum().alias("last_times"),
-            pl.col("last_rank").count().alias("told"),
+            last_times=(pl.col("last_rank") == pl.col("last_rank").drop_nulls().mode().min()).sum(),
+            told=pl.col("last_rank").count(),
         )
         .sort(*("waiting_ns", "kind", "bytes", "sort", "size", "is_uneven"), descending=[True, *[False] * 5])
         .head(COLLECTIVES)
-        .with_columns((pl.col("bytes") / pl.col("transfer_ns").clip(1)).alias("algorithm_gbps"))
+        .with_columns(algorithm_gbps=pl.col("bytes") / pl.col("transfer_ns").clip(1))
     )
     members = pl.col("size").cast(pl.Float64)
     factor = pl.col("kind").replace_strict(BUS, return_dtype=pl.Float64)
     bus = pl.when(factor > 0).then(factor * (members - 1) / members).otherwise(1.0)
-    table = table.with_columns((pl.col("algorithm_gbps") * bus).alias("bus_gbps")).with_columns(
-        (pl.col("bus_gbps") * 1e9 / pl.col("link")).alias("share_of_link")
+    table = table.with_columns(bus_gbps=pl.col("algorithm_gbps") * bus).with_columns(
+        share_of_link=pl.col("bus_gbps") * 1e9 / pl.col("link")
     )
     return rows(table, document.CollectiveRow, {"group": "sort", "group_size": "size"})
 
@@ -265,7 +265,7 @@ def _late(found: Comparison) -> list[document.LatenessRow]:
         .agg(
             pl.col("detail").sort_by("waited_ns", "detail").last(),
             pl.col("waited_ns").sum(),
-            pl.len().alias("meetings"),
+            meetings=pl.len(),
         )
         .sort("waited_ns", "rank", "cause", descending=[True, False, False])
         .head(COLLECTIVES)
@@ -294,11 +294,11 @@ def _spread(each: pl.DataFrame) -> list[document.SpreadRow]:
 
 def _groups(each: pl.DataFrame) -> pl.DataFrame:
     """Ranks by their compute time, cut wherever it jumps; the largest groups first. ``rank`` lists them."""
-    table = each.with_columns((pl.col("compute_ns") / pl.col("window_ns").clip(1)).alias("compute")).sort(
+    table = each.with_columns(compute=pl.col("compute_ns") / pl.col("window_ns").clip(1)).sort(
         "compute", "rank"
     )
     jump = (pl.col("compute").diff() > ALIKE_WITHIN * pl.col("compute")).fill_null(False)
-    table = table.with_columns(jump.cum_sum().alias("alike"))
+    table = table.with_columns(alike=jump.cum_sum())
     shares = [
         (pl.col(f"{name}_ns") / pl.col("window_ns").clip(1)).median().alias(name)
         for name in ("exposed_waiting", "exposed_transfer")
