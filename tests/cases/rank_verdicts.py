@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from kinetoscope.analysis.ranks.comparison import Verdict, compare
-from kinetoscope.analysis.ranks.parts import Part, part
+from kinetoscope.analysis.ranks.parts import RankPart, part
 from kinetoscope.trace.read import read
 from rank_jobs import CAUSES, jobs
 from rank_sets import Job, recorded
@@ -31,7 +31,7 @@ def judged(job: Job, verdict: Verdict) -> str:
 
 
 def verdict_on(job: Job) -> Verdict:
-    parts: dict[int, Part] = {}
+    parts: dict[int, RankPart] = {}
     with tempfile.TemporaryDirectory() as folder:
         for rank, trace in recorded(job):
             path = Path(folder) / f"rank{rank}.json"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import overlap_sets
-from kinetoscope.analysis.ranks.comparison import Comparison, compare
+from kinetoscope.analysis.ranks.comparison import RankComparison, compare
 from kinetoscope.analysis.ranks.parts import part
 from kinetoscope.analysis.replay.ranks import without_lateness
 from kinetoscope.analysis.replay.replay import without_stragglers
@@ -42,7 +42,7 @@ UNEVEN = [
 
 
 @cache
-def recorded(job: Job) -> tuple[Comparison, Run]:
+def recorded(job: Job) -> tuple[RankComparison, Run]:
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"rank{rank}.json" for rank in range(job.ranks)]
         for path, (_, trace) in zip(paths, overlap_sets.recorded(job), strict=True):

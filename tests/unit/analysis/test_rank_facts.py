@@ -17,7 +17,7 @@ import pytest
 from kinetoscope import numbers
 from kinetoscope.analysis.ranks.attribution import START
 from kinetoscope.analysis.ranks.comparison import (
-    Comparison,
+    RankComparison,
     cold_steps,
     compare,
     comparison,
@@ -58,7 +58,7 @@ def raw(path: Path) -> dict[str, list[Collective]]:
 
 
 @cache
-def together(name: str, shared_data: Path) -> tuple[Comparison, list[dict[str, list[Collective]]]]:
+def together(name: str, shared_data: Path) -> tuple[RankComparison, list[dict[str, list[Collective]]]]:
     """A set compared, and its raw collectives by rank."""
     paths = [shared_data / name.format(rank) for rank in range(SETS[name])]
     parts = [part(read(path, rank=rank)) for rank, path in enumerate(paths)]
@@ -66,7 +66,7 @@ def together(name: str, shared_data: Path) -> tuple[Comparison, list[dict[str, l
 
 
 @cache
-def pair(*paths: Path) -> Comparison:
+def pair(*paths: Path) -> RankComparison:
     return compare([part(read(path)) for path in paths])
 
 

@@ -17,8 +17,8 @@ import pytest
 import rank_jobs
 import rank_sets
 from kinetoscope.analysis.collectives.recorded import collectives, ways
-from kinetoscope.analysis.ranks.comparison import Comparison, compare
-from kinetoscope.analysis.ranks.parts import APPROACH, Part, part, placed
+from kinetoscope.analysis.ranks.comparison import RankComparison, compare
+from kinetoscope.analysis.ranks.parts import APPROACH, RankPart, part, placed
 from kinetoscope.analysis.replay.change import NOTHING, without_host
 from kinetoscope.analysis.replay.replay import replays
 from kinetoscope.document.collect.ranks import compared
@@ -48,7 +48,7 @@ CHOSEN = [
 
 
 @cache
-def part_of(trace: bytes) -> Part:
+def part_of(trace: bytes) -> RankPart:
     """Sets that lack something share the ranks that lack nothing."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
@@ -57,13 +57,13 @@ def part_of(trace: bytes) -> Part:
 
 
 @cache
-def parts_of(job: Job) -> list[Part]:
+def parts_of(job: Job) -> list[RankPart]:
     """One a rank: of a rank that is there twice the first."""
     traces = dict(reversed(rank_sets.recorded(job)))
     return [part_of(msgspec.json.encode(traces[rank])) for rank in sorted(traces)]
 
 
-def sums(compared: Comparison) -> None:
+def sums(compared: RankComparison) -> None:
     """Parts sum to the nanosecond, whatever the recording lacks."""
     table = compared.table
     assert (

@@ -35,14 +35,14 @@ Costed = TypeVar("Costed", Graph, Frame, LineTime)
 Unit = dict[str, Any]  # a row of ``_units``
 
 
-class Part(NamedTuple):
+class TimeShare(NamedTuple):
     """Device time whose least is known, and that least."""
 
     costed_us: float = 0.0
     least_us: float = 0.0
 
-    def plus(self, other: Part) -> Part:
-        return Part(self.costed_us + other.costed_us, self.least_us + other.least_us)
+    def plus(self, other: TimeShare) -> TimeShare:
+        return TimeShare(self.costed_us + other.costed_us, self.least_us + other.least_us)
 
     def columns(self) -> dict[str, float | None]:
         return {
@@ -66,16 +66,16 @@ def with_speed(
         msgspec.structs.replace(kernel, **_rates(of_kernel[i])) if i in of_kernel else kernel
         for i, kernel in enumerate(compilation.kernels)
     )
-    graphs: dict[int, Part] = {}
-    frames: dict[int, Part] = {}
-    places: dict[tuple[str, int], Part] = {}
+    graphs: dict[int, TimeShare] = {}
+    frames: dict[int, TimeShare] = {}
+    places: dict[tuple[str, int], TimeShare] = {}
     for row in units.filter(~pl.col("refused")).to_dicts():
-        part = Part(row["time_us"], row["least_us"] * row["calls"])
+        part = TimeShare(row["time_us"], row["least_us"] * row["calls"])
         graph = compilation.graphs[row["graph"]]
-        graphs[graph.index] = graphs.get(graph.index, Part()).plus(part)
-        frames[graph.frame] = frames.get(graph.frame, Part()).plus(part)
+        graphs[graph.index] = graphs.get(graph.index, TimeShare()).plus(part)
+        frames[graph.frame] = frames.get(graph.frame, TimeShare()).plus(part)
         for place in _places(compilation, row):
-            places[place] = places.get(place, Part()).plus(part)
+            places[place] = places.get(place, TimeShare()).plus(part)
     filled = replace(
         compilation,
         kernels=kernels,
@@ -85,7 +85,7 @@ def with_speed(
     return filled, tuple(_with(line, places.get((line.file, line.line))) for line in lines)
 
 
-def _with(row: Costed, part: Part | None) -> Costed:
+def _with(row: Costed, part: TimeShare | None) -> Costed:
     return msgspec.structs.replace(row, **part.columns()) if part else row
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.cost.call import DTYPES, Call, Cost
+from kinetoscope.analysis.cost.call import DTYPES, Cost, OpCall
 from kinetoscope.analysis.cost.formulas import cost
 from kinetoscope.analysis.cost.lists import listed_elements
 from kinetoscope.analysis.events.rows import matching
@@ -97,7 +97,7 @@ def costed(trace: Trace) -> pl.DataFrame:
 def _known_costs(distinct: pl.DataFrame) -> pl.DataFrame:
     """The cost of each distinct call that a formula knows; a trace has hundreds of them."""
 
-    def decoded(text: str | None) -> list[Any]:  # what a file says: see Call
+    def decoded(text: str | None) -> list[Any]:  # what a file says: see OpCall
         found = msgspec.json.decode(text) if text else []
         return found if isinstance(found, list) else []
 
@@ -105,7 +105,7 @@ def _known_costs(distinct: pl.DataFrame) -> pl.DataFrame:
     columns = ["name", *BESIDE, *ARGUMENTS, *COUNTED]
     for name, kernel, listed, *arguments, flops, gigabytes in distinct.select(columns).iter_rows():
         shapes, types, strides, values = (decoded(text) for text in arguments)
-        found = cost(Call(name, shapes, types, strides, [str(value) for value in values], kernel, listed))
+        found = cost(OpCall(name, shapes, types, strides, [str(value) for value in values], kernel, listed))
         if found is not None and gigabytes:  # Inductor knows which of its tensors are both read and written
             found = found._replace(bytes=round(gigabytes * 1e9), flops=flops or found.flops)
         costs.append(found)

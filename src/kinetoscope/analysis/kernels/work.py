@@ -94,7 +94,7 @@ def classify(
     return table.select(category=category.otherwise(pl.lit(taxonomy.OTHER))).to_series()
 
 
-def _fits(rule: taxonomy.Rule) -> pl.Expr:
+def _fits(rule: taxonomy.KernelRule) -> pl.Expr:
     conditions: list[pl.Expr] = []
     if rule.kernel is not None:
         conditions.append(pl.col("name").str.contains(f"(?i){rule.kernel}"))

@@ -30,7 +30,7 @@ DATA = "data-loading"
 
 
 @dataclass(frozen=True)
-class AsItRuns:
+class StepAsItRuns:
     """One rank's step without the profiler; times in µs per step.
 
     ``busy_us`` (None without recorded device work) and ``idle`` by cause sum to ``timed.step.median``.
@@ -75,9 +75,9 @@ class _Idle:
 
 
 @remembered
-def as_it_runs(run: Run) -> dict[int, AsItRuns]:
+def as_it_runs(run: Run) -> dict[int, StepAsItRuns]:
     """By rank, those whose steps were timed without the profiler: none of a bare trace."""
-    found: dict[int, AsItRuns] = {}
+    found: dict[int, StepAsItRuns] = {}
     for record in run.manifest.ranks if run.manifest else ():
         timed = unprofiled(record.steps)
         if timed is not None and timed.step.median > 0:
@@ -85,7 +85,7 @@ def as_it_runs(run: Run) -> dict[int, AsItRuns]:
     return found
 
 
-def slowest(run: Run) -> AsItRuns | None:
+def slowest(run: Run) -> StepAsItRuns | None:
     """Of the rank whose step takes longest: the others wait for it."""
     return max(as_it_runs(run).values(), key=lambda rank: rank.step_us, default=None)
 
@@ -96,12 +96,12 @@ def light_run(run: Run) -> Run:
     return Run(run.light)
 
 
-def _of_rank(run: Run, record: RankRecord, timed: Unprofiled) -> AsItRuns:
+def _of_rank(run: Run, record: RankRecord, timed: Unprofiled) -> StepAsItRuns:
     full, light = (_of(traces, record.rank) for traces in (run.traces, run.light))
     if full is None or full.steps.is_empty():
         profiled_s = record.steps.profiled_step_s
         recorded_us = None if profiled_s is None else 1e6 * profiled_s
-        return AsItRuns(record.rank, timed, None, {}, recorded_us, None, f"{timed.step.n} {timed.words}")
+        return StepAsItRuns(record.rank, timed, None, {}, recorded_us, None, f"{timed.step.n} {timed.words}")
     own = leading_of(full)["duration_ns"]
     recorded_us = median(own.to_list()) / 1000
     worked = _busy(light) if light is not None else None
@@ -109,7 +109,7 @@ def _of_rank(run: Run, record: RankRecord, timed: Unprofiled) -> AsItRuns:
     worked = worked or _busy(full)
     if worked is None:
         words = f"{timed.step.n} {timed.words}"
-        return AsItRuns(record.rank, timed, None, {}, recorded_us, None, words)
+        return StepAsItRuns(record.rank, timed, None, {}, recorded_us, None, words)
     device, busy_us = worked
     joined = match(by, full) if by is not full else None
     idle = _idle(run, full, device, joined)
@@ -127,7 +127,7 @@ def _of_rank(run: Run, record: RankRecord, timed: Unprofiled) -> AsItRuns:
     if waited:
         words.append(waited)
     matched = None if joined is None else joined.share
-    return AsItRuns(record.rank, timed, busy_us, causes, recorded_us, matched, "; ".join(words))
+    return StepAsItRuns(record.rank, timed, busy_us, causes, recorded_us, matched, "; ".join(words))
 
 
 def _of(traces: tuple[Trace, ...], rank: int) -> Trace | None:

@@ -111,7 +111,7 @@ ATTRIBUTED = {
 }
 
 
-class _Collective(NamedTuple):
+class _LateCollective(NamedTuple):
     """Who came last into a collective, how late, and by how much longer it took since ``previous``."""
 
     instance: int
@@ -155,7 +155,7 @@ def attributed(table: pl.DataFrame, cold: Sequence[str] = ()) -> pl.DataFrame:
         profilers), ``excess_ns`` (by how much longer the culprit took); ``lost_ns``, by how much longer the
         last one took since its collective before; ``usual_host_ns``, what its peers' hosts took for that.
     """
-    found: dict[int, _Collective] = {}
+    found: dict[int, _LateCollective] = {}
     lines: list[tuple[object, ...]] = []
     for one in _arrivals(table, cold):
         found[one.instance] = one
@@ -177,7 +177,7 @@ def attributed(table: pl.DataFrame, cold: Sequence[str] = ()) -> pl.DataFrame:
 
 
 def _culprit(
-    late: _Collective, found: Mapping[int, _Collective]
+    late: _LateCollective, found: Mapping[int, _LateCollective]
 ) -> tuple[int | None, str, str | None, float]:
     """Rank, step, cause and excess of what made a collective's last rank late.
 
@@ -186,7 +186,7 @@ def _culprit(
     """
     excesses: Counter[tuple[int, str, str]] = Counter()
     seen: set[tuple[int, int]] = set()  # ranks and segments
-    one: _Collective | None = late
+    one: _LateCollective | None = late
     for _ in range(FAR):
         is_explained = sum(excesses.values()) >= late.explained_by_ns
         if one is None or (one is not late and _is_level(one, late, is_explained)):
@@ -213,7 +213,7 @@ def _culprit(
     return None, late.step, None, late.excess_ns
 
 
-def _is_level(one: _Collective, late: _Collective, is_explained: bool) -> bool:
+def _is_level(one: _LateCollective, late: _LateCollective, is_explained: bool) -> bool:
     """Nothing from before this collective makes a later one late: not on the devices, and on no host."""
     if late.is_pair and (is_explained or one.step != late.step):
         return True
@@ -222,7 +222,7 @@ def _is_level(one: _Collective, late: _Collective, is_explained: bool) -> bool:
     return one.joins and one.ranks >= late.ranks and is_level
 
 
-def _arrivals(table: pl.DataFrame, cold: Sequence[str]) -> Iterator[_Collective]:
+def _arrivals(table: pl.DataFrame, cold: Sequence[str]) -> Iterator[_LateCollective]:
     """The collectives in the order of time."""
     before = pl.col("step").shift(1).over("rank", "device")
     table = table.sort("rank", "start_ns", "id").with_columns(
@@ -254,7 +254,7 @@ def _arrivals(table: pl.DataFrame, cold: Sequence[str]) -> Iterator[_Collective]
         pl.when(causes.list.max() > 0).then(cause), "segment", ~pl.col("is_end"),
     )  # fmt: skip
     for instance, step, at, members, *others in rows.sort("at_ns", "instance").iter_rows():
-        yield _Collective(instance, step, at, frozenset(members), *others)
+        yield _LateCollective(instance, step, at, frozenset(members), *others)
 
 
 def _arrival() -> pl.Expr:

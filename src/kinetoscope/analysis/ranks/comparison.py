@@ -17,7 +17,7 @@ from kinetoscope.analysis.collectives.waiting import BUSY, collectives_of, waite
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.attribution import EVEN_COMPUTE, START, attributed, data_ratio, kernel_cause
 from kinetoscope.analysis.ranks.lateness import ALLOCATOR, COMPILE, COMPUTE, HOST, SYNC, with_lateness
-from kinetoscope.analysis.ranks.parts import OVERLAPPED, PARTED, Part, part, placed
+from kinetoscope.analysis.ranks.parts import OVERLAPPED, PARTED, RankPart, part, placed
 from kinetoscope.analysis.ranks.pipelines import CannotTell, staged
 from kinetoscope.analysis.ranks.without_stragglers import IdealRow, by_collectives
 from kinetoscope.sources.run import Run
@@ -38,7 +38,7 @@ VARIES = 0.005
 COLD = 3  # times as long as the median of those after it: a recording's first steps, which load and tune
 
 
-def cold_steps(parts: Sequence[Part]) -> list[str]:
+def cold_steps(parts: Sequence[RankPart]) -> list[str]:
     """The names of first steps that took most ranks much longer than those after; with them what was recorded
     before the first step."""
     each = lengths(parts).group_by("name", maintain_order=True).agg(pl.col("length_ns").median())
@@ -49,7 +49,7 @@ def cold_steps(parts: Sequence[Part]) -> list[str]:
     return ["", *names[:count]] if count else []
 
 
-def lengths(parts: Sequence[Part]) -> pl.DataFrame:
+def lengths(parts: Sequence[RankPart]) -> pl.DataFrame:
     """``rank``, ``name`` and ``length_ns`` of the steps in which ranks meet, in order."""
     found = [pl.DataFrame(schema={"rank": pl.Int32, "name": pl.String, "length_ns": pl.Int64})]
     for one in parts:
@@ -157,7 +157,7 @@ class Verdict(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class RankComparison:
     """Args:
     parts: one a rank, by rank.
     missing: ranks that the run had and that are not here.
@@ -167,7 +167,7 @@ class Comparison:
     blamed: see there; its causes are those of ``CAUSES``, of compute what its kernels say.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[RankPart, ...]
     missing: tuple[int, ...]
     paired: Paired
     recorded: pl.DataFrame
@@ -178,7 +178,7 @@ class Comparison:
 
 
 @remembered
-def comparison(run: Run) -> Comparison:
+def comparison(run: Run) -> RankComparison:
     """The ranks of a run that is in memory."""
     hosts = hosts_of(run)
     return compare([placed(part(trace), hosts[trace.rank]) for trace in run.traces], collectives_of(run))
@@ -202,7 +202,7 @@ def culprit(run: Run) -> tuple[int | None, float]:
     return int(rank), waited / int(each["waited_ns"].sum())
 
 
-def compare(parts: Sequence[Part], paired: Paired | None = None) -> Comparison:
+def compare(parts: Sequence[RankPart], paired: Paired | None = None) -> RankComparison:
     """Compare ranks by their parts, one a rank.
 
     Args:
@@ -226,10 +226,10 @@ def compare(parts: Sequence[Part], paired: Paired | None = None) -> Comparison:
     costs = found.drop_nulls("culprit").group_by("culprit").agg(pl.col("waited_ns").sum())
     worst = costs.sort("waited_ns", "culprit", descending=[True, False])["culprit"].head(WORST).to_list()
     ideal = _ideal(warm, parts, worst)
-    return Comparison(tuple(parts), tuple(missing), paired, recorded, table, found, verdict, ideal)
+    return RankComparison(tuple(parts), tuple(missing), paired, recorded, table, found, verdict, ideal)
 
 
-def _paired(parts: Sequence[Part], recorded: pl.DataFrame, world: int | None) -> Paired:
+def _paired(parts: Sequence[RankPart], recorded: pl.DataFrame, world: int | None) -> Paired:
     overlapped = [
         part.overlapped.select(pl.lit(part.facts.rank, pl.Int32).alias("rank"), *OVERLAPPED) for part in parts
     ]
@@ -239,7 +239,7 @@ def _paired(parts: Sequence[Part], recorded: pl.DataFrame, world: int | None) ->
     return waited(recorded, pl.concat([pl.DataFrame(schema=BUSY), *overlapped]), windows, world, hosts)
 
 
-def _ideal(table: pl.DataFrame, parts: Sequence[Part], worst: Sequence[int]) -> IdealRow | None:
+def _ideal(table: pl.DataFrame, parts: Sequence[RankPart], worst: Sequence[int]) -> IdealRow | None:
     """The run without stragglers: a pipeline by its passes, where they are known, else by its collectives."""
     ideal = by_collectives(table, worst)
     if ideal is None or not (table["semantics"] == PAIR).any():
@@ -251,7 +251,7 @@ def _ideal(table: pl.DataFrame, parts: Sequence[Part], worst: Sequence[int]) -> 
         return msgspec.structs.replace(ideal, why=str(reason))
 
 
-def _explained(found: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
+def _explained(found: pl.DataFrame, parts: Sequence[RankPart]) -> pl.DataFrame:
     """With what its kernels say (``detail``) where a rank computed longer than its peers."""
     kernels = pl.concat(
         [part.kernels.with_columns(rank=pl.lit(part.facts.rank, pl.Int32)) for part in parts],
@@ -272,7 +272,7 @@ def _explained(found: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
 
 
 def _standing_out(
-    table: pl.DataFrame, found: pl.DataFrame, parts: Sequence[Part], cold: Sequence[str], lacking: bool
+    table: pl.DataFrame, found: pl.DataFrame, parts: Sequence[RankPart], cold: Sequence[str], lacking: bool
 ) -> Verdict:
     """The verdict on what is no cold start, unless it may be chance."""
     found = found.filter(~pl.col("where").is_in(cold), ~pl.col("step").is_in(cold))
@@ -293,7 +293,7 @@ def _standing_out(
     steps = judged if len(judged) else steps
     # What it computed the others did as well, if its kernels took no longer.
     late = found.filter(pl.col("cause").ne_missing(COMPUTE))
-    # Part of what a stage loses is hidden in the pipeline's bubbles, and its stages need not be equal.
+    # RankPart of what a stage loses is hidden in the pipeline's bubbles, and its stages need not be equal.
     is_pipeline = bool((table["semantics"] == PAIR).any())
     rank = verdict.rank
     if rank is not None:

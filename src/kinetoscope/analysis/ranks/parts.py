@@ -108,7 +108,7 @@ KERNEL_TIMES = {"step": pl.String, "name": pl.String, "launches": pl.UInt32, "du
 STEPS = {"name": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64}
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a part says of its rank beside its tables. Times are ns; those of devices are the sum of all."""
 
     rank: int
@@ -130,7 +130,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class RankPart:
     """Args:
     collectives: columns of ``PARTED``: ``collectives`` with what its rank did on its own from its collective
         before to this one (``own_ns`` and the ``APPROACH`` that it consists of; null for the first): from
@@ -145,7 +145,7 @@ class Part:
     computed: columns of ``COMPUTED``: of a pipeline's stage what it computed between sends and receives.
     """
 
-    facts: Facts
+    facts: RankFacts
     collectives: pl.DataFrame
     kernels: pl.DataFrame
     steps: pl.DataFrame
@@ -154,12 +154,12 @@ class Part:
 
 
 @remembered
-def part(trace: Trace) -> Part:
+def part(trace: Trace) -> RankPart:
     """The part of one trace."""
     run, within = Run((trace,)), window(trace)
     own = work(trace)
     lost = gaps(run).with_columns(length=pl.col("end_ns") - pl.col("start_ns"))
-    facts = Facts(
+    facts = RankFacts(
         rank=trace.rank,
         numbered="distributedInfo" in trace.metadata,
         world=world_size(trace),
@@ -181,17 +181,17 @@ def part(trace: Trace) -> Part:
     )
     steps = periods(trace).select(STEPS.keys()) if len(trace.steps) else pl.DataFrame(schema=STEPS)
     met = _approached(trace, lost, overlapped := _overlapped(trace))
-    return Part(facts, met, _kernels(trace), steps, _fewer(overlapped), segments(trace))
+    return RankPart(facts, met, _kernels(trace), steps, _fewer(overlapped), segments(trace))
 
 
-def renumbered(part: Part, rank: int) -> Part:
+def renumbered(part: RankPart, rank: int) -> RankPart:
     """The same part, of the rank that it is known to be."""
     facts = msgspec.structs.replace(part.facts, rank=rank, numbered=True)
     table = part.collectives.with_columns(rank=pl.lit(rank, pl.Int32))
     return replace(part, facts=facts, collectives=table)
 
 
-def placed(part: Part, host: str) -> Part:
+def placed(part: RankPart, host: str) -> RankPart:
     """The same part, of a host that its recording names, where the trace itself does not."""
     if part.facts.host or not host:
         return part

@@ -211,7 +211,7 @@ ERROR = 0.05  # of the replay of what was recorded: beyond it nothing is conclud
 
 
 @dataclass
-class _Segment:
+class _RankOperation:
     """A segment of computing, or a rank's end of a collective; times on one clock.
 
     ``signature`` is what it is measured by: its sort, and of collectives their size.
@@ -282,7 +282,7 @@ class _Job:
 
     def __init__(self, found: StageOrder) -> None:
         self.chain, self.count = found, 0
-        self.nodes: list[_Segment] = []
+        self.nodes: list[_RankOperation] = []
         self.groups: list[list[int]] = []  # of each pass its segments
         self.lasts: dict[int, int] = {}  # of each rank its last segment
 
@@ -309,12 +309,12 @@ class _Job:
 
     def _of_rank(
         self, rank: int, met: pl.DataFrame, computed: pl.DataFrame
-    ) -> tuple[list[_Segment], list[list[int]], dict[int, list[int]]]:
+    ) -> tuple[list[_RankOperation], list[list[int]], dict[int, list[int]]]:
         """Its operations in the order of their launches, the places of each pass's segments, and what its
         passes need of the transfers."""
         columns = ("launched_ns", "ways", "semantics", "kind", "bytes", "instance", "start_ns", "end_ns",
                    "clock_ns", "transfer_ns")  # fmt: skip
-        nodes: list[_Segment] = []
+        nodes: list[_RankOperation] = []
         transfers: list[Transfer] = []
         for launched, both, semantics, kind, size, instance, start, end, clock, took in met.select(
             pl.col("launched_ns").fill_null(pl.col("start_ns")), *columns[1:]
@@ -328,7 +328,7 @@ class _Job:
                 transfers += [Transfer(len(nodes), launched, *way) for way in both]
             ahead = clock or 0
             nodes.append(
-                _Segment(rank, sort, f"{sort} {size}", launched, start - ahead, end - ahead, semantics, instance,
+                _RankOperation(rank, sort, f"{sort} {size}", launched, start - ahead, end - ahead, semantics, instance,
                       semantics == PAIR and all(source == rank for source, _ in both),
                       took_ns=end - start if took is None else took)
             )  # fmt: skip
@@ -339,7 +339,7 @@ class _Job:
             ahead = clock or 0
             segments.append(ComputeSegment(len(nodes), launched, what, end - start))
             nodes.append(
-                _Segment(rank, what, what, launched, start - ahead, end - ahead, took_ns=end - start)
+                _RankOperation(rank, what, what, launched, start - ahead, end - ahead, took_ns=end - start)
             )
         made = passes(rank, self.chain, segments, transfers)
         for one in made:
@@ -353,7 +353,9 @@ class _Job:
             {place[one.rows[0]]: [place[row] for row in one.needs] for one in made},
         )
 
-    def _follow(self, nodes: Sequence[_Segment], first: int, needs: Mapping[int, Sequence[int]]) -> None:
+    def _follow(
+        self, nodes: Sequence[_RankOperation], first: int, needs: Mapping[int, Sequence[int]]
+    ) -> None:
         """What each waits for on its own rank: the segment launched before it, what its pass ``needs``, and,
         where it began later than that, what had ended last."""
         last = self.lasts.get(nodes[0].rank)
@@ -383,7 +385,9 @@ class _Job:
         instances = self._instances()
         places = {row: place for place, row in enumerate(row for group in instances for row in group)}
 
-        def run(is_usual: Callable[[_Segment], bool], is_prompt: Callable[[_Segment], bool]) -> float:
+        def run(
+            is_usual: Callable[[_RankOperation], bool], is_prompt: Callable[[_RankOperation], bool]
+        ) -> float:
             """How long it takes with these as usual, and these begun as promptly as usual."""
             lines = (
                 [
@@ -399,10 +403,10 @@ class _Job:
             )
             return max(replay(lines))
 
-        def nothing(one: _Segment) -> bool:
+        def nothing(one: _RankOperation) -> bool:
             return False
 
-        def all_of(one: _Segment) -> bool:
+        def all_of(one: _RankOperation) -> bool:
             return True
 
         recorded = max(one.left_ns for one in self.nodes) - min(one.came_ns for one in self.nodes)
@@ -414,7 +418,7 @@ class _Job:
             stages.setdefault(stage, []).append(rank)
 
         def alone(rank: int) -> float:
-            def is_its(one: _Segment) -> bool:
+            def is_its(one: _RankOperation) -> bool:
                 return one.rank == rank
 
             return run(is_its, is_its)
@@ -422,7 +426,7 @@ class _Job:
         def but(ranks: Sequence[int]) -> float:
             """With what those computed, sent and waited for their hosts as recorded."""
 
-            def is_other(one: _Segment) -> bool:
+            def is_other(one: _RankOperation) -> bool:
                 return one.rank not in ranks
 
             return run(is_other, lambda one: is_other(one) or not one.computes) / without

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.ranks.comparison import Comparison
+from kinetoscope.analysis.ranks.comparison import RankComparison
 
 COLUMNS = 120  # of steps; of more, several are one
 
@@ -29,7 +29,7 @@ def set_apart(groups: Sequence[Sequence[int]], worst: Sequence[int], most: int) 
     return [*((rank,) for rank in worst), *left[:most], *([rest] if rest else [])]
 
 
-def paces(found: Comparison, groups: Sequence[Sequence[int]]) -> Paces:
+def paces(found: RankComparison, groups: Sequence[Sequence[int]]) -> Paces:
     """A table for each of ``groups``."""
     steps, names = _steps(found)
     whole = steps.group_by("column").agg(pl.col("took_us", "own_us").median())
@@ -55,7 +55,7 @@ def _columns(table: pl.DataFrame, count: int) -> pl.DataFrame:
     return every.join(table, on="column", how="left", maintain_order="left")
 
 
-def _steps(found: Comparison) -> tuple[pl.DataFrame, list[str]]:
+def _steps(found: RankComparison) -> tuple[pl.DataFrame, list[str]]:
     """One row a rank and column (``took_us``, ``own_us``, ``blamed_us``), and what the columns are called."""
     parts = [
         part.steps.select(

@@ -118,7 +118,7 @@ class _End(NamedTuple):
     is_receiver: bool  # of a broadcast or the like: waits for its sender alone
 
 
-class _Collective(NamedTuple):
+class _TimedCollective(NamedTuple):
     left_ns: float
     transfer_ns: float
     rows: list[int]
@@ -174,7 +174,7 @@ def by_collectives(table: pl.DataFrame, worst: Sequence[int] = ()) -> IdealRow |
 
 
 def _operations(
-    collectives: Sequence[_Collective], is_usual: Callable[[int], bool]
+    collectives: Sequence[_TimedCollective], is_usual: Callable[[int], bool]
 ) -> tuple[list[list[Operation]], list[int]]:
     """What is replayed, and the places of the collectives' ends in it."""
     ranks: dict[int, _Rank] = {}
@@ -223,7 +223,7 @@ def _operations(
     return groups, ends
 
 
-def _collectives(table: pl.DataFrame) -> list[_Collective]:
+def _collectives(table: pl.DataFrame) -> list[_TimedCollective]:
     """In the order of time."""
     known = ("instance", "transfer_ns", "clock_ns")
     # One order for all ranks, that of replaying; those that end at once, as batched ones, begin apart or not.
@@ -245,7 +245,7 @@ def _collectives(table: pl.DataFrame) -> list[_Collective]:
         pl.col("left_ns").max(), pl.col("transfer_ns").min().cast(pl.Float64), "row", *columns
     )
     return [
-        _Collective(left, transfer, rows, [_End(*end) for end in zip(*each, strict=True)])
+        _TimedCollective(left, transfer, rows, [_End(*end) for end in zip(*each, strict=True)])
         for _, left, transfer, rows, *each in lines.iter_rows()
     ]
 

@@ -21,7 +21,7 @@ def _none_of(schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class ReplayChange:
     """What goes away of one rank's recorded steps. Several changes are joined by ``|``: nothing goes twice.
 
     Args:
@@ -37,14 +37,14 @@ class Change:
     host: pl.DataFrame = field(default_factory=lambda: _none_of(HOST))
     waits: pl.Series = field(default_factory=lambda: pl.Series("id", [], pl.UInt32))
     pause_ns: float = inf
-    both: tuple[Change, Change] | None = None
+    both: tuple[ReplayChange, ReplayChange] | None = None
 
-    def __or__(self, other: Change) -> Change:
+    def __or__(self, other: ReplayChange) -> ReplayChange:
         """Both: of an event the larger saving; where segments overlap the larger share."""
         waits = self.waits if other.waits.is_empty() else other.waits
         if len(self.waits) and len(other.waits):
             waits = pl.concat([self.waits, other.waits]).unique().sort()
-        return Change(
+        return ReplayChange(
             pl.concat([self.device, other.device]),
             pl.concat([self.host, other.host]),
             waits,
@@ -58,20 +58,20 @@ class Change:
         return self.pause_ns == inf and all(table.is_empty() for table in tables)
 
 
-NOTHING = Change()
+NOTHING = ReplayChange()
 
 
-def shorten(ids: pl.Series, saved_ns: pl.Series) -> Change:
+def shorten(ids: pl.Series, saved_ns: pl.Series) -> ReplayChange:
     """Device events shortened; of an event named twice the larger saving counts."""
     table = pl.DataFrame([ids.alias("id"), saved_ns.alias("saved_ns")], schema_overrides=DEVICE)
-    return Change(device=table.filter(table["saved_ns"] > 0))
+    return ReplayChange(device=table.filter(table["saved_ns"] > 0))
 
 
-def without_host(events: pl.DataFrame, share: float = 1.0) -> Change:
+def without_host(events: pl.DataFrame, share: float = 1.0) -> ReplayChange:
     """Host events (rows of ``host_events``) of whose time ``share`` goes away, or their own ``share``."""
     own = pl.col("share") if "share" in events.columns else pl.lit(share)
     segments = events.select("lane", "start_ns", END, share=own)
-    return Change(host=segments.cast(pl.Schema(HOST)).filter(pl.col("share") > 0))
+    return ReplayChange(host=segments.cast(pl.Schema(HOST)).filter(pl.col("share") > 0))
 
 
 def in_a_row(calls: pl.DataFrame, apart_ns: int) -> pl.DataFrame:
@@ -84,7 +84,7 @@ def in_a_row(calls: pl.DataFrame, apart_ns: int) -> pl.DataFrame:
     )
 
 
-def without_idle(trace: Trace, segments: pl.DataFrame, share: float = 1.0) -> Change:
+def without_idle(trace: Trace, segments: pl.DataFrame, share: float = 1.0) -> ReplayChange:
     """Segments of a device's idle time (``start_ns``, ``end_ns``) in which no thread kept it waiting: what
     the host did meanwhile, as much sooner as a launch takes to arrive, goes away: ``share`` of it, or their
     own ``share``."""
@@ -94,20 +94,20 @@ def without_idle(trace: Trace, segments: pl.DataFrame, share: float = 1.0) -> Ch
     own = pl.col("share") if "share" in segments.columns else pl.lit(share)
     each = segments.select(pl.col("start_ns") - ahead, pl.col("end_ns") - ahead, share=own)
     host = lanes.join(each, how="cross").select(list(HOST)).cast(pl.Schema(HOST))
-    return Change(host=host.filter(pl.col("end_ns") > pl.col("start_ns"), pl.col("share") > 0))
+    return ReplayChange(host=host.filter(pl.col("end_ns") > pl.col("start_ns"), pl.col("share") > 0))
 
 
-def at_once(pause_ns: float) -> Change:
+def at_once(pause_ns: float) -> ReplayChange:
     """Work that is ready follows other work with no longer a pause."""
-    return Change(pause_ns=pause_ns)
+    return ReplayChange(pause_ns=pause_ns)
 
 
-def no_wait(calls: pl.Series) -> Change:
+def no_wait(calls: pl.Series) -> ReplayChange:
     """Synchronising calls, by their rows in ``host_events``, that no longer wait."""
-    return Change(waits=calls.rename("id").cast(pl.UInt32).unique().sort())
+    return ReplayChange(waits=calls.rename("id").cast(pl.UInt32).unique().sort())
 
 
-def merge_launches(trace: Trace, groups: pl.DataFrame) -> Change:
+def merge_launches(trace: Trace, groups: pl.DataFrame) -> ReplayChange:
     """Device events that become one: each group's first stays, with the time of its longest.
 
     Args:

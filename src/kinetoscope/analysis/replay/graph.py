@@ -145,7 +145,7 @@ def sources(trace: Trace, work: pl.DataFrame) -> dict[int, list[int]]:
     return dict(linked.select("block", ends).group_by("block").agg("source").iter_rows())
 
 
-class Block(NamedTuple):
+class WorkBlock(NamedTuple):
     """Work of one stream, launched from one segment of a thread."""
 
     block: int
@@ -173,11 +173,11 @@ class CollectiveSync(NamedTuple):
     transfer_ns: float
 
 
-Instruction = Block | SyncPoint | CollectiveSync
+Instruction = WorkBlock | SyncPoint | CollectiveSync
 
 
 @dataclass(frozen=True)
-class Graph:
+class ReplayGraph:
     """A program with the tables that its numbers come from.
 
     Args:
@@ -264,7 +264,7 @@ class _Share(NamedTuple):
 Timed = tuple[int, int, Instruction]
 
 
-def build(parts: Sequence[RankSpans], collectives: pl.DataFrame | None = None) -> Graph:
+def build(parts: Sequence[RankSpans], collectives: pl.DataFrame | None = None) -> ReplayGraph:
     """The graph of ranks that meet in collectives.
 
     Args:
@@ -287,7 +287,7 @@ def build(parts: Sequence[RankSpans], collectives: pl.DataFrame | None = None) -
     owners += [share for share in shares for _ in range(share.streams)]
     began = [share.part.spans.bounds[0][0] - share.part.clock_ns for share in owners]
     lanes = [logical_threads(p.trace).with_columns(rank=pl.lit(p.trace.rank, pl.Int32)) for p in parts]
-    return Graph(
+    return ReplayGraph(
         work,
         pl.concat([share.segments.table for share in shares]),
         pl.concat(lanes),
@@ -326,7 +326,7 @@ def _share(part: RankSpans, collectives: pl.DataFrame, segment: int, stream: int
     )
     for number, of, at, key in each.iter_rows():
         linked = tuple(source + block for source in before.get(number, ()))
-        placed = Block(number + block, of + stream, -1 if at is None else at + segment, linked)
+        placed = WorkBlock(number + block, of + stream, -1 if at is None else at + segment, linked)
         program.append((key - clock, 0, placed))
     work = work.with_columns(
         pl.col("block") + block,

@@ -224,7 +224,7 @@ class HostSegments(NamedTuple):
     ends: list[tuple[int, int]]
 
 
-class _Call(NamedTuple):
+class _WaitingCall(NamedTuple):
     call: int
     start_ns: int
     end_ns: int
@@ -247,7 +247,7 @@ def segments(trace: Trace, within: Spans) -> HostSegments:
     for thread, until in _until(trace).iter_rows():
         own = calls.filter(pl.col("thread") == thread).drop("thread")
         first = len(rows)
-        pending = [_Call(*row) for row in own.iter_rows()]
+        pending = [_WaitingCall(*row) for row in own.iter_rows()]
         for passed, start, end in _of_thread(pending, _within(within, until), first, syncs):
             rows.append((trace.rank, thread, start, end, passed))
         end = rows[-1][3]
@@ -274,7 +274,7 @@ def _within(within: Spans, until: int) -> Spans:
 
 
 def _of_thread(
-    calls: list[_Call], within: Spans, number: int, syncs: list[Passed]
+    calls: list[_WaitingCall], within: Spans, number: int, syncs: list[Passed]
 ) -> list[tuple[int, int, int]]:
     """(passed, start, end) of a thread's segments, of which the first is ``number``; adds their syncs."""
     found: list[tuple[int, int, int]] = []

@@ -10,9 +10,9 @@ from weakref import WeakKeyDictionary
 
 import polars as pl
 
-from kinetoscope.analysis.replay.change import Change
+from kinetoscope.analysis.replay.change import ReplayChange
 from kinetoscope.analysis.replay.engine import NEVER, Numbers
-from kinetoscope.analysis.replay.graph import CollectiveSync, Graph
+from kinetoscope.analysis.replay.graph import CollectiveSync, ReplayGraph
 from kinetoscope.analysis.time import intervals
 
 
@@ -93,10 +93,10 @@ class Host:
 class Effects:
     """Those on one graph, each found once for as long as its change lives."""
 
-    graph: Graph
-    _known: dict[int, WeakKeyDictionary[Change, Effect]] = field(default_factory=dict)
+    graph: ReplayGraph
+    _known: dict[int, WeakKeyDictionary[ReplayChange, Effect]] = field(default_factory=dict)
 
-    def of(self, rank: int, change: Change) -> Effect:
+    def of(self, rank: int, change: ReplayChange) -> Effect:
         """Of a change of this rank."""
         known = self._known.setdefault(rank, WeakKeyDictionary())
         found = known.get(change)
@@ -105,7 +105,7 @@ class Effects:
             known[change] = found
         return found
 
-    def _of_one(self, rank: int, change: Change) -> Effect:
+    def _of_one(self, rank: int, change: ReplayChange) -> Effect:
         left = _left(self.graph, rank, change.device) if len(change.device) else None
         if change.host.is_empty():
             return Effect(left)
@@ -116,7 +116,7 @@ class Effects:
         }
         return Effect(left, _host(self.graph, rank, steps))
 
-    def _of_both(self, rank: int, one: Change, other: Change) -> Effect:
+    def _of_both(self, rank: int, one: ReplayChange, other: ReplayChange) -> Effect:
         first, second = self.of(rank, one), self.of(rank, other)
         left = shortest(first.left, second.left)
         if first.host is None or second.host is None or first.host is second.host:
@@ -133,7 +133,7 @@ def shortest(one: pl.Series | None, other: pl.Series | None) -> pl.Series | None
     return one.zip_with(one < other, other)
 
 
-def _left(graph: Graph, rank: int, device: pl.DataFrame) -> pl.Series:
+def _left(graph: ReplayGraph, rank: int, device: pl.DataFrame) -> pl.Series:
     """What is left of events (``id``) that are ``saved_ns`` shorter."""
     left = pl.repeat(1.0, len(graph.work), eager=True)
     if (places := graph.places.get(rank)) is None:  # none of its work is replayed
@@ -150,7 +150,7 @@ def _left(graph: Graph, rank: int, device: pl.DataFrame) -> pl.Series:
     return left
 
 
-def _host(graph: Graph, rank: int, steps: dict[int, pl.DataFrame]) -> Host:
+def _host(graph: ReplayGraph, rank: int, steps: dict[int, pl.DataFrame]) -> Host:
     launches, segments = len(graph.work), len(graph.segments)
     each = [
         gone_until(steps[thread], instants["at"])
@@ -174,14 +174,14 @@ class State:
     is ``ready``, counted from the start of its segment (null where no launch holds it up).
     """
 
-    graph: Graph
+    graph: ReplayGraph
     pace: float
     work: pl.DataFrame
     numbers: Numbers
     effects: Effects
 
 
-def recorded(graph: Graph, pace: float = 1.0) -> State:
+def recorded(graph: ReplayGraph, pace: float = 1.0) -> State:
     """As it was recorded, but for host time, which is multiplied by ``pace``."""
     opened = graph.segments["start_ns"].gather(graph.work["segment"])
     # What a kernel waited for is not known: of one rank's streams, for room beside what others run.
@@ -202,7 +202,7 @@ def recorded(graph: Graph, pace: float = 1.0) -> State:
     return State(graph, pace, work, numbers, Effects(graph))
 
 
-def changed(base: State, changes: Mapping[int, Change]) -> State:
+def changed(base: State, changes: Mapping[int, ReplayChange]) -> State:
     """With these changes, by rank."""
     work, numbers = base.work, base.numbers
     found = [base.effects.of(rank, change) for rank, change in changes.items()]

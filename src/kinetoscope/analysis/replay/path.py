@@ -11,7 +11,7 @@ import polars as pl
 from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.replay.engine import NEVER, Round, circle, from_one, matrix, once
-from kinetoscope.analysis.replay.graph import Block, CollectiveSync, Graph, SyncPoint
+from kinetoscope.analysis.replay.graph import CollectiveSync, ReplayGraph, SyncPoint, WorkBlock
 from kinetoscope.analysis.replay.host import is_op, logical_threads
 from kinetoscope.analysis.replay.numbers import State
 from kinetoscope.trace.model import Trace
@@ -25,7 +25,7 @@ HOST, ARRIVING, WORK, RETURN, TRANSFER, STARTING = (
 )  # fmt: skip
 
 
-class Piece(NamedTuple):
+class PathPiece(NamedTuple):
     """A segment of the path, ``ns`` long: host time of a segment between its start and an instant of the
     recording (``until``), or what happened to rows of the graph's ``work``.
     """
@@ -44,22 +44,22 @@ class _Walk:
 
     state: State
     round: Round
-    blocks: dict[int, tuple[Block, int | None]]  # with the block before it on its stream
+    blocks: dict[int, tuple[WorkBlock, int | None]]  # with the block before it on its stream
     syncs: dict[int, SyncPoint]  # by the segment that follows
     collectives: dict[int, tuple[CollectiveSync, float]]
     rows: dict[int, tuple[int, int, int]]  # of each block: from, up to, and whose launch it waits for longest
 
 
-def repeated(state: State) -> tuple[list[Piece], int]:
+def repeated(state: State) -> tuple[list[PathPiece], int]:
     """The path of rounds that repeat, and of how many rounds it is."""
     around = circle(matrix(state.graph, state.numbers))
-    pieces: list[Piece] = []
+    pieces: list[PathPiece] = []
     for before, clock in zip([around[-1], *around], around, strict=False):
         pieces += _back(_walk(state, from_one(state.graph, state.numbers, before)), clock)
     return pieces, len(around)
 
 
-def single(state: State, rank: int) -> list[Piece]:
+def single(state: State, rank: int) -> list[PathPiece]:
     """The path of one round: to the last of a rank's clocks."""
     graph = state.graph
     walk = _walk(state, once(graph, state.numbers, graph.origin))
@@ -70,17 +70,17 @@ def single(state: State, rank: int) -> list[Piece]:
     pieces = list(_back(walk, last))
     # A path that leads to another rank begins where that one's recording does.
     apart = walk.round.clocks[last] - graph.origin[last] - sum(piece.ns for piece in pieces)
-    return [*pieces, Piece(STARTING, apart)] if apart > EQUAL_NS else pieces
+    return [*pieces, PathPiece(STARTING, apart)] if apart > EQUAL_NS else pieces
 
 
 def _walk(state: State, done: Round) -> _Walk:
-    blocks: dict[int, tuple[Block, int | None]] = {}
+    blocks: dict[int, tuple[WorkBlock, int | None]] = {}
     syncs: dict[int, SyncPoint] = {}
     collectives: dict[int, tuple[CollectiveSync, float]] = {}
     newest: dict[int, int] = {}
     transfers = iter(state.numbers.transfer)
     for instruction in state.graph.program:
-        if isinstance(instruction, Block):
+        if isinstance(instruction, WorkBlock):
             blocks[instruction.block] = instruction, newest.get(instruction.stream)
             newest[instruction.stream] = instruction.block
         elif isinstance(instruction, SyncPoint):
@@ -98,7 +98,7 @@ def _walk(state: State, done: Round) -> _Walk:
     return _Walk(state, done, blocks, syncs, collectives, rows)
 
 
-def _back(walk: _Walk, clock: int) -> Iterator[Piece]:
+def _back(walk: _Walk, clock: int) -> Iterator[PathPiece]:
     """The pieces of the path to a clock's end, last first."""
     threads = len(walk.state.graph.first)
     segment: int | None = None
@@ -116,7 +116,7 @@ def _back(walk: _Walk, clock: int) -> Iterator[Piece]:
         yield from pieces
 
 
-Step = tuple[list[Piece], int | None, int | None]
+Step = tuple[list[PathPiece], int | None, int | None]
 
 
 def _before_segment(walk: _Walk, segment: int) -> Step:
@@ -125,7 +125,7 @@ def _before_segment(walk: _Walk, segment: int) -> Step:
     if sync is None:
         return [], None, None
     ended, length = walk.round.ended, walk.state.numbers.host[sync.segment]
-    pieces = [Piece(RETURN, sync.tail_ns, call=sync.call)] if sync.tail_ns else []
+    pieces = [PathPiece(RETURN, sync.tail_ns, call=sync.call)] if sync.tail_ns else []
     latest = max(sync.targets, key=lambda block: ended[block], default=None)
     if (
         latest is not None
@@ -134,19 +134,19 @@ def _before_segment(walk: _Walk, segment: int) -> Step:
     ):
         return pieces, None, latest
     until = int(walk.state.graph.segments["end_ns"][sync.segment])
-    return [*pieces, Piece(HOST, length, sync.segment, until)], sync.segment, None
+    return [*pieces, PathPiece(HOST, length, sync.segment, until)], sync.segment, None
 
 
 def _before_block(walk: _Walk, block: int) -> Step:
     """What a block's end came from: its launches, the work before it on its stream, or on another."""
-    pieces: list[Piece] = []
+    pieces: list[PathPiece] = []
     ended = walk.round.ended[block]
     if block in walk.collectives:
         collective, transfer = walk.collectives[block]
         block = max(collective.blocks, key=lambda other: walk.round.arrived[other])
         ended = walk.round.arrived[block]
         row = collective.rows[collective.blocks.index(block)]
-        pieces.append(Piece(TRANSFER, transfer, rows=(row, row + 1)))
+        pieces.append(PathPiece(TRANSFER, transfer, rows=(row, row + 1)))
     instruction, previous = walk.blocks[block]
     first, after, launch = walk.rows[block]
     segment = instruction.segment
@@ -159,12 +159,12 @@ def _before_block(walk: _Walk, block: int) -> Step:
         latency = min(ready, float(walk.state.graph.work["latency_ns"][launch]))
         until = int(walk.state.graph.work["point_ns"][launch])
         pieces += [
-            Piece(WORK, walk.state.numbers.ends[block] - ready, rows=(launch, after)),
-            Piece(ARRIVING, latency, rows=(launch, launch + 1)),
-            Piece(HOST, ready - latency, segment, until),
+            PathPiece(WORK, walk.state.numbers.ends[block] - ready, rows=(launch, after)),
+            PathPiece(ARRIVING, latency, rows=(launch, launch + 1)),
+            PathPiece(HOST, ready - latency, segment, until),
         ]
         return pieces, segment, None
-    pieces.append(Piece(WORK, walk.state.numbers.block[block], rows=(first, after)))
+    pieces.append(PathPiece(WORK, walk.state.numbers.block[block], rows=(first, after)))
     return pieces, None, latest
 
 
@@ -198,7 +198,7 @@ class PathPart:
 
 
 def path_parts(
-    state: State, pieces: Sequence[Piece], traces: Mapping[int, Trace], rank: int, scale: float
+    state: State, pieces: Sequence[PathPiece], traces: Mapping[int, Trace], rank: int, scale: float
 ) -> list[PathPart]:
     """Pieces merged by their text, longest first.
 
@@ -228,7 +228,7 @@ def path_parts(
     ]
 
 
-def _device(state: State, pieces: Sequence[Piece], trace: Trace) -> pl.DataFrame:
+def _device(state: State, pieces: Sequence[PathPiece], trace: Trace) -> pl.DataFrame:
     """What the device did: kernels by the op that launched them, pauses, launches under way."""
     work = state.work.with_row_index("row")
     spans = [(p.sort, p.ns, *p.rows) for p in pieces if p.sort in (WORK, ARRIVING, TRANSFER)]
@@ -271,7 +271,7 @@ def _names(trace: Trace) -> pl.Series:
     return named.join(texts, on=named.columns, how="left", nulls_equal=True, maintain_order="left")["text"]
 
 
-def _host(graph: Graph, pieces: Sequence[Piece], trace: Trace) -> pl.DataFrame:
+def _host(graph: ReplayGraph, pieces: Sequence[PathPiece], trace: Trace) -> pl.DataFrame:
     """What the host did: outermost ops and calls, what lies between them, and returning from waits."""
     names = trace.host_events["name"]
     returns = [

@@ -13,8 +13,8 @@ from kinetoscope import __version__, document
 from kinetoscope.analysis.collectives.hangs import Hang
 from kinetoscope.analysis.collectives.inspected import INSPECTED, inspected
 from kinetoscope.analysis.collectives.recorded import BUS, PAIR, ranges
-from kinetoscope.analysis.ranks.comparison import Comparison, comparison
-from kinetoscope.analysis.ranks.parts import Part
+from kinetoscope.analysis.ranks.comparison import RankComparison, comparison
+from kinetoscope.analysis.ranks.parts import RankPart
 from kinetoscope.analysis.ranks.step_times import paces, set_apart
 from kinetoscope.analysis.replay.replay import without_stragglers
 from kinetoscope.document.collect.rows import row, rows
@@ -38,7 +38,7 @@ def ranks(run: Run) -> document.Ranks | None:
 
 
 def listing(
-    found: Comparison,
+    found: RankComparison,
     *,
     every: bool,
     hangs: Sequence[Hang],
@@ -67,7 +67,7 @@ def listing(
 
 
 def compared(
-    found: Comparison, *, every: bool, hangs: Sequence[Hang] = (), unread: Sequence[str] = ()
+    found: RankComparison, *, every: bool, hangs: Sequence[Hang] = (), unread: Sequence[str] = ()
 ) -> document.Ranks:
     """The rows of a comparison."""
     each = _each(found)
@@ -119,7 +119,7 @@ def _sentence(hang: Hang) -> str:
     )
 
 
-def _each(found: Comparison) -> pl.DataFrame:
+def _each(found: RankComparison) -> pl.DataFrame:
     """One row a rank, in ns; ``blamed_ns`` is what all others waited for it."""
     facts = [part.facts for part in found.parts]
     table = pl.DataFrame(
@@ -139,7 +139,7 @@ def _each(found: Comparison) -> pl.DataFrame:
     return table.with_columns(pl.col(pl.Int64).fill_null(0)).sort("rank")
 
 
-def _rank_rows(found: Comparison, each: pl.DataFrame) -> list[document.RankRow]:
+def _rank_rows(found: RankComparison, each: pl.DataFrame) -> list[document.RankRow]:
     """All ranks, by rank."""
     causes = (
         found.blamed.drop_nulls("culprit").group_by("culprit", "cause", "detail").agg(pl.sum("waited_ns"))
@@ -162,7 +162,7 @@ def _rank_rows(found: Comparison, each: pl.DataFrame) -> list[document.RankRow]:
     )
 
 
-def _clocks(found: Comparison) -> list[document.ClockRow]:
+def _clocks(found: RankComparison) -> list[document.ClockRow]:
     """One row a host, or a rank where hosts are not known; ranks whose clocks agree within what is known of
     them are one row."""
     hosts = {part.facts.rank: part.facts.host for part in found.parts}
@@ -185,7 +185,7 @@ def _clocks(found: Comparison) -> list[document.ClockRow]:
     return made
 
 
-def _collectives(found: Comparison) -> list[document.CollectiveRow]:
+def _collectives(found: RankComparison) -> list[document.CollectiveRow]:
     """Those that were waited in most first."""
     sort = pl.coalesce("group_name", "group").alias("sort")
     instance = pl.coalesce("instance", -1 - pl.col("id").cast(pl.Int64))
@@ -248,7 +248,7 @@ def _inspected(logs: Sequence[pl.DataFrame]) -> list[document.CollectiveRow]:
     return rows(table, document.CollectiveRow, {"group_size": "size"})
 
 
-def _links(parts: Sequence[Part]) -> pl.DataFrame:
+def _links(parts: Sequence[RankPart]) -> pl.DataFrame:
     """``rank``, ``on_host`` and ``link`` (bytes/s; null where host or device tell none)."""
     rows = [
         (one.facts.rank, one.facts.host, link(one.facts.device) if one.facts.host else None) for one in parts
@@ -258,7 +258,7 @@ def _links(parts: Sequence[Part]) -> pl.DataFrame:
     )
 
 
-def _late(found: Comparison) -> list[document.LatenessRow]:
+def _late(found: RankComparison) -> list[document.LatenessRow]:
     """By rank and cause, with the detail of what was waited for longest."""
     table = (
         found.blamed.group_by(pl.col("culprit").alias("rank"), "cause")
@@ -314,7 +314,7 @@ def _groups(each: pl.DataFrame) -> pl.DataFrame:
     return groups.sort("count", "compute", pl.col("rank").list.min(), descending=[True, False, False])
 
 
-def _instances(found: Comparison) -> list[document.CollectiveInstance]:
+def _instances(found: RankComparison) -> list[document.CollectiveInstance]:
     """Of each sort of collectives that somebody came late to, the instance with most waiting."""
     waited = found.blamed.group_by("instance").agg(pl.col("waited_ns").sum())
     sort = [pl.coalesce("group_name", "group").alias("sort"), "size", "kind", "bytes"]
@@ -340,7 +340,7 @@ def _instance(own: pl.DataFrame) -> document.CollectiveInstance:
     )  # fmt: skip
 
 
-def _lateness(found: Comparison, worst: Sequence[int]) -> document.Lateness:
+def _lateness(found: RankComparison, worst: Sequence[int]) -> document.Lateness:
     costs = found.blamed.group_by("culprit", "where").agg(pl.col("waited_ns").sum())
     by = {(rank, step): waited / 1000 for rank, step, waited in costs.iter_rows()}
     steps = list(dict.fromkeys(_step_names(found.parts)))
@@ -351,7 +351,7 @@ def _lateness(found: Comparison, worst: Sequence[int]) -> document.Lateness:
     )
 
 
-def _paces(found: Comparison, groups: Sequence[Sequence[int]]) -> document.Paces:
+def _paces(found: RankComparison, groups: Sequence[Sequence[int]]) -> document.Paces:
     table = paces(found, groups)
     return document.Paces(
         steps=table.names,
@@ -368,6 +368,6 @@ def _lists(table: pl.DataFrame) -> dict[str, list[Any]]:
     return {name: table[name].to_list() for name in table.columns if name != "column"}
 
 
-def _step_names(parts: Sequence[Part]) -> Iterable[str]:
+def _step_names(parts: Sequence[RankPart]) -> Iterable[str]:
     for part in parts:
         yield from part.steps["name"].to_list()
