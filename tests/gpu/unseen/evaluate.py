@@ -316,7 +316,9 @@ def judged(
         status = (result["record"] or {}).get("status")
         return [*lines, f"  no recording (status {status})", *fixes(name, runs, [], 1, counts)]
     runs_as = document.get("as_it_runs") or {}
-    step, said_us = runs_as.get("step") or {}, (runs_as.get("step_us") or {}).get("median")
+    timings = next(iter(document.get("timings") or []), {})
+    said_us = (runs_as.get("step_us") or {}).get("median")
+    step = runs_as.get("step") or {"name": timings.get("step_name"), "found_by": timings.get("found_by")}
     factor = 1.0  # the program's steps in one of the report's
     if said_us:
         level = min(
