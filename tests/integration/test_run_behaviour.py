@@ -214,20 +214,18 @@ def test_children_are_as_without_us(programs: Programs):
 
 def test_dataloader_workers_are_forked_and_stopped_as_without_us(programs: Programs):
     script = programs.write(
-        """
-        import torch
-        from torch.utils.data import DataLoader
-        model = torch.nn.Linear(4, 4)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        data = [torch.full((4,), float(i)) for i in range(120)]
-        total = 0.0
-        for batch in DataLoader(data, batch_size=4, num_workers=2):
-            loss = model(batch).sum(); loss.backward(); optimizer.step(); total += batch.sum().item()
-        print(total)
-        """
+        TRAIN
+        + """
+from torch.utils.data import DataLoader
+data = [torch.full((32,), float(i)) for i in range(120)]
+total = 0.0
+for batch in DataLoader(data, batch_size=4, num_workers=2):
+    loss = model(batch).sum(); loss.backward(); optimizer.step(); total += batch.sum().item()
+print(total)
+"""
     )
     run = programs.record(str(script))
-    assert (run.status, run.out) == (0, f"{float(4 * sum(range(120)))}\n")
+    assert (run.status, run.out) == (0, f"{float(32 * sum(range(120)))}\n")
     assert run.steps["found_by"] == "optimizer"
 
 

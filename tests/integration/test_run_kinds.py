@@ -152,16 +152,16 @@ def test_one_request_is_recorded_with_its_tokens(programs: Programs):
 def test_a_training_loop_that_generates_has_its_optimizer_s_steps(programs: Programs):
     transformers(programs)
     script = programs.write(
-        """
-        import torch
-        from model import Model
-        model = Model(False)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(500):
-            sample = model.generate(torch.ones(2, 5, 8), 3)
-            model(sample).sum().backward()
-            optimizer.step()
-        """
+        TRAIN
+        + """
+from model import Model
+model = Model(False)
+optimizer = Descent(model.head.parameters())
+for _ in range(500):
+    sample = model.generate(torch.ones(2, 5, 8), 3)
+    model(sample).sum().backward()
+    optimizer.step()
+"""
     )
     assert programs.record(str(script)).steps["found_by"] == "optimizer"
 
