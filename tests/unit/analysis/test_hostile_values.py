@@ -85,7 +85,7 @@ def test_what_a_file_says_of_its_rank_may_be_absurd(tmp_path: Path) -> None:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
-def test_any_values_anywhere(data: st.DataObject, tmp_path: Path) -> None:
+def test_any_values_in_any_event_make_a_report(data: st.DataObject, tmp_path: Path) -> None:
     document = copy.deepcopy(data.draw(st.sampled_from(DOCUMENTS)))
     events = document["traceEvents"]
     for _ in range(data.draw(st.integers(1, 12))):
