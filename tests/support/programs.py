@@ -12,22 +12,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-# The start of a program that trains. torch's own optimizers load its compiler, which would double its time.
-TRAIN = """
+DESCENT = (ROOT / "tests" / "harm" / "programs" / "descent.py").read_text()
+# The start of a program that trains.
+TRAIN = f"""{DESCENT}
 import os, signal, sys, time
-import torch
-class Descent(torch.optim.Optimizer):
-    def __init__(self, parameters):
-        super().__init__(parameters, {})
-    def add_param_group(self, group):
-        self.param_groups.append({"params": list(group["params"])})
-    def zero_grad(self):
-        for parameter in self.param_groups[0]["params"]:
-            parameter.grad = None
-    @torch.no_grad()
-    def step(self, closure=None):
-        for parameter in self.param_groups[0]["params"]:
-            parameter.sub_(parameter.grad, alpha=0.1)
 model = torch.nn.Linear(32, 32)
 optimizer = Descent(model.parameters())
 def train(steps=500, sleep_s=0.0):
