@@ -311,7 +311,7 @@ def test_a_graph_says_what_it_saves_what_of_that_is_donated_and_what_it_computes
     assert set(shown) - {"–"} == {"15.0 MB 8.00 MB donated 4.00 MB computed again"}
 
 
-def test_it_prints(breaks: Any) -> None:
+def test_the_page_prints_on_light_paper(breaks: Any) -> None:
     go(breaks, "overview")
     ink = breaks.evaluate("getComputedStyle(document.body).color")
     breaks.emulate_media(media="print", color_scheme="dark")  # paper is light

@@ -67,7 +67,7 @@ def test_the_terminal_shows_a_screenful_with_the_gates(case: str, width: int) ->
     assert max(map(len, text.splitlines())) <= width or width == 80
 
 
-def test_all_of_it_holds_every_change() -> None:
+def test_the_whole_listing_shows_every_change() -> None:
     text = printed(found(), 200, whole=True)
     assert all(change.name[:20] in text for change in found().changes)
 
@@ -140,7 +140,7 @@ def test_findings_are_sarif_with_their_lines() -> None:
     assert {result["level"] for result in run["results"]} <= {"error", "warning", "note", "none"}
 
 
-def test_the_page_folds_what_hardly_matters() -> None:
+def test_the_page_folds_changes_that_hardly_matter() -> None:
     document = found()
     assert document.step is not None
     small = msgspec.structs.replace(

@@ -31,7 +31,7 @@ def ranks(**changes: object) -> Ranks:
         ({"incomparable": "1, 5"}, "No collective of ranks 1, 5 ends with another rank's"),
     ],
 )
-def test_which_ranks_are_not_there_and_not_how_many(changes: dict[str, object], said: str) -> None:
+def test_missing_ranks_are_named(changes: dict[str, object], said: str) -> None:
     assert f"{said}: what was not recorded is not guessed." in rank_lines.lines(ranks(**changes))
 
 
