@@ -50,7 +50,7 @@ TABLES: dict[str, Schema] = {
 
 
 def tables(run: Run) -> dict[str, pl.LazyFrame]:
-    """``TABLES`` by name. Nothing is computed until it is asked for."""
+    """``TABLES`` by name. Nothing is computed until it is used."""
     frames = {
         name: pl.concat(
             trace.table(name).lazy().with_columns(rank=pl.lit(trace.rank, pl.Int32)) for trace in run.traces
@@ -87,7 +87,7 @@ def query(run: Run, sql: str, *, allow_files: bool = False) -> pl.DataFrame:
         )
     if not allow_files and _READS_FILES.search(sql):
         raise UsageError(
-            "the query would read files beside the recording (read_csv and its like)",
+            "the query would read files besides the recording (read_csv and its like)",
             where=sql,
             hint="if that is what you want: kinetoscope query --allow-files INPUT SQL",
         )
@@ -101,7 +101,7 @@ def query(run: Run, sql: str, *, allow_files: bool = False) -> pl.DataFrame:
 
 
 def _hint(reason: str) -> str:
-    """What a table or column that was not found may have been meant to be, and where they are listed."""
+    """A hint: which table or column may have been meant, and where they are listed."""
     listed = "kinetoscope query INPUT --tables lists the tables and their columns"
     word = UNKNOWN.search(reason)
     if not word:

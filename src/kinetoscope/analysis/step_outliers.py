@@ -47,8 +47,8 @@ class StepTimesRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """What an outlier did more than the median step: a kernel, an op (host time of its own) or idle time (of
-    a cause), which is its ``kind``."""
+    """One thing that an outlier did more of than the median step: a kernel, an op (host time of its own) or
+    idle time (of a cause), which is its ``kind``."""
 
     kind: str
     name: str
@@ -123,7 +123,8 @@ def step_outliers(run: Run) -> tuple[StepOutlierRow, ...]:
 
 
 def _differences(run: Run, trace: Trace, step: int) -> list[StepDifference]:
-    """What took longer in one step than in the median of the others (where it did not happen, it took 0)."""
+    """Kernels, ops and idle time that took longer in one step than in the median of the others (where it did
+    not happen, it took 0)."""
     parts = _parts(run)[trace.rank]
     kinds = phases(run).filter(pl.col("rank") == trace.rank)
     kind = kinds.filter(pl.col("step") == step)["phase"].item()
@@ -153,7 +154,7 @@ def _differences(run: Run, trace: Trace, step: int) -> list[StepDifference]:
 
 @remembered
 def _parts(run: Run) -> dict[int, pl.DataFrame]:
-    """What happened in each step, by rank: ``kind``, ``name``, ``step``, ``ns``, ``count``."""
+    """Kernels, ops and idle time of each step, by rank: ``kind``, ``name``, ``step``, ``ns``, ``count``."""
     return {t.rank: pl.concat([_kernels(t), _ops(t), _idle(run, t)]) for t in run.traces}
 
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import KINDS, TOGETHER
 
-# One row a rank's collective; ``number`` in its ``communicator``; ``group`` as the program named that.
+# One row per rank's collective; ``number`` in its ``communicator``; ``group`` as the program named that.
 INSPECTED = {
     "communicator": pl.String,
     "group": pl.String,
@@ -26,7 +26,7 @@ INSPECTED = {
 
 
 def inspected(table: pl.DataFrame) -> pl.DataFrame:
-    """One row a group, size, kind and bytes, those waited in most first.
+    """One row per group, size, kind and bytes, those waited in most first.
 
     Returns:
         ``group``, ``size``, ``kind``, ``bytes``, ``groups``, ``meetings``, ``incomplete`` (of which not every

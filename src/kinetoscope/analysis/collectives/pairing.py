@@ -1,4 +1,5 @@
-"""The same collective on every rank: paired by its process group, what it is like, and when it ends."""
+"""Pairs of the same collective on every rank, found by process group, signature and end; and the ranks'
+clocks."""
 
 from __future__ import annotations
 
@@ -73,8 +74,8 @@ def clocks(table: pl.DataFrame, hosts: Mapping[int, str]) -> dict[int, Clock]:
 
 
 def _by_transfers(sequences: Sequence[Mapping[int, Ends]], found: Mapping[int, Clock]) -> dict[int, Clock]:
-    """The clock of a rank that only sends and receives, whose ends lie apart where a receiver came late:
-    what was sent is there after it was sent, both ways. Where a clock may agree with the other, it does."""
+    """The clock of a rank that only sends and receives, whose ends lie apart where a receiver came late: what
+    was sent is there after it was sent, both ways. Where a clock may agree with the other, it does."""
     for members in sequences:
         for reference, rank in product(members.keys() & found.keys(), members.keys() - found.keys()):
             late = [_latencies(members, *way) for way in ((reference, rank), (rank, reference))]
@@ -89,7 +90,7 @@ def _by_transfers(sequences: Sequence[Mapping[int, Ends]], found: Mapping[int, C
 
 
 def _latencies(members: Mapping[int, Ends], source: int, target: int) -> list[int]:
-    """By how much what one sends ends later at the other, if both have as many."""
+    """Delays from the end of each send to the end of its receive, ns; empty where their numbers differ."""
     sent, come = (
         [(like, end) for _, like, end in members[rank] if ways(like) == [(source, target)]]
         for rank in (source, target)
@@ -108,7 +109,7 @@ def _beside(
 
 
 def _sequences(table: pl.DataFrame) -> list[dict[int, Ends]]:
-    """Of every group each rank's usable collectives in order; the larger groups first."""
+    """Each rank's usable collectives by process group, in order; the larger groups first."""
     usable = table.filter((pl.col("semantics") == TOGETHER) & ~pl.col("before"))
     if usable.is_empty():  # then those that end nearly together
         usable = table.filter(~pl.col("before"))
@@ -121,12 +122,9 @@ def _sequences(table: pl.DataFrame) -> list[dict[int, Ends]]:
 
 
 def against(reference: Ends, other: Ends) -> Clock | None:
-    """One rank's clock against another's, of the ways to put their collectives beside each other by the one
-    in which most end together; None where in none enough do.
-
-    Of ways that do as well (steps that take exactly as long as each other) it is the one in which the clocks
-    differ least.
-    """
+    """One rank's clock against another's: of all alignments of their collectives, by the one in which most
+    end together; None where too few do in each. Of alignments that are as good (steps that take exactly as
+    long as each other) it is the one in which the clocks differ least."""
     shared = {step for step, _, _ in reference} & {step for step, _, _ in other}
     alike = {like for _, like, _ in reference} & {like for _, like, _ in other}
     reference, other = (
@@ -230,8 +228,7 @@ class Paired:
         that is not known), ``instance`` (one number for the same collective on every rank; null where none
         is known), ``present`` (ranks in the collective) and ``complete`` (all of the group are).
     clocks: of each rank, on the time since the first collective of all began.
-    residuals: of each rank, ns; None where too few collectives tell.
-    """
+    residuals: of each rank, ns; None where too few collectives tell."""
 
     table: pl.DataFrame
     clocks: Mapping[int, Clock]
@@ -300,7 +297,7 @@ def _alone(table: pl.DataFrame) -> Paired:
 
 
 def _met(table: pl.DataFrame, found: Mapping[int, Clock]) -> pl.DataFrame:
-    """With ``clock_ns`` and ``instance``."""
+    """Add ``clock_ns`` and ``instance``."""
     fits = pl.DataFrame(
         [(rank, *clock) for rank, clock in found.items()],
         schema={"rank": pl.Int32, "ahead": pl.Float64, "drift": pl.Float64, "at": pl.Int64},
@@ -322,7 +319,8 @@ def _met(table: pl.DataFrame, found: Mapping[int, Clock]) -> pl.DataFrame:
 
 
 def _by_end(table: pl.DataFrame) -> pl.DataFrame:
-    """``row`` and ``instance``: what is alike in a group and ends together, once a rank, on two or more."""
+    """``row`` and ``instance`` of collectives of one group and signature that end together, once per rank, on
+    two or more ranks."""
     alike = ["group", "signature", "sequence"]
     end = (pl.col("end_ns") - pl.col("clock_ns")).alias("end")
     table = table.select("row", "rank", *alike, "semantics", end).sort(*alike, "rank", "end")
@@ -339,8 +337,7 @@ def _by_end(table: pl.DataFrame) -> pl.DataFrame:
 
 def _by_order(table: pl.DataFrame, everything: pl.DataFrame, by_end: pl.DataFrame) -> pl.DataFrame:
     """``row`` and ``instance`` of those whose ends tell nothing: by their order since the last collective of
-    the group that ended together, or in the step; where a rank has another number of them, none can be
-    told."""
+    the group that ended together, or in the step; none where their numbers differ."""
     anchors = everything.join(by_end, on="row").select("rank", "group", "start_ns", anchor="instance")
     table = table.filter(~pl.col("before")).sort("start_ns")
     table = table.join_asof(

@@ -17,8 +17,8 @@ from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 # When ranks may leave a collective.
-TOGETHER = "together"  # nobody is done before the last has come: all end at one instant
-ARRIVAL = "arrival"  # everybody needs everybody's data, but not all of it at once: ends lie apart
+TOGETHER = "together"  # no rank is done before the last has come: all end at one instant
+ARRIVAL = "arrival"  # every rank needs the data of all, but not all of it at once: ends lie apart
 SENDER = "sender"  # all wait for one, who may leave before they come
 PAIR = "pair"  # two ranks, of which the sender may leave early
 
@@ -85,12 +85,12 @@ COLLECTIVES = {
 
 @remembered
 def collectives(trace: Trace) -> pl.DataFrame:
-    """One row a communication kernel of one rank, ordered by device and start.
+    """One row per communication kernel of one rank, ordered by device and start.
 
     Returns:
         ``rank``, ``device``, ``id`` (row of ``device_events``), ``start_ns``, ``end_ns``, ``duration_ns``,
         ``kind`` and ``semantics`` (see ``KINDS``), ``bytes`` (of the larger side: what nccl-tests count; null
-        where unknown), ``signature`` (one text for what must be alike on all ranks; ``OWN`` stands for the
+        where unknown), ``signature`` (one text for what must be the same on all ranks; ``OWN`` stands for the
         rank itself), ``sequence`` (torch's number of it in its group, which its latest versions record; else
         empty), ``group`` (one text a process group; of an unrecorded one the stream), ``group_name``,
         ``size`` (how many ranks it has; null where unknown), ``step`` (name of the step it was launched in;
@@ -121,8 +121,8 @@ def collectives(trace: Trace) -> pl.DataFrame:
 
 
 def _with_batched(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
-    """With the arguments of what was sent and received in a batch, as pipelines do: its kernel has none, but
-    the calls before its launch have. One row a call, all of a kernel with its ``batch``."""
+    """Add the arguments of sends and receives in a batch, as pipelines do: their kernel has none, but the
+    calls before its launch have. One row per call, all of a kernel with its ``batch``."""
     host = trace.host_events
     table = table.with_row_index("batch")
     calls = host.filter(matching(host, "collective", SENT)).select("lane", "start_ns", call="collective")
@@ -143,7 +143,7 @@ def _with_batched(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _together(table: pl.DataFrame) -> pl.DataFrame:
-    """One row a kernel, from one row a call: ``signature`` of them all, and the ``bytes`` of the larger
+    """One row per kernel, from one row per call: ``signature`` of them all, and the ``bytes`` of the larger
     side."""
     is_sent = pl.col("signature").str.contains(f"{OWN} [^ ]+$")
     sides = [pl.col("bytes").filter(side).sum() for side in (is_sent, ~is_sent)]
@@ -156,7 +156,7 @@ def _together(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _described(table: pl.DataFrame) -> pl.DataFrame:
-    """With ``arguments``, ``kind``, ``semantics``, ``bytes``, ``signature``, ``sequence``, ``recorded`` and
+    """Add ``arguments``, ``kind``, ``semantics``, ``bytes``, ``signature``, ``sequence``, ``recorded`` and
     ``group_name``."""
     arguments = pl.col("collective").cast(pl.String)
 
@@ -193,7 +193,7 @@ def _described(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _group(arguments: str) -> tuple[str, int | None]:
-    """Of a collective's arguments: one text for its process group, and how many ranks that has.
+    """One text for the process group in a collective's arguments, and how many ranks that has.
 
     Torch lists thirty ranks at most; the name and the first of them tell groups apart.
     """
@@ -230,8 +230,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 def host_of(path: str) -> str:
     """The host as torch's tensorboard_trace_handler names its files, HOST_PID.TIME.pt.trace.json; else
-    empty.
-    """
+    empty."""
     name = re.fullmatch(r"(.+)_\d+\.\d+\.pt\.trace\.json(\.gz)?", path.replace("\\", "/").rpartition("/")[2])
     return name[1] if name else ""
 

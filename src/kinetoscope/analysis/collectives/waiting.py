@@ -1,9 +1,9 @@
 """How long each rank waited in each collective, for whom, and how much of that nothing hid.
 
 A collective's kernel runs on every rank from the moment that rank arrives until the data has moved; it is
-busy all that time. The rank that arrives last waits for nobody. This needs the traces of the other ranks;
-where they are absent, the shortest collective of the same kind and size in the one trace stands for the
-transfer, and ``basis`` says so.
+busy all that time. The rank that arrives last does not wait. This needs the traces of the other ranks; where
+they are absent, the shortest collective of the same kind and size in the one trace stands for the transfer,
+and ``basis`` says so.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _computed(trace: Trace) -> pl.DataFrame:
 
 
 def waiting(run: Run) -> pl.DataFrame:
-    """One row a communication kernel, of all ranks (see ``waited``)."""
+    """One row per communication kernel, of all ranks (see ``waited``)."""
     return collectives_of(run).table
 
 
@@ -144,13 +144,13 @@ def with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> 
     By semantics (see ``collectives``). Together: all end at one instant, so what a rank's collective took
     longer than the shortest is waiting, whatever its clock says. A pair's ends too, unless the sender leaves
     early, and then its end is the shorter. Arrival: until the last rank had come. Sender: until the sender
-    had; it waits for nobody, and is of those that leave first the one that came last.
+    had; it does not wait, and is of those that leave first the one that came last.
 
-    Where a collective lacks ranks, nobody can say who came last: one of those may have. What its collectives
+    Where a collective lacks ranks, it is unknown who came last: one of those may have. What its collectives
     take longer than the shortest of their kind in their group is waiting all the same.
 
     Returns:
-        ``transfer_ns``, ``waiting_ns``, ``last_rank`` (null where it is not known, or nobody waited longer
+        ``transfer_ns``, ``waiting_ns``, ``last_rank`` (null where it is not known, or no rank waited longer
         than clocks and ends can tell), ``sender`` (of a broadcast or the like; else meaningless), ``skew_ns``
         (from the first rank's arrival to the last's) and ``basis``: ``ranks``, ``some ranks`` (the collective
         lacks some), ``trace`` (compared with the shortest of its kind on the same rank), or null.

@@ -1,4 +1,4 @@
-"""What a graph break costs on the device, where the trace shows the function entered again behind it."""
+"""The cost of graph breaks on the device, where the trace shows the function entered again behind it."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _resumed(compilation: Compilation) -> dict[int, set[str]]:
 
 
 def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:
-    """One row a crossing into one of ``compile_ids``: ``CROSSINGS``, with the compile id ``before`` it."""
+    """One row per crossing into one of ``compile_ids``: ``CROSSINGS``, with the compile id ``before`` it."""
     host = trace.host_events
     around = region_around(trace)
     pieces = host.select(

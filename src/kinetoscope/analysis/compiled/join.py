@@ -126,7 +126,8 @@ def launched(trace: Trace) -> pl.DataFrame:
 
 
 def _children(host: pl.DataFrame, under_call: pl.Series) -> pl.DataFrame:
-    """What each graph's call called on the host, the like numbered: ``call``, ``child``, ``op``, ``nth``."""
+    """Ops that each call of a graph called on the host, those of one name numbered: ``call``, ``child``,
+    ``op``, ``nth``."""
     return (
         host.filter(under_call)
         .sort("start_ns")
@@ -156,7 +157,7 @@ def _own(events: pl.DataFrame, compilation: Compilation) -> pl.DataFrame:
     in_graph = kernels.unique(["graph", "base"], keep="first", maintain_order=True).drop("compile_id")
     in_frame = _single(kernels, ["compile_id", "base"], "frame").rename({"compile_id": "region"})
     anywhere = _single(kernels, ["base"], "name")
-    # What an announced graph launched is that graph's or nobody's.
+    # What an announced graph launched belongs to that graph or to none.
     known = pl.col("hash").is_not_null()
     return (
         events.join(in_graph, on=["graph", "base"], how="left")

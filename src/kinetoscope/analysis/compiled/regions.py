@@ -1,4 +1,4 @@
-"""What ran compiled, as the trace alone tells it."""
+"""Compiled regions and the calls of compiled graphs in them, as the trace alone shows them."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def call_around(trace: Trace) -> pl.Series:
 
 @remembered
 def graph_calls(trace: Trace) -> pl.DataFrame:
-    """One row a call of a compiled graph.
+    """One row per call of a compiled graph.
 
     ``id`` (row of ``host_events``), ``hash``, ``direction`` (backward under CompiledFunctionBackward, forward
     under CompiledFunction, which autograd records; else inference), ``compile_id`` ("0/0", from the compiled
@@ -196,7 +196,7 @@ def graph_of_work(trace: Trace) -> pl.Series:
 
 @remembered
 def graphs(run: Run) -> pl.DataFrame:
-    """One row a compiled graph that was called, most device time first.
+    """One row per compiled graph that was called, most device time first.
 
     ``graph``, ``hash``, ``compile_id``, ``direction`` (see ``graph_calls``), ``calls``, ``host_ns`` (time
     inside the calls), ``launches`` (device events), ``device_time_ns`` and ``share_of_device_time`` (of all

@@ -112,7 +112,7 @@ def _places(compilation: Compilation, unit: Unit) -> set[tuple[str, int]]:
 
 
 def _units(compilation: Compilation, owned: pl.DataFrame, run: Run) -> pl.DataFrame:
-    """One row a kernel, and one a library call of a graph, whose least time is known: ``KEYS``, ``calls``,
+    """One row per kernel, and one a library call of a graph, whose least time is known: ``KEYS``, ``calls``,
     ``time_us``, ``median_us``, ``least_us`` (of a call), ``bytes``, ``flops``, ``bound``, ``refused``."""
     of_call = [*KEYS, "rank", "device"]
     library = pl.col("kernel").is_null()

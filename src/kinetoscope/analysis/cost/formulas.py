@@ -154,7 +154,8 @@ ABSURD = 1 << 53
 
 
 def cost(call: OpCall) -> Cost | None:
-    """What the call costs at least; null where no formula knows the op, or what it needs was not recorded."""
+    """The least that the call costs; null where no formula knows the op, or what it needs was not
+    recorded."""
     formula = FORMULAS.get(call.name) or next(
         (f for pattern, f in PATTERNS if pattern.search(call.name)), None
     )
@@ -188,7 +189,7 @@ def elementwise(call: OpCall, operands: int = 1, flops: int = 1, out_bytes: int 
 
 
 def in_place(call: OpCall, operands: int = 1, flops: int = 1) -> Cost:
-    """As ``elementwise``; the result overwrites the first argument."""
+    """Like ``elementwise``; the result overwrites the first argument."""
     return elementwise(call, operands, flops, call.size(0))
 
 

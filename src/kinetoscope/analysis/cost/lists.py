@@ -1,8 +1,8 @@
 """FLOPs and bytes of ops on lists of tensors: ``_foreach_*``, fused optimizers, ``cat`` and its kin.
 
 Of a list torch records the shapes, unless it is longer than 30 tensors (``TENSOR_LIST_DISPLAY_LENGTH_LIMIT``
-in torch's ``profiler/util.h``): then the elements are those of the parameters (``listed_elements``), or
-the cost is null. Never recorded is the type: that is read off the kernel, whose name has it
+in torch's ``profiler/util.h``): then the elements are those of the parameters (``listed_elements``), or the
+cost is null. Never recorded is the type: that is read off the kernel, whose name has it
 (``BinaryOpScalarFunctor<c10::BFloat16, 1, 1, 0>``, ``OpaqueType<2u>``). Bytes and operations count as in
 ``formulas``.
 """
@@ -111,7 +111,7 @@ def _elements(call: OpCall, at: int) -> int:
 
 
 def _of_parameters(call: OpCall, at: int) -> int:
-    """The same of a list that may be that of all parameters.
+    """Elements of all tensors of a list that may be that of all parameters.
 
     Raises:
         LookupError: its shapes are not recorded, nor known from elsewhere.

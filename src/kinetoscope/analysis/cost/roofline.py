@@ -122,8 +122,9 @@ def _known_costs(distinct: pl.DataFrame) -> pl.DataFrame:
 
 
 def device_spec(trace: Trace, device: int) -> DeviceSpec | None:
-    """What is known of a device of the trace. Where the file's list does not have its number (visible devices
-    are numbered otherwise than physical ones), any entry says, if they all name one product."""
+    """The specification of a device of the trace, if it is known. Where the file's list does not have its
+    number (visible devices are numbered otherwise than physical ones), any entry says, if they all name one
+    product."""
     listed = {entry.index: entry for entry in trace.devices}
     if device not in listed and len({entry.name for entry in trace.devices}) != 1:
         return None
@@ -167,7 +168,7 @@ def roofline(run: Run) -> pl.DataFrame:
         .agg(
             pl.len().alias("calls"),
             pl.col("time_ns", "flops", "bytes").sum(),
-            # A sum of nulls would be 0, a rate nobody measured.
+            # A sum of nulls would be 0, a rate that was not measured.
             flops_share=pl.when(pl.col("compute_s").is_not_null().all()).then(pl.col("compute_s").sum()),
             bandwidth_share=pl.when(pl.col("memory_s").is_not_null().all()).then(pl.col("memory_s").sum()),
         )
@@ -204,7 +205,7 @@ def roofline(run: Run) -> pl.DataFrame:
 
 @remembered
 def kernel_roofline(run: Run) -> pl.DataFrame:
-    """By kernel ``name``: ``flops`` and ``bytes`` (null unless every launch's cost is known),
+    """One row per kernel ``name``: ``flops`` and ``bytes`` (null unless every launch's cost is known),
     ``speed_of_light`` (over the calls whose model holds: the time they would take at their peaks, over the
     time they took), ``costed_launches``, ``refused_launches`` and ``launches``."""
     names = [trace.device_events.select("name") for trace in run.traces]

@@ -55,7 +55,7 @@ class OpRow(msgspec.Struct, frozen=True, kw_only=True):
 
 @remembered
 def ops(run: Run) -> pl.DataFrame:
-    """One row a name and kind, all ranks together, most device time first.
+    """One row per name and kind, all ranks together, most device time first.
 
     ``name``, ``kind`` (the host event's category; ``kernel``, ``memcpy``, ``memset``; or ``device
     annotation``), ``calls``, and in integer nanoseconds ``host_self_ns``, ``host_total_ns``,

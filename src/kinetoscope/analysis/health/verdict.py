@@ -3,7 +3,7 @@
 A check looks at one trace for one weakness and says how grave it is: ``info`` (worth knowing, the numbers
 stand), ``degraded`` (some numbers miss a part that matters) or ``unreliable`` (the main ones may be wrong).
 The gravest note gives the verdict. To add one, write a function and put it into ``CHECKS``; its limits stand
-beside it with their reason.
+next to it with their reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What host threads were doing that keeps them from launching work: the reasons a device can be idle."""
+"""The causes of idle time: what keeps host threads from launching work, interval by interval."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def computing(trace: Trace) -> pl.DataFrame:
     ``lane``, ``start_ns``, ``end_ns`` and ``host_event`` (row of ``host_events``).
 
     A recording does not say where an op's tensors are. An op on the CPU calls no runtime and is not one that
-    only describes memory; whose own time is no longer than an op that launches (their median) is left out:
-    on the device it would take the thread as long.
+    only describes memory; whose own time is no longer than an op that launches (their median) is left out: on
+    the device it would take the thread as long.
     """
     host = trace.host_events
     is_op = matching(host, "category", "(?i)^(cpu_op|operator)$")

@@ -26,7 +26,7 @@ ARRIVED = pl.Enum([LATE, QUEUED, EARLY, UNLAUNCHED, TAIL])
 
 SILENT = "the launching thread recorded nothing: Python, or a library that is not profiled"
 
-# A launch that takes this many times what one takes to arrive at an idle device is held up there.
+# A launch that takes this many times what one takes to arrive at an idle device is delayed there.
 LONG_LATENCIES = 20
 
 # How many gaps these pieces of one device are of: a gap is what the same work ended.
@@ -65,12 +65,12 @@ def gaps(run: Run) -> pl.DataFrame:
     ``host_event`` (row of ``host_events`` that shows the cause; null where none does) and ``text``.
 
     How a cause is found. A gap whose next work had been launched before the device ran dry, early enough to
-    have started (see ``arrival_ns``), is not the host's doing:
-    ``unexplained``; so is what a launch takes beyond ``LONG_LATENCIES`` of those. Otherwise the host was
-    behind, and what its launching thread did meanwhile says why (``causes.host_causes``); where that thread
-    was silent (autograd's, before a backward), the thread that launched last says. What remains is
-    ``launch-bound``: the thread was on its way to this launch. If the device ran dry while the thread sat in
-    a synchronisation, the way to the next launch counts as its cost too, since nothing could be queued ahead.
+    have started (see ``arrival_ns``), is not the host's doing: ``unexplained``; so is what a launch takes
+    beyond ``LONG_LATENCIES`` of those. Otherwise the host was behind, and what its launching thread did
+    meanwhile says why (``causes.host_causes``); where that thread was silent (autograd's, before a backward),
+    the thread that launched last says. What remains is ``launch-bound``: the thread was on its way to this
+    launch. If the device ran dry while the thread sat in a synchronisation, the way to the next launch counts
+    as its cost too, since nothing could be queued ahead.
     """
     found = [_gaps(trace, waiting(run)) for trace in run.traces]
     return pl.concat([pl.DataFrame(schema=GAPS), *found])
@@ -82,10 +82,11 @@ def idle(run: Run) -> pl.DataFrame:
 
     Returns:
         ``rank``, ``device``, ``cause``, ``idle_ns`` (over all causes it sums to the device's idle time),
-        ``share_of_window``, ``gaps`` (that it has a part in), and ``inside_collectives_ns``: beside the idle
-        time, the *busy* time in which nothing but a collective ran on the device and that one only waited for
-        another rank. It stands in the row ``waiting-for-rank``, which is there for it even where no time was
-        idle for that cause. ``text`` is what explains most of the row's idle time; null where none was idle.
+        ``share_of_window``, ``gaps`` (that it has a part in), and ``inside_collectives_ns``: in addition to
+        the idle time, the *busy* time in which nothing but a collective ran on the device and that one only
+        waited for another rank. It stands in the row ``waiting-for-rank``, which is there for it even where
+        no time was idle for that cause. ``text`` is what explains most of the row's idle time; null where
+        none was idle.
     """
     lengths = {trace.rank: window(trace).length_ns for trace in run.traces}
     length = pl.col("rank").replace_strict(lengths, return_dtype=pl.Int64)
@@ -146,8 +147,7 @@ def _behind(trace: Trace, whole: pl.DataFrame, collectives: pl.DataFrame) -> pl.
 def _whole_gaps(trace: Trace) -> pl.DataFrame:
     """One row per gap: ``gap``, ``device``, its bounds, the work ``before`` and ``next``, how it ``arrived``,
     the ``op`` and ``lane`` that launched it, when that call ``returned``, and ``elsewhere``, the lane that
-    had launched last when the gap began.
-    """
+    had launched last when the gap began."""
     within, host, device = window(trace), trace.host_events, trace.device_events
     work = device.select(
         "device",

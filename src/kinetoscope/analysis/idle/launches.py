@@ -105,7 +105,7 @@ def launches(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def arrival_ns(trace: Trace) -> int:
-    """What a launch takes to arrive at an idle device; 0 without a launch.
+    """The time that a launch takes to arrive at an idle device, ns; 0 without a launch.
 
     It is nearly the least of all launches' latencies, since most may find work before them. In the recordings
     that have launches to an idle device, the 1st percentile of all agrees with the quick ones of those to 2

@@ -26,7 +26,7 @@ MEAN_NS = 5_000
 
 
 def elementwise_chains(work: pl.DataFrame, eager: pl.DataFrame) -> pl.DataFrame:
-    """The kernels of chains, with ``chain`` (its number) and ``saved_ns``: what fusing would spare of each,
+    """The kernels of chains, with ``chain`` (its number) and ``saved_ns``: what fusing would save of each,
     such that a chain shrinks to the time of its longest kernel.
 
     A chain is broken by any other work of its stream, by a new step, and where its ops begin again (three
@@ -63,11 +63,11 @@ def elementwise_chains(work: pl.DataFrame, eager: pl.DataFrame) -> pl.DataFrame:
         ordered.with_columns(
             length=pl.len().over("chain"),
             mean=duration.mean().over("chain"),
-            spared=(1 - duration.max() / duration.sum()).over("chain"),
+            saved=(1 - duration.max() / duration.sum()).over("chain"),
         )
         .filter((pl.col("length") >= LENGTH) & (pl.col("mean") >= MEAN_NS))
-        .with_columns(saved_ns=duration * pl.col("spared"))
-        .drop("length", "mean", "spared", "fusible")
+        .with_columns(saved_ns=duration * pl.col("saved"))
+        .drop("length", "mean", "saved", "fusible")
     )
 
 

@@ -1,4 +1,4 @@
-"""What sort of work a kernel is: one ordered table, the first rule that fits decides.
+"""Categories of kernels: one ordered table, the first rule that fits decides.
 
 To teach kinetoscope a kernel, add one line. ``kernel`` is a regular expression on the kernel's name, ``op``
 on the name of the innermost op that launched it, ``under`` on any op or annotation around it, ``call`` on the

@@ -1,4 +1,5 @@
-"""What grows from step to step: more of one line's allocations at every boundary than at the one before."""
+"""Memory from step to step: lines whose allocations grow at every boundary, and segments given back to the
+driver."""
 
 from __future__ import annotations
 

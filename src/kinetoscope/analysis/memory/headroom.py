@@ -10,7 +10,7 @@ from kinetoscope.trace.schema import whole
 
 
 def peak_without(history: DeviceHistory, absent: pl.DataFrame) -> int:
-    """Bytes that are held at most in the span that the peak was looked for in.
+    """The most bytes allocated at once in the span in which the peak was looked for.
 
     Args:
         absent: ``bytes`` that are not there from the place ``start`` (null: from the beginning) to the place
@@ -32,7 +32,7 @@ def peak_without(history: DeviceHistory, absent: pl.DataFrame) -> int:
 
 
 def saves(history: DeviceHistory, absent: pl.DataFrame) -> int:
-    """By how much the peak gets lower."""
+    """Bytes by which the peak gets lower."""
     return max(0, history.requested - peak_without(history, absent))
 
 
@@ -44,8 +44,8 @@ class Fits(msgspec.Struct, frozen=True, kw_only=True):
     """How many times the recorded batch fits.
 
     Attributes:
-        low, high: where what is reserved beyond what is asked for grows as well, and where it does not.
-        fixed_bytes, scaling_bytes: of what was asked for at the peak.
+        low, high: where what is reserved beyond the requested bytes grows as well, and where it does not.
+        fixed_bytes, scaling_bytes: of the bytes requested at the peak.
         room_bytes: what the device has for the allocator: all but what others, and the driver, hold.
     """
 

@@ -5,13 +5,13 @@ parameter, gradient, optimizer state
                   what the program says it is; buffers count as parameters
 communication     allocated by torch.distributed
 workspace         what cuBLAS multiplies in
-activation        allocated in the forward pass, and held until the backward pass
-input             held likewise, and allocated before the first module of its step was called
+activation        allocated in the forward pass, and kept until the backward pass
+input             kept likewise, and allocated before the first module of its step was called
 temporary         given back in the pass in which it was allocated
 cache             nothing runs backward, and it outlives its step
 kept              in training, what outlives the step after its own
-                  (both: also what a variable has held since before the history)
-before            it was there before the history, and nobody says what it is
+                  (both: also what a variable has kept since before the history)
+before            it was there before the history, and its owner is unknown
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ def _is_library(frame: Frame) -> bool:
 
 
 def _module(stack: Stack) -> str:
-    """What the innermost ``Module.__call__`` calls, through what others wrap around its ``forward``."""
+    """The module that the innermost ``Module.__call__`` runs, below whatever is wrapped around its
+    ``forward``."""
     called: list[Frame] = []
     for inner, outer in pairwise(stack):
         called.append(inner)
@@ -145,7 +146,7 @@ def workspaces(known: pl.DataFrame) -> pl.Series:
 
     Each thread that multiplies has one for every stream, of a size that is known: from within the first
     module or generated code that multiplies, later from autograd's thread. Where another allocation of that
-    size lasts as long and nobody says whose it is, neither is called one.
+    size lasts as long and has no known owner, neither is called one.
     """
     lasting = known.filter(
         pl.col("end").is_null(), pl.col("named").is_null(), pl.col("pool") == 0,
@@ -161,8 +162,8 @@ def workspaces(known: pl.DataFrame) -> pl.Series:
 
 
 def _only(alike: pl.DataFrame) -> pl.DataFrame:
-    """Those that are alone of their thread, stream and size: among such as are from before the history, where
-    any is."""
+    """Allocations that are the only ones of their thread, stream and size; only those from before the history
+    count, where there are any."""
     kind = "backward", "stream", "bytes"
     is_old = pl.col("start").is_null()
     return alike.filter(is_old == is_old.any().over(kind)).filter(pl.len().over(kind) == 1)
@@ -178,7 +179,7 @@ NAMED = {
     "gradient": "gradient",
     "optimizer state": "optimizer state",
 }
-# Modules whose results the next layer takes and nobody else; alive in so many layers, backward's.
+# Modules whose results only the next layer takes; alive in so many layers, backward's.
 ONLY_BACKWARD, LAYERS = ("activation", "batchnorm", "dropout", "normalization"), 3
 MORE = "{} and {} more"
 PLACED = (pl.Int64, pl.Int64, pl.String, pl.String, pl.Int64)
@@ -205,7 +206,7 @@ def owned(snapshot: Snapshot, held: Held | None, device: int) -> pl.DataFrame:
 
 
 def _in_passes(known: pl.DataFrame, snapshot: Snapshot, device: int) -> pl.DataFrame:
-    """With the passes that allocations begin and end in: intervals of the history in which the program's own
+    """Add the passes that allocations begin and end in: intervals of the history in which the program's own
     threads allocate, or autograd does; and with the place at which the pass first called a module."""
     has_stacks = len(snapshot.stacks) > 1
     begun = known.filter(pl.col("start").is_not_null()).sort("start")
@@ -222,7 +223,7 @@ def _in_passes(known: pl.DataFrame, snapshot: Snapshot, device: int) -> pl.DataF
 
 
 def _in_steps(known: pl.DataFrame, boundaries_ns: Sequence[int]) -> pl.DataFrame:
-    """With the steps that allocations begin and end in; without steps, passes stand for them."""
+    """Add the steps that allocations begin and end in; without steps, passes stand for them."""
     if not boundaries_ns:
         return known.with_columns(step=pl.col("pass") // 2, last_step=pl.col("last_pass") // 2)
     marks = pl.Series([ns // 1000 for ns in boundaries_ns])
@@ -237,7 +238,7 @@ def _in_steps(known: pl.DataFrame, boundaries_ns: Sequence[int]) -> pl.DataFrame
 
 
 def _names(known: pl.DataFrame, tensors: Sequence[HeldTensor], device: int) -> pl.DataFrame:
-    """What the program calls allocations: ``allocation``, ``named`` (its role), ``name``."""
+    """The program's own names of allocations: ``allocation``, ``named`` (its role), ``name``."""
     rows = [
         (place, one.address, one.role, one.name, one.time_ns // 1000)
         for place, one in enumerate(tensors)

@@ -1,4 +1,5 @@
-"""The moment when a device held most: what its memory was split into, and who had each part."""
+"""A device at its peak: what its memory was split into, and who owned each part; of every device that a run
+recorded."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from kinetoscope.snapshot.model import ALLOC, MAP, OOM, SEGMENT, SEGMENT_FREE, U
 from kinetoscope.sources.run import MemoryFiles, Run
 from kinetoscope.trace.schema import whole
 
-# What of the reserved memory is nobody's: blocks are multiples of 512 bytes; what is free lies between blocks
+# Reserved memory that has no owner: blocks are multiples of 512 bytes; what is free lies between blocks
 # in use, or in segments that hold none, which the driver could have back.
 REST = ("rounding", "fragmentation", "cached")
 ROUND = 512
@@ -37,10 +38,10 @@ class DeviceHistory:
 
     Attributes:
         known: the allocations (``owners.owned``).
-        place: the entry of the history after which most was held; of a failure, the last.
+        place: the entry of the history after which most was allocated; of a failure, the last.
         span: the first and the last place of its step; of the history, where no steps are known.
         counters: by the allocator's and the driver's own account at the snapshot, where the program gave it.
-        failed_bytes: what the allocation that failed asked for; 0: none did.
+        failed_bytes: the bytes that the failed allocation requested; 0: none failed.
     """
 
     device: int
@@ -106,7 +107,7 @@ def devices(
 
 
 def _failure(snapshot: Snapshot, device: int, held: Held | None) -> dict[str, int] | None:
-    """The entry of the allocation that failed, in a history that nobody described: the last of the device, if
+    """The entry of the allocation that failed, in a history without a description: the last of the device, if
     nothing was allocated any more."""
     if held is not None:
         return None
@@ -210,7 +211,7 @@ def _segments_then(history: DeviceHistory) -> pl.DataFrame:
 
 
 def holders(history: DeviceHistory) -> pl.DataFrame:
-    """Who has what at the peak, most first: every byte that was asked for is in one row.
+    """Owners of memory at the peak, most first: every requested byte is in one row.
 
     Returns:
         ``role``, ``owner`` (the program's name with its layers' numbers as ``*``, the module, the graph, or
@@ -262,10 +263,10 @@ def owner() -> pl.Expr:
 
 
 def over_time(history: DeviceHistory, points: int) -> pl.DataFrame:
-    """What each role had, over the history: of ``points`` intervals of equal length, each in which anything
-    changed, the moment when most was held, and the last.
+    """Bytes of each role over the history: of ``points`` intervals of equal length, each in which anything
+    changed, the moment when most was allocated, and the last.
 
-    What is held while the host waits is thereby the last, and not the most, of what came before.
+    What is allocated while the host waits is thereby the last, and not the most, of what came before.
 
     Returns:
         ``time_us``, ``reserved``, and a column of bytes for each role that ever had any.
@@ -298,7 +299,7 @@ def over_time(history: DeviceHistory, points: int) -> pl.DataFrame:
 
 @dataclass(frozen=True, eq=False)
 class RankHistory:
-    """One device of one rank's snapshot, and what the program said beside it."""
+    """One device of one rank's snapshot, with the program's own account of it."""
 
     rank: int
     files: MemoryFiles
@@ -308,8 +309,8 @@ class RankHistory:
 
 @dataclass(frozen=True, eq=False)
 class Histories:
-    """By rank and device; of a rank whose allocation failed, that moment as well. ``unread`` names the
-    snapshots that cannot be used, and why."""
+    """All histories, by rank and device; of a rank whose allocation failed, that moment as well. ``unread``
+    names the snapshots that cannot be used, and why."""
 
     found: tuple[RankHistory, ...]
     unread: tuple[InputError, ...]

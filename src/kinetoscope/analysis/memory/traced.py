@@ -1,4 +1,5 @@
-"""Device memory while it was recorded: what the allocator held, its peaks, its calls into the driver."""
+"""Device memory by the events of a trace: the allocator's bytes over time, its peaks, its calls into the
+driver, the ops that allocated."""
 
 from __future__ import annotations
 
@@ -64,11 +65,11 @@ def memory_timeline(trace: Trace) -> pl.DataFrame:
 
 
 def memory_over_time(trace: Trace, points: int = 200) -> pl.DataFrame:
-    """The most that each device held, in ``points`` equal intervals from first to last allocation.
+    """The most bytes of each device, in ``points`` equal intervals from first to last allocation.
 
     Returns:
         ``device``, ``start_ns`` (of the interval), ``allocated`` and ``reserved`` (bytes); intervals in which
-        nothing changed are left out: what the last one before held still holds.
+        nothing changed are left out: the values of the last one before still hold.
     """
     table = memory_timeline(trace)
     if table.is_empty():
@@ -126,7 +127,7 @@ def _op_at(trace: Trace, lane: int, at: int) -> str | None:
     running = host.filter(
         pl.col("lane") == lane,
         pl.col("start_ns") <= at,
-        END > at,
+        at < END,
         pl.col("category").cast(pl.String) == "cpu_op",
     )
     return None if running.is_empty() else running.sort("depth")["name"].cast(pl.String)[-1]
@@ -165,7 +166,7 @@ EMPTY = r"^aten::(new_)?(empty|resize)"  # they allocate for the op that calls t
 
 @remembered
 def held_at_peak(trace: Trace) -> pl.DataFrame:
-    """What lived when each device held most, by what had allocated it; the most bytes first.
+    """Memory that was allocated at each device's peak, by what had allocated it; the most bytes first.
 
     What was allocated before the recording began is not in it.
 
@@ -211,7 +212,7 @@ def unseen(known: pl.DataFrame) -> pl.DataFrame:
 
 
 def ops(trace: Trace, known: pl.DataFrame) -> pl.DataFrame:
-    """Of allocations that the trace saw: ``allocation``, ``op`` (the innermost that computes) and
+    """The ops of allocations that are in the trace: ``allocation``, ``op`` (the innermost that computes) and
     ``ran_module`` (of backward work its forward op's; null where modules were not recorded)."""
     base = trace.metadata.get(BASE)
     made = trace.memory.filter(pl.col("device_type") != CPU, pl.col("bytes") > 0)
@@ -247,7 +248,7 @@ SCHEMA = {"graph": pl.String, "graph_line": pl.Int32, "buffer": pl.String}
 
 
 def buffers(run: Run) -> pl.DataFrame:
-    """What lines of generated modules allocate, by the name of the module's file.
+    """Buffers that lines of generated modules allocate, by the name of the module's file.
 
     Returns:
         ``graph``, ``graph_line``, ``buffer``: ``0/0 forward: buf3``, or with the library's function that

@@ -36,7 +36,7 @@ def attribution(trace: Trace) -> pl.DataFrame:
 
 
 def origins(host: pl.DataFrame, called_by: pl.Series) -> pl.DataFrame:
-    """The same of any rows of ``host_events`` that did something."""
+    """``attribution`` of any rows of ``host_events``."""
     is_module = matching(host, "category", "^python_function$") & matching(host, "name", f"^{MODULE}")
     is_annotation = matching(host, "category", "^user_annotation$")
     is_annotation &= ~matching(host, "name", NOT_AN_ANNOTATION)

@@ -36,9 +36,9 @@ class ListingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelRow(ListingRow, frozen=True, kw_only=True):
-    """``bytes`` and ``flops`` are of all launches, null unless the cost of each is known;
-    ``speed_of_light`` is of the ``costed_launches`` whose cost model holds: their time at the device's peaks,
-    over the time they took."""
+    """``bytes`` and ``flops`` are of all launches, null unless the cost of each is known; ``speed_of_light``
+    is of the ``costed_launches`` whose cost model holds: their time at the device's peaks, over the time they
+    took."""
 
     ops: list[KernelOp]
     kind: str = "kernel"
@@ -127,10 +127,10 @@ def _main(table: pl.DataFrame, key: str, of: str) -> pl.DataFrame:
 
 @remembered
 def kernel_rows(run: Run) -> pl.DataFrame:
-    """One row a kernel name, copies and memsets included, as the report shows them: ``kernels`` with
+    """One row per kernel name, copies and memsets included, as the report shows them: ``kernels`` with
     ``kind``, ``short_name``, ``graph`` (the compiled graph with most of its time; null if that is none) and
-    ``ops`` (who launched it, most time first: structs of name, launches, device_time_ns)
-    and ``launches_below_device``."""
+    ``ops`` (who launched it, most time first: structs of name, launches, device_time_ns) and
+    ``launches_below_device``."""
     table = belonging(run)
     inside = pl.col("graph").cast(pl.String).is_in([OUTSIDE["graph"], UNATTRIBUTED]).not_()
     rows = kernels(run).rename({"kernel": "name"})

@@ -1,4 +1,4 @@
-"""What the program does when nobody records it: its step, how busy the device is in it, why it idles.
+"""The program as it runs without the profiler: its step, how busy the device is in it, why it idles.
 
 The step is timed without a profiler; the device's work takes as long with one as without; so what is left of
 the step is idle time. Its causes are those of the recorded idle time, from the pass that slows the program
@@ -35,8 +35,8 @@ class StepAsItRuns:
 
     ``busy_us`` (None without recorded device work) and ``idle`` by cause sum to ``timed.step.median``.
     ``recorded_us`` is the step as recorded (its median, None where no steps were); ``matched`` the share of
-    the light pass' kernels found in the full one (None without a light pass); ``basis`` says in words
-    what all this rests on.
+    the light pass' kernels found in the full one (None without a light pass); ``basis`` says in words what
+    all this rests on.
     """
 
     rank: int
@@ -76,7 +76,7 @@ class _Idle:
 
 @remembered
 def as_it_runs(run: Run) -> dict[int, StepAsItRuns]:
-    """By rank, those whose steps were timed without the profiler: none of a bare trace."""
+    """The steps that were timed without the profiler, by rank; none of a bare trace."""
     found: dict[int, StepAsItRuns] = {}
     for record in run.manifest.ranks if run.manifest else ():
         timed = unprofiled(record.steps)
@@ -86,7 +86,7 @@ def as_it_runs(run: Run) -> dict[int, StepAsItRuns]:
 
 
 def slowest(run: Run) -> StepAsItRuns | None:
-    """Of the rank whose step takes longest: the others wait for it."""
+    """The step of the rank whose step takes longest: the others wait for it."""
     return max(as_it_runs(run).values(), key=lambda rank: rank.step_us, default=None)
 
 
@@ -210,7 +210,7 @@ def _scaled(recorded: dict[str, float], idle_us: float, timed: Unprofiled) -> tu
     if _data_differs(timed) and timed.waiting is not None and timed.recorded_data_us is not None:
         data_us = min(timed.waiting.data_us, idle_us)
         others = {cause: ns for cause, ns in causes.items() if cause != DATA}
-        # Without another cause there is nobody to share the rest with.
+        # Without another cause there is none to share the rest with.
         others = others or ({"unexplained": 1.0} if data_us < idle_us else {})
         found = {**_to(others, idle_us - data_us), DATA: data_us}
         words = (

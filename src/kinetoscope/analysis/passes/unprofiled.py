@@ -30,7 +30,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """What the host waited for in a step, measured: µs at the median."""
+    """The host's measured waiting in a step: µs at the median."""
 
     data_us: float
     sync_us: float
@@ -39,7 +39,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Unprofiled:
-    """Steps without the profiler: those before the recording and, where they are alike, those after it.
+    """Steps without the profiler: those before the recording and, where they are equal, those after it.
 
     Where the profiler could not be taken out of the process again (on a GPU CUPTI's hooks then stay in every
     call: a step that its host sets the pace of took 1.4 times as long), those after say only whether the pace
@@ -60,7 +60,7 @@ class Unprofiled:
 
 
 def unprofiled(timings: StepTimings) -> Unprofiled | None:
-    """What a rank's timings say of its steps without the profiler; None if nothing."""
+    """A rank's steps without the profiler, from its timings; None where none were timed."""
     around = _around(timings)
     timed = _timed(timings)
     if timed is None:
@@ -85,7 +85,7 @@ def unprofiled_seconds(timings: StepTimings) -> tuple[float, ...]:
 
 
 def unprofiled_rounds_us(timings: StepTimings) -> list[float]:
-    """The same as rounds: what is alike from one to the next, in µs."""
+    """``unprofiled_seconds`` as rounds, which are the same from one to the next, in µs."""
     timed = _timed(timings)
     size = 1 if timed is None else _round(timings, timed)
     return [1e6 * value for value in rounds(unprofiled_seconds(timings), size)]
@@ -99,7 +99,7 @@ def _around(timings: StepTimings) -> tuple[TimedSteps | None, TimedSteps | None]
 
 def _timed(timings: StepTimings) -> TimedSteps | None:
     """The steps that stand for the program: those before the recording, with those after it where the
-    profiler was gone by then and they are alike.
+    profiler was gone by then and they are equal.
 
     Of a program that had become faster by then, those after it alone: it was still warming up before, and
     nothing that recording leaves behind makes steps faster but a loader's full queue.
@@ -156,7 +156,8 @@ def rounds(values: Sequence[float], size: int) -> list[float]:
 
 
 def _by_the_mean(seconds: Sequence[float]) -> Unprofiled | None:
-    """Of a recording that waited for the device at both ends of these steps: only their mean is exact."""
+    """The steps of a recording that waited for the device at both ends of all of them: only their mean is
+    exact."""
     if not seconds:
         return None
     values = [1e6 * value for value in seconds]

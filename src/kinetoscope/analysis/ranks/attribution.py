@@ -1,7 +1,7 @@
 """Which rank made the others wait, and what it did meanwhile that its peers did not.
 
 The rank that comes last into a collective took longer for its own work than its peers (see ``lateness``), and
-what of it took longer says why; or it started late, since it had waited in another group for somebody else:
+what of it took longer says why; or it started late, since it had waited in another group for another rank:
 then that one is the straggler.
 """
 
@@ -120,7 +120,7 @@ class _LateCollective(NamedTuple):
     ranks: frozenset[int]
     previous: int | None
     is_first: bool
-    joins: bool  # nobody leaves before all have come; who broadcasts or sends does
+    joins: bool  # no rank leaves before all have come; one that broadcasts or sends does
     is_pair: bool
     last: int
     late_ns: float
@@ -140,7 +140,7 @@ class _LateCollective(NamedTuple):
 
 
 def attributed(table: pl.DataFrame, cold: Sequence[str] = ()) -> pl.DataFrame:
-    """One row a collective into which somebody came late.
+    """One row per collective into which a rank came late.
 
     Args:
         table: collectives of all ranks with what they waited and by how much longer ranks took
@@ -181,8 +181,8 @@ def _culprit(
 ) -> tuple[int | None, str, str | None, float]:
     """Rank, step, cause and excess of what made a collective's last rank late.
 
-    It goes back over the collectives before, from last rank to last rank, until all ranks of this one
-    had met, and the last one's launches were not behind any more.
+    It goes back over the collectives before, from last rank to last rank, until all ranks of this one had
+    met, and the last one's launches were not behind any more.
     """
     excesses: Counter[tuple[int, str, str]] = Counter()
     seen: set[tuple[int, int]] = set()  # ranks and segments

@@ -32,7 +32,7 @@ NORMAL = 1.4826  # a normal distribution's spread by its median deviation
 # By how much longer the hosts of equal ranks take for all that they do, under the profiler: found were 0.3.
 PACE = 0.4
 # What one rank loses in each of several steps is no chance either if it hardly varies: by Student's t, wrong
-# for one of so many equal jobs. A few steps may be alike by chance, so it is taken to vary by so much of one.
+# for one of so many equal jobs. A few steps may be equal by chance, so it is taken to vary by so much of one.
 MISTAKEN = 0.01
 VARIES = 0.005
 COLD = 3  # times as long as the median of those after it: a recording's first steps, which load and tune
@@ -60,12 +60,12 @@ def lengths(parts: Sequence[RankPart]) -> pl.DataFrame:
 
 
 def lost_by_step(late: pl.DataFrame, steps: pl.DataFrame, rank: int | None, *, after_cold: bool) -> list[int]:
-    """What a rank lost in each step more than any other rank did, ns, below zero where another one lost more:
-    of equal ranks it is so as often as not, or more often. Of no rank, what all of them lost together. Empty
-    where no steps were recorded.
+    """Time that a rank lost in each step beyond any other rank, ns, below zero where another one lost more,
+    as it is half of the time or more among equal ranks. For no rank, the time that all of them lost together.
+    Empty where no steps were recorded.
 
     Args:
-        late: the collectives into which somebody came late, with ``last`` and ``lost_ns``.
+        late: the collectives into which a rank came late, with ``last`` and ``lost_ns``.
         steps: see ``lengths``.
         after_cold: of the first of them a part is not known, since its way began in a cold step.
     """
@@ -111,7 +111,7 @@ def loses_in_each_step(lost: Sequence[int], steps: pl.DataFrame) -> bool:
 
 
 def beyond_pace(late: pl.DataFrame, table: pl.DataFrame, rank: int, host: str) -> pl.DataFrame:
-    """What a rank lost, without what its host loses by being slower at all that it does, by ``PACE`` or less.
+    """A rank's lost time, less what its host loses by being slower at all that it does, by ``PACE`` or less.
 
     Args:
         late: the collectives into which it came last.
@@ -131,7 +131,8 @@ def beyond_pace(late: pl.DataFrame, table: pl.DataFrame, rank: int, host: str) -
     return late.with_columns((pl.col("lost_ns") - slower).cast(pl.Int64))
 
 
-# A rank is the straggler if for it most of the waiting was; waiting below this share of all time is nobody's.
+# A rank is the straggler if for it most of the waiting was; waiting below this share of all time has no
+# straggler.
 MOST = 0.5
 NEGLIGIBLE = 0.01
 # Not by chance: what the others do not do at all in that step.
@@ -140,12 +141,12 @@ WORST = 3  # ranks that are replayed without their lateness
 
 
 class Verdict(NamedTuple):
-    """``status``: ``even`` (nobody waits), ``straggler``, ``turns`` (one after the other is late),
+    """``status``: ``even`` (no rank waits), ``straggler``, ``turns`` (one after the other is late),
     ``unknown``.
 
     Of a straggler: its ``rank``, its ``share`` of the waiting (what of it its own longer ways made, first
-    collectives and cold steps left out), the ``cause`` (null: unknown) and what more is known of it.
-    ``why`` it is unknown.
+    collectives and cold steps left out), the ``cause`` (null: unknown) and what more is known of it. ``why``
+    it is unknown.
     """
 
     status: str
@@ -164,8 +165,7 @@ class RankComparison:
     paired: see there.
     recorded: all collectives with what they waited and what their ranks did on their own (``parts``).
     table: the same, with by how much longer ranks took than others (``lateness``).
-    blamed: see there; its causes are those of ``CAUSES``, of compute what its kernels say.
-    """
+    blamed: see there; its causes are those of ``CAUSES``, of compute what its kernels say."""
 
     parts: tuple[RankPart, ...]
     missing: tuple[int, ...]
@@ -185,9 +185,8 @@ def comparison(run: Run) -> RankComparison:
 
 
 def culprit(run: Run) -> tuple[int | None, float]:
-    """The straggler and its share of the waiting, as the verdict has them; where nobody is one, who was
-    waited for most, the last one where nobody's way took longer. (None, 0) without other ranks.
-    """
+    """The straggler and its share of the waiting, as the verdict has them; without one, the rank that was
+    waited for most, the last to come where no rank's segment took longer. (None, 0) without other ranks."""
     found = comparison(run)
     if found.verdict.rank is not None:
         return found.verdict.rank, found.verdict.share
@@ -252,7 +251,7 @@ def _ideal(table: pl.DataFrame, parts: Sequence[RankPart], worst: Sequence[int])
 
 
 def _explained(found: pl.DataFrame, parts: Sequence[RankPart]) -> pl.DataFrame:
-    """With what its kernels say (``detail``) where a rank computed longer than its peers."""
+    """Add ``detail``: what the kernels show of a rank that computed longer than its peers."""
     kernels = pl.concat(
         [part.kernels.with_columns(rank=pl.lit(part.facts.rank, pl.Int32)) for part in parts],
         how="vertical",
@@ -348,6 +347,7 @@ def _verdict(table: pl.DataFrame, found: pl.DataFrame, time_ns: int, lacking: bo
 
 
 def _attributable(partial: pl.Expr) -> pl.Expr:
-    """What a culprit cost the others; in a collective that lacks ranks no more than it itself came late."""
+    """The waiting that a culprit caused; in a collective that lacks ranks no more than it itself came
+    late."""
     own = pl.min_horizontal("waited_ns", pl.col("late_ns") * (pl.col("present") - 1))
     return pl.when(partial).then(own).otherwise("waited_ns").alias("cost")

@@ -1,7 +1,7 @@
-"""By how much longer each rank took for its own work than the other ranks of the same collective: one column
-that attribution, the test against chance and the replays share.
+"""Lateness: by how much longer each rank took for its own work than the other ranks of the same collective.
+Attribution, the test against chance and the replays share these columns.
 
-Ranks are compared over *segments*. A segment ends with a collective beside which no rank computed anything,
+Ranks are compared over *segments*. A segment ends with a collective during which no rank computed anything,
 so that all ranks stand at the same place of their program once it has ended. Where collectives run while
 ranks compute, as in data parallelism, a rank that waits for a late one goes on with its own work, and what it
 did since its last collective tells nothing; what all of them did since the segment began does. Where nothing
@@ -11,7 +11,7 @@ A device that is idle longer than its peers' need not mean that its host was slo
 is so at every launch after, until both wait for their devices. What a rank took longer for its host's sake is
 therefore no more than its host took longer; what is left had been lost before.
 
-The two ends of a pipeline's send do not do the same, and the longer way is nobody's fault. There a stage
+The two ends of a pipeline's send do not do the same, and the longer segment is no rank's fault. There a stage
 takes too long by the share by which its whole step is longer than its peers' (the lower median); all other
 waiting is the pipeline's bubbles.
 """
@@ -69,8 +69,8 @@ def with_lateness(table: pl.DataFrame, usual: Usual = lower_median) -> pl.DataFr
         not known; ``usual_host_ns``: what the others' hosts took.
     """
     names = ["own_ns", "host_ns", *CAUSES]
-    # In every step: a rank whose host is late computes nothing beside a collective that the others compute
-    # beside.
+    # In every step: a rank whose host is late computes nothing during a collective during which the others
+    # compute.
     sort = ["group", "signature", "nth"]
     is_level = (pl.col("beside_ns").max() <= NEGLIGIBLE_NS).over(sort)
     pause = pl.col("start_ns") - pl.col("end_ns").shift(1).over(*RANK, "stream")

@@ -1,4 +1,4 @@
-"""What ranks are compared by: one rank's trace, mapped to tables of some tens of kilobytes.
+"""Parts, by which ranks are compared: one rank's trace, mapped to tables of some tens of kilobytes.
 
 A thousand ranks are compared without their traces: each is read by itself, and what is kept of it is a part.
 """
@@ -35,7 +35,7 @@ COMPUTED = {
 
 
 def segments(trace: Trace) -> pl.DataFrame:
-    """One row a segment of one sort between whose launches no collective was launched, in that order.
+    """One row per segment of one sort between whose launches no collective was launched, in that order.
 
     Of a rank that sends and receives; of another one nothing is kept. What autograd launches is of a backward
     pass, recomputed activations too; what neither it nor an optimizer does is of a forward pass.
@@ -109,7 +109,8 @@ STEPS = {"name": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64}
 
 
 class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a part says of its rank beside its tables. Times are ns; those of devices are the sum of all."""
+    """Facts of a part's rank, in addition to its tables. Times are ns; those of devices are the sum of
+    all."""
 
     rank: int
     numbered: bool = True
@@ -142,8 +143,7 @@ class RankPart:
     steps: columns of ``STEPS``, by the device's clock.
     overlapped: columns of ``OVERLAPPED``: when the device computed or copied while a collective ran; of more
         than ``MOST_INTERVALS`` those with the shortest pauses between them are one.
-    computed: columns of ``COMPUTED``: of a pipeline's stage what it computed between sends and receives.
-    """
+    computed: columns of ``COMPUTED``: of a pipeline's stage what it computed between sends and receives."""
 
     facts: RankFacts
     collectives: pl.DataFrame
@@ -185,14 +185,14 @@ def part(trace: Trace) -> RankPart:
 
 
 def renumbered(part: RankPart, rank: int) -> RankPart:
-    """The same part, of the rank that it is known to be."""
+    """The part with the rank that it is known to be."""
     facts = msgspec.structs.replace(part.facts, rank=rank, numbered=True)
     table = part.collectives.with_columns(rank=pl.lit(rank, pl.Int32))
     return replace(part, facts=facts, collectives=table)
 
 
 def placed(part: RankPart, host: str) -> RankPart:
-    """The same part, of a host that its recording names, where the trace itself does not."""
+    """The part with the host that its recording names, where the trace itself does not."""
     if part.facts.host or not host:
         return part
     return replace(part, facts=msgspec.structs.replace(part.facts, host=host))
@@ -224,7 +224,7 @@ def _fewer(overlapped: pl.DataFrame) -> pl.DataFrame:
 
 
 def _approached(trace: Trace, lost: pl.DataFrame, overlapped: pl.DataFrame) -> pl.DataFrame:
-    """The collectives, with what their rank did on its own before and beside each."""
+    """The collectives, with their rank's own work before and during each."""
     table = collectives(trace).with_columns(
         since_ns=pl.col("start_ns").shift(1).over("device"), at=pl.col("end_ns") - AT_ITS_END_NS
     )
@@ -264,7 +264,7 @@ def _covered(
 ) -> tuple[dict[str, pl.Series], pl.Series, pl.Series]:
     """From a collective's start to the next one's: how long the device computed or copied, and was idle for
     each cause; how long a collective blocked it; and how long another one did until nothing was left to do
-    beside it.
+    during it.
 
     What it did not compute while a collective ran that did not block it, its host was late with. All in one
     search: calls cost, rows do not.

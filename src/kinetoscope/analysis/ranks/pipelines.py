@@ -40,7 +40,7 @@ class Transfer(NamedTuple):
 
 
 class ComputeSegment(NamedTuple):
-    """Of a rank's computing: see ``segments``."""
+    """A segment of a rank's computing: see ``segments``."""
 
     row: int
     launched_ns: int
@@ -328,9 +328,11 @@ class _Job:
                 transfers += [Transfer(len(nodes), launched, *way) for way in both]
             ahead = clock or 0
             nodes.append(
-                _RankOperation(rank, sort, f"{sort} {size}", launched, start - ahead, end - ahead, semantics, instance,
-                      semantics == PAIR and all(source == rank for source, _ in both),
-                      took_ns=end - start if took is None else took)
+                _RankOperation(
+                    rank, sort, f"{sort} {size}", launched, start - ahead, end - ahead, semantics, instance,
+                    semantics == PAIR and all(source == rank for source, _ in both),
+                    took_ns=end - start if took is None else took,
+                )
             )  # fmt: skip
         segments: list[ComputeSegment] = []
         for what, launched, start, end, clock in computed.select(
@@ -356,8 +358,8 @@ class _Job:
     def _follow(
         self, nodes: Sequence[_RankOperation], first: int, needs: Mapping[int, Sequence[int]]
     ) -> None:
-        """What each waits for on its own rank: the segment launched before it, what its pass ``needs``, and,
-        where it began later than that, what had ended last."""
+        """Find the operations that each waits for on its own rank: the segment launched before it, those that
+        its pass ``needs``, and, where it began later than those ended, the one that had ended last."""
         last = self.lasts.get(nodes[0].rank)
         ended: list[tuple[float, int]] = []
         for place, one in enumerate(nodes):
@@ -376,7 +378,7 @@ class _Job:
             self.lasts[nodes[0].rank] = last
 
     def replayed(self, worst: Sequence[int]) -> IdealRow:
-        """What the steps take as recorded, and without stragglers.
+        """Replay the steps as recorded, and without stragglers.
 
         Raises:
             CannotTell: replayed as recorded they take another time than recorded.
@@ -424,7 +426,7 @@ class _Job:
             return run(is_its, is_its)
 
         def but(ranks: Sequence[int]) -> float:
-            """With what those computed, sent and waited for their hosts as recorded."""
+            """The slowdown with these ranks' operations and host delays as recorded."""
 
             def is_other(one: _RankOperation) -> bool:
                 return one.rank not in ranks
@@ -444,7 +446,7 @@ class _Job:
         )
 
     def _workers(self) -> list[tuple[int, ...]]:
-        """Those to replay alone."""
+        """The data-parallel workers to replay alone."""
         found = self.chain.workers()
         lost = dict.fromkeys(self.chain.stage, 0.0)
         for one in self.nodes:
@@ -453,7 +455,8 @@ class _Job:
         return sorted(most) if len(found) > 1 else []
 
     def _measure(self) -> None:
-        """What each operation takes, how long after what it waits for it begins, and both as is usual."""
+        """Find the time of each operation, its delay after those that it waits for, and the usual values of
+        both."""
         self._buffer()
         began = min(one.came_ns for one in self.nodes)
         for one in self.nodes:
@@ -491,7 +494,8 @@ class _Job:
         return one.after if one.sent is None else [*one.after, one.sent]
 
     def _buffer(self) -> None:
-        """A sender that left as soon as it could waits for nobody: its data were buffered, or asked for."""
+        """A sender that left as soon as it could does not wait: its data were buffered, or already
+        requested."""
         free = {
             one.instance: row for row, one in enumerate(self.nodes)
             if one.is_sender and one.left_ns <= one.came_ns + one.took_ns + NEAR_NS

@@ -13,8 +13,9 @@ COLUMNS = 120  # of steps; of more, several are one
 
 
 class Paces(NamedTuple):
-    """What the columns are called; one row a column: over all ranks ``took_us`` and ``own_us`` (less what
-    nothing hid of the waiting for others), of each group also ``slowest``, ``slowest_us``, ``blamed_us``."""
+    """Names of the columns, and tables with one row per column: over all ranks ``took_us`` and ``own_us``
+    (less what nothing hid of the waiting for others), of each group also ``slowest``, ``slowest_us``,
+    ``blamed_us``."""
 
     names: list[str]
     whole: pl.DataFrame
@@ -50,13 +51,14 @@ def _of(steps: pl.DataFrame, group: Sequence[int], count: int) -> pl.DataFrame:
 
 
 def _columns(table: pl.DataFrame, count: int) -> pl.DataFrame:
-    """With a row for every column, whether or not anybody recorded it."""
+    """Add a row for every column that was not recorded."""
     every = pl.DataFrame({"column": range(count)}, {"column": pl.Int64})
     return every.join(table, on="column", how="left", maintain_order="left")
 
 
 def _steps(found: RankComparison) -> tuple[pl.DataFrame, list[str]]:
-    """One row a rank and column (``took_us``, ``own_us``, ``blamed_us``), and what the columns are called."""
+    """One row per rank and column (``took_us``, ``own_us``, ``blamed_us``), and what the columns are
+    called."""
     parts = [
         part.steps.select(
             pl.lit(part.facts.rank, pl.Int32).alias("rank"),

@@ -5,7 +5,7 @@ collectives: a collective begins when its last rank is there and its stream is f
 data needs. Each rank does its own work meanwhile, until it comes to where it needs a collective's result.
 Replayed as recorded it gives the recorded time, and by how much it does not is said. Without stragglers no
 rank takes longer for its own work than usual (see ``lateness``); stages of a pipeline, whose two ends of a
-send do not do the same, then compute alike long, as the paper has it.
+send do not do the same, then compute equally long, as in the paper.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from kinetoscope.analysis.ranks.lateness import APART_NS, ON_DEVICE
 
 
 class Operation(NamedTuple):
-    """Of one rank.
+    """An operation of one rank.
 
     Args:
         after: places of the operations that it waits for, all of them before it.
         delay: from their end to its beginning, as for the host or for what is no operation of its own; less
             than nothing where it began before they had ended.
         took: without waiting.
-        is_free: it waits for nobody that it meets, as a sender whose data are buffered.
+        is_free: it does not wait for the others, as a sender whose data are buffered.
         needs: places of what must have ended too, however long before it began: what a receive was sent.
     """
 
@@ -114,7 +114,7 @@ class _End(NamedTuple):
     usual_ready: float
     usual_needed: float
     after: int | None  # the row of the collective before it on its stream
-    is_free: bool  # waits for nobody: what it sends is buffered
+    is_free: bool  # does not wait: what it sends is buffered
     is_receiver: bool  # of a broadcast or the like: waits for its sender alone
 
 
@@ -176,7 +176,7 @@ def by_collectives(table: pl.DataFrame, worst: Sequence[int] = ()) -> IdealRow |
 def _operations(
     collectives: Sequence[_TimedCollective], is_usual: Callable[[int], bool]
 ) -> tuple[list[list[Operation]], list[int]]:
-    """What is replayed, and the places of the collectives' ends in it."""
+    """The operations to replay, and the places of the collectives' ends among them."""
     ranks: dict[int, _Rank] = {}
     places: dict[int | None, int] = {}  # of rows
     groups: list[list[Operation]] = []
@@ -305,18 +305,18 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
     def position(since: str, at: str, faster: pl.Expr) -> pl.Expr:
         return pl.col(at) + (pl.col(since) - pl.col("since")) / faster
 
-    recorded, alike = pl.col("faster").clip(1e-9), pl.lit(1.0)
+    recorded, same = pl.col("faster").clip(1e-9), pl.lit(1.0)
     return table.with_columns(
         ready=position("ready_since", "own_at", recorded),
         needed=position("needed_since", "own_at", recorded),
-        usual_ready=position("ready_since", "usual_own_at", alike),
-        usual_needed=position("needed_since", "usual_own_at", alike),
+        usual_ready=position("ready_since", "usual_own_at", same),
+        usual_needed=position("needed_since", "usual_own_at", same),
     )
 
 
 def _with_stages(table: pl.DataFrame) -> pl.DataFrame:
     """Add ``more``: by which share a stage of a pipeline would compute longer or shorter in a step, were all
-    alike long. What one of them does not do another must, so that is their mean and not the shortest.
+    equally long. What one of them does not do another must, so that is their mean and not the shortest.
 
     Each is as long as its median step, but longer in one that is; a step that was cut short is not stretched.
     """

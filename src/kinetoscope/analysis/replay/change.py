@@ -1,4 +1,4 @@
-"""What a fix changes in the recorded steps. It says nothing of what that saves: the replay does."""
+"""Changes that a fix makes in the recorded steps; the replay finds what they save."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def _none_of(schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
 
 @dataclass(frozen=True, eq=False)
 class ReplayChange:
-    """What goes away of one rank's recorded steps. Several changes are joined by ``|``: nothing goes twice.
+    """The parts of one rank's recorded steps that go away. Several changes are joined by ``|``: nothing goes
+    twice.
 
     Args:
         device: ``id`` (row of ``device_events``) and ``saved_ns``: the event is shortened by so much; by its
@@ -40,7 +41,7 @@ class ReplayChange:
     both: tuple[ReplayChange, ReplayChange] | None = None
 
     def __or__(self, other: ReplayChange) -> ReplayChange:
-        """Both: of an event the larger saving; where segments overlap the larger share."""
+        """Join two changes: the larger saving of an event; where segments overlap the larger share."""
         waits = self.waits if other.waits.is_empty() else other.waits
         if len(self.waits) and len(other.waits):
             waits = pl.concat([self.waits, other.waits]).unique().sort()
@@ -118,9 +119,9 @@ def merge_launches(trace: Trace, groups: pl.DataFrame) -> ReplayChange:
         trace.device_events.select("id", "duration_ns", "start_ns", "launch", "op"), on="id"
     ).sort("group", "start_ns")
     first = pl.int_range(pl.len()).over("group") == 0
-    spared = pl.col("duration_ns") - pl.when(first).then(pl.col("duration_ns").max().over("group")).otherwise(
+    saved = pl.col("duration_ns") - pl.when(first).then(pl.col("duration_ns").max().over("group")).otherwise(
         0
     )
-    events = events.with_columns(saved_ns=spared.clip(lower_bound=0).cast(pl.Float64), first=first)
+    events = events.with_columns(saved_ns=saved.clip(lower_bound=0).cast(pl.Float64), first=first)
     others = events.filter(~pl.col("first")).select(pl.coalesce("op", "launch")).to_series().drop_nulls()
     return shorten(events["id"], events["saved_ns"]) | without_host(trace.host_events[others.unique().sort()])

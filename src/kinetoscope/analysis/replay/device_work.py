@@ -17,8 +17,8 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed, whole
 
-# A call of this many times the usual length was held up before it launched: loading a module, a full queue.
-HELD_UP = 10
+# A call of this many times the usual length was delayed before it launched: loading a module, a full queue.
+DELAYED = 10
 # What a launch takes to arrive at an idle device: 5 to 14 µs on V100, A100, H100, H200, MI250 and MI300X.
 # Where every launch had to queue, none shows it.
 LONGEST_ARRIVAL_NS = 15_000
@@ -26,13 +26,13 @@ LONGEST_ARRIVAL_NS = 15_000
 
 @remembered
 def launched(trace: Trace) -> pl.DataFrame:
-    """Device work by device, stream and start, one row a device event that took time.
+    """Device work by device, stream and start, one row per device event that took time.
 
     ``row`` (its number here), ``id`` (row of ``device_events``), ``device``, ``stream`` (dense over the
     trace), ``kind``, ``start_ns``, ``duration_ns``, ``reach_ns`` (when everything before it on its stream had
     ended; null for the first), ``end_ns`` (the same with itself), ``work_ns`` (by how much it moved that),
     ``launch``, ``lane`` (of the launch), ``step`` and ``point_ns`` (when its launch left the host: the call's
-    start, later in a call that was held up; null where no launch was recorded).
+    start, later in a call that was delayed; null where no launch was recorded).
     """
     host = trace.host_events
     table = trace.device_events.select(
@@ -67,13 +67,13 @@ def _points(trace: Trace, work: pl.DataFrame) -> pl.Series:
     blocks = matching(host, "name", SYNCHRONIZATION).gather(work["launch"]) | matching(
         work, "name", PAGEABLE_COPY
     )
-    held_up = (pl.col("duration_ns") > HELD_UP * usual) & ~blocks
-    late = pl.when(held_up).then(pl.col("duration_ns") - usual).otherwise(0)
+    delayed = (pl.col("duration_ns") > DELAYED * usual) & ~blocks
+    late = pl.when(delayed).then(pl.col("duration_ns") - usual).otherwise(0)
     return calls.select(point_ns=pl.col("start_ns") + late).to_series()
 
 
 def shortest_arrival_ns(trace: Trace) -> int:
-    """What a launch takes to arrive at an idle device."""
+    """The time that a launch takes to arrive at an idle device, ns."""
     return min(arrival_ns(trace), LONGEST_ARRIVAL_NS)
 
 
@@ -147,7 +147,7 @@ def _with_other_streams(work: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame
 
 
 # Back to back, a device pauses 0.5 to 3 µs between kernels; at a dependency between streams up to 8. A launch
-# that takes this much longer than the quickest to arrive was held up as well.
+# that takes this much longer than the quickest to arrive was delayed as well.
 USUAL_NS = 10_000
 
 

@@ -19,7 +19,7 @@ Weights = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class Numbers:
-    """What a change makes of a graph's numbers, in ns.
+    """The numbers of a graph, as recorded or after a change, in ns.
 
     Args:
         block: by block, its work with its pauses (D).

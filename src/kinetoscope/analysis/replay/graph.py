@@ -137,7 +137,7 @@ def ends_with(work: pl.DataFrame, targets: pl.DataFrame) -> pl.Series:
 
 
 def sources(trace: Trace, work: pl.DataFrame) -> dict[int, list[int]]:
-    """By block, the blocks of other streams that end before it begins."""
+    """The blocks of other streams that end before each block begins, by block."""
     linked = dependencies(trace).with_columns(pl.col("row").cast(pl.Int64))
     linked = linked.join(work.select("row", "block"), on="row")
     before = pl.col("source").cast(pl.Int64).fill_null(BEFORE)
@@ -181,7 +181,7 @@ class ReplayGraph:
     """A program with the tables that its numbers come from.
 
     Args:
-        work: one row a device event, ordered by block (see ``share.blocks``), with ``rank``.
+        work: one row per device event, ordered by block (see ``share.blocks``), with ``rank``.
         segments: of host time, numbered by row (see ``segments``).
         lanes: ``rank``, ``lane``, ``thread``.
         first, last: the first and the last segment of each thread.
@@ -205,7 +205,7 @@ class ReplayGraph:
 
     @cached_property
     def places(self) -> dict[int, pl.Series]:
-        """By rank: for each of its ``device_events`` the row in ``work``; null where it is not replayed."""
+        """Rows of ``work`` for each of a rank's ``device_events``, by rank; null where it is not replayed."""
         rows = self.work.select("rank", "id", row=pl.int_range(pl.len(), dtype=pl.UInt32))
         found: dict[int, pl.Series] = {}
         for (rank,), own in rows.drop_nulls("id").group_by("rank"):
@@ -219,8 +219,9 @@ class ReplayGraph:
 
     @cached_property
     def instants(self) -> dict[tuple[int, int], pl.DataFrame]:
-        """By rank and thread the instants that matter, in order: ``at`` (ns) and ``slot``, counted over first
-        all launches (rows of ``work``), then all segments' starts, then their ends."""
+        """The instants at which host time is looked up, by rank and thread, in order: ``at`` (ns) and
+        ``slot``, counted over first all launches (rows of ``work``), then all segments' starts, then their
+        ends."""
         launches = self.work.select(
             "rank", thread=self.segments["thread"].gather(self.work["segment"]), at="point_ns"
         )
@@ -233,7 +234,7 @@ class ReplayGraph:
 
     @cached_property
     def order(self) -> pl.Series:
-        """By slot its row among the ``instants`` of all threads, one below the other; null: in none."""
+        """The row of each slot among the ``instants`` of all threads, one below the other; null: in none."""
         slots = pl.concat(
             [pl.Series("slot", [], pl.UInt32), *(own["slot"] for own in self.instants.values())]
         )
@@ -343,7 +344,7 @@ def _sync(rank: int, sync: Passed, offset: int, targets: tuple[int, ...]) -> Syn
 
 
 def _complete(collectives: pl.DataFrame, parts: Sequence[RankSpans]) -> pl.DataFrame:
-    """Those that every rank of them took part in inside its spans."""
+    """The collectives in which each of their ranks took part inside its spans."""
     if collectives.is_empty():
         return collectives
     ids = [

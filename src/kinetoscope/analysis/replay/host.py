@@ -15,7 +15,7 @@ import polars as pl
 from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import COPY, DEVICE_WAIT, LAUNCH, PAGEABLE_COPY, SYNCHRONIZATION
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.replay.device_work import HELD_UP, launched
+from kinetoscope.analysis.replay.device_work import DELAYED, launched
 from kinetoscope.analysis.replay.spans import Spans
 from kinetoscope.analysis.time import intervals
 from kinetoscope.trace.model import Trace
@@ -78,7 +78,7 @@ STREAM_WAIT = r"^(cuda|cu|hip)StreamSynchronize"
 CLOCKS_NS = 2_000
 # The driver lets a program run about a thousand launches ahead; then a launch waits for one to be done.
 QUEUE = 500
-HELD_UP_NS = 50_000
+DELAYED_NS = 50_000
 
 WAITS = {
     "call": pl.UInt32,
@@ -93,7 +93,7 @@ WAITS = {
 
 @remembered
 def waits(trace: Trace) -> pl.DataFrame:
-    """One row a waiting call and piece of work that it waited for.
+    """One row per waiting call and piece of work that it waited for.
 
     ``call`` (row of ``host_events``), ``thread``, ``start_ns`` and ``end_ns`` of the call, ``stream``,
     ``row`` (of ``launched``) of the work and ``done_ns``, when that was done; both null where the recording
@@ -125,14 +125,14 @@ def _calls(trace: Trace) -> pl.DataFrame:
     )
     launch = matching(host, "name", LAUNCH)
     usual = host["duration_ns"].filter(launch).median()
-    held_up = launch & (host["duration_ns"] > max(HELD_UP * float(str(usual or 0)), HELD_UP_NS))
+    delayed = launch & (host["duration_ns"] > max(DELAYED * float(str(usual or 0)), DELAYED_NS))
     sorts = {
         "itself": own,
         "device": matching(host, "name", DEVICE_WAIT),
         "stream": matching(host, "name", STREAM_WAIT),
         "free": matching(host, "name", FREE),
         "event": matching(host, "name", SYNCHRONIZATION),
-        "room": held_up,
+        "room": delayed,
     }
     found = [
         host.filter(wanted).select("lane", "start_ns", "duration_ns", call="id", of=pl.lit(of))
@@ -188,7 +188,7 @@ def _latest(calls: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _returned(found: pl.DataFrame) -> pl.DataFrame:
-    """Those that were done when the call returned."""
+    """Keep the work that was done when the call returned."""
     done = (pl.col("done_ns") <= pl.col("end_ns") + CLOCKS_NS).fill_null(True)
     return found.filter(done).select(list(WAITS))
 
@@ -216,8 +216,8 @@ class Passed(NamedTuple):
 
 class HostSegments(NamedTuple):
     """A rank's host time: ``table`` (columns: ``SEGMENTS``, ``passed_ns`` when the sync before it was
-    passed), the syncs, and each thread's first and last segment. The last is empty: it is the thread's end.
-    """
+    passed), the syncs, and each thread's first and last segment. The last is empty: it is the thread's
+    end."""
 
     table: pl.DataFrame
     syncs: list[Passed]

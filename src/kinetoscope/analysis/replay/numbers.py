@@ -63,7 +63,7 @@ def gone_until(steps: pl.DataFrame, instants: pl.Series) -> pl.Series:
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """Of one rank's change. None where it changes nothing of the sort.
+    """The effect of one rank's change. None where it changes nothing of the sort.
 
     Args:
         left: by row of ``work``, what share of the device event is left.
@@ -79,7 +79,7 @@ class Host:
     """Host time that goes away.
 
     Args:
-        steps: by thread, what share of it (see ``spared``).
+        steps: by thread, what share of it (see ``shares``).
         sooner: by row of ``work``, by how much its launch comes sooner after the start of its segment, ns.
         shorter: by segment, by how much, ns.
     """
@@ -91,13 +91,12 @@ class Host:
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """Those on one graph, each found once for as long as its change lives."""
+    """Effects of changes on one graph, each found once for as long as its change lives."""
 
     graph: ReplayGraph
     _known: dict[int, WeakKeyDictionary[ReplayChange, Effect]] = field(default_factory=dict)
 
     def of(self, rank: int, change: ReplayChange) -> Effect:
-        """Of a change of this rank."""
         known = self._known.setdefault(rank, WeakKeyDictionary())
         found = known.get(change)
         if found is None:
@@ -127,14 +126,14 @@ class Effects:
 
 
 def shortest(one: pl.Series | None, other: pl.Series | None) -> pl.Series | None:
-    """What two leave of device events: of each the smaller share."""
+    """The smaller share that two changes leave of each device event."""
     if one is None or other is None or one is other:
         return other if one is None else one
     return one.zip_with(one < other, other)
 
 
 def _left(graph: ReplayGraph, rank: int, device: pl.DataFrame) -> pl.Series:
-    """What is left of events (``id``) that are ``saved_ns`` shorter."""
+    """The share that is left of events (``id``) which are ``saved_ns`` shorter."""
     left = pl.repeat(1.0, len(graph.work), eager=True)
     if (places := graph.places.get(rank)) is None:  # none of its work is replayed
         return left
@@ -170,8 +169,8 @@ def _host(graph: ReplayGraph, rank: int, steps: dict[int, pl.DataFrame]) -> Host
 class State:
     """A graph with host time scaled by ``pace``, as recorded or changed.
 
-    ``work`` is one row a device event in the graph's order: ``work_ns``, ``pause_ns`` before it, and when it
-    is ``ready``, counted from the start of its segment (null where no launch holds it up).
+    ``work`` is one row per device event in the graph's order: ``work_ns``, ``pause_ns`` before it, and when
+    it is ``ready``, counted from the start of its segment (null where no launch holds it up).
     """
 
     graph: ReplayGraph
@@ -182,9 +181,10 @@ class State:
 
 
 def recorded(graph: ReplayGraph, pace: float = 1.0) -> State:
-    """As it was recorded, but for host time, which is multiplied by ``pace``."""
+    """The state as recorded, with host time multiplied by ``pace``."""
     opened = graph.segments["start_ns"].gather(graph.work["segment"])
-    # What a kernel waited for is not known: of one rank's streams, for room beside what others run.
+    # What a kernel waited for is not known: of one rank's streams, perhaps for multiprocessors that others
+    # occupy.
     crowded = graph.streams > 1 and len(set(graph.ranks)) == 1
     work = graph.work.select(
         "rank",
@@ -203,7 +203,7 @@ def recorded(graph: ReplayGraph, pace: float = 1.0) -> State:
 
 
 def changed(base: State, changes: Mapping[int, ReplayChange]) -> State:
-    """With these changes, by rank."""
+    """The state after these changes, by rank."""
     work, numbers = base.work, base.numbers
     found = [base.effects.of(rank, change) for rank, change in changes.items()]
     left = reduce(shortest, (one.left for one in found), None)
@@ -228,8 +228,8 @@ def changed(base: State, changes: Mapping[int, ReplayChange]) -> State:
 
 
 def _shortened(work: pl.DataFrame, left: pl.Series) -> pl.DataFrame:
-    """What an event saves of its own duration, its stream saves of what it added to it. What is gone needs no
-    launch, and no pause before it."""
+    """Shorten the work: an event's stream saves the same share of what the event added to it. What is gone
+    needs no launch, and no pause before it."""
     kept = left > 0
     shorter = work["work_ns"] * left
     before, after = (float(each.sum()) for each in (work["work_ns"], shorter))

@@ -27,8 +27,7 @@ HOST, ARRIVING, WORK, RETURN, TRANSFER, STARTING = (
 
 class PathPiece(NamedTuple):
     """A segment of the path, ``ns`` long: host time of a segment between its start and an instant of the
-    recording (``until``), or what happened to rows of the graph's ``work``.
-    """
+    recording (``until``), or what happened to rows of the graph's ``work``."""
 
     sort: str
     ns: float
@@ -40,7 +39,7 @@ class PathPiece(NamedTuple):
 
 @dataclass(frozen=True)
 class _Walk:
-    """What is needed to go back through one round."""
+    """One round, indexed to be walked backwards."""
 
     state: State
     round: Round
@@ -120,7 +119,7 @@ Step = tuple[list[PathPiece], int | None, int | None]
 
 
 def _before_segment(walk: _Walk, segment: int) -> Step:
-    """What a segment's beginning came from: the segment before it, or work that its call waited for."""
+    """The pieces before a segment's start: the segment before it, or work that its call waited for."""
     sync = walk.syncs.get(segment)
     if sync is None:
         return [], None, None
@@ -138,7 +137,7 @@ def _before_segment(walk: _Walk, segment: int) -> Step:
 
 
 def _before_block(walk: _Walk, block: int) -> Step:
-    """What a block's end came from: its launches, the work before it on its stream, or on another."""
+    """The pieces before a block's end: its launches, the work before it on its stream, or on another."""
     pieces: list[PathPiece] = []
     ended = walk.round.ended[block]
     if block in walk.collectives:
@@ -181,7 +180,7 @@ NO_OPS = pl.DataFrame(
 )
 
 
-SHOWN_EVENTS = 12  # of a part of the path; their number stands beside them
+SHOWN_EVENTS = 12  # of a part of the path; their number is given as well
 
 
 @dataclass(frozen=True)
@@ -229,7 +228,7 @@ def path_parts(
 
 
 def _device(state: State, pieces: Sequence[PathPiece], trace: Trace) -> pl.DataFrame:
-    """What the device did: kernels by the op that launched them, pauses, launches under way."""
+    """Device parts: kernels by the op that launched them, pauses, launches under way."""
     work = state.work.with_row_index("row")
     spans = [(p.sort, p.ns, *p.rows) for p in pieces if p.sort in (WORK, ARRIVING, TRANSFER)]
     table = pl.DataFrame(
@@ -261,7 +260,7 @@ def _device(state: State, pieces: Sequence[PathPiece], trace: Trace) -> pl.DataF
 
 @remembered
 def _names(trace: Trace) -> pl.Series:
-    """By device event, what it is called in a path: its op's kernels, or its own name."""
+    """Names of device events in a path: the op's kernels, or the event's own name."""
     op = trace.host_events["name"].gather(trace.device_events["op"]).alias("op")
     named = trace.device_events.select("kind", op, "name")
     # Events are many, and what they are called few.
@@ -272,7 +271,7 @@ def _names(trace: Trace) -> pl.Series:
 
 
 def _host(graph: ReplayGraph, pieces: Sequence[PathPiece], trace: Trace) -> pl.DataFrame:
-    """What the host did: outermost ops and calls, what lies between them, and returning from waits."""
+    """Host parts: outermost ops and calls, what lies between them, and returning from waits."""
     names = trace.host_events["name"]
     returns = [
         (f"host: {names[p.call[1]]}", p.ns, "host_events", p.call[1])
@@ -293,8 +292,8 @@ def _host(graph: ReplayGraph, pieces: Sequence[PathPiece], trace: Trace) -> pl.D
 
 
 def _spent(hosts: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """Segments of one thread (``start_ns``, ``until``), ``ns`` long by now, shared out among the ops that
-    ran in them and what lay between those."""
+    """Segments of one thread (``start_ns``, ``until``), ``ns`` long by now, shared out among the ops that ran
+    in them and what lay between those."""
     first = ops["end_ns"].search_sorted(hosts["start_ns"], side="right")
     after = ops["start_ns"].search_sorted(hosts["until"], side="left")
     pieces = hosts.with_row_index("piece").with_columns(first=first, after=after)
@@ -323,7 +322,7 @@ def _spent(hosts: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
 
 @remembered
 def _outermost(trace: Trace) -> dict[int, pl.DataFrame]:
-    """By thread, its ops and calls that are inside no other."""
+    """The ops and calls of each thread that are inside no other."""
     host = trace.host_events
     counts = is_op(trace)
     inner = counts.gather(host["parent"]).fill_null(False)  # most, and known before anything is sorted

@@ -56,8 +56,8 @@ def together(run: Run) -> tuple[ReplayGraph, dict[int, Spans]] | None:
 
 
 def pace_ns(graph: ReplayGraph, numbers: Numbers) -> float:
-    """What one round takes if rounds go on for ever: ``engine.growth``, found by going on, which costs no
-    square of the ranks.
+    """The time of one round if rounds go on for ever, ns: ``engine.growth``, found by going on, which costs
+    no square of the ranks.
 
     What the clock that gets latest is later by after a round is never less than that, whatever the clocks
     stood at; it is that once all that hold each other up go at one pace.

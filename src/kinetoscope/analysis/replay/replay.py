@@ -1,4 +1,4 @@
-"""What a step takes as recorded, replayed, and after a change."""
+"""The time of a step as recorded, replayed, and after a change."""
 
 from __future__ import annotations
 
@@ -52,8 +52,7 @@ class StepReplay:
         traces: of all ranks in the graph.
         runs_us: the step as it was timed without the profiler, where it was.
         repeats: whether a step is what a round takes if rounds go on for ever, and not from the recording's
-            begin to its end. One step of several ranks begins when each rank's recording did.
-        """
+            begin to its end. One step of several ranks begins when each rank's recording did."""
         self.rank = rank
         self.steps = within.steps
         self.recorded_us = within.recorded_us
@@ -90,7 +89,7 @@ class StepReplay:
     def critical_path(
         self, change: ReplayChange = NOTHING, others: Mapping[int, ReplayChange] | None = None
     ) -> list[PathPart]:
-        """What the step's time consists of, longest first; sums to ``step_us``, or what is left of it."""
+        """The parts of the step's time, longest first; sums to ``step_us``, or what is left of it."""
         state = changed(self._base, {**(others or {}), self.rank: change})
         pieces, rounds = repeated(state) if self._repeats else (single(state, self.rank), 1)
         scale = self._typical / 1000 / rounds / max(1, self.steps)
@@ -107,7 +106,7 @@ class StepReplay:
         return max(0.0, max(self._own(clocks), default=0.0) - began) / 1000 * self._typical
 
     def _own(self, clocks: Sequence[float]) -> list[float]:
-        """Of all ranks' clocks this one's."""
+        """This rank's clocks."""
         return [clock for clock, rank in zip(clocks, self._graph.ranks, strict=True) if rank == self.rank]
 
     def _run_as(self, runs_us: float) -> None:

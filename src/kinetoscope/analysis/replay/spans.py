@@ -1,4 +1,4 @@
-"""What of a recording is replayed: the steps of the kind that takes most time, without outliers."""
+"""The part of a recording that is replayed: steps of the kind that takes most time, without outliers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Spans:
 
 @remembered
 def spans(trace: Trace) -> Spans:
-    """Of one trace; see ``Spans``."""
+    """The spans of one trace that are replayed."""
     leading = leading_of(trace) if len(trace.steps) else pl.DataFrame()
     if leading.is_empty():
         within = window(trace)
@@ -75,7 +75,7 @@ def _like(trace: Trace, leading: pl.DataFrame, usual: float) -> list[int]:
     before = nearest["work"].fill_null(0).cum_sum().shift(1, fill_value=0)
     kept = nearest.filter(before < ENOUGH_WORK)
     if kept.is_empty():
-        # Of two steps that are not alike the shorter: what one of them waited for is not what a step costs.
+        # Of two steps that differ the shorter: what one of them waited for is not what a step costs.
         # Of more, all: they take turns, as the rounds of a loader's workers do.
         kept = leading.sort("duration_ns").head(1) if len(leading) <= 2 else leading
     return kept["step"].sort().to_list()

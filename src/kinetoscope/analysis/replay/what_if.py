@@ -1,4 +1,4 @@
-"""What somebody asks of a replay, as changes: kernels, ops and categories that take a part of their time."""
+"""Questions to a replay, as changes: kernels, ops and categories that take a part of their time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NONE: Mapping[str, float] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class RequestedChange:
-    """One thing that was asked, what it changes on each rank, and how many events it concerns."""
+    """One requested change, by rank, and how many events it concerns."""
 
     text: str
     changes: Changes
@@ -63,7 +63,7 @@ def asked(
     no_sync: bool = False,
     fuse: bool = False,
 ) -> list[Request]:
-    """What `kinetoscope whatif` asks with its options of these names.
+    """The changes that the options of `kinetoscope whatif` request.
 
     Args:
         kernel, op, category: names or patterns, and the part of its time (0 to 1) that each takes.
@@ -119,7 +119,7 @@ def fused(run: Run) -> RequestedChange:
 
 
 def together(asked: Iterable[RequestedChange]) -> Changes:
-    """All that was asked, nothing twice."""
+    """All requested changes joined, nothing twice."""
     changes: dict[int, ReplayChange] = {}
     for one in asked:
         for rank, change in one.changes.items():

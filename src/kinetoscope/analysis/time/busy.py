@@ -56,7 +56,7 @@ def _captured(host: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
 
 @remembered
 def busy(run: Run) -> pl.DataFrame:
-    """One row a device that did any work, ordered by rank and device.
+    """One row per device that did any work, ordered by rank and device.
 
     All in integer nanoseconds, over the whole recording unless the name says window:
 
@@ -125,7 +125,7 @@ def _part(table: pl.DataFrame, part: str) -> pl.DataFrame:
 
 @remembered
 def steps(run: Run) -> pl.DataFrame:
-    """One row a rank's step, in order: ``rank``, ``step`` (row of the trace's ``steps``), ``name``,
+    """One row per rank's step, in order: ``rank``, ``step`` (row of the trace's ``steps``), ``name``,
     ``start_ns`` and ``duration_ns`` by the device's clock (see ``periods``), ``host_duration_ns`` between the
     host's marks; ``busy_ns``, the union of device intervals between its start and end, added up over the
     rank's devices; ``launches``, the device events whose launch lies in it (their own start, if they have

@@ -1,4 +1,4 @@
-"""What each recorded step is, so that unlike things are never averaged.
+"""The kind of each recorded step, so that different things are never averaged.
 
 A step is a request, an evaluation, a step of training or a forward pass, by what it is marked with and by
 what ran in it. Steps of one of these that took very different times or ran other kernels are taken apart, and
@@ -49,7 +49,7 @@ class PhaseKernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PhaseRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps that are alike (``of`` is ``step``), or the parts of requests that are (``request``).
+    """Similar steps (``of`` is ``step``), or similar parts of requests (``request``).
 
     ``phase`` is train, forward, evaluate, request, or step where no ops were recorded, with a letter where
     there are several; of a request encode, prefill or decode. ``busy_us``, ``launches`` and
@@ -143,7 +143,7 @@ def leading_of(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def phase_rows(run: Run) -> pl.DataFrame:
-    """One row a phase and rank, the one with most time first, then the parts of requests in their order.
+    """One row per phase and rank, the one with most time first, then the parts of requests in their order.
 
     Returns:
         ``rank``, ``phase``, ``of`` (``step``, or ``request`` of a request's parts), ``count``, ``per_step``
@@ -198,7 +198,7 @@ def _top(trace: Trace, phase_of: pl.DataFrame, key: str) -> pl.DataFrame:
 
 @remembered
 def parts(trace: Trace) -> pl.DataFrame:
-    """One row a marked part of a request, in order, by the device's clock.
+    """One row per marked part of a request, in order, by the device's clock.
 
     From its first work to the next part's, and the last part of a step to the end of its own work; a part
     without device work has the host's times.
@@ -280,7 +280,7 @@ def phase_of_work(trace: Trace) -> pl.Series:
 
 
 def _busy(trace: Trace, table: pl.DataFrame) -> pl.Series:
-    """What of each row's time devices were busy, added up."""
+    """Time in each row in which devices were busy, added up, ns."""
     busy = busy_intervals(trace)
     bounds = table.select(pl.int_range(pl.len()).alias("row"), "start_ns", "end_ns")
     bounds = bounds.join(busy.select(DEVICE).unique(), how="cross")
@@ -336,7 +336,7 @@ def _launches(trace: Trace) -> Mapping[int, Launches]:
 
 
 def _groups(lengths: Mapping[int, int], launches: Mapping[int, Launches]) -> list[list[int]]:
-    """Steps that are alike, those that take most time together first."""
+    """Similar steps, those that take most time together first."""
     groups = [part for alike in _by_kernels(list(lengths), launches) for part in _by_length(alike, lengths)]
     return sorted(groups, key=lambda group: -sum(lengths[step] for step in group))
 

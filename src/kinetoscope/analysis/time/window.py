@@ -161,8 +161,8 @@ def window(trace: Trace) -> Window:
     As long as the steps together, and recorded from end to end: where the last step's end was not, the window
     begins by so much earlier, with what came before the first step's first work.
 
-    The profiler's own span (category ``trace``) is neither host nor device and does not count.
-    An empty recording has an empty window at 0.
+    The profiler's own span (category ``trace``) is neither host nor device and does not count. An empty
+    recording has an empty window at 0.
     """
     if len(trace.steps):
         table, closing = periods(trace), closing_ns(trace)
