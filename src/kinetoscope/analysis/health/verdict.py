@@ -316,13 +316,10 @@ def _unseen_before(trace: Trace) -> list[Note]:
     firsts = device.unique(["device", "stream"], keep="first", maintain_order=True)
     returned = (host["start_ns"] + host["duration_ns"]).gather(firsts["launch"])
     waits = firsts.select("device", "name", pl.Series("from_ns", returned), to_ns="start_ns").drop_nulls()
-    busy = intervals.union(work(trace), ["device"])
-    bounds = [
-        waits.select("device", at=pl.col(bound).clip(within.start_ns, within.end_ns))
-        for bound in ("from_ns", "to_ns")
-    ]
-    start, end = (intervals.covered_until(busy, instants, ["device"]) for instants in bounds)
-    idle = (bounds[1]["at"] - bounds[0]["at"]) - (end - start)
+    bounds = waits.select("device", start_ns="from_ns", end_ns="to_ns")
+    bounds = bounds.with_columns(pl.col("start_ns", "end_ns").clip(within.start_ns, within.end_ns))
+    busy = intervals.covered(intervals.union(work(trace), ["device"]), bounds, ["device"])
+    idle = bounds["end_ns"] - bounds["start_ns"] - busy
     waits = waits.with_columns(share=idle / max(within.length_ns, 1)).filter(pl.col("share") >= 0.05)
     of_devices = waits.partition_by("device", maintain_order=True)
     return [note for own in of_devices for note in _of_waits(int(own["device"][0]), own)]

@@ -8,7 +8,7 @@ from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.time.intervals import overlay
+from kinetoscope.analysis.time.intervals import outermost, overlay
 from kinetoscope.analysis.time.window import window
 from kinetoscope.trace.model import Trace
 
@@ -53,11 +53,8 @@ def computing(trace: Trace) -> pl.DataFrame:
     ops = ops.join_asof(
         touches, left_on="start_ns", right_on="touched", by="lane", strategy="forward", check_sortedness=False
     )
-    ops = (
-        ops.filter((pl.col("touched") >= pl.col("end_ns")).fill_null(True)).drop("touched").sort("host_event")
-    )
-    inside = pl.col("end_ns").cum_max().shift(1).over("lane") > pl.col("start_ns")
-    return ops.filter(~inside.fill_null(False))
+    ops = ops.filter((pl.col("touched") >= pl.col("end_ns")).fill_null(True)).drop("touched")
+    return outermost(ops, ["lane"])
 
 
 CAUSES = [
@@ -119,12 +116,7 @@ def host_causes(trace: Trace) -> pl.DataFrame:
         ]
     )
     # One cause's events may nest (phases of a compilation): the outermost stands for them.
-    reached = pl.col("end_ns").cum_max().shift(1).over("lane", "cause")
-    found = (
-        found.sort("lane", "cause", "start_ns", -pl.col("end_ns"))
-        .filter((pl.col("start_ns") >= reached).fill_null(True))
-        .with_row_index("row")
-    )
+    found = outermost(found, ["lane", "cause"]).with_row_index("row")
     cut = overlay({cause: found.filter(pl.col("cause") == cause) for cause in PRIORITY}, ["lane"])
     row = cut.select(pl.coalesce(PRIORITY)).to_series()
     return cut.select("lane", "start_ns", "end_ns").with_columns(

@@ -294,54 +294,40 @@ def _explained(trace: Trace, pieces: pl.DataFrame) -> pl.DataFrame:
         around=host["name"].gather(host["parent"].gather(pieces["host_event"])),
     )
     keys = ["cause", "arrived", "name", "around"]
-    texts = pieces.select(keys).unique().with_columns(text=_text())
+    texts = pieces.select(keys).unique()
+    sentences = [_text(*row) for row in texts.cast(pl.String).iter_rows()]
+    texts = texts.with_columns(text=pl.Series(sentences, dtype=pl.String))
     pieces = pieces.join(texts, on=keys, how="left", nulls_equal=True, maintain_order="left")
     return pieces.select(typed(GAPS))
 
 
-def _text() -> pl.Expr:
-    """One sentence from ``cause``, ``arrived``, the ``name`` of the host event and what is ``around`` it."""
-    cause, arrived = pl.col("cause"), pl.col("arrived")
-    name, around = pl.col("name").cast(pl.String), pl.col("around").cast(pl.String)
-    inside = (
-        pl.when(around.is_not_null()).then(pl.concat_str(pl.lit(", inside "), around)).otherwise(pl.lit(""))
-    )
-    return (
-        pl.when(cause == "launch-bound")
-        .then(pl.concat_str(name, pl.lit(" was launched after the device had run dry")))
-        .when(cause == "synchronization")
-        .then(
-            pl.concat_str(
-                pl.lit("the host waited in "), name, inside, pl.lit("; nothing was queued behind it")
-            )
-        )
-        .when((cause == "waiting-for-rank") & (arrived == EARLY))
-        .then(
-            pl.concat_str(
-                pl.lit("the host waited in "),
-                name,
-                pl.lit("; a collective begun before the recording was most probably still waiting"),
-            )
-        )
-        .when(cause == "waiting-for-rank")
-        .then(pl.concat_str(pl.lit("the host waited in "), name, pl.lit(" for a collective that waited")))
-        .when(cause == "data-loading")
-        .then(pl.concat_str(pl.lit("the host waited for data in "), name))
-        .when(cause == "compilation")
-        .then(pl.concat_str(pl.lit("the host was compiling: "), name))
-        .when(cause == "allocator")
-        .then(pl.concat_str(pl.lit("the allocator called "), name, inside))
-        .when(cause == "host-op")
-        .then(pl.concat_str(name, pl.lit(" kept the launching thread"), inside))
-        .when(arrived == TAIL)
-        .then(pl.lit("no work followed before the window's end"))
-        .when((cause == "start-or-end") & (arrived == EARLY))
-        .then(pl.lit("the next work was launched before the recording began"))
-        .when(cause == "start-or-end")
-        .then(pl.lit("the recording's first or last moments"))
-        .when(arrived == QUEUED)
-        .then(pl.lit("the next work was queued in time; the device took this long to start it"))
-        .when(arrived == UNLAUNCHED)
-        .then(pl.lit("no launch of the next work was recorded"))
-        .otherwise(pl.lit(SILENT))
-    )
+TEXTS = {
+    "launch-bound": "{name} was launched after the device had run dry",
+    "synchronization": "the host waited in {name}{inside}; nothing was queued behind it",
+    "waiting-for-rank": "the host waited in {name} for a collective that waited",
+    "data-loading": "the host waited for data in {name}",
+    "compilation": "the host was compiling: {name}",
+    "allocator": "the allocator called {name}{inside}",
+    "host-op": "{name} kept the launching thread{inside}",
+    "start-or-end": "the recording's first or last moments",
+    "unexplained": SILENT,
+}
+TEXTS_OF_ARRIVALS = {
+    (
+        "waiting-for-rank",
+        EARLY,
+    ): "the host waited in {name}; a collective begun before the recording was most probably still waiting",
+    ("start-or-end", TAIL): "no work followed before the window's end",
+    ("unexplained", TAIL): "no work followed before the window's end",
+    ("start-or-end", EARLY): "the next work was launched before the recording began",
+    ("unexplained", QUEUED): "the next work was queued in time; the device took this long to start it",
+    ("unexplained", UNLAUNCHED): "no launch of the next work was recorded",
+}
+
+
+def _text(cause: str, arrived: str, name: str | None, around: str | None) -> str | None:
+    """One sentence on a gap: ``name`` is the host event's, ``around`` that of the event around it."""
+    text = TEXTS_OF_ARRIVALS.get((cause, arrived), TEXTS[cause])
+    if "{name}" in text and name is None:
+        return None
+    return text.format(name=name, inside=f", inside {around}" if around is not None else "")

@@ -79,13 +79,9 @@ def segments(trace: Trace) -> pl.DataFrame:
 
 def _within(host: pl.DataFrame, pattern: str, calls: pl.DataFrame) -> pl.Series:
     """Whether calls lie within events of such names on their own thread."""
-    bounds = host.filter(matching(host, "name", pattern)).select("lane", "start_ns", END)
-    merged = intervals.union(bounds, ["lane"])
-    until = [
-        intervals.covered_until(merged, calls.select("lane", at=pl.col("start_ns") + after), ["lane"])
-        for after in (0, 1)
-    ]
-    return until[1] > until[0]
+    events = host.filter(matching(host, "name", pattern)).select("lane", "start_ns", END)
+    instants = calls.select("lane", "start_ns", end_ns=pl.col("start_ns") + 1)
+    return intervals.covered(intervals.union(events, ["lane"]), instants, ["lane"]) > 0
 
 
 KERNELS = 40  # names of a rank, those of most time; the rest is one row per step

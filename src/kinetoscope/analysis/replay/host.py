@@ -140,8 +140,7 @@ def _calls(trace: Trace) -> pl.DataFrame:
     ]
     calls = pl.concat(found).unique("call", keep="first", maintain_order=True)
     calls = calls.join(logical_threads(trace), on="lane").with_columns(END)
-    inside = pl.col("end_ns").cum_max().shift(1).over("thread") > pl.col("start_ns")
-    calls = calls.sort("thread", "start_ns", -pl.col("end_ns")).filter(~inside.fill_null(False))
+    calls = intervals.outermost(calls, ["thread"])
     return calls.select("call", "thread", "start_ns", "end_ns", "of")
 
 

@@ -14,6 +14,7 @@ from kinetoscope.analysis.replay.engine import NEVER, Round, circle, from_one, m
 from kinetoscope.analysis.replay.graph import CollectiveSync, ReplayGraph, SyncPoint, WorkBlock
 from kinetoscope.analysis.replay.host import is_op, logical_threads
 from kinetoscope.analysis.replay.numbers import State
+from kinetoscope.analysis.time import intervals
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed
 
@@ -328,9 +329,6 @@ def _outermost(trace: Trace) -> dict[int, pl.DataFrame]:
     inner = counts.gather(host["parent"]).fill_null(False)  # most, and known before anything is sorted
     own = host.select("id", "lane", "name", "start_ns", "duration_ns").filter(counts & ~inner)
     own = own.join(logical_threads(trace), on="lane")
-    end = END
-    own = own.select("id", "thread", "name", "start_ns", end_ns=end)
-    own = own.sort("thread", "start_ns", -pl.col("end_ns"))
-    inside = pl.col("end_ns").cum_max().shift(1).over("thread") > pl.col("start_ns")
-    outer = own.filter(~inside.fill_null(False))
+    own = own.select("id", "thread", "name", "start_ns", END)
+    outer = intervals.outermost(own, ["thread"])
     return {int(key[0]): table for key, table in outer.partition_by("thread", as_dict=True).items()}

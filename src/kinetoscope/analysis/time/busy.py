@@ -12,6 +12,7 @@ from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.window import periods, window
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import whole
 
 
 @remembered
@@ -144,9 +145,13 @@ def steps_of(trace: Trace) -> pl.DataFrame:
         .group_by("step")
         .agg(launches=pl.len().cast(pl.Int64), device_time_ns=pl.col("duration_ns").sum())
     )
+    table = periods(trace)
+    # The end of the last step that was not recorded: it was before the first one.
+    before = pl.DataFrame({"start_ns": [window(trace).start_ns], "end_ns": [whole(table["start_ns"].min())]})
+    busy_ns = busy_within(trace, pl.concat([table.select("start_ns", "end_ns"), before]))
+    is_last = table["step"] == table["step"].max()
     return (
-        periods(trace)
-        .select(
+        table.select(
             pl.lit(trace.rank, pl.Int32).alias("rank"),
             "step",
             "name",
@@ -155,22 +160,15 @@ def steps_of(trace: Trace) -> pl.DataFrame:
             host_duration_ns=pl.col("host_end_ns") - pl.col("host_start_ns"),
         )
         .join(launched, on="step", how="left", maintain_order="left")
-        .join(_busy(trace), on="step", how="left", maintain_order="left")
-        .with_columns(pl.col("launches", "device_time_ns", "busy_ns").fill_null(0))
+        .with_columns(
+            pl.col("launches", "device_time_ns").fill_null(0),
+            busy_ns=busy_ns.head(len(table)) + is_last.cast(pl.Int64) * busy_ns[-1],
+        )
     )
 
 
-def _busy(trace: Trace) -> pl.DataFrame:
-    """(step, busy_ns): what of each step every device was busy, added up."""
-    busy = busy_intervals(trace)
-    bounds = periods(trace).select("step", "start_ns", "end_ns")
-    bounds = bounds.join(busy.select(DEVICE).unique(), how="cross")
-    ahead = bounds.filter(pl.col("step") == pl.col("step").max()).with_columns(
-        start_ns=pl.lit(window(trace).start_ns, pl.Int64), end_ns=pl.lit(bounds["start_ns"].min(), pl.Int64)
-    )
-    bounds = pl.concat([bounds, ahead])
-    until = [
-        intervals.covered_until(busy, bounds.rename({bound: "at"}), DEVICE)
-        for bound in ("start_ns", "end_ns")
-    ]
-    return bounds.with_columns(busy_ns=until[1] - until[0]).group_by("step").agg(pl.col("busy_ns").sum())
+def busy_within(trace: Trace, bounds: pl.DataFrame) -> pl.Series:
+    """Time in each row (``start_ns`` to ``end_ns``) in which devices were busy, added up, ns."""
+    devices = busy_intervals(trace).partition_by(DEVICE)
+    each = (intervals.covered(device, bounds).clip(0) for device in devices)
+    return sum(each, pl.zeros(len(bounds), pl.Int64, eager=True)).alias("busy_ns")

@@ -85,6 +85,20 @@ def covered_until(merged: pl.DataFrame, instants: pl.DataFrame, by: Sequence[str
     return found.select(covered_ns=(pl.col("before_ns") + inside).fill_null(0)).to_series()
 
 
+def covered(merged: pl.DataFrame, bounds: pl.DataFrame, by: Sequence[str] = ()) -> pl.Series:
+    """Nanoseconds that a merged table covers of each row's time (``start_ns`` to ``end_ns``), in their
+    order."""
+    until = [covered_until(merged, bounds.select(*by, at=bound), by) for bound in BOUNDS]
+    return (until[1] - until[0]).alias("covered_ns")
+
+
+def outermost(table: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """The rows that do not begin inside another one of their key, by key and start."""
+    reached = pl.col("end_ns").cum_max().shift(1).over(by)
+    table = table.sort(*by, "start_ns", -pl.col("end_ns"))
+    return table.filter((pl.col("start_ns") >= reached).fill_null(True))
+
+
 def _overlay(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str], keep: pl.Expr) -> pl.DataFrame:
     """Sweep over the bounds of both merged tables, keeping the intervals whose cover satisfies ``keep``."""
     keys = list(by)

@@ -16,10 +16,10 @@ import polars as pl
 
 from kinetoscope.analysis.events.rows import END, matching, rows
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, DATA_LOADER
-from kinetoscope.analysis.kernels.work import DEVICE, work
+from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
-from kinetoscope.analysis.time.busy import busy_intervals, steps_of
+from kinetoscope.analysis.time.busy import busy_within, steps_of
 from kinetoscope.analysis.time.window import periods
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
@@ -229,7 +229,7 @@ def parts(trace: Trace) -> pl.DataFrame:
             pl.col("launches", "device_time_ns").fill_null(0),
         )
     )
-    return table.with_columns(_busy(trace, table)).select(
+    return table.with_columns(busy_within(trace, table)).select(
         "rank", "part", "step", "phase", "start_ns", "duration_ns", "busy_ns", "launches", "device_time_ns"
     )
 
@@ -277,24 +277,6 @@ def phase_of_work(trace: Trace) -> pl.Series:
     )
     part = pl.when(pl.col("at") < pl.col("left_ns")).then("part")
     return within.select(phase=pl.coalesce(part, "phase").cast(pl.Categorical)).to_series()
-
-
-def _busy(trace: Trace, table: pl.DataFrame) -> pl.Series:
-    """Time in each row in which devices were busy, added up, ns."""
-    busy = busy_intervals(trace)
-    bounds = table.select(pl.int_range(pl.len()).alias("row"), "start_ns", "end_ns")
-    bounds = bounds.join(busy.select(DEVICE).unique(), how="cross")
-    until = [
-        intervals.covered_until(busy, bounds.rename({bound: "at"}), DEVICE)
-        for bound in ("start_ns", "end_ns")
-    ]
-    sums = (
-        bounds.with_columns(busy_ns=(until[1] - until[0]).clip(0))
-        .group_by("row")
-        .agg(pl.col("busy_ns").sum())
-    )
-    found = dict(sums.iter_rows())
-    return pl.Series("busy_ns", [int(found.get(row, 0)) for row in range(len(table))], pl.Int64)
 
 
 # What a step is

@@ -10,8 +10,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope import __version__, document
-from kinetoscope.analysis.collectives.hangs import Hang
-from kinetoscope.analysis.collectives.inspected import INSPECTED, inspected
+from kinetoscope.analysis.collectives.logs import INSPECTED, Hang, inspected
 from kinetoscope.analysis.collectives.recorded import BUS, PAIR, ranges
 from kinetoscope.analysis.ranks.comparison import RankComparison, comparison
 from kinetoscope.analysis.ranks.parts import RankPart
