@@ -13,6 +13,7 @@ import pytest
 
 import traces
 from kinetoscope.analysis.origins.attribution import attribution
+from kinetoscope.analysis.origins.dispatch import forward_links, links
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 
