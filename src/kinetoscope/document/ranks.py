@@ -6,21 +6,10 @@ from __future__ import annotations
 
 import msgspec
 
+from kinetoscope.analysis.ranks.comparison import RankVerdict as RankVerdict
+from kinetoscope.analysis.ranks.step_times import PaceRow as PaceRow
+from kinetoscope.analysis.ranks.step_times import Paces as Paces
 from kinetoscope.analysis.ranks.without_stragglers import IdealRow as IdealRow
-
-
-class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """``status``: even | straggler | turns | unknown. Of a straggler: its rank, its share of the waiting, and
-    why it was late (null: unknown): slow kernel | clocks | more work | more data | compute | host |
-    data loader | synchronization | recompilation | allocator. ``why`` it is unknown, or even though ranks
-    wait."""
-
-    status: str
-    rank: int | None = None
-    share_of_waiting: float = 0.0
-    cause: str | None = None
-    detail: str = ""
-    why: str = ""
 
 
 class ClockRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,32 +133,6 @@ class Lateness(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[int]
     steps: list[str]
     blamed_us: list[list[float]]
-
-
-class PaceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank, or ranks alike, in each step: medians; null where none of them recorded it.
-
-    ``own_us`` is the step less the waiting for other ranks that nothing hid. ``slowest`` is whose own time
-    was longest, ``blamed_us`` what all others waited for these ranks.
-    """
-
-    ranks: str
-    count: int
-    took_us: list[float | None]
-    own_us: list[float | None]
-    slowest: list[int | None]
-    slowest_us: list[float | None]
-    blamed_us: list[float]
-
-
-class Paces(msgspec.Struct, frozen=True, kw_only=True):
-    """How long every step took, at the median over ranks, and then rank by rank, or by groups of ranks alike,
-    those apart that were waited for most. Of many steps several are one column: their means."""
-
-    steps: list[str]
-    took_us: list[float | None]
-    own_us: list[float | None]
-    rows: list[PaceRow]
 
 
 class Ranks(msgspec.Struct, frozen=True, kw_only=True):

@@ -118,7 +118,7 @@ def test_the_held_back_rank_is_the_straggler_and_its_host_is_why(shared_data: Pa
     compared, _ = together("h200-dist/ddp_straggler_rank{}.json.gz", shared_data)
     verdict, ideal = compared.verdict, compared.ideal
     assert (verdict.status, verdict.rank, verdict.cause) == ("straggler", 1, "host")
-    slept = compared.blamed.filter(pl.col("excess_ns") > 15_000_000)
+    slept = compared.attributed.filter(pl.col("excess_ns") > 15_000_000)
     assert median(slept["excess_ns"].to_list()) == pytest.approx(20e6, rel=0.25)
     assert ideal is not None
     assert abs(ideal.error) < 0.001
@@ -137,7 +137,7 @@ def test_the_share_of_waiting_is_one_wherever_it_stands(
     run = Run(tuple(read(recorded(f"h200-dist/{name}_rank{one}.json.gz")) for one in range(2)))
     found = comparison(run)
     cold = {*cold_steps(found.parts)}
-    blamed = {one["instance"]: one for one in found.blamed.iter_rows(named=True)}
+    blamed = {one["instance"]: one for one in found.attributed.iter_rows(named=True)}
     waited, its = 0, 0
     for (meeting,), ends in found.table.partition_by("instance", as_dict=True).items():
         why = blamed.get(meeting, {"culprit": None, "where": "", "cause": None})
@@ -151,16 +151,18 @@ def test_the_share_of_waiting_is_one_wherever_it_stands(
     assert verdict.rank == rank
     if rank is None:
         return
-    assert verdict.share == pytest.approx(its / waited, abs=1e-5)  # a broadcast's sender did not wait
-    assert culprit(run) == (rank, verdict.share)
+    assert verdict.share_of_waiting == pytest.approx(
+        its / waited, abs=1e-5
+    )  # a broadcast's sender did not wait
+    assert culprit(run) == (rank, verdict.share_of_waiting)
     said = ranks(run)
     assert said is not None
-    share = numbers.percent(verdict.share)
+    share = numbers.percent(verdict.share_of_waiting)
     assert f"{share} of the waiting is its doing" in rank_lines.verdict(said)
-    assert said.verdict.share_of_waiting == verdict.share
+    assert said.verdict.share_of_waiting == verdict.share_of_waiting
     titles = [one.title for view in views(run) for one in straggler.find(view)]
     assert titles
-    assert all(f"its doing in {verdict.share:.0%} of the waiting" in title for title in titles)
+    assert all(f"its doing in {verdict.share_of_waiting:.0%} of the waiting" in title for title in titles)
 
 
 @pytest.mark.parametrize(
@@ -229,6 +231,6 @@ def spans_within(path: Path, name: str) -> list[float]:
 def test_a_host_that_is_late_once_is_late_at_every_launch(recorded: Callable[[str], Path]) -> None:
     """In FSDP's last step rank 0 waits 19.7 ms, in twelve collectives, for a host that is 2 ms late."""
     compared = pair(*(recorded(f"h200-dist/fsdp_none_rank{rank}.json.gz") for rank in range(2)))
-    late = compared.blamed.filter(pl.col("step") == "ProfilerStep#2")
+    late = compared.attributed.filter(pl.col("step") == "ProfilerStep#2")
     assert late["waited_ns"].sum() == pytest.approx(19_738_000, abs=1000)
     assert late["lost_ns"].sum() < 4_000_000

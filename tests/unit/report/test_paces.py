@@ -56,7 +56,7 @@ def test_a_row_a_rank_and_a_column_a_step(found: RankComparison) -> None:
         slow = table.rows[3].own_us[column]
         assert slow is not None
         assert slow > 1.1 * (table.own_us[column] or 0)
-    costs = found.blamed.filter(found.blamed["culprit"] == 3)["waited_ns"].sum()
+    costs = found.attributed.filter(found.attributed["culprit"] == 3)["waited_ns"].sum()
     assert sum(table.rows[3].blamed_us) == pytest.approx(costs / 1000)
 
 

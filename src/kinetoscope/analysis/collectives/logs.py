@@ -6,7 +6,7 @@ the shortest came last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
@@ -109,12 +109,9 @@ class Hang(NamedTuple):
 
 def hangs(dumps: Mapping[int, Sequence[Issued]]) -> list[Hang]:
     """One for each process group that stands, those that lack ranks first."""
-    found = [hang for group in _groups(dumps) if (hang := _standing(group, dumps)) is not None]
+    groups = dict.fromkeys(one.group for issued in dumps.values() for one in issued)
+    found = [hang for group in groups if (hang := _standing(group, dumps)) is not None]
     return sorted(found, key=lambda hang: (not hang.missing, not hang.mismatched, hang.group))
-
-
-def _groups(dumps: Mapping[int, Sequence[Issued]]) -> Iterable[str]:
-    return dict.fromkeys(one.group for issued in dumps.values() for one in issued)
 
 
 def _standing(group: str, dumps: Mapping[int, Sequence[Issued]]) -> Hang | None:

@@ -3,7 +3,7 @@ clocks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
@@ -67,9 +67,12 @@ def clocks(table: pl.DataFrame, hosts: Mapping[int, str]) -> dict[int, Clock]:
                     found[rank] = Clock(ahead, clock.drift + found[reference].drift, clock.at_ns)
                     grown = True
         if not grown:
-            beside = _beside(everyone, found, hosts) or _by_transfers(sequences, found)
-            found |= beside
-            grown = bool(beside)
+            # Ranks of a host share its clock.
+            known = {hosts[rank]: clock for rank, clock in found.items() if hosts.get(rank)}
+            left = [rank for rank in everyone if rank not in found and hosts.get(rank) in known]
+            more = {rank: known[hosts[rank]] for rank in left} or _by_transfers(sequences, found)
+            found |= more
+            grown = bool(more)
     return found
 
 
@@ -98,14 +101,6 @@ def _latencies(members: Mapping[int, Ends], source: int, target: int) -> list[in
     if [like for like, _ in sent] != [like for like, _ in come]:
         return []
     return [after - before for (_, before), (_, after) in zip(sent, come, strict=True)]
-
-
-def _beside(
-    everyone: Iterable[int], found: Mapping[int, Clock], hosts: Mapping[int, str]
-) -> dict[int, Clock]:
-    """The clocks of ranks that have none by that of another rank of their host."""
-    known = {hosts[rank]: clock for rank, clock in found.items() if hosts.get(rank)}
-    return {rank: known[hosts[rank]] for rank in everyone if rank not in found and hosts.get(rank) in known}
 
 
 def _sequences(table: pl.DataFrame) -> list[dict[int, Ends]]:

@@ -40,7 +40,10 @@ BUSY = {"rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl
 def collectives_of(run: Run) -> Paired:
     """The collectives of all ranks, paired, with what each waited (see ``waited``)."""
     tables = [collectives(trace) for trace in run.traces]
-    computed = [_computed(trace).select(list(BUSY)) for trace in run.traces]
+    computed = [
+        intervals.union(work(trace).filter(pl.col("part") != "communication"), DEVICE).select(list(BUSY))
+        for trace in run.traces
+    ]
     windows = {trace.rank: (window(trace).start_ns, window(trace).end_ns) for trace in run.traces}
     sizes = [size for trace in run.traces if (size := world_size(trace))]
     return waited(
@@ -50,10 +53,6 @@ def collectives_of(run: Run) -> Paired:
         max(sizes, default=None),
         hosts_of(run),
     )
-
-
-def _computed(trace: Trace) -> pl.DataFrame:
-    return intervals.union(work(trace).filter(pl.col("part") != "communication"), DEVICE)
 
 
 def waiting(run: Run) -> pl.DataFrame:

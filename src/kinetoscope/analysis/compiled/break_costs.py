@@ -140,7 +140,7 @@ def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:
     within = (pl.col("last_launched_ns") >= pl.col("before_ns")).fill_null(False)
     replays = within & pl.col("replayed") & pl.col("last_replayed")
     fusable = within & pl.col("generated") & pl.col("last_generated") & ~replays
-    begin, end = _steps(trace)
+    begin, end = whole(trace.steps["start_ns"].min()), whole(trace.steps.select(END.max()).item())
     return (
         entries.join(rest, on="piece")
         .join(eager, on="piece", how="left")
@@ -181,9 +181,3 @@ def _work(trace: Trace, region: pl.Series, call: pl.Series) -> pl.DataFrame:
         .drop("start_ns")
         .with_columns(last.forward_fill().shift(1).over("lane").name.prefix("last_"))
     )
-
-
-def _steps(trace: Trace) -> tuple[int, int]:
-    """From the first step's start to the last one's end; nothing at all without steps."""
-    steps = trace.steps
-    return whole(steps["start_ns"].min()), whole((steps["start_ns"] + steps["duration_ns"]).max())

@@ -189,16 +189,17 @@ class Health(msgspec.Struct, frozen=True):
 @remembered
 def health(run: Run) -> Health:
     """The verdict on a run, with its notes."""
-    notes = [note for trace in run.traces for note in _checked(trace)]
+    notes = [
+        msgspec.structs.replace(note, rank=trace.rank)
+        for trace in run.traces
+        for check in CHECKS
+        for note in check(trace)
+    ]
     notes += of_the_run(run)
     gravest = max((note.gravity for note in notes), key=GRAVITY.index, default=INFO)
     # Above all that a weakness does to the numbers: the program itself was lost, perhaps because of us.
     notes.sort(key=lambda note: (note.code != DIED, -GRAVITY.index(note.gravity), -note.share_of_device_time))
     return Health("good" if gravest == INFO else gravest, notes)
-
-
-def _checked(trace: Trace) -> list[Note]:
-    return [msgspec.structs.replace(note, rank=trace.rank) for check in CHECKS for note in check(trace)]
 
 
 def _damages(trace: Trace) -> list[Note]:

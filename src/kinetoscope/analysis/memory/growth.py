@@ -150,7 +150,11 @@ def given_back(history: DeviceHistory, boundaries_ns: tuple[int, ...]) -> list[G
     found: list[GivenBack] = []
     for row in runs.iter_rows(named=True):
         same = row["stacks"] == [row["next_stack"]] and row["next_action"] in (*TAKES, OOM)
-        emptied = [one for one in row["stacks"] if _calls_empty_cache(history, one)]
+        emptied = [
+            stack
+            for stack in row["stacks"]
+            if any(frame.name == EMPTY_CACHE for frame in snapshot.stacks[stack])
+        ]
         cause: Cause = "room" if same and may_retry and not emptied else "empty_cache"
         known = row["stacks"] if cause == "room" else emptied
         step = bisect_right(marks, row["time_us"])
@@ -166,7 +170,3 @@ def given_back(history: DeviceHistory, boundaries_ns: tuple[int, ...]) -> list[G
             )
         )
     return found
-
-
-def _calls_empty_cache(history: DeviceHistory, stack: int) -> bool:
-    return any(frame.name == EMPTY_CACHE for frame in history.snapshot.stacks[stack])

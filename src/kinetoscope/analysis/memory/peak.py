@@ -96,7 +96,9 @@ def devices(
     for device in sorted({*snapshot.segments["device"], *snapshot.entries["device"]}):
         table = curve(snapshot, device)
         failure = _failure(snapshot, device, held)
-        place, moment, span = _highest(table, held) if failure is None else _at_failure(failure)
+        place, moment, span = _highest(table, held)
+        if failure is not None:
+            place, moment, span = failure["place"], "out of memory", (failure["place"], failure["place"])
         counters = next((one for one in held.devices if one.device == device), None) if held else None
         known = owned(snapshot, held, device)
         known = known.join(buffers, on=["graph", "graph_line"], how="left", maintain_order="left")
@@ -115,10 +117,6 @@ def _failure(snapshot: Snapshot, device: int, held: Held | None) -> dict[str, in
     asked = entries.filter(pl.col("device") == device, pl.col("action").is_in([ALLOC, OOM])).tail(1)
     row = asked.filter(pl.col("action") == OOM).select("place", "bytes").rows(named=True)
     return row[0] if row else None
-
-
-def _at_failure(failure: dict[str, int]) -> tuple[int, Moment, tuple[int, int]]:
-    return failure["place"], "out of memory", (failure["place"], failure["place"])
 
 
 def _highest(found: Curve, held: Held | None) -> tuple[int, Moment, tuple[int, int]]:

@@ -66,6 +66,7 @@ def unprofiled(timings: StepTimings) -> Unprofiled | None:
     if timed is None:
         return _by_the_mean(timings.unprofiled_s)
     size = _round(timings, timed)
+    rounds_of = f", in rounds of {size} (the loader's workers)" if size > 1 else ""
     before, after = (None if steps is None else spread(steps.step_s, size) for steps in around)
     return Unprofiled(
         spread(timed.step_s, size),
@@ -74,7 +75,7 @@ def unprofiled(timings: StepTimings) -> Unprofiled | None:
         before is not None and after is not None and _apart(before, after),
         _waiting(timed, size),
         None if timings.recorded is None else _of_rounds(timings.recorded.data_s, size),
-        _words(timed, size),
+        f"steps timed by the {timed.clock}'s clock{rounds_of}",
     )
 
 
@@ -192,8 +193,3 @@ def _waiting(timed: TimedSteps, size: int) -> Waiting | None:
 
 def _of_rounds(seconds: Sequence[float], size: int) -> float | None:
     return 1e6 * median(rounds(seconds, size)) if seconds else None
-
-
-def _words(timed: TimedSteps, size: int) -> str:
-    each = f", in rounds of {size} (the loader's workers)" if size > 1 else ""
-    return f"steps timed by the {timed.clock}'s clock{each}"

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, median, stdev
-from typing import NamedTuple
 
 import msgspec
 import polars as pl
@@ -140,18 +139,16 @@ UNLIKE = (SYNC, COMPILE, ALLOCATOR)
 WORST = 3  # ranks that are replayed without their lateness
 
 
-class Verdict(NamedTuple):
-    """``status``: ``even`` (no rank waits), ``straggler``, ``turns`` (one after the other is late),
-    ``unknown``.
-
-    Of a straggler: its ``rank``, its ``share`` of the waiting (what of it its own longer ways made, first
-    collectives and cold steps left out), the ``cause`` (null: unknown) and what more is known of it. ``why``
-    it is unknown.
-    """
+class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """``status``: even | straggler | turns | unknown. Of a straggler: its rank, its share of the waiting
+    (the part that its own longer segments made, first collectives and cold steps left out), and why it was
+    late (null: unknown): slow kernel | clocks | more work | more data | compute | host |
+    data loader | synchronization | recompilation | allocator. ``why`` it is unknown, or even though ranks
+    wait."""
 
     status: str
     rank: int | None = None
-    share: float = 0.0
+    share_of_waiting: float = 0.0
     cause: str | None = None
     detail: str = ""
     why: str = ""
@@ -165,15 +162,15 @@ class RankComparison:
     paired: see there.
     recorded: all collectives with what they waited and what their ranks did on their own (``parts``).
     table: the same, with by how much longer ranks took than others (``lateness``).
-    blamed: see there; its causes are those of ``CAUSES``, of compute what its kernels say."""
+    attributed: see there; its causes are those of ``CAUSES``, of compute what its kernels show."""
 
     parts: tuple[RankPart, ...]
     missing: tuple[int, ...]
     paired: Paired
     recorded: pl.DataFrame
     table: pl.DataFrame
-    blamed: pl.DataFrame
-    verdict: Verdict
+    attributed: pl.DataFrame
+    verdict: RankVerdict
     ideal: IdealRow | None
 
 
@@ -189,9 +186,9 @@ def culprit(run: Run) -> tuple[int | None, float]:
     waited for most, the last to come where no rank's segment took longer. (None, 0) without other ranks."""
     found = comparison(run)
     if found.verdict.rank is not None:
-        return found.verdict.rank, found.verdict.share
+        return found.verdict.rank, found.verdict.share_of_waiting
     whole = found.table.filter("complete")["instance"].unique()
-    known = found.blamed.filter(
+    known = found.attributed.filter(
         pl.col("instance").is_in(whole.implode()) & pl.col("cause").ne_missing(START), pl.col("waited_ns") > 0
     )
     each = known.group_by(pl.coalesce("culprit", "last").alias("rank")).agg(pl.col("waited_ns").sum())
@@ -272,7 +269,7 @@ def _explained(found: pl.DataFrame, parts: Sequence[RankPart]) -> pl.DataFrame:
 
 def _standing_out(
     table: pl.DataFrame, found: pl.DataFrame, parts: Sequence[RankPart], cold: Sequence[str], lacking: bool
-) -> Verdict:
+) -> RankVerdict:
     """The verdict on what is no cold start, unless it may be chance."""
     found = found.filter(~pl.col("where").is_in(cold), ~pl.col("step").is_in(cold))
     steps = lengths(parts).filter(~pl.col("name").is_in(cold))
@@ -304,10 +301,10 @@ def _standing_out(
     if rank is not None and not is_pipeline and loses_in_each_step(lost, steps):
         return verdict
     why = "no rank stands out from how much steps differ by chance"
-    return Verdict("unknown" if lacking or is_pipeline else "even", why=why)
+    return RankVerdict(status="unknown" if lacking or is_pipeline else "even", why=why)
 
 
-def _verdict(table: pl.DataFrame, found: pl.DataFrame, time_ns: int, lacking: bool) -> Verdict:
+def _verdict(table: pl.DataFrame, found: pl.DataFrame, time_ns: int, lacking: bool) -> RankVerdict:
     started = found.filter(pl.col("cause") == START)["instance"]
     firsts = table.filter(pl.col("own_ns").is_null())["instance"].drop_nulls()
     known = table.filter(
@@ -315,7 +312,7 @@ def _verdict(table: pl.DataFrame, found: pl.DataFrame, time_ns: int, lacking: bo
         & ~pl.col("instance").is_in(pl.concat([started, firsts]).unique().implode())
     )
     if known.is_empty():
-        return Verdict("unknown", why="no collective of two ranks could be paired")
+        return RankVerdict(status="unknown", why="no collective of two ranks could be paired")
     is_pipeline = bool((known["semantics"] == PAIR).any())
     partial = table.filter(pl.col("complete").is_not_null() & ~pl.col("complete"))["instance"].unique()
     lacking = lacking or len(partial) > 0
@@ -327,7 +324,7 @@ def _verdict(table: pl.DataFrame, found: pl.DataFrame, time_ns: int, lacking: bo
     if waited < NEGLIGIBLE * time_ns and (costs.is_empty() or not lacking):
         why = "no longer than stages of a pipeline do" if is_pipeline else ""
         why = "ranks are missing or cut short, and those here hardly wait for each other" if lacking else why
-        return Verdict("unknown" if lacking else "even", why=why)
+        return RankVerdict(status="unknown" if lacking else "even", why=why)
     each = (
         costs.group_by("culprit").agg(pl.col("cost").sum()).sort("cost", "culprit", descending=[True, False])
     )
@@ -337,13 +334,15 @@ def _verdict(table: pl.DataFrame, found: pl.DataFrame, time_ns: int, lacking: bo
         own = costs.filter(pl.col("culprit") == top)
         by = own.group_by("cause").agg(pl.col("cost").sum(), pl.col("detail").mode().min())
         cause, _, detail = by.sort("cost", "cause", descending=[True, False]).row(0)
-        return Verdict("straggler", top, min(1.0, cost / total), cause, detail)
+        return RankVerdict(
+            status="straggler", rank=top, share_of_waiting=min(1.0, cost / total), cause=cause, detail=detail
+        )
     if sum(each["cost"]) >= MOST * total and not lacking:
-        return Verdict("turns", share=min(1.0, cost / total))
+        return RankVerdict(status="turns", share_of_waiting=min(1.0, cost / total))
     why = (
         "whom they wait for may be missing" if lacking else "what late ranks did is like what their peers did"
     )
-    return Verdict("unknown", why=why)
+    return RankVerdict(status="unknown", why=why)
 
 
 def _attributable(partial: pl.Expr) -> pl.Expr:

@@ -88,7 +88,14 @@ def with_lateness(table: pl.DataFrame, usual: Usual = lower_median) -> pl.DataFr
         .with_columns(is_end=is_end)
         .with_columns(segment=pl.col("is_end").shift(1, fill_value=False).cum_sum().over(RANK))
     )
-    table = table.with_columns(_sum_of_known(name).over(*RANK, "segment").alias(_all(name)) for name in names)
+    # The sum of what is known, null only where nothing is.
+    table = table.with_columns(
+        pl.when(pl.col(name).is_not_null().any())
+        .then(pl.col(name).sum())
+        .over(*RANK, "segment")
+        .alias(_all(name))
+        for name in names
+    )
     table = _with_stages(table, names)
     is_pair = pl.col("semantics") == PAIR
     table = table.with_columns(
@@ -130,11 +137,6 @@ def _all(name: str) -> str:
 
 def _longer(name: str) -> str:
     return f"{name}_longer"
-
-
-def _sum_of_known(name: str) -> pl.Expr:
-    """Null only where nothing is known."""
-    return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum())
 
 
 def _with_stages(table: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:

@@ -111,7 +111,8 @@ def _announced(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
     ).drop_nulls("row")
     given = known.select("end_ns", other="stream", given_at="point_ns", source="row")
     return (
-        _with_other_streams(waiting, table)
+        waiting.join(table.select("device", other="stream").unique(), on="device")
+        .filter(pl.col("other") != pl.col("stream"))
         .sort("at")
         .join_asof(given, left_on="at", right_on="given_at", by="other", check_sortedness=False)
         .filter((pl.col("end_ns") <= pl.col("start_ns")).fill_null(True))
@@ -139,11 +140,6 @@ def _evident(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
         .filter((pl.col("given_at") < pl.col("point_ns")).fill_null(True))
         .select("row", "source", stream="other")
     )
-
-
-def _with_other_streams(work: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
-    streams = table.select("device", other="stream").unique()
-    return work.join(streams, on="device").filter(pl.col("other") != pl.col("stream"))
 
 
 # Back to back, a device pauses 0.5 to 3 µs between kernels; at a dependency between streams up to 8. A launch

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.replay.device_work import delays, dependencies
-from kinetoscope.analysis.replay.host import BEFORE, HostSegments, Passed, logical_threads, segments, waits
+from kinetoscope.analysis.replay.host import BEFORE, HostSegments, logical_threads, segments, waits
 from kinetoscope.analysis.replay.spans import Spans
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed, whole
@@ -318,7 +318,17 @@ def _share(part: RankSpans, collectives: pl.DataFrame, segment: int, stream: int
     for after, end in zip(wanted["segment"], ends_with(work, wanted), strict=True):
         ends.setdefault(after, []).append(end + block)
     program: list[Timed] = [
-        (sync.at_ns - clock, 1, _sync(trace.rank, sync, segment, tuple(ends.get(sync.segment, ()))))
+        (
+            sync.at_ns - clock,
+            1,
+            SyncPoint(
+                sync.segment + segment,
+                sync.segment + segment + 1,
+                None if sync.call is None else (trace.rank, sync.call),
+                tuple(ends.get(sync.segment, ())),
+                float(sync.tail_ns),
+            ),
+        )
         for sync in own.syncs
     ]
     before = sources(trace, work)
@@ -336,11 +346,6 @@ def _share(part: RankSpans, collectives: pl.DataFrame, segment: int, stream: int
         rank=pl.lit(trace.rank, pl.Int32),
     )
     return _Share(part, work, own, program, segment, each["stream"].n_unique())
-
-
-def _sync(rank: int, sync: Passed, offset: int, targets: tuple[int, ...]) -> SyncPoint:
-    call = None if sync.call is None else (rank, sync.call)
-    return SyncPoint(sync.segment + offset, sync.segment + offset + 1, call, targets, float(sync.tail_ns))
 
 
 def _complete(collectives: pl.DataFrame, parts: Sequence[RankSpans]) -> pl.DataFrame:

@@ -87,7 +87,10 @@ def busy_of(trace: Trace) -> pl.DataFrame:
     )
     whole = busy_intervals(trace)
     bounds = table.select(*DEVICE, "part", "start_ns", "end_ns")
-    parts = {part: _part(bounds, part) for part in ("compute", "copy", "communication")}
+    parts = {
+        part: intervals.union(bounds.filter(part=part), DEVICE)
+        for part in ("compute", "copy", "communication")
+    }
     lengths = {
         "busy_ns": whole,
         "busy_in_window_ns": intervals.clip(whole, span.start_ns, span.end_ns),
@@ -118,10 +121,6 @@ def busy_of(trace: Trace) -> pl.DataFrame:
 def busy_intervals(trace: Trace) -> pl.DataFrame:
     """When each device did anything: merged intervals (rank, device, start_ns, end_ns)."""
     return intervals.union(work(trace), DEVICE)
-
-
-def _part(table: pl.DataFrame, part: str) -> pl.DataFrame:
-    return intervals.union(table.filter(pl.col("part") == part), DEVICE)
 
 
 @remembered

@@ -171,12 +171,10 @@ def window(trace: Trace) -> Window:
         )
     host = trace.host_events.select("start_ns", "duration_ns")
     host = host.filter(~matching(trace.host_events, "category", "^trace$"))
-    reaches = [_bounds(table) for table in (host, trace.device_events) if len(table)]
+    tables = [table for table in (host, trace.device_events) if len(table)]
+    reaches: list[tuple[int, int]] = [
+        table.select(pl.col("start_ns").min(), END.max()).row(0) for table in tables
+    ]
     if not reaches:
         return Window(0, 0, "recording")
     return Window(min(start for start, _ in reaches), max(end for _, end in reaches), "recording")
-
-
-def _bounds(table: pl.DataFrame) -> tuple[int, int]:
-    start, end = table.select(pl.col("start_ns").min(), end_ns=END.max()).row(0)
-    return int(start), int(end)

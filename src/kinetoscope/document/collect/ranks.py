@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 import polars as pl
@@ -16,7 +15,7 @@ from kinetoscope.analysis.ranks.comparison import RankComparison, comparison
 from kinetoscope.analysis.ranks.parts import RankPart
 from kinetoscope.analysis.ranks.step_times import paces, set_apart
 from kinetoscope.analysis.replay.replay import without_stragglers
-from kinetoscope.document.collect.rows import row, rows
+from kinetoscope.document.collect.rows import rows
 from kinetoscope.hardware.links import link
 from kinetoscope.sources.run import Run
 
@@ -83,7 +82,7 @@ def compared(
         missing=ranges(found.missing),
         damaged=ranges(part.facts.rank for part in found.parts if part.facts.damages),
         incomparable=ranges(meets - known),
-        verdict=row(document.RankVerdict, found.verdict, share_of_waiting=found.verdict.share),
+        verdict=found.verdict,
         clocks=_clocks(found),
         collectives=_collectives(found),
         late=_late(found),
@@ -95,7 +94,7 @@ def compared(
         ideal=found.ideal,
         longest=met[0] if met else None,
         lateness=_lateness(found, most),
-        paces=_paces(
+        paces=paces(
             found,
             [(one,) for one in each["rank"]] if every else set_apart(alike["rank"].to_list(), most, SIMILAR),
         ),
@@ -132,7 +131,9 @@ def _each(found: RankComparison) -> pl.DataFrame:
         bubble_ns=pl.col("waiting_ns").filter(pl.col("semantics") == PAIR).sum(),
     )
     blamed = (
-        found.blamed.drop_nulls("culprit").group_by(rank="culprit").agg(blamed_ns=pl.col("waited_ns").sum())
+        found.attributed.drop_nulls("culprit")
+        .group_by(rank="culprit")
+        .agg(blamed_ns=pl.col("waited_ns").sum())
     )
     table = table.join(waited, on="rank", how="left").join(blamed, on="rank", how="left")
     return table.with_columns(pl.col(pl.Int64).fill_null(0)).sort("rank")
@@ -141,7 +142,7 @@ def _each(found: RankComparison) -> pl.DataFrame:
 def _rank_rows(found: RankComparison, each: pl.DataFrame) -> list[document.RankRow]:
     """All ranks, by rank."""
     causes = (
-        found.blamed.drop_nulls("culprit").group_by("culprit", "cause", "detail").agg(pl.sum("waited_ns"))
+        found.attributed.drop_nulls("culprit").group_by("culprit", "cause", "detail").agg(pl.sum("waited_ns"))
     ).sort("waited_ns", "cause", "detail")
     why = {
         rank: (cause, detail)
@@ -260,7 +261,7 @@ def _links(parts: Sequence[RankPart]) -> pl.DataFrame:
 def _late(found: RankComparison) -> list[document.LatenessRow]:
     """By rank and cause, with the detail of what was waited for longest."""
     table = (
-        found.blamed.group_by(pl.col("culprit").alias("rank"), "cause")
+        found.attributed.group_by(pl.col("culprit").alias("rank"), "cause")
         .agg(
             pl.col("detail").sort_by("waited_ns", "detail").last(),
             pl.col("waited_ns").sum(),
@@ -315,7 +316,7 @@ def _groups(each: pl.DataFrame) -> pl.DataFrame:
 
 def _instances(found: RankComparison) -> list[document.CollectiveInstance]:
     """Of each sort of collectives that somebody came late to, the instance with most waiting."""
-    waited = found.blamed.group_by("instance").agg(pl.col("waited_ns").sum())
+    waited = found.attributed.group_by("instance").agg(pl.col("waited_ns").sum())
     sort = [pl.coalesce("group_name", "group").alias("sort"), "size", "kind", "bytes"]
     most = (
         found.table.select("instance", *sort)
@@ -340,7 +341,7 @@ def _instance(own: pl.DataFrame) -> document.CollectiveInstance:
 
 
 def _lateness(found: RankComparison, worst: Sequence[int]) -> document.Lateness:
-    costs = found.blamed.group_by("culprit", "where").agg(pl.col("waited_ns").sum())
+    costs = found.attributed.group_by("culprit", "where").agg(pl.col("waited_ns").sum())
     by = {(rank, step): waited / 1000 for rank, step, waited in costs.iter_rows()}
     steps = list(dict.fromkeys(_step_names(found.parts)))
     return document.Lateness(
@@ -348,23 +349,6 @@ def _lateness(found: RankComparison, worst: Sequence[int]) -> document.Lateness:
         steps=steps,
         blamed_us=[[by.get((rank, step), 0.0) for step in steps] for rank in worst],
     )
-
-
-def _paces(found: RankComparison, groups: Sequence[Sequence[int]]) -> document.Paces:
-    table = paces(found, groups)
-    return document.Paces(
-        steps=table.names,
-        rows=[
-            document.PaceRow(ranks=ranges(group), count=len(group), **_lists(own))
-            for group, own in zip(groups, table.groups, strict=False)  # no steps, no tables
-        ],
-        **_lists(table.whole),
-    )
-
-
-def _lists(table: pl.DataFrame) -> dict[str, list[Any]]:
-    """Columns as a row's fields, of whatever types those are."""
-    return {name: table[name].to_list() for name in table.columns if name != "column"}
 
 
 def _step_names(parts: Sequence[RankPart]) -> Iterable[str]:
