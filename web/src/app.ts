@@ -7,6 +7,9 @@ import type { Store } from "./timeline/store.ts";
 
 export class App {
   readonly palette: Palette;
+  readonly isComparison: boolean;
+  /** The place of the page that has the timeline. */
+  readonly timeline: string;
   private readonly kernelIndex: Map<string, number>;
   private readonly compiledByName = new Map<string, CompiledKernel[]>();
 
@@ -16,6 +19,8 @@ export class App {
     readonly store: Store | null,
   ) {
     this.palette = new Palette(sentences);
+    this.isComparison = Object.keys(sentences.sides).length > 0;
+    this.timeline = this.isComparison ? "comparison" : "timeline";
     this.kernelIndex = new Map(report.kernels.map((row, index) => [row.name, index]));
     for (const kernel of report.compilation?.kernels ?? [])
       for (const name of new Set([kernel.name, kernel.symbol]))
@@ -32,16 +37,28 @@ export class App {
   kernelOf = (name: string): KernelRow | undefined => this.report.kernels[this.kernelIndex.get(name) ?? -1];
   compiledOf = (name: string): CompiledKernel[] => this.compiledByName.get(name) ?? [];
 
-  /** A kernel's own page; the list, filtered, for what has none. */
-  kernelHref(name: string): string {
+  /** A kernel's own page; the list, filtered, for what has none; in a comparison its launches, lit. */
+  kernelHref(name: string): string | null {
     const index = this.kernelIndex.get(name);
-    return index === undefined ? format(["kernels"], { q: name }) : format(["kernels", index]);
+    if (index !== undefined) return format(["kernels", index]);
+    if (this.report.kernels.length) return format(["kernels"], { q: name });
+    return this.store?.names.some((one) => one.name === name) ? format([this.timeline], { n: name }) : null;
   }
 
-  /** The timeline at a stretch of time, in nanoseconds from the origin, with some room around it. */
+  /** Which rank it is, where there are several; or which side of a comparison. */
+  rankName(rank: number): string {
+    const { sides } = this.sentences;
+    if (this.isComparison) return Object.keys(sides)[rank]!;
+    return this.store!.lanes.some((lane) => lane.rank !== rank) ? `rank ${rank}` : "";
+  }
+
+  /** The timeline at an interval of time, in nanoseconds from the origin, with some room around it. */
   timeHref(from: number, to: number, more: Record<string, string | number> = {}, room = 0.15): string {
     const extra = Math.max((to - from) * room, 50);
-    return format(["timeline"], { t: `${stamp(Math.max(from - extra, 0))}-${stamp(to + extra)}`, ...more });
+    return format([this.timeline], {
+      t: `${stamp(Math.max(from - extra, 0))}-${stamp(to + extra)}`,
+      ...more,
+    });
   }
 
   /** The same on the clock of the traces, in microseconds. */

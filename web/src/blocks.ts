@@ -1,29 +1,206 @@
-// Draws blocks: words with their links, and tables of them.
+// Draws blocks, which terminals and Markdown draw too: words with their links, tables, lists, commands.
 import type { App } from "./app.ts";
-import type { Text } from "./document.ts";
-import { h, type Child } from "./dom.ts";
-import { sourceDoor } from "./doors.ts";
+import { code } from "./code.ts";
+import type { Sentences, Table, TableColumn, Text } from "./document.ts";
+import { copyButton, h, type Child } from "./dom.ts";
+import { categoryDoor, sourceDoor } from "./doors.ts";
+import { shorten } from "./names.ts";
+import * as numbers from "./numbers.ts";
+import { bar } from "./plot.ts";
 import { format } from "./route.ts";
+import { share, table, type ColumnOf } from "./table.ts";
 
+export type Block = Sentences["blocks"][string][number];
+type Cell = Table["rows"][number][number];
 type Inline = string | Text;
+
+const LONGEST = 160; // characters of a name in a table
+const FILTERED = 10; // rows from which on a table can be filtered
 
 export const words = (parts: Inline[]): string =>
   parts.map((part) => (typeof part === "string" ? part : part.text)).join("");
 
 /** Words on one line; what they name is a link where the page has a place for it. */
 export const inline = (app: App, parts: Inline[]): Child =>
-  parts.map((part) => (typeof part === "string" ? part : (link(app, part) ?? part.text)));
+  parts.map((part) => (typeof part === "string" ? part : text(app, part)));
 
-function link(app: App, part: Text): Child {
-  const to = href(app, part);
-  return part.kind === "line"
-    ? sourceDoor(app, part.target)
-    : to && h("a", { class: "door", href: to }, part.text);
+/** Sections: each begins at a heading; what stands before the first one is in none. */
+export function sections(app: App, blocks: Block[]): Child {
+  const found: { head: Extract<Block, { type: "Heading" }> | null; body: Child[] }[] = [
+    { head: null, body: [] },
+  ];
+  for (const block of blocks) {
+    const last = found.at(-1)!;
+    if (block.type === "Heading" && block.level > 1) found.push({ head: block, body: [] });
+    else last.body.push(drawn(app, block, last.head?.title ?? ""));
+  }
+  return found.map(({ head, body }) => {
+    if (!head) return body;
+    const title = [h("h2", {}, head.title), h("p", {}, head.basis)];
+    return head.folded
+      ? h("section", { class: "folded" }, h("details", {}, h("summary", {}, title), body))
+      : h("section", {}, h("header", {}, title), body);
+  });
 }
 
-function href(app: App, { kind, target }: Text): string | null {
+function drawn(app: App, block: Block, title: string): Child {
+  switch (block.type) {
+    case "Heading":
+      return h("h1", { class: block.style }, block.title);
+    case "Prose":
+      return h("p", { class: block.style || "lead" }, block.text);
+    case "Line":
+      return block.parts.length > 0 && h("p", {}, inline(app, block.parts));
+    case "Status":
+      return verdict(block.text, block.is_good);
+    case "Items":
+      return h(
+        "ul",
+        { class: "notes" },
+        block.items.map((item) => h("li", {}, item)),
+      );
+    case "Table":
+      return tableOf(app, block, title);
+    case "Labelled":
+      return terms(
+        block.items.map(([label, body]) => [label.text, body.map((one) => drawn(app, one, title))]),
+      );
+    case "Commands":
+      return terms(
+        block.items.map(([line, shows]) => [
+          shows,
+          [h("code", {}, line), " ", copyButton(line, "the command")],
+        ]),
+      );
+    case "Code": {
+      const text = code(block.text);
+      return block.title ? h("details", {}, h("summary", {}, block.title), text) : text;
+    }
+    case "Only":
+      return block.medium !== "screen" && drawn(app, block.block, title);
+  }
+}
+
+export const verdict = (text: string, isGood: boolean): HTMLElement =>
+  h(
+    "p",
+    { class: `verdict ${isGood ? "" : "doubt"}` },
+    h("span", { "aria-hidden": "true" }, isGood ? "✓ " : "⚠ "),
+    text,
+  );
+
+const terms = (rows: [Child, Child][]): HTMLElement =>
+  h(
+    "dl",
+    { class: "facts wide" },
+    rows.map(([label, value]) => [h("dt", {}, label), h("dd", {}, value)]),
+  );
+
+/** Words in their style: a link to what they name, where the page has a place for it. */
+function text(app: App, part: Text, shown = part.text): Child {
+  if (part.kind === "line") return sourceDoor(app, part.target);
+  if (part.kind === "category") return categoryDoor(app, part.target);
+  if (part.kind === "command") return h("code", {}, shown);
+  const href = hrefOf(app, part);
+  const names = part.kind === "kernel" || part.kind === "op";
+  const title = names ? (app.report.page?.meanings?.[part.target] ?? part.target) : null;
+  const style: Record<string, string> = part.depth ? { "padding-left": `${part.depth}em` } : {};
+  const colour = part.style.split(" ").find((one) => one.startsWith("#"));
+  if (colour) style.color = colour;
+  const kind = part.style.replace(/#\w+/, "");
+  const name = `${kind} ${names ? "mono" : ""} ${href ? "door" : ""}`.trim();
+  return href || name || colour || part.depth
+    ? h(href ? "a" : "span", { ...(href && { href }), class: name || null, title, style }, shown)
+    : shown;
+}
+
+function hrefOf(app: App, { kind, target }: Text): string | null {
   if (kind === "kernel") return app.kernelHref(target);
+  if (kind === "op")
+    return app.store && app.report.kernels.length ? format(["kernels"], { by: "op", in: target }) : null;
+  if (kind === "graph") return format(["kernels"], { graph: target });
+  if (kind === "time") return app.traceTimeHref(...(target.split(",").map(Number) as [number, number]));
   if (kind !== "finding") return null;
   const index = app.report.findings.findIndex((row) => row.rule === target);
   return index < 0 ? null : format(["overview"], { finding: index });
+}
+
+function tableOf(app: App, block: Table, title: string): HTMLElement {
+  const places = block.columns.flatMap(({ only }, at) => (only === "screen" ? [] : [at]));
+  const most = block.columns.map(({ kind }, at) =>
+    kind === "share" ? Math.max(...block.rows.map((row) => (typeof row[at] === "number" ? row[at] : 0))) : 1,
+  );
+  const columns = places.map((at): ColumnOf<Cell[]> => {
+    const column = block.columns[at]!;
+    return {
+      label: column.title,
+      ...(NUMERIC.has(column.kind) ? { kind: "number" } : column.kind === "text" ? { kind: "plain" } : {}),
+      value: (row) => sortable(row[at]!),
+      cell: (row) => cell(app, column, row[at]!, most[at]!),
+    };
+  });
+  const isTree = block.rows.some((row) =>
+    row.some((one) => typeof one === "object" && one && "depth" in one && one.depth),
+  );
+  const label = title.toLowerCase() || "figures";
+  return h(
+    "div",
+    {},
+    table(block.rows, columns, {
+      id: label.replace(/[^a-z0-9]+/g, "-"),
+      label,
+      isSorted: !isTree && block.columns.some((column) => column.title),
+      ...(block.rows.length > FILTERED &&
+        !isTree && { filter: (row: Cell[]) => row.map((one) => sortable(one) ?? "").join(" ") }),
+    }),
+    block.more > 0 && h("p", { class: "soft" }, `and ${numbers.count(block.more, block.noun)} more`),
+  );
+}
+
+const NUMERIC = new Set<TableColumn["kind"]>(["time", "change", "share", "count", "bytes", "number"]);
+
+/** What a cell is sorted by: its number or its words. */
+function sortable(value: Cell): number | string | null {
+  if (value === null || typeof value === "number") return value;
+  if (typeof value === "string") return value || null;
+  if (!Array.isArray(value)) return value.text || null;
+  return value
+    .map((part) => (typeof part === "string" ? part : part.type === "Text" ? part.text : ""))
+    .join("");
+}
+
+function cell(app: App, column: TableColumn, value: Cell, most: number): Child {
+  if (value === null) return "–";
+  if (typeof value === "number") return figure(column, value, most);
+  if (typeof value === "string") return column.kind === "name" ? shorten(value, LONGEST) : value;
+  if (!Array.isArray(value)) return text(app, value, shorten(value.text, LONGEST));
+  const segments = value.flatMap((part) =>
+    typeof part !== "string" && part.type === "Segment" ? [part] : [],
+  );
+  if (segments.length)
+    return bar(
+      column.title,
+      segments.map(({ share, colour }) => ({ label: "", share, colour })),
+      true,
+    );
+  return (value as Inline[]).map((part) =>
+    typeof part !== "string" && part.style === "dim"
+      ? h("small", {}, text(app, { ...part, style: "" }))
+      : inline(app, [part]),
+  );
+}
+
+function figure(column: TableColumn, value: number, most: number): Child {
+  switch (column.kind) {
+    case "time":
+      return numbers.time(value);
+    case "change":
+      return numbers.change(value);
+    case "share":
+      return share(value, column.style.startsWith("#") ? column.style : "var(--accent)", most);
+    case "bytes":
+      return numbers.size(value);
+    default:
+      return numbers.count(value);
+  }
 }

@@ -49,12 +49,6 @@ export interface CategoryRow {
 export interface CauseRow {
   cause: string; idle_us: number;
 }
-/** One thing that changed; all of them sum to the step's difference. */
-export interface ChangePart {
-  kind: string; what: string; name: string; delta_us: number; busy_us: number; waiting_us: number;
-  base: WorkRow[]; new: WorkRow[]; ops: string[]; graphs: string[]; launches: [number, number];
-  per_launch_us: [number, number] | null; source: string | null; parts: ChangePart[];
-}
 /** Ranks with one clock: how far it is ahead of the first one's in the middle of the recording, and how far from that nine of ten collectives end (null: too few to tell). */
 export interface ClockOffset {
   ranks: string; host: string; ahead_us: number; drift_ppm: number; residual_us: number | null;
@@ -64,6 +58,10 @@ export interface ClockRow {
   rank: number; device: number; moment: string; sm_clock_mhz: number | null; max_sm_clock_mhz: number | null;
   memory_clock_mhz: number | null; temperature_c: number | null; power_w: number | null;
   throttle_reasons: string[];
+}
+/** A text with its lines and indentation; ``more`` lines of it were left out. */
+export interface Code {
+  type: "Code"; text: string; language: "" | "diff" | "python"; title: string; more: number;
 }
 /** Collectives of one kind and size in one sort of process group, over all ranks. */
 export interface CollectiveRow {
@@ -80,10 +78,9 @@ export interface Column {
 export interface Command {
   line: string; shows: string;
 }
-/** One side: where it ran, and how many runs of it there are. */
-export interface ComparedRun {
-  inputs: string[]; devices: string[]; torch: string | null; created: string | null; command: string | null;
-  runs: number;
+/** Command lines worth typing, each with what it shows; at least ``width`` columns for that. */
+export interface Commands {
+  type: "Commands"; items: [string, string][]; width: number;
 }
 /** ``glossary``: what each op of the graphs does. */
 export interface Compilation {
@@ -106,11 +103,6 @@ export interface CompiledKernel {
   dtype: string | null; median_us: number | null; bytes_per_s: number | null; flops_per_s: number | null;
   speed_of_light: number | null; bound: string | null; refused: boolean;
 }
-/** A count before and now, null where a recording cannot tell; ``per_step``: of the usual step. */
-export interface CountChange {
-  name: string; words: string; base: number | null; new: number | null; per_step: boolean; exact: boolean;
-  unit: string;
-}
 export interface Counts {
   hit: number; miss: number; bypass: number;
 }
@@ -129,14 +121,6 @@ export interface DeviceRow {
   communication_us: number; exposed_communication_us: number; idle_us: number; device_time_us: number;
   kernel_launches: number; unattributed_kernels: number; launches_without_kernel: number;
   device_events: number; window_basis: string;
-}
-/** Sums of busy time by ``categories``, ``ops``, ``modules``, ``graphs`` and ``lines`` all differ by as much; with that of ``idle`` it is the step's difference. */
-export interface Difference {
-  schema: string; kinetoscope: string; base: ComparedRun; new: ComparedRun; comparability: string;
-  why: string[]; step: StepChange | null; changes: ChangePart[]; facts: Fact[]; counts: CountChange[];
-  idle: SumChange[]; categories: SumChange[]; ops: SumChange[]; modules: SumChange[]; graphs: SumChange[];
-  lines: SumChange[]; findings_gone: FindingChange[]; findings_come: FindingChange[]; code: string;
-  gates: Judgement[]; failed: string[]; lost: string[]; timelines: [Piece[], Piece[]] | null;
 }
 /** A size or number that became a symbol, and whether it stayed one. */
 export interface Dimension {
@@ -158,20 +142,10 @@ export interface ExternCall {
   name: string; op: string; calls: number; aten_ops: string[]; source: SourceLine[]; places: SourceLine[][];
   costs: (CallCost | null)[]; device_time_us: number | null; launches: number | null;
 }
-/** Something that the compile logs (or the calls of compiled graphs) have in one of the two runs. */
-export interface Fact {
-  kind: string;
-  what: "added" | "faster" | "less" | "less often" | "more" | "more often" | "removed" | "replaced" | "slower";
-  name: string; source: string | null;
-}
 export interface Failure {
   frame: number; compile_id: string; function: string | null; type: string; reason: string;
   explanation: string; hints: string[]; url: string | null; effect: string; runs_eagerly: boolean;
   hit_limit: boolean; file: string | null; line: number | null; code: string | null; stack: StackLine[];
-}
-/** A finding that only one side has, and what it promises to save there. */
-export interface FindingChange {
-  rule: string; severity: string; title: string; saving_us: number; source: string | null;
 }
 /** ``saving_us`` is what remains once the findings above are followed: these add up to what all save together. */
 export interface FindingRow {
@@ -268,6 +242,10 @@ export interface Guard {
 export interface GuardTree {
   roots: Guard[]; checks: number; latency_us: number | null;
 }
+/** A title, and what its numbers are of; one of level 1 begins a page. */
+export interface Heading {
+  type: "Heading"; title: string; basis: string; level: number; style: string; folded: boolean;
+}
 /** ``verdict`` is good, degraded or unreliable; the gravest notes come first. */
 export interface Health {
   verdict: string; notes: Note[];
@@ -295,10 +273,9 @@ export interface Instruction {
   line: number | null; offset: number | null; opcode: string; argument: string | null; operand: string | null;
   meaning: string; is_target: boolean;
 }
-/** What became of a gate: ``words`` says what grew from what to what. */
-export interface Judgement {
-  gate: string; name: string; failed: boolean; words: string; culprit: string; source: string | null;
-  known: boolean;
+/** A list of sentences. */
+export interface Items {
+  type: "Items"; items: string[];
 }
 export interface KernelOp {
   name: string; launches: number; device_time_us: number;
@@ -310,6 +287,10 @@ export interface KernelRow {
   p90_us: number; ops: KernelOp[]; kind: string; graph: string | null; source: string | null;
   bytes: number | null; flops: number | null; speed_of_light: number | null; costed_launches: number;
   of_peak: number | null; launches_below_device: number | null; could_save_us: number | null;
+}
+/** Paragraphs, each behind a label. */
+export interface Labelled {
+  type: "Labelled"; items: ([Text, (Prose | Line | Items)[]])[]; indent: number;
 }
 /** Events of one stream or thread: ``count`` rows from ``first`` on, by start, the longest first. */
 export interface Lane {
@@ -339,6 +320,10 @@ export interface Launched {
 /** A function that runs eagerly since it was recompiled as often as torch allows. */
 export interface LimitHit {
   compile_id: string; function: string | null; file: string | null; line: number | null; advice: string;
+}
+/** Words on one line: ``fold`` continues a long one on the next, ``cut`` shortens it, ``whole`` is for what must be right when it is copied. */
+export interface Line {
+  type: "Line"; parts: (string | Text)[]; indent: number; overflow: "cut" | "fold" | "whole";
 }
 /** Device time of the kernels, generated ones and libraries', that compute (part of) one line. */
 export interface LineTime {
@@ -407,6 +392,10 @@ export interface NotFused {
 export interface Note {
   code: string; gravity: string; text: string; share_of_device_time: number; rank: number | null;
 }
+/** A block that one medium alone shows: a screen has few lines, a page has room. */
+export interface Only {
+  type: "Only"; medium: "" | "page" | "screen"; block: Prose | Line | Table | Items | Heading | Status;
+}
 /** A row of torch's own op table; rows of one name differ in ``kind``. */
 export interface OpRow {
   name: string; kind: string; calls: number; host_self_us: number; host_total_us: number;
@@ -455,10 +444,9 @@ export interface PhaseRow {
   p90_us: number; total_us: number; busy_us: number; launches: number; device_time_us: number;
   kernels: PhaseKernel[];
 }
-/** Device work, µs from its step's begin. */
-export interface Piece {
-  name: string; category: string; start_us: number; duration_us: number; lane: number; call: string | null;
-  aligned_us: number | null;
+/** Sentences, wrapped between words but never between a number and its unit. */
+export interface Prose {
+  type: "Prose"; text: string; style: string;
 }
 /** A stretch of the window: launches made in it, and how deep the queue was at them. */
 export interface QueuePoint {
@@ -519,6 +507,10 @@ export interface Roof {
 export interface SavedTensor {
   name: string; dtype: string; shape: string[]; device: string; bytes: number | null; donated: boolean | null;
 }
+/** A part of a bar: its share of the whole bar (0 to 1), its colour, and the letter it has without one. */
+export interface Segment {
+  type: "Segment"; share: number; colour: string; fill: string;
+}
 /** What the page says: ``savings`` (words, some of them links), ``alone`` and ``measured`` are of the findings, ``graph_labels`` of the graphs, ``peaks`` (title, of what that is), ``fits`` and ``given_back`` (one a row) of the memory's peaks, in their order. */
 export interface Sentences {
   title: string[]; verdict: string; notes: string[]; headline: string; timing: string; compilation: string;
@@ -528,7 +520,8 @@ export interface Sentences {
   given_back: string[][]; memory_parts: Record<string, string>; memory_colours: Record<string, string>;
   ranks: string[]; lateness: Record<string, string>; operations: Record<string, string>;
   uses: Record<string, string>; use_colours: Record<string, string>; category_colours: Record<string, string>;
-  cause_colours: Record<string, string>;
+  cause_colours: Record<string, string>; sides: Record<string, string>;
+  blocks: Record<string, (Heading | Prose | Line | Status | Items | Table | Labelled | Commands | Code | Only)[]>;
 }
 export type Shown = [Report, Sentences];
 /** A file of the program as the recording keeps it. */
@@ -553,11 +546,9 @@ export interface SpreadRow {
 export interface StackLine {
   file: string; line: number; function: string; code: string | null;
 }
-/** ``low`` to ``high`` is the 95 % interval of ``delta_us`` (µs), ``…_fraction`` likewise of the base's step; null where it has no bound. */
-export interface StepChange {
-  base_us: number; new_us: number; delta_us: number; low: number | null; high: number | null;
-  fraction: number; low_fraction: number | null; high_fraction: number | null; verdict: string; basis: string;
-  unit: string;
+/** A sentence behind a mark: all is well, or it is not. */
+export interface Status {
+  type: "Status"; text: string; is_good: boolean; style: string;
 }
 /** What an outlier did more than the median step: a kernel, an op (host time of its own) or idle time (of a cause), which is its ``kind``. */
 export interface StepDifference {
@@ -583,15 +574,23 @@ export interface StepTimesRow {
 export interface Stretch {
   frame: number; phase: string; start_s: number; duration_s: number;
 }
-/** Time under one name before and now, µs a step. */
-export interface SumChange {
-  name: string; base_us: number; new_us: number; delta_us: number;
+/** Rows of cells, one a column; ``more`` rows of them were left out. */
+export interface Table {
+  type: "Table"; columns: TableColumn[];
+  rows: ((string | number | null | Text | (string | Text | Segment)[])[])[]; more: number; noun: string;
+  leave: number[] | null; heads: boolean; whole: boolean; names_absent: boolean;
 }
-/** Words of one style; a link to ``target`` (a kernel's full name, a finding's slug, …) where links exist. */
+/** A column of a table. */
+export interface TableColumn {
+  title: string;
+  kind: "bar" | "bytes" | "category" | "change" | "count" | "name" | "number" | "share" | "text" | "time" | "words";
+  style: string; noun: string; only: "" | "page" | "screen";
+}
+/** Words of one style; a link to ``target`` (a kernel's full name, a finding's slug, ``begin,end`` in µs, …) where links exist. */
 export interface Text {
-  text: string; style: string;
-  kind: "" | "command" | "event" | "finding" | "graph" | "kernel" | "line" | "op"; target: string;
-  depth: number;
+  type: "Text"; text: string; style: string;
+  kind: "" | "category" | "command" | "event" | "finding" | "graph" | "kernel" | "line" | "op" | "time";
+  target: string; depth: number;
 }
 /** What ``--texts`` adds. */
 export interface Texts {
@@ -617,8 +616,4 @@ export interface UnmatchedKernel {
 /** What the host waited for in a step, measured: µs at the median. */
 export interface Waiting {
   data_us: number; sync_us: number; gc_us: number;
-}
-/** Kernels (or ops) of one name: launches and busy time, a step. */
-export interface WorkRow {
-  name: string; short_name: string; launches: number; us: number;
 }

@@ -22,6 +22,8 @@ const RATES: [number, string][] = [
 const SPACE = "\u00a0"; // a number and its unit stay together
 
 export const time = (us: number): string => (us ? scaled(us, TIMES) : `0${SPACE}µs`);
+/** A difference of times with its sign. */
+export const change = (us: number): string => `${us < 0 ? "−" : "+"}${time(Math.abs(us))}`;
 export const seconds = (s: number): string => time(s * 1e6);
 export const size = (bytes: number): string => (bytes ? scaled(bytes, SIZES) : `0${SPACE}B`);
 export const rate = (perSecond: number, unit: string): string => scaled(perSecond, RATES) + `${unit}/s`;

@@ -105,7 +105,7 @@ function entries(app: App): Entry[] {
         store.names[code]!.kind,
         store.names[code]!.name,
         "in the timeline",
-        format(["timeline"], { n: store.names[code]!.name, k: row }),
+        format([app.timeline], { n: store.names[code]!.name, k: row }),
       ),
     );
   }

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from kinetoscope import numbers
 from kinetoscope.document import Environment, Health, IdleRow, RanksListing, Report
+from kinetoscope.document.collect import timeline
+from kinetoscope.document.difference import Difference
+from kinetoscope.document.page import Page
 from kinetoscope.render import html, names, palette
-from kinetoscope.render.blocks import Inline, Text
-from kinetoscope.views import findings, graph_names, headline, memory, overview, ranks, steps
+from kinetoscope.render.blocks import Block, Inline, Text
+from kinetoscope.views import difference, findings, graph_names, headline, memory, overview, ranks, steps
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -22,7 +25,7 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     """What the page says: ``savings`` (words, some of them links), ``alone`` and ``measured`` are of the
     findings, ``graph_labels`` of the graphs, ``peaks`` (title, of what that is), ``fits`` and ``given_back``
     (one a row) of the memory's peaks, in their order. ``lateness`` are its causes, ``operations`` those of a
-    pipeline."""
+    pipeline. ``blocks`` are what views have of a part of the page, ``sides`` what is compared, and how long a step of it takes."""
 
     title: list[str]
     verdict: str
@@ -54,6 +57,8 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     use_colours: dict[str, str]
     category_colours: dict[str, str]
     cause_colours: dict[str, str]
+    sides: dict[str, str] = {}
+    blocks: dict[str, list[Block]] = {}
 
 
 class Shown(msgspec.Struct, frozen=True, array_like=True):
@@ -120,12 +125,9 @@ def render(report: Report, inputs: Sequence[str], *, served: bool = False) -> st
 
 def render_ranks(listing: RanksListing) -> str:
     """The comparison of many ranks, of which nothing else was kept."""
-    environment = Environment(device_names=list(listing.devices))
-    report = Report(
-        kinetoscope=listing.kinetoscope, environment=environment, sources=[], devices=[], categories=[],
-        kernels=[], steps=[], ops=[], findings=[], health=Health(verdict="good", notes=[]), idle=[],
-        ranks=listing.ranks, unread=listing.ranks.unread,
-    )  # fmt: skip
+    report = msgspec.structs.replace(
+        _empty(listing.kinetoscope, listing.devices), ranks=listing.ranks, unread=listing.ranks.unread
+    )
     words = msgspec.structs.replace(
         sentences(report, [""]),
         title=ranks.title(listing),
@@ -133,6 +135,38 @@ def render_ranks(listing: RanksListing) -> str:
         commands=[],
     )
     return _page(report, words)
+
+
+def render_difference(found: Difference) -> str:
+    """Two recordings compared: both steps one above the other, and what differs."""
+    drawn = timeline.compared(found.timelines or ())
+    ends = (
+        max((piece.start_us + piece.duration_us for piece in side), default=0.0)
+        for side in found.timelines or ((), ())
+    )
+    page = Page(
+        timeline=drawn, program=[], clocks=[], modules=[], frame_texts=[], roofs=[], benches=[], meanings={}
+    )
+    report = msgspec.structs.replace(_empty(found.kinetoscope), page=page)
+    words = msgspec.structs.replace(
+        sentences(report, [""]),
+        title=[difference.title(found)],
+        headline=numbers.together(difference.headline(found)),
+        verdict=difference.REMARKS[found.comparability],
+        commands=[],
+        sides={name: numbers.time(end) for name, end in zip(("base", "new"), ends, strict=True)},
+        blocks=difference.page(found),
+    )
+    return _page(report, words)
+
+
+def _empty(version: str, devices: Iterable[str] = ()) -> Report:
+    """A report of no recording."""
+    return Report(
+        kinetoscope=version, environment=Environment(device_names=list(devices)), sources=[], devices=[],
+        categories=[], kernels=[], steps=[], ops=[], findings=[], idle=[],
+        health=Health(verdict="good", notes=[]),
+    )  # fmt: skip
 
 
 def _page(report: Report, words: Sentences, *, served: bool = False) -> str:

@@ -13,6 +13,7 @@ export function eventPanel(app: App, store: Store, row: number, select: (row: nu
   const name = store.nameOf(row),
     work = store.workOf(row),
     lane = store.lanes[store.laneOf(row)]!;
+  const isCompared = app.isComparison;
   const door = (to: number, text: string): HTMLElement =>
     h(
       "button",
@@ -26,23 +27,32 @@ export function eventPanel(app: App, store: Store, row: number, select: (row: nu
       { class: "soft" },
       name.category || name.kind,
       " · ",
-      lane.label.trim(),
+      lane.label.trim() || app.rankName(lane.rank),
       " ",
       copyButton(name.name, "the whole name"),
     ),
     facts([
       ["duration", us(store.duration[row]!)],
-      ["starts at", us(store.start[row]!)],
-      ...(work >= 0 ? workFacts(app, store, row, work) : hostFacts(store, row)),
+      ["starts at", us(store.began[row]!)],
+      ["call", work >= 0 && isCompared ? store.belongs(work, "graph") : null],
+      ...(isCompared ? [] : work >= 0 ? workFacts(app, store, row, work) : hostFacts(store, row)),
     ]),
-    work >= 0 &&
-      h(
-        "p",
-        {},
-        h("a", { class: "door", href: app.kernelHref(name.name) }, "its page: source, lines, all launches"),
-      ),
-    chainList(app, store, row, door),
-    work < 0 && launchedList(app, store, row, door),
+    isCompared
+      ? h("p", {}, h("a", { class: "door", href: app.kernelHref(name.name)! }, "all of that name"))
+      : [
+          work >= 0 &&
+            h(
+              "p",
+              {},
+              h(
+                "a",
+                { class: "door", href: app.kernelHref(name.name)! },
+                "its page: source, lines, all launches",
+              ),
+            ),
+          chainList(app, store, row, door),
+          work < 0 && launchedList(app, store, row, door),
+        ],
   ];
 }
 

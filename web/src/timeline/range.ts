@@ -12,9 +12,9 @@ const ROWS = 12;
 
 export function rangePanel(app: App, store: Store, [from, to]: [number, number]): Child {
   const found = statistics(store, from, to);
-  const several = found.devices.length > 1;
-  const name = (device: { rank: number; device: number }) =>
-    several ? `rank ${device.rank} GPU ${device.device} ` : "";
+  const several = found.devices.length > 1 && !app.isComparison;
+  const name = ({ rank, device }: { rank: number; device: number }) =>
+    several ? `rank ${rank} GPU ${device} ` : `${app.rankName(rank)} `.trimStart();
   const length = Math.max(to - from, 1);
   return [
     h("h2", {}, `A range of ${us(to - from)}`),
@@ -42,7 +42,7 @@ export function rangePanel(app: App, store: Store, [from, to]: [number, number])
       ]),
     sums(app, "Categories", found.categories, found.time, (sum) => sum.name),
     sums(app, "Kernels", found.kernels, found.time, (sum) =>
-      h("a", { class: "door", href: app.kernelHref(sum.name) }, kernel(sum.name, 44)),
+      h("a", { class: "door", href: app.kernelHref(sum.name)! }, kernel(sum.name, 44)),
     ),
     sums(app, "On the host", found.host, 0, (sum) =>
       h("a", { class: "door", href: app.rowHref(sum.rows[0]!) }, shorten(sum.name, 44)),

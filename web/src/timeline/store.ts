@@ -47,15 +47,21 @@ export class Store {
   private byLaunch: Uint32Array | null = null;
   private idleTime: Float64Array | null = null;
 
+  /** Where events start that are drawn elsewhere: two steps compared may be aligned by calls of graphs. */
+  readonly began: Float64Array;
+
   constructor(
     readonly timeline: Timeline,
     private readonly columns: Map<string, Numbers>,
+    isAligned = false,
   ) {
     this.lanes = timeline.lanes;
     this.names = timeline.names;
     this.causes = timeline.causes;
-    this.start = columns.get("start") as Float64Array;
-    this.duration = Float64Array.from(columns.get("duration")!);
+    const prefix = isAligned ? "aligned_" : "";
+    this.began = columns.get("start") as Float64Array;
+    this.start = columns.get(`${prefix}start`) as Float64Array;
+    this.duration = Float64Array.from(columns.get(`${prefix}duration`)!);
     this.name = columns.get("name")!;
     this.length = this.start.length;
     this.depth = new Uint16Array(this.length);

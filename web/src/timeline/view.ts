@@ -88,6 +88,7 @@ export class TimelineView {
       hover: (x, y) => this.hover(x, y),
       click: (x, y) => this.click(x, y),
       range: (x0, x1, done) => this.selectRange(x0, x1, done),
+      scrolls: () => this.height + RULER > this.view.height + 1,
       isSelecting: () => this.selectButton.getAttribute("aria-pressed") === "true",
     });
     this.canvas.addEventListener("keydown", (event) => this.key(event));
@@ -326,9 +327,10 @@ export class TimelineView {
   }
 
   private arrange(): void {
-    const { tracks, height } = layout(this.store, this.app.report, this.closed);
+    const { tracks, height } = layout(this.app, this.store, this.closed);
     this.tracks = tracks;
     this.height = height;
+    this.element.style.setProperty("--tall", `${RULER + height}px`);
     this.schedule();
   }
 
@@ -352,11 +354,12 @@ export class TimelineView {
       if (!this.element.isConnected) return;
       const { selected, range } = this.marked;
       replace(
-        format(["timeline"], {
+        format([this.app.timeline], {
           t: `${stamp(Math.max(this.view.from, 0))}-${stamp(this.view.to)}`,
           k: selected === NONE ? null : selected,
           ...this.lit,
           r: range ? `${stamp(range[0])}-${stamp(range[1])}` : null,
+          by: this.store.start === this.store.began ? null : "graph",
         }),
       );
     }, 150);

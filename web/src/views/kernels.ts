@@ -298,7 +298,7 @@ function roofs(app: App): Child {
         y: perSecond,
         size: 3 + 14 * Math.sqrt(row.device_time_us / whole),
         colour: app.palette.category(row.category),
-        href: app.kernelHref(row.name),
+        href: app.kernelHref(row.name)!,
         time: row.device_time_us,
         label: `${shorten(row.short_name, 70)}: ${numbers.rate(perSecond, "FLOP")}, ${(flops / bytes).toPrecision(3)} FLOP a byte, ${numbers.time(row.device_time_us)}`,
       },

@@ -294,7 +294,7 @@ function kernelDoor(app: App, name: string): HTMLElement {
   return h("a", { class: "door mono", href, title: name }, shorten(name, 90));
 }
 
-function moduleHref(app: App, name: string): string {
+function moduleHref(app: App, name: string): string | null {
   const kernel = app.compiledOf(name)[0];
   return kernel ? format(["code"], { graph: kernel.graph, kernel: kernel.name }) : app.kernelHref(name);
 }
