@@ -100,6 +100,8 @@ const terms = (rows: [Child, Child][]): HTMLElement =>
 function text(app: App, part: Text, shown = part.text): Child {
   if (part.kind === "line") return sourceDoor(app, part.target);
   if (part.kind === "category") return categoryDoor(app, part.target);
+  if (part.kind === "stack")
+    return h("details", {}, h("summary", {}, shown), stackOf(app, part.target.split("\n")));
   if (part.kind === "command") return h("code", {}, shown);
   const href = hrefOf(app, part);
   const names = part.kind === "kernel" || part.kind === "op";
@@ -163,7 +165,8 @@ const NUMERIC = new Set<TableColumn["kind"]>(["time", "change", "share", "count"
 function sortable(value: Cell): number | string | null {
   if (value === null || typeof value === "number") return value;
   if (typeof value === "string") return value || null;
-  if (!Array.isArray(value)) return value.text || null;
+  if (!Array.isArray(value)) return value.kind === "time" ? parseFloat(value.target) : value.text || null;
+  if (typeof value[0] === "number") return value[0];
   return value
     .map((part) => (typeof part === "string" ? part : part.type === "Text" ? part.text : ""))
     .join("");
@@ -177,12 +180,7 @@ function cell(app: App, column: TableColumn, value: Cell, most: number): Child {
   const segments = value.flatMap((part) =>
     typeof part !== "string" && part.type === "Segment" ? [part] : [],
   );
-  if (segments.length)
-    return bar(
-      column.title,
-      segments.map(({ share, colour }) => ({ label: "", share, colour })),
-      true,
-    );
+  if (segments.length) return bar(column.title, segments, true);
   return (value as Inline[]).map((part) =>
     typeof part !== "string" && part.style === "dim"
       ? h("small", {}, text(app, { ...part, style: "" }))
@@ -203,4 +201,26 @@ function figure(column: TableColumn, value: number, most: number): Child {
     default:
       return numbers.count(value);
   }
+}
+
+export const FRAME = /^(.*):(\d+)(?: (.*))?$/;
+
+export function stackOf(app: App, stack: readonly string[]): HTMLElement {
+  return h(
+    "ol",
+    { class: "chain" },
+    stack.map((one) => {
+      const [, file, line, name] = FRAME.exec(one) ?? [];
+      return h(
+        "li",
+        {},
+        file === undefined
+          ? one
+          : [
+              h("a", { class: "door mono", href: app.lineHref(file, Number(line)) }, `${file}:${line}`),
+              ` ${name ?? ""}`,
+            ],
+      );
+    }),
+  );
 }

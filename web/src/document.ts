@@ -75,9 +75,6 @@ export interface CollectiveRow {
 export interface Column {
   name: string; length: number; planes: number; deltas: boolean; data: string;
 }
-export interface Command {
-  line: string; shows: string;
-}
 /** Command lines worth typing, each with what it shows; at least ``width`` columns for that. */
 export interface Commands {
   type: "Commands"; items: [string, string][]; width: number;
@@ -507,19 +504,17 @@ export interface Roof {
 export interface SavedTensor {
   name: string; dtype: string; shape: string[]; device: string; bytes: number | null; donated: boolean | null;
 }
-/** A part of a bar: its share of the whole bar (0 to 1), its colour, and the letter it has without one. */
+/** A part of a bar: its share of the whole bar (0 to 1), its colour, the letter it has without one, and what a page says of it. */
 export interface Segment {
-  type: "Segment"; share: number; colour: string; fill: string;
+  type: "Segment"; share: number; colour: string; fill: string; label: string;
 }
-/** What the page says: ``savings`` (words, some of them links), ``alone`` and ``measured`` are of the findings, ``graph_labels`` of the graphs, ``peaks`` (title, of what that is), ``fits`` and ``given_back`` (one a row) of the memory's peaks, in their order. */
+/** What the page says. */
 export interface Sentences {
   title: string[]; verdict: string; notes: string[]; headline: string; timing: string; compilation: string;
   window: string; savings: ((string | Text)[])[]; alone: string[]; together: string; measured: string[];
-  graph_labels: string[]; idle: IdleRow[]; devices: Bar[]; phase_heads: string[]; phases: string[][];
-  pace: [string, string][]; commands: Command[]; peaks: [string, string][]; fits: (string | null)[];
-  given_back: string[][]; memory_parts: Record<string, string>; memory_colours: Record<string, string>;
-  ranks: string[]; lateness: Record<string, string>; operations: Record<string, string>;
-  uses: Record<string, string>; use_colours: Record<string, string>; category_colours: Record<string, string>;
+  graph_labels: string[]; idle: IdleRow[]; devices: Bar[]; cards: [string, string, string][];
+  peaks: [string, string][]; memory_colours: Record<string, string>; uses: Record<string, string>;
+  use_colours: Record<string, string>; category_colours: Record<string, string>;
   cause_colours: Record<string, string>; sides: Record<string, string>;
   blocks: Record<string, (Heading | Prose | Line | Status | Items | Table | Labelled | Commands | Code | Only)[]>;
 }
@@ -577,8 +572,8 @@ export interface Stretch {
 /** Rows of cells, one a column; ``more`` rows of them were left out. */
 export interface Table {
   type: "Table"; columns: TableColumn[];
-  rows: ((string | number | null | Text | (string | Text | Segment)[])[])[]; more: number; noun: string;
-  leave: number[] | null; heads: boolean; whole: boolean; names_absent: boolean;
+  rows: ((string | number | null | Text | (string | number | Text | Segment)[])[])[]; more: number;
+  noun: string; leave: number[] | null; heads: boolean; whole: boolean; names_absent: boolean;
 }
 /** A column of a table. */
 export interface TableColumn {
@@ -586,10 +581,10 @@ export interface TableColumn {
   kind: "bar" | "bytes" | "category" | "change" | "count" | "name" | "number" | "share" | "text" | "time" | "words";
   style: string; noun: string; only: "" | "page" | "screen";
 }
-/** Words of one style; a link to ``target`` (a kernel's full name, a finding's slug, ``begin,end`` in µs, …) where links exist. */
+/** Words of one style; a link to ``target`` (a kernel's full name, a finding's slug, ``begin,end`` in µs, …) where links exist; a stack is its lines. */
 export interface Text {
   type: "Text"; text: string; style: string;
-  kind: "" | "category" | "command" | "event" | "finding" | "graph" | "kernel" | "line" | "op" | "time";
+  kind: "" | "category" | "command" | "event" | "finding" | "graph" | "kernel" | "line" | "op" | "stack" | "time";
   target: string; depth: number;
 }
 /** What ``--texts`` adds. */

@@ -8,6 +8,7 @@ import { parse, type Route } from "./route.ts";
 import { searching } from "./search.ts";
 import { Store } from "./timeline/store.ts";
 import { TimelineView } from "./timeline/view.ts";
+import { sections } from "./blocks.ts";
 import { comparison } from "./views/comparison.ts";
 import { codePage } from "./views/code.ts";
 import { compile } from "./views/compile.ts";
@@ -15,9 +16,9 @@ import { flame } from "./views/flame.ts";
 import { kernel } from "./views/kernel.ts";
 import { kernels } from "./views/kernels.ts";
 import { memory } from "./views/memory.ts";
-import { about, ops, steps } from "./views/more.ts";
 import { overview } from "./views/overview.ts";
 import { ranks } from "./views/ranks.ts";
+import { steps } from "./views/steps.ts";
 
 interface Place {
   label: string;
@@ -70,7 +71,11 @@ async function start(): Promise<void> {
     },
     code: { label: "Code", draw: (route) => codePage(app, route), isThere: whole },
     compile: { label: "Compile", draw: (route) => compile(app, route), isThere: Boolean(compilation) },
-    ops: { label: "Ops", draw: () => ops(app), isThere: report.ops.length > 0 },
+    ops: {
+      label: "Ops",
+      draw: () => [h("h1", {}, "Ops"), sections(app, sentences.blocks.ops!)],
+      isThere: report.ops.length > 0,
+    },
     steps: {
       label: "Steps",
       draw: () => steps(app),
@@ -82,7 +87,14 @@ async function start(): Promise<void> {
       isThere: report.memory.length + report.allocator.length + report.memory_peaks.length > 0,
     },
     ranks: { label: "Ranks", draw: (route) => ranks(app, route), isThere: Boolean(report.ranks) },
-    about: { label: "About", draw: () => about(app), isThere: whole },
+    about: {
+      label: "About",
+      draw: () => [
+        h("h1", {}, "What was read, and where it was recorded"),
+        sections(app, sentences.blocks.about!),
+      ],
+      isThere: whole,
+    },
   };
   const search = searching(app);
   const main = h("main", { id: "main", tabindex: "-1" });

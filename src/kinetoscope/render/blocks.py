@@ -13,7 +13,9 @@ import msgspec
 
 from kinetoscope import numbers
 
-Target = Literal["", "kernel", "op", "line", "event", "finding", "command", "graph", "category", "time"]
+Target = Literal[
+    "", "kernel", "op", "line", "event", "finding", "command", "graph", "category", "time", "stack"
+]
 # time: µs; change: the same with its sign; share: a fraction of one; words are wrapped, a name is shortened
 # in its middle, text is neither.
 Kind = Literal[
@@ -25,7 +27,7 @@ NUMERIC: frozenset[Kind] = frozenset({"time", "change", "share", "count", "bytes
 
 class Text(msgspec.Struct, frozen=True, tag=True):
     """Words of one style; a link to ``target`` (a kernel's full name, a finding's slug, ``begin,end`` in µs,
-    …) where links exist.
+    …) where links exist; a stack is its lines.
 
     Args:
         depth: levels of a tree that stand above it.
@@ -39,15 +41,18 @@ class Text(msgspec.Struct, frozen=True, tag=True):
 
 
 class Segment(msgspec.Struct, frozen=True, tag=True):
-    """A part of a bar: its share of the whole bar (0 to 1), its colour, and the letter it has without one."""
+    """A part of a bar: its share of the whole bar (0 to 1), its colour, the letter it has without one, and
+    what a page says of it."""
 
     share: float
     colour: str
     fill: str = "█"
+    label: str = ""
 
 
 Inline = str | Text
-Cell = str | float | None | Text | tuple[str | Text | Segment, ...]
+# A tuple is a figure or words with what is added to them, in dim words of their own; or a bar.
+Cell = str | float | None | Text | tuple[str | float | Text | Segment, ...]
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -227,6 +232,8 @@ def written(value: Cell, column: Column, heads: bool = True) -> Cell:
     """A cell as words: numbers with the unit of their column; what is missing is a dash."""
     if value is None:
         return "–"
+    if isinstance(value, tuple):
+        return tuple(str(written(part, column)) if isinstance(part, int | float) else part for part in value)
     if not isinstance(value, int | float):
         return value
     noun = "" if heads else column.noun

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import chain
 from typing import TextIO
 
 from rich.console import Console
@@ -212,12 +213,9 @@ def sums(found: Difference) -> dict[str, tuple[str, list[SumChange]]]:
 
 def page(found: Difference) -> dict[str, list[Block]]:
     """What a page has above its timelines (what to know first, and the gates), with them, and below."""
-    sections = _sections(found, "page")
-    return {
-        "above": [*sections.pop("lead")(PAGE), *sections.pop("gates", lambda _: ())(PAGE)],
-        "legend": list(_legend(found)),
-        "below": [block for rows in sections.values() for block in rows(PAGE)],
-    }
+    shown = {name: list(section(PAGE)) for name, section in _sections(found, "page").items()}
+    above = [*shown.pop("lead"), *shown.pop("gates", [])]
+    return {"above": above, "legend": list(_legend(found)), "below": [*chain.from_iterable(shown.values())]}
 
 
 def _legend(found: Difference) -> Iterable[Block]:

@@ -3,6 +3,7 @@ import type { App } from "../app.ts";
 import type { MemoryBlock, MemoryPeak } from "../document.ts";
 import { h, type Child } from "../dom.ts";
 import * as numbers from "../numbers.ts";
+import { FRAME, stackOf } from "../blocks.ts";
 import { life } from "./layout.ts";
 
 export function describe(app: App, peak: MemoryPeak, block: MemoryBlock): Child {
@@ -38,8 +39,6 @@ export function describe(app: App, peak: MemoryPeak, block: MemoryBlock): Child 
   ];
 }
 
-const FRAME = /^(.*):(\d+)(?: (.*))?$/;
-
 /** `model.py:12`, as a door to the whole path that the stack has. */
 export function lineOf(app: App, line: string, stack: readonly string[]): Child {
   const whole = stack
@@ -49,24 +48,4 @@ export function lineOf(app: App, line: string, stack: readonly string[]): Child 
   return file === undefined
     ? line
     : h("a", { class: "door mono", href: app.lineHref(file, Number(number)) }, line);
-}
-
-export function stackOf(app: App, stack: readonly string[]): HTMLElement {
-  return h(
-    "ol",
-    { class: "chain" },
-    stack.map((one) => {
-      const [, file, line, name] = FRAME.exec(one) ?? [];
-      return h(
-        "li",
-        {},
-        file === undefined
-          ? one
-          : [
-              h("a", { class: "door mono", href: app.lineHref(file, Number(line)) }, `${file}:${line}`),
-              ` ${name ?? ""}`,
-            ],
-      );
-    }),
-  );
 }

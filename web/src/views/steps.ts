@@ -1,8 +1,9 @@
-// One bar a step, and why the device idles.
+// Steps: a bar for each, why the device idles, how launches queued.
 import type { App } from "../app.ts";
-import { h, type Child } from "../dom.ts";
+import { sections } from "../blocks.ts";
+import { h, titled, type Child } from "../dom.ts";
 import * as numbers from "../numbers.ts";
-import { bar, type Part } from "../plot.ts";
+import { bar, curve, type Part } from "../plot.ts";
 import { uses } from "../timeline/statistics.ts";
 import type { Store } from "../timeline/store.ts";
 
@@ -220,4 +221,38 @@ function longestIdle(app: App, cause: string): string | null {
         [best, href] = [length, app.timeHref(start, idle.end[at]!, {}, 0.6)];
     });
   return href;
+}
+
+export function steps(app: App): Child {
+  const { blocks, timing } = app.sentences;
+  return [
+    h("h1", {}, "Steps"),
+    timing && h("p", { class: "lead" }, timing),
+    sections(app, blocks.steps!),
+    queues(app),
+    sections(app, blocks.devices!),
+  ];
+}
+
+function queues(app: App): Child {
+  const rows = app.report.launching.filter((row) => row.queue.length > 1);
+  return (
+    rows.length > 0 &&
+    titled(
+      "Launches queued",
+      "made by the host and not begun by the device: where there are none, it waits for the host",
+      h(
+        "div",
+        { class: rows.length > 1 ? "multiples" : null },
+        rows.map((row) =>
+          curve(
+            `launches queued on rank ${row.rank} GPU ${row.device}`,
+            row.queue.map((point) => point.start_us),
+            row.queue.map((point) => point.depth_max),
+            `${rows.length > 1 ? `rank ${row.rank} GPU ${row.device}, ` : ""}at most ${numbers.count(row.depth_max)}`,
+          ),
+        ),
+      ),
+    )
+  );
 }

@@ -11,7 +11,7 @@ const HIGHEST = 20,
   FOOT = 18,
   LETTERS = 12;
 
-export function meeting(app: App, one: Meeting): HTMLElement {
+export function collective(app: App, one: Meeting): HTMLElement {
   const whole = Math.max(...one.left_us) || 1;
   const order = one.ranks.map((_, place) => place);
   const few = one.ranks.length <= 32;
