@@ -1,20 +1,22 @@
 // Draws blocks, which terminals and Markdown draw too: words with their links, tables, lists, commands.
 import type { App } from "./app.ts";
 import { code } from "./code.ts";
-import type { Sentences, Table, TableColumn, Text } from "./document.ts";
+import type { Segment, Sentences, Table, TableColumn, Text } from "./document.ts";
 import { copyButton, h, type Child } from "./dom.ts";
 import { categoryDoor, sourceDoor } from "./doors.ts";
 import { shorten } from "./names.ts";
 import * as numbers from "./numbers.ts";
 import { bar } from "./plot.ts";
 import { format } from "./route.ts";
-import { share, table, type ColumnOf } from "./table.ts";
+import { share as meter, table, type ColumnOf } from "./table.ts";
 
 export type Block = Sentences["blocks"][string][number];
 type Cell = Table["rows"][number][number];
+type Part = Exclude<Cell, unknown[]> | Extract<Cell, unknown[]>[number];
 type Inline = string | Text;
 
 const LONGEST = 160; // characters of a name in a table
+const NONE = -1;
 const FILTERED = 10; // rows from which on a table can be filtered
 
 export const words = (parts: Inline[]): string =>
@@ -22,7 +24,7 @@ export const words = (parts: Inline[]): string =>
 
 /** Words on one line; what they name is a link where the page has a place for it. */
 export const inline = (app: App, parts: Inline[]): Child =>
-  parts.map((part) => (typeof part === "string" ? part : text(app, part)));
+  parts.map((part) => (typeof part === "string" ? numbers.together(part) : text(app, part)));
 
 /** Sections: each begins at a heading; what stands before the first one is in none. */
 export function sections(app: App, blocks: Block[]): Child {
@@ -46,9 +48,9 @@ export function sections(app: App, blocks: Block[]): Child {
 function drawn(app: App, block: Block, title: string): Child {
   switch (block.type) {
     case "Heading":
-      return h("h1", { class: block.style }, block.title);
+      return h("h1", { class: block.style }, numbers.together(block.title));
     case "Prose":
-      return h("p", { class: block.style || "lead" }, block.text);
+      return h("p", { class: block.style || "lead" }, numbers.together(block.text));
     case "Line":
       return block.parts.length > 0 && h("p", {}, inline(app, block.parts));
     case "Status":
@@ -57,13 +59,13 @@ function drawn(app: App, block: Block, title: string): Child {
       return h(
         "ul",
         { class: "notes" },
-        block.items.map((item) => h("li", {}, item)),
+        block.items.map((item) => h("li", {}, numbers.together(item))),
       );
     case "Table":
       return tableOf(app, block, title);
     case "Labelled":
       return terms(
-        block.items.map(([label, body]) => [label.text, body.map((one) => drawn(app, one, title))]),
+        block.items.map(([label, body]) => [text(app, label), body.map((one) => drawn(app, one, title))]),
       );
     case "Commands":
       return terms(
@@ -118,8 +120,9 @@ function text(app: App, part: Text, shown = part.text): Child {
 
 function hrefOf(app: App, { kind, target }: Text): string | null {
   if (kind === "kernel") return app.kernelHref(target);
-  if (kind === "op")
-    return app.store && app.report.kernels.length ? format(["kernels"], { by: "op", in: target }) : null;
+  const launches = () => app.report.ops.some((row) => row.name === target && row.device_total_us > 0);
+  if (kind === "op") return app.store && launches() ? format(["kernels"], { by: "op", in: target }) : null;
+  if (kind === "part") return `#${target}`;
   if (kind === "graph") return format(["kernels"], { graph: target });
   if (kind === "time") return app.traceTimeHref(...(target.split(",").map(Number) as [number, number]));
   if (kind !== "finding") return null;
@@ -127,75 +130,101 @@ function hrefOf(app: App, { kind, target }: Text): string | null {
   return index < 0 ? null : format(["overview"], { finding: index });
 }
 
+/** Its first share has a meter, as wide and of the colour as the bar that other media draw beside it. */
 function tableOf(app: App, block: Table, title: string): HTMLElement {
-  const places = block.columns.flatMap(({ only }, at) => (only === "screen" ? [] : [at]));
-  const most = block.columns.map(({ kind }, at) =>
-    kind === "share" ? Math.max(...block.rows.map((row) => (typeof row[at] === "number" ? row[at] : 0))) : 1,
-  );
-  const columns = places.map((at): ColumnOf<Cell[]> => {
-    const column = block.columns[at]!;
-    return {
-      label: column.title,
-      ...(NUMERIC.has(column.kind) ? { kind: "number" } : column.kind === "text" ? { kind: "plain" } : {}),
-      value: (row) => sortable(row[at]!),
-      cell: (row) => cell(app, column, row[at]!, most[at]!),
-    };
-  });
-  const isTree = block.rows.some((row) =>
-    row.some((one) => typeof one === "object" && one && "depth" in one && one.depth),
-  );
+  const { columns, rows } = block;
+  const shown = columns.flatMap(({ only }, at) => (only === "screen" ? [] : [at]));
+  const share = shown.find((at) => columns[at]!.kind === "share") ?? NONE;
+  const beside = share < 0 ? NONE : columns.findIndex(({ kind }) => kind === "bar");
+  const draw = (at: number, row: Cell[]): Child => {
+    const value = row[at]!;
+    if (at !== share || typeof value !== "number") return parts(app, columns[at]!, value);
+    const [segment] = segmentsOf(beside < 0 ? null : row[beside]!);
+    return meter(value, segment?.colour ?? "var(--accent)", segment?.share ?? value);
+  };
+  const isTree = rows.some((row) => row.some((one) => isText(one) && one.depth > 0));
   const label = title.toLowerCase() || "figures";
   return h(
     "div",
     {},
-    table(block.rows, columns, {
-      id: label.replace(/[^a-z0-9]+/g, "-"),
-      label,
-      isSorted: !isTree && block.columns.some((column) => column.title),
-      ...(block.rows.length > FILTERED &&
-        !isTree && { filter: (row: Cell[]) => row.map((one) => sortable(one) ?? "").join(" ") }),
-    }),
+    table(
+      rows,
+      shown
+        .filter((at) => at !== beside || rows.some((row) => segmentsOf(row[at]!).length > 1))
+        .map((at): ColumnOf<Cell[]> => {
+          const { title, kind } = columns[at]!;
+          return {
+            label: title,
+            ...(NUMERIC.has(kind) ? { kind: "number" } : kind === "text" ? { kind: "plain" } : {}),
+            value: (row) => sortable(row[at]!, kind),
+            cell: (row) => draw(at, row),
+          };
+        }),
+      {
+        id: label.replace(/[^a-z0-9]+/g, "-"),
+        label,
+        isSorted: !isTree && columns.some((column) => column.title),
+        ...(rows.length > FILTERED &&
+          !isTree && { filter: (row: Cell[]) => row.map((one) => sortable(one, "text") ?? "").join(" ") }),
+      },
+    ),
     block.more > 0 && h("p", { class: "soft" }, `and ${numbers.count(block.more, block.noun)} more`),
   );
 }
 
+const isText = (value: Cell | Part): value is Text =>
+  typeof value === "object" && value !== null && "text" in value;
+
+const segmentsOf = (value: Cell): Segment[] =>
+  Array.isArray(value)
+    ? value.flatMap((part) => (typeof part === "object" && part.type === "Segment" ? [part] : []))
+    : [];
+
 const NUMERIC = new Set<TableColumn["kind"]>(["time", "change", "share", "count", "bytes", "number"]);
 
 /** What a cell is sorted by: its number or its words. */
-function sortable(value: Cell): number | string | null {
+function sortable(value: Cell, kind: TableColumn["kind"]): number | string | null {
   if (value === null || typeof value === "number") return value;
-  if (typeof value === "string") return value || null;
-  if (!Array.isArray(value)) return value.kind === "time" ? parseFloat(value.target) : value.text || null;
-  if (typeof value[0] === "number") return value[0];
-  return value
-    .map((part) => (typeof part === "string" ? part : part.type === "Text" ? part.text : ""))
-    .join("");
+  if (Array.isArray(value)) {
+    if (kind === "bar") return "";
+    if (typeof value[0] === "number") return value[0];
+    return sortable(
+      value.map((part) => (typeof part === "object" && "text" in part ? part.text : part)).join(""),
+      kind,
+    );
+  }
+  if (typeof value === "object") return value.kind === "time" ? parseFloat(value.target) : value.text || null;
+  const number = kind === "number" ? parseFloat(value.replaceAll(",", "")) : NaN;
+  return Number.isNaN(number) ? value || null : number;
 }
 
-function cell(app: App, column: TableColumn, value: Cell, most: number): Child {
+/** A cell, or its parts: segments are a bar, what is dim stands below. */
+function parts(app: App, column: TableColumn, value: Cell): Child {
+  const segments = segmentsOf(value);
+  if (segments.length) return bar(column.title, segments);
+  if (!Array.isArray(value)) return cell(app, column, value as Part);
+  return value.map((part) =>
+    isText(part) && part.style === "dim"
+      ? h("small", {}, text(app, { ...part, style: "" }, part.text.replace(/^[ ,(]+|\)$/g, "")))
+      : cell(app, column, part),
+  );
+}
+
+function cell(app: App, column: TableColumn, value: Part): Child {
   if (value === null) return "–";
-  if (typeof value === "number") return figure(column, value, most);
+  if (typeof value === "number") return figure(column, value);
   if (typeof value === "string") return column.kind === "name" ? shorten(value, LONGEST) : value;
-  if (!Array.isArray(value)) return text(app, value, shorten(value.text, LONGEST));
-  const segments = value.flatMap((part) =>
-    typeof part !== "string" && part.type === "Segment" ? [part] : [],
-  );
-  if (segments.length) return bar(column.title, segments, true);
-  return (value as Inline[]).map((part) =>
-    typeof part !== "string" && part.style === "dim"
-      ? h("small", {}, text(app, { ...part, style: "" }))
-      : inline(app, [part]),
-  );
+  return isText(value) && text(app, value, shorten(value.text, LONGEST));
 }
 
-function figure(column: TableColumn, value: number, most: number): Child {
-  switch (column.kind) {
+function figure({ kind }: TableColumn, value: number): string {
+  switch (kind) {
     case "time":
       return numbers.time(value);
     case "change":
       return numbers.change(value);
     case "share":
-      return share(value, column.style.startsWith("#") ? column.style : "var(--accent)", most);
+      return numbers.percent(value);
     case "bytes":
       return numbers.size(value);
     default:

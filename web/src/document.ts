@@ -581,10 +581,10 @@ export interface TableColumn {
   kind: "bar" | "bytes" | "category" | "change" | "count" | "name" | "number" | "share" | "text" | "time" | "words";
   style: string; noun: string; only: "" | "page" | "screen";
 }
-/** Words of one style; a link to ``target`` (a kernel's full name, a finding's slug, ``begin,end`` in µs, …) where links exist; a stack is its lines. */
+/** Words of one style; a link to ``target`` (a kernel's full name, a finding's slug, ``begin,end`` in µs, …) where links exist; a stack is its lines, a part that of a page. */
 export interface Text {
   type: "Text"; text: string; style: string;
-  kind: "" | "category" | "command" | "event" | "finding" | "graph" | "kernel" | "line" | "op" | "stack" | "time";
+  kind: "" | "category" | "command" | "event" | "finding" | "graph" | "kernel" | "line" | "op" | "part" | "stack" | "time";
   target: string; depth: number;
 }
 /** What ``--texts`` adds. */

@@ -76,6 +76,9 @@ function digits(value: number): string {
   return magnitude >= 0.0005 ? value.toFixed(2) : "0";
 }
 
+/** A sentence whose numbers stay with their units. */
+export const together = (text: string): string => text.replace(/(?<=\d) (?=(?:s|ms|µs|ns)\b|%)/g, SPACE);
+
 /** A dash for what is not known. */
 export const known = (value: number | null, write: (value: number) => string): string =>
   value === null ? "–" : write(value);

@@ -46,8 +46,8 @@ export function table<Row>(
     most = options.most ?? MOST;
   let by = -1,
     down = true;
-  const numeric = columns.map(
-    ({ value, kind }) => kind === "number" || rows.some((row) => typeof value(row) === "number"),
+  const numeric = columns.map(({ value, kind }) =>
+    kind ? kind === "number" : rows.some((row) => typeof value(row) === "number"),
   );
   const body = h("tbody");
   const rest = h("p", { class: "rest" });
@@ -148,9 +148,7 @@ export function table<Row>(
 }
 
 /** A share with a bar under it. */
-export function share(fraction: number, colour: string, of = 1): HTMLElement {
-  const bar = h("i", {
-    style: { width: `${Math.min(100, of ? (100 * fraction) / of : 0)}%`, background: colour },
-  });
+export function share(fraction: number, colour: string, width = fraction): HTMLElement {
+  const bar = h("i", { style: { width: `${Math.min(100, 100 * width)}%`, background: colour } });
   return h("span", { class: "share" }, numbers.percent(fraction), h("span", { class: "meter" }, bar));
 }

@@ -14,7 +14,7 @@ import msgspec
 from kinetoscope import numbers
 
 Target = Literal[
-    "", "kernel", "op", "line", "event", "finding", "command", "graph", "category", "time", "stack"
+    "", "kernel", "op", "line", "event", "finding", "command", "graph", "category", "time", "stack", "part"
 ]
 # time: µs; change: the same with its sign; share: a fraction of one; words are wrapped, a name is shortened
 # in its middle, text is neither.
@@ -27,7 +27,7 @@ NUMERIC: frozenset[Kind] = frozenset({"time", "change", "share", "count", "bytes
 
 class Text(msgspec.Struct, frozen=True, tag=True):
     """Words of one style; a link to ``target`` (a kernel's full name, a finding's slug, ``begin,end`` in µs,
-    …) where links exist; a stack is its lines.
+    …) where links exist; a stack is its lines, a part that of a page.
 
     Args:
         depth: levels of a tree that stand above it.

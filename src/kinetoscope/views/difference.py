@@ -274,7 +274,7 @@ def _lead(found: Difference, most: int) -> Iterable[Block]:
 def _page_lead(found: Difference, most: int) -> Iterable[Block]:
     style = STEP.get(found.step.verdict, "") if found.step else ""
     yield line(title(found), style="dim")
-    yield Heading(numbers.together(headline(found)), level=1, style=style)
+    yield Heading(headline(found), level=1, style=style)
     yield Status(REMARKS[found.comparability], found.comparability == "good")
     if found.why:
         yield Items(tuple(found.why))

@@ -412,7 +412,7 @@ def _ops(report: Report, most: int) -> Iterable[Block]:
     if not rows:
         return
     total = sum(row.host_self_us for row in rows)
-    title = "Ops" if most == ALL else "Top ops"
+    title = "On the host" if most == ALL else "Top ops"
     whole = f"share of {numbers.time(total)} of host time in ops and runtime calls"
     yield Heading(title, f"self: without what it calls; {whole}")
     yield table(

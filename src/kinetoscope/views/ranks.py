@@ -314,7 +314,7 @@ def _rate(gbps: float | None) -> str:
 
 def page(ranks: Ranks) -> list[Block]:
     """The verdict as a title, the other sentences, and whole tables."""
-    first, *others = map(numbers.together, lines(ranks))
+    first, *others = lines(ranks)
     return [Heading(first, level=1), *map(Prose, others), *tables(ranks, 0)]
 
 

@@ -151,6 +151,7 @@ def _phase_line(row: PhaseRow, many: bool, has_device: bool) -> PhaseLine:
     )
 
 
+PARTS = {"memory": "memory", "allocator": "memory"}  # of the page, where they are not its steps
 OUTLIERS = 3
 RANKS = 8
 DIFFERENCES = 2
@@ -265,7 +266,7 @@ def pace(report: Report, most: int) -> Iterable[Block]:
     labels = ["" if at and found[at - 1][0] == what else what for at, (what, _) in enumerate(found)]
     yield Labelled(
         tuple(
-            (Text(label, "dim"), (Line((sentence,)),))
+            (Text(label, "dim", "part", PARTS.get(label, "steps")), (Line((sentence,)),))
             for label, (_, sentence) in zip(labels, found, strict=True)
         )
     )

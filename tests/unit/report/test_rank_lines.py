@@ -8,6 +8,7 @@ import pytest
 from kinetoscope.analysis.ranks.comparison import compare
 from kinetoscope.document import IdealRow, Ranks
 from kinetoscope.document.collect.ranks import compared
+from kinetoscope.render.blocks import Table
 from kinetoscope.views import ranks as rank_lines
 
 NOTHING = compared(compare([]), every=True)

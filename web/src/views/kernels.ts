@@ -97,7 +97,12 @@ function list(app: App, rows: KernelRow[], search: string): Child {
         {
           label: "share",
           value: (row) => row.share_of_device_time,
-          cell: (row) => share(row.share_of_device_time, app.palette.category(row.category), most),
+          cell: (row) =>
+            share(
+              row.share_of_device_time,
+              app.palette.category(row.category),
+              row.share_of_device_time / most,
+            ),
         },
         {
           label: "device time",
@@ -202,7 +207,7 @@ function grouped(app: App, rows: KernelRow[], by: string): Child {
         {
           label: "share",
           value: (group) => group.time,
-          cell: (group) => share(group.time / whole, "var(--accent)", groups[0]!.time / whole),
+          cell: (group) => share(group.time / whole, "var(--accent)", group.time / groups[0]!.time),
         },
         { label: "device time", value: (group) => group.time, cell: (group) => numbers.time(group.time) },
         {

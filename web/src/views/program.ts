@@ -152,7 +152,7 @@ function lineTable(app: App, lines: Line[]): HTMLElement {
     {
       label: "share",
       value: (row) => row.time,
-      cell: (row) => (row.time ? share(row.time / whole, "var(--accent)", most / whole) : "–"),
+      cell: (row) => (row.time ? share(row.time / whole, "var(--accent)", row.time / most) : "–"),
     },
     {
       label: "launches",
