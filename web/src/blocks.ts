@@ -2,7 +2,7 @@
 import type { App } from "./app.ts";
 import { code } from "./code.ts";
 import type { Segment, Sentences, Table, TableColumn, Text } from "./document.ts";
-import { copyButton, h, type Child } from "./dom.ts";
+import { type Child, copyButton, h, monoLink, soft } from "./dom.ts";
 import { categoryDoor, sourceDoor } from "./doors.ts";
 import { shorten } from "./names.ts";
 import * as numbers from "./numbers.ts";
@@ -168,7 +168,7 @@ function tableOf(app: App, block: Table, title: string): HTMLElement {
           !isTree && { filter: (row: Cell[]) => row.map((one) => sortable(one, "text") ?? "").join(" ") }),
       },
     ),
-    block.more > 0 && h("p", { class: "soft" }, `and ${numbers.count(block.more, block.noun)} more`),
+    block.more > 0 && soft(`and ${numbers.count(block.more, block.noun)} more`),
   );
 }
 
@@ -245,10 +245,7 @@ export function stackOf(app: App, stack: readonly string[]): HTMLElement {
         {},
         file === undefined
           ? one
-          : [
-              h("a", { class: "door mono", href: app.lineHref(file, Number(line)) }, `${file}:${line}`),
-              ` ${name ?? ""}`,
-            ],
+          : [monoLink(app.lineHref(file, Number(line)), `${file}:${line}`), ` ${name ?? ""}`],
       );
     }),
   );

@@ -1,6 +1,6 @@
 // Ways to the program's lines.
 import type { App } from "./app.ts";
-import { h, type Child } from "./dom.ts";
+import { type Child, h, link, monoLink, swatch } from "./dom.ts";
 import { place } from "./names.ts";
 import { format } from "./route.ts";
 
@@ -9,31 +9,24 @@ export function categoryDoor(app: App, category: string): HTMLElement {
   return h(
     "span",
     { class: "tag", title: app.report.page?.meanings?.[category] },
-    h("span", { class: "dot", style: { background: app.palette.category(category) } }),
-    h("a", { class: "door", href: format(["kernels"], { category }) }, category),
+    swatch(app.palette.category(category)),
+    link(format(["kernels"], { category }), category),
   );
 }
 
 /** Of a source as the document writes it: `path/model.py:12`. */
 export function sourceDoor(app: App, source: string): HTMLElement {
   const [, file, line] = /^(.*):(\d+)$/.exec(source) ?? [null, source, null];
-  return h(
-    "a",
-    { class: "door mono", href: app.lineHref(file!, line === null ? null : Number(line)), title: source },
+  return monoLink(
+    app.lineHref(file!, line === null ? null : Number(line)),
     place(file!, line === null ? null : Number(line)),
+    source,
   );
 }
 
 /** The same of a file and a line that may not be known. */
 export function lineDoor(app: App, file: string | null, line: number | null): Child {
-  return (
-    file !== null &&
-    h(
-      "a",
-      { class: "door mono", href: app.lineHref(file, line), title: `${file}:${line ?? ""}` },
-      place(file, line),
-    )
-  );
+  return file !== null && monoLink(app.lineHref(file, line), place(file, line), `${file}:${line ?? ""}`);
 }
 
 /** Of a Python frame, `path/model.py(12): forward`. */

@@ -1,7 +1,7 @@
 // What was held over time, by role, on top of each other; what was reserved as a line above.
 import type { App } from "../app.ts";
 import type { MemoryPeak } from "../document.ts";
-import { h, svg } from "../dom.ts";
+import { h, svg, swatch } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 
 const WIDE = 1000,
@@ -105,9 +105,7 @@ export function area(app: App, peak: MemoryPeak): HTMLElement {
       { class: "legend" },
       peak.roles
         .filter((_, place) => samples.some((one) => one.bytes[place]! > 0))
-        .map((role) =>
-          h("li", {}, h("span", { class: "dot", style: { background: app.palette.memory(role) } }), role),
-        ),
+        .map((role) => h("li", {}, swatch(app.palette.memory(role)), role)),
       hasReserved && h("li", {}, h("span", { class: "dash" }), "reserved"),
     ),
   );

@@ -1,7 +1,7 @@
 // Whose an allocation is: its line, its module, the stack that asked for it.
 import type { App } from "../app.ts";
 import type { MemoryBlock, MemoryPeak } from "../document.ts";
-import { h, type Child } from "../dom.ts";
+import { type Child, h, link, monoLink } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 import { FRAME, stackOf } from "../blocks.ts";
 import { life } from "./layout.ts";
@@ -21,7 +21,7 @@ export function describe(app: App, peak: MemoryPeak, block: MemoryBlock): Child 
   ].join(" ");
   const rows: [string, Child][] = [
     ["size", `${numbers.size(block.bytes)} (${numbers.count(block.bytes)} bytes)`],
-    ["lived", [lived, shown && [" · ", h("a", { class: "door", href: shown }, "in the timeline")]]],
+    ["lived", [lived, shown && [" · ", link(shown, "in the timeline")]]],
     ["role", block.role],
     ["whose", block.name ?? block.owner],
     ["module", block.module],
@@ -45,7 +45,5 @@ export function lineOf(app: App, line: string, stack: readonly string[]): Child 
     .map((one) => FRAME.exec(one))
     .find((one) => one && `${one[1]}:${one[2]}`.endsWith(line));
   const [, file, number] = whole ?? FRAME.exec(line) ?? [];
-  return file === undefined
-    ? line
-    : h("a", { class: "door mono", href: app.lineHref(file, Number(number)) }, line);
+  return file === undefined ? line : monoLink(app.lineHref(file, Number(number)), line);
 }

@@ -2,7 +2,7 @@
 import type { App } from "../app.ts";
 import { at, painted, say } from "../canvas.ts";
 import type { Meeting } from "../document.ts";
-import { h } from "../dom.ts";
+import { h, swatch } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 import { inks } from "../timeline/inks.ts";
 
@@ -63,8 +63,7 @@ export function collective(app: App, one: Meeting): HTMLElement {
     say(view, place === undefined ? null : sentence(one, place), left, top);
   });
   view.canvas.addEventListener("pointerleave", () => say(view, null, 0, 0));
-  const dot = (colour: string, text: string) =>
-    h("li", {}, h("span", { class: "dot", style: { background: colour } }), text);
+  const dot = (colour: string, text: string) => h("li", {}, swatch(colour), text);
   return h(
     "div",
     {},

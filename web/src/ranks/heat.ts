@@ -2,7 +2,7 @@
 import type { App } from "../app.ts";
 import { at, painted, say } from "../canvas.ts";
 import type { PaceRow, Paces, Ranks } from "../document.ts";
-import { fill, h, type Child } from "../dom.ts";
+import { type Child, fill, h, link, swatch } from "../dom.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { inks } from "../timeline/inks.ts";
@@ -164,7 +164,7 @@ export function heat(app: App, ranks: Ranks): HTMLElement {
   });
   const about = h("p", { class: "soft" });
   const scale = h("span", {});
-  const quicker = h("li", {}, h("span", { class: "dot", style: { background: "var(--accent)" } }), "quicker");
+  const quicker = h("li", {}, swatch("var(--accent)"), "quicker");
   const show = (next: Measure): void => {
     measure = next;
     full = fullest(paces, measure);
@@ -189,14 +189,8 @@ export function heat(app: App, ranks: Ranks): HTMLElement {
       "ul",
       { class: "legend" },
       quicker,
-      h("li", {}, h("span", { class: "dot", style: { background: "var(--track)" } }), "as the others"),
-      h(
-        "li",
-        {},
-        h("span", { class: "dot", style: { background: "var(--bad)" } }),
-        "slower, later; full at ",
-        scale,
-      ),
+      h("li", {}, swatch("var(--track)"), "as the others"),
+      h("li", {}, swatch("var(--bad)"), "slower, later; full at ", scale),
     ),
     panel,
   );
@@ -213,5 +207,5 @@ const label = (row: PaceRow): string =>
 function door(app: App, row: PaceRow, name: string): Child {
   const step = app.report.steps.find((one) => one.name === name && String(one.rank) === row.ranks);
   const href = step && app.traceTimeHref(step.start_us, step.start_us + step.duration_us);
-  return href ? [" · ", h("a", { class: "door", href }, "in the timeline")] : null;
+  return href ? [" · ", link(href, "in the timeline")] : null;
 }

@@ -1,6 +1,6 @@
 // What the panel says of a range: exact sums of what lies in it.
 import type { App } from "../app.ts";
-import { h, type Child } from "../dom.ts";
+import { type Child, h, link, soft, swatch } from "../dom.ts";
 import { kernel, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { facts, dot } from "./detail.ts";
@@ -18,7 +18,7 @@ export function rangePanel(app: App, store: Store, [from, to]: [number, number])
   const length = Math.max(to - from, 1);
   return [
     h("h2", {}, `A range of ${us(to - from)}`),
-    h("p", { class: "soft" }, `${us(from)} to ${us(to)}; what reaches over its ends is counted in part`),
+    soft(`${us(from)} to ${us(to)}; what reaches over its ends is counted in part`),
     facts([
       ["launches that start in it", numbers.count(found.launches)],
       ["device time, summed", us(found.time)],
@@ -34,19 +34,14 @@ export function rangePanel(app: App, store: Store, [from, to]: [number, number])
         facts(
           [...device.idle]
             .sort((a, b) => b[1] - a[1])
-            .map(([cause, time]): [string, Child] => [
-              cause,
-              [h("span", { class: "dot", style: { background: app.palette.cause(cause) } }), us(time)],
-            ]),
+            .map(([cause, time]): [string, Child] => [cause, [swatch(app.palette.cause(cause)), us(time)]]),
         ),
       ]),
     sums(app, "Categories", found.categories, found.time, (sum) => sum.name),
     sums(app, "Kernels", found.kernels, found.time, (sum) =>
-      h("a", { class: "door", href: app.kernelHref(sum.name)! }, kernel(sum.name, 44)),
+      link(app.kernelHref(sum.name)!, kernel(sum.name, 44)),
     ),
-    sums(app, "On the host", found.host, 0, (sum) =>
-      h("a", { class: "door", href: app.rowHref(sum.rows[0]!) }, shorten(sum.name, 44)),
-    ),
+    sums(app, "On the host", found.host, 0, (sum) => link(app.rowHref(sum.rows[0]!), shorten(sum.name, 44))),
   ];
 }
 
@@ -77,7 +72,7 @@ function sums(app: App, title: string, rows: Sum[], whole: number, label: (sum: 
             ),
         ),
       ),
-      rows.length > ROWS && h("p", { class: "soft" }, `and ${numbers.count(rows.length - ROWS)} more`),
+      rows.length > ROWS && soft(`and ${numbers.count(rows.length - ROWS)} more`),
     ]
   );
 }

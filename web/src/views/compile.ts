@@ -1,7 +1,7 @@
 // What torch.compile did: when, of what, where it gave up, and what became of the graphs.
 import type { App } from "../app.ts";
 import type { Compilation, Frame } from "../document.ts";
-import { h, titled, type Child } from "../dom.ts";
+import { type Child, h, monoLink, soft, swatch, titled } from "../dom.ts";
 import { lineDoor } from "../doors.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
@@ -56,7 +56,7 @@ function framePage(app: App, facts: Compilation, frame: Frame): Child {
     rows.filter((row) => row.frame === frame.index);
   const texts = frameTexts(app, frame.index);
   return [
-    h("p", { class: "soft" }, h("a", { href: "#compile" }, "torch.compile"), " / ", idOf(frame)),
+    soft(h("a", { href: "#compile" }, "torch.compile"), " / ", idOf(frame)),
     h("h1", {}, `What was compiled of ${shorten(frame.function ?? "a function without a name", 80)}`),
     h(
       "p",
@@ -94,9 +94,7 @@ function legend(frames: readonly Frame[]): Child {
     { class: "legend" },
     Object.entries(PHASES)
       .filter(([phase]) => frames.some((frame) => spent(frame, phase) > 0))
-      .map(([, [label, colour]]) =>
-        h("li", {}, h("span", { class: "dot", style: { background: colour } }), label),
-      ),
+      .map(([, [label, colour]]) => h("li", {}, swatch(colour), label)),
   );
 }
 
@@ -132,7 +130,7 @@ function timeline(facts: Compilation): Child {
       numbers.seconds,
     ),
     legend(drawn),
-    hidden > 0 && h("p", { class: "soft" }, `${numbers.count(hidden)} that took less are not drawn.`),
+    hidden > 0 && soft(`${numbers.count(hidden)} that took less are not drawn.`),
   );
 }
 
@@ -155,7 +153,7 @@ function frames(app: App, facts: Compilation): Child {
           label: "compiled",
           value: (row) => String(row.index).padStart(6),
           cell: (row) => [
-            h("a", { class: "door mono", href: frameHref(row.index) }, idOf(row)),
+            monoLink(frameHref(row.index), idOf(row)),
             row.status !== "ok" && h("small", {}, row.status),
           ],
         },

@@ -1,7 +1,7 @@
 // What became of the graphs: their code, their kernels, and how they ran.
 import type { App } from "../app.ts";
 import type { Compilation } from "../document.ts";
-import { copyButton, h, titled, type Child } from "../dom.ts";
+import { type Child, copyButton, h, link, monoLink, titled } from "../dom.ts";
 import { lineDoor } from "../doors.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
@@ -25,11 +25,7 @@ export function graphs(app: App, facts: Compilation): Child {
             value: (row) => String(row.index).padStart(6),
             cell: (row) =>
               source.has(row.index)
-                ? h(
-                    "a",
-                    { class: "door", href: format(["code"], { graph: row.index }) },
-                    `${row.compile_id} ${row.direction}`,
-                  )
+                ? link(format(["code"], { graph: row.index }), `${row.compile_id} ${row.direction}`)
                 : `${row.compile_id} ${row.direction}`,
           },
           {
@@ -113,16 +109,12 @@ export function compiledKernels(app: App, facts: Compilation): Child {
               const there = app.kernelOf(row.symbol) ?? app.kernelOf(row.name);
               const module = app.report.page?.modules.some((one) => one.graph === row.graph);
               return [
-                h(
-                  "a",
-                  {
-                    class: "door mono",
-                    href: there
-                      ? app.kernelHref(there.name)
-                      : module
-                        ? format(["code"], { graph: row.graph, kernel: row.name })
-                        : "#compile",
-                  },
+                monoLink(
+                  there
+                    ? app.kernelHref(there.name)
+                    : module
+                      ? format(["code"], { graph: row.graph, kernel: row.name })
+                      : "#compile",
                   shorten(row.name, 80),
                 ),
                 h(
@@ -219,12 +211,7 @@ export function calledGraphs(app: App): Child {
           {
             label: "graph",
             value: (row) => row.label,
-            cell: (row) =>
-              h(
-                "a",
-                { class: "door", href: format(["kernels"], { graph: row.graph }), title: row.graph },
-                row.label,
-              ),
+            cell: (row) => link(format(["kernels"], { graph: row.graph }), row.label, row.graph),
           },
           {
             label: "device time",

@@ -2,7 +2,7 @@
 import type { App } from "../app.ts";
 import { inline } from "../blocks.ts";
 import { code } from "../code.ts";
-import { copyButton, h, titled, type Child } from "../dom.ts";
+import { type Child, copyButton, h, link, monoLink, soft, titled } from "../dom.ts";
 import type { CompiledKernel } from "../document.ts";
 import type { KernelRow } from "../document.ts";
 import { times, works } from "../launches.ts";
@@ -26,9 +26,7 @@ export function kernel(app: App, index: number): Child {
     shown = shorten(row.short_name, 110),
     copy = copyButton(row.name, "the whole name");
   return [
-    h(
-      "p",
-      { class: "soft" },
+    soft(
       h("a", { href: "#kernels" }, "kernels"),
       " / ",
       h("a", { href: format(["kernels"], { category: row.category }) }, row.category),
@@ -68,15 +66,7 @@ function numbersOf(app: App, row: KernelRow, compiled: CompiledKernel | undefine
     ["configuration", compiled?.config],
     ["registers a thread", compiled?.registers],
     ["spills", compiled?.spills],
-    [
-      "graph",
-      row.graph &&
-        h(
-          "a",
-          { class: "door", href: format(["kernels"], { graph: row.graph }) },
-          graphLabel(app, row.graph),
-        ),
-    ],
+    ["graph", row.graph && link(format(["kernels"], { graph: row.graph }), graphLabel(app, row.graph))],
     ["first line", row.source && sourceDoor(app, row.source)],
   ];
 }
@@ -105,10 +95,9 @@ function about(app: App, row: KernelRow): Child {
     .filter(({ one }) => one.kernels.includes(row.name));
   return [
     findings.length > 0 &&
-      h(
-        "section",
-        {},
-        h("header", {}, h("h2", {}, "Findings about it")),
+      titled(
+        "Findings about it",
+        "",
         h(
           "ul",
           {},
@@ -116,7 +105,7 @@ function about(app: App, row: KernelRow): Child {
             h(
               "li",
               {},
-              h("a", { class: "door", href: format(["overview"], { finding: index }) }, one.title),
+              link(format(["overview"], { finding: index }), one.title),
               " ",
               inline(app, app.sentences.savings[index]!),
             ),
@@ -124,10 +113,9 @@ function about(app: App, row: KernelRow): Child {
         ),
       ),
     row.ops.length > 0 &&
-      h(
-        "section",
-        {},
-        h("header", {}, h("h2", {}, "Ops that launch it")),
+      titled(
+        "Ops that launch it",
+        "",
         h(
           "ul",
           {},
@@ -135,14 +123,10 @@ function about(app: App, row: KernelRow): Child {
             h(
               "li",
               {},
-              h(
-                "a",
-                {
-                  class: "door mono",
-                  href: format(["kernels"], { by: "op", in: op.name }),
-                  title: app.report.page?.meanings?.[op.name],
-                },
+              monoLink(
+                format(["kernels"], { by: "op", in: op.name }),
                 app.event(op.name),
+                app.report.page?.meanings?.[op.name],
               ),
               ` ×${numbers.count(op.launches)}, ${numbers.time(op.device_time_us)}`,
             ),
@@ -189,15 +173,9 @@ function bench(app: App, row: KernelRow): Child {
 function source(app: App, compiled: CompiledKernel[]): Child {
   return compiled.slice(0, 3).map((kernel) => {
     const text = generated(app, kernel);
-    return h(
-      "section",
-      {},
-      h(
-        "header",
-        {},
-        h("h2", {}, "Source"),
-        h("p", {}, `generated for graph ${kernel.compile_id} ${kernel.direction}`),
-      ),
+    return titled(
+      "Source",
+      `generated for graph ${kernel.compile_id} ${kernel.direction}`,
       h(
         "div",
         { class: "beside" },
@@ -212,22 +190,16 @@ function source(app: App, compiled: CompiledKernel[]): Child {
               h(
                 "li",
                 {},
-                h(
-                  "a",
-                  {
-                    class: "door mono",
-                    href: app.lineHref(line.file, line.line),
-                    title: `${line.file}:${line.line}`,
-                  },
+                monoLink(
+                  app.lineHref(line.file, line.line),
                   place(line.file, line.line),
+                  `${line.file}:${line.line}`,
                 ),
                 h("code", {}, line.code),
               ),
             ),
           ),
-          h(
-            "p",
-            { class: "soft" },
+          soft(
             kernel.aten_ops.map((op) => [
               h("span", { title: app.report.compilation?.glossary[op] ?? "" }, op),
               " ",
@@ -238,16 +210,8 @@ function source(app: App, compiled: CompiledKernel[]): Child {
           "div",
           {},
           h("h3", {}, "generated", text && [" ", copyButton(text, "the source")]),
-          text ? withFolded(text) : h("p", { class: "soft" }, "The log has no source of it."),
-          h(
-            "p",
-            {},
-            h(
-              "a",
-              { class: "door", href: format(["code"], { graph: kernel.graph, kernel: kernel.name }) },
-              "in its module",
-            ),
-          ),
+          text ? withFolded(text) : soft("The log has no source of it."),
+          h("p", {}, link(format(["code"], { graph: kernel.graph, kernel: kernel.name }), "in its module")),
         ),
       ),
     );
@@ -300,10 +264,9 @@ function ways(app: App, row: KernelRow): Child {
   const sorted = [...found.values()].sort((a, b) => b.time - a.time);
   return (
     sorted.length > 0 &&
-    h(
-      "section",
-      {},
-      h("header", {}, h("h2", {}, "How it comes about"), h("p", {}, numbers.count(sorted.length, "way"))),
+    titled(
+      "How it comes about",
+      numbers.count(sorted.length, "way"),
       sorted.slice(0, WAYS).map((way) =>
         h(
           "details",
@@ -332,16 +295,11 @@ function ways(app: App, row: KernelRow): Child {
           h(
             "p",
             {},
-            h(
-              "a",
-              { class: "door", href: app.rowHref(store.work[way.works[way.works.length >> 1]!]!) },
-              "one of them in the timeline",
-            ),
+            link(app.rowHref(store.work[way.works[way.works.length >> 1]!]!), "one of them in the timeline"),
           ),
         ),
       ),
-      sorted.length > WAYS &&
-        h("p", { class: "soft" }, `and ${numbers.count(sorted.length - WAYS)} more ways`),
+      sorted.length > WAYS && soft(`and ${numbers.count(sorted.length - WAYS)} more ways`),
     )
   );
 }
@@ -354,23 +312,9 @@ function longest(app: App, row: KernelRow): Child {
     .sort((a, b) => store.duration[b]! - store.duration[a]!);
   return (
     rows.length > 0 &&
-    h(
-      "section",
-      {},
-      h(
-        "header",
-        {},
-        h("h2", {}, "Longest launches"),
-        h(
-          "p",
-          {},
-          h(
-            "a",
-            { class: "door", href: format(["timeline"], { n: row.name, k: rows[0]! }) },
-            "all of them, lit in the timeline",
-          ),
-        ),
-      ),
+    titled(
+      "Longest launches",
+      link(format(["timeline"], { n: row.name, k: rows[0]! }), "all of them, lit in the timeline"),
       h(
         "ol",
         { class: "chain" },
@@ -380,7 +324,7 @@ function longest(app: App, row: KernelRow): Child {
             h(
               "li",
               {},
-              h("a", { class: "door", href: app.rowHref(at) }, numbers.time(store.duration[at]! / 1000)),
+              link(app.rowHref(at), numbers.time(store.duration[at]! / 1000)),
               h("small", {}, ` at ${numbers.time(store.start[at]! / 1000)}`),
             ),
           ),

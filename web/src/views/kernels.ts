@@ -1,6 +1,6 @@
 // All kernels: sorted, filtered, grouped; a histogram a row; their places under the roofs.
 import type { App } from "../app.ts";
-import { h, type Child } from "../dom.ts";
+import { type Child, h, monoLink, titled } from "../dom.ts";
 import type { KernelRow } from "../document.ts";
 import { times } from "../launches.ts";
 import { shorten } from "../names.ts";
@@ -72,11 +72,7 @@ function list(app: App, rows: KernelRow[], search: string): Child {
           label: "kernel",
           value: (row) => row.name,
           cell: (row) => [
-            h(
-              "a",
-              { class: "door mono", href: app.kernelHref(row.name), title: row.name },
-              shorten(row.short_name, 80),
-            ),
+            monoLink(app.kernelHref(row.name), shorten(row.short_name, 80), row.name),
             h(
               "small",
               {},
@@ -198,10 +194,10 @@ function grouped(app: App, rows: KernelRow[], by: string): Child {
           label: by,
           value: (group) => group.key,
           cell: (group) =>
-            h(
-              "a",
-              { class: "door mono", href: href(group), title: group.key },
+            monoLink(
+              href(group),
               shorten(by === "graph" ? graphLabel(app, group.key) : group.key, 90),
+              group.key,
             ),
         },
         {
@@ -263,11 +259,7 @@ function inGroup(app: App, by: string, inside: string): Child {
           label: "kernel",
           value: ([name]) => name,
           cell: ([name]) =>
-            h(
-              "a",
-              { class: "door mono", href: app.kernelHref(name), title: name },
-              shorten(app.kernelOf(name)?.short_name ?? name, 90),
-            ),
+            monoLink(app.kernelHref(name), shorten(app.kernelOf(name)?.short_name ?? name, 90), name),
         },
         { label: "device time here", value: ([, time]) => time, cell: ([, time]) => numbers.time(time) },
         {
@@ -314,19 +306,9 @@ function roofs(app: App): Child {
   const peaks = Object.entries(roof.peaks).filter(([dtype]) =>
     ["fp32", "tf32", "bf16", "fp8"].includes(dtype),
   );
-  return h(
-    "section",
-    {},
-    h(
-      "header",
-      {},
-      h("h2", {}, "Roofline"),
-      h(
-        "p",
-        {},
-        `${roof.device}; ${numbers.count(dots.length, "kernel")} whose FLOPs and bytes are known, ${numbers.percent(shown / whole)} of device time`,
-      ),
-    ),
+  return titled(
+    "Roofline",
+    `${roof.device}; ${numbers.count(dots.length, "kernel")} whose FLOPs and bytes are known, ${numbers.percent(shown / whole)} of device time`,
     h(
       "div",
       { class: "scroll" },

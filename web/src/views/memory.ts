@@ -2,7 +2,7 @@
 import type { App } from "../app.ts";
 import { inline, sections, stackOf } from "../blocks.ts";
 import type { MemoryPeak } from "../document.ts";
-import { h, titled, type Child } from "../dom.ts";
+import { type Child, h, link, titled } from "../dom.ts";
 import { area } from "../memory/area.ts";
 import { blocks } from "../memory/blocks.ts";
 import * as numbers from "../numbers.ts";
@@ -115,7 +115,7 @@ function frees(app: App): Child {
           h(
             "li",
             {},
-            h("a", { class: "door", href: format(["overview"], { finding: index }) }, row.title),
+            link(format(["overview"], { finding: index }), row.title),
             " ",
             h("small", {}, inline(app, app.sentences.savings[index]!)),
           ),

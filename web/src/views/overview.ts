@@ -1,7 +1,7 @@
 // The first screen: what is slow, whether to believe it, and what to change.
 import type { App } from "../app.ts";
 import { sections, verdict } from "../blocks.ts";
-import { h, type Child } from "../dom.ts";
+import { type Child, h, soft } from "../dom.ts";
 import { compileParts } from "./compile.ts";
 import { critical, findings } from "./findings.ts";
 import { idle, stepBars } from "./steps.ts";
@@ -37,6 +37,6 @@ export function overview(app: App): Child {
     idle(app),
     report.compilation && !report.devices.length && compileParts(app, report.compilation),
     sections(app, sentences.blocks.overview!),
-    report.unread.map((problem) => h("p", { class: "soft" }, problem)),
+    report.unread.map((problem) => soft(problem)),
   ];
 }

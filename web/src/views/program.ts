@@ -2,7 +2,7 @@
 import type { App } from "../app.ts";
 import { highlightedLines, numbered } from "../code.ts";
 import { lineDoor } from "../doors.ts";
-import { h, titled, type Child } from "../dom.ts";
+import { type Child, h, monoLink, soft, titled } from "../dom.ts";
 import { works } from "../launches.ts";
 import { isOwnFrame, place, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
@@ -62,8 +62,7 @@ function files(app: App, lines: Line[]): Child {
           {
             label: "file",
             value: (row) => row.path,
-            cell: (row) =>
-              h("a", { class: "door mono", href: app.lineHref(row.path, null), title: row.path }, row.path),
+            cell: (row) => monoLink(app.lineHref(row.path, null), row.path, row.path),
           },
           {
             label: "lines",
@@ -195,13 +194,7 @@ export function filePage(app: App, wanted: string, line: number): Child {
   );
   const kept = app.report.page?.program.find((file) => same(file.path, wanted));
   return [
-    h(
-      "p",
-      { class: "soft" },
-      h("a", { href: "#code" }, "code"),
-      " / ",
-      h("span", { class: "mono" }, kept?.path ?? wanted),
-    ),
+    soft(h("a", { href: "#code" }, "code"), " / ", h("span", { class: "mono" }, kept?.path ?? wanted)),
     h("h1", {}, place(wanted, null)),
     !kept &&
       h(
@@ -291,7 +284,7 @@ function listing(app: App, lines: Map<number, Line>, text: string | undefined, w
 
 function kernelDoor(app: App, name: string): HTMLElement {
   const href = app.kernelOf(name) ? app.kernelHref(name) : moduleHref(app, name);
-  return h("a", { class: "door mono", href, title: name }, shorten(name, 90));
+  return monoLink(href, shorten(name, 90), name);
 }
 
 function moduleHref(app: App, name: string): string | null {

@@ -2,7 +2,7 @@
 import type { App } from "../app.ts";
 import { sections } from "../blocks.ts";
 import type { Ranks } from "../document.ts";
-import { h, titled, type Child } from "../dom.ts";
+import { type Child, h, soft, titled } from "../dom.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { collective } from "../ranks/collective.ts";
@@ -28,7 +28,7 @@ export function ranks(app: App, { parameters }: Route): Child {
       titled("Steps over ranks", "", heat(app, found)),
     collectives(app, found, Number(parameters.get("collective") ?? 0) || 0),
     sections(app, blocks.slice(lead)),
-    app.report.unread.map((problem) => h("p", { class: "soft" }, problem)),
+    app.report.unread.map((problem) => soft(problem)),
   ];
 }
 

@@ -1,7 +1,7 @@
 // Steps: a bar for each, why the device idles, how launches queued.
 import type { App } from "../app.ts";
 import { sections } from "../blocks.ts";
-import { h, titled, type Child } from "../dom.ts";
+import { type Child, h, swatch, titled } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 import { bar, curve, type Part } from "../plot.ts";
 import { uses } from "../timeline/statistics.ts";
@@ -67,15 +67,9 @@ export function stepBars(app: App): Child {
       [...report.idle, ...(own?.idle ?? [])].filter((row) => row.idle_us > 0).map((row) => row.cause),
     ),
   ];
-  return h(
-    "section",
-    {},
-    h(
-      "header",
-      {},
-      h("h2", {}, report.steps.length ? "A step" : "The recorded time"),
-      h("p", {}, `busy, as a share of ${sentences.window}; hatched: idle`),
-    ),
+  return titled(
+    report.steps.length ? "A step" : "The recorded time",
+    `busy, as a share of ${sentences.window}; hatched: idle`,
     h(
       "div",
       { class: "bars" },
@@ -94,17 +88,8 @@ export function stepBars(app: App): Child {
             parts.some((part) => !part.idle && part.share > 0 && part.colour === app.palette.use(use)),
           ),
         )
-        .map(([use, name]) =>
-          h("li", {}, h("span", { class: "dot", style: { background: app.palette.use(use) } }), name),
-        ),
-      causes.map((cause) =>
-        h(
-          "li",
-          {},
-          h("span", { class: "dot", style: { background: app.palette.cause(cause) } }),
-          `idle: ${cause}`,
-        ),
-      ),
+        .map(([use, name]) => h("li", {}, swatch(app.palette.use(use)), name)),
+      causes.map((cause) => h("li", {}, swatch(app.palette.cause(cause)), `idle: ${cause}`)),
       rows.some(([, parts]) => parts.some((part) => part.label.startsWith(AHEAD))) &&
         h("li", {}, "of the last step, whose end was not recorded, as much of what ran before the first"),
     ),
@@ -165,15 +150,9 @@ export function idle(app: App): Child {
   const rows = app.sentences.idle;
   return (
     rows.length > 0 &&
-    h(
-      "section",
-      {},
-      h(
-        "header",
-        {},
-        h("h2", {}, "Idle, and why"),
-        h("p", {}, "share of the window; a click leads to the longest"),
-      ),
+    titled(
+      "Idle, and why",
+      "share of the window; a click leads to the longest",
       h(
         "div",
         { class: "bars" },

@@ -1,7 +1,7 @@
 // Where torch.compile gave up or began again: failures, graph breaks, recompilations.
 import type { App } from "../app.ts";
 import type { Compilation, GraphBreak } from "../document.ts";
-import { h, titled, type Child } from "../dom.ts";
+import { type Child, h, soft, titled } from "../dom.ts";
 import { lineDoor } from "../doors.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
@@ -19,9 +19,7 @@ export function failures(app: App, facts: Compilation): Child {
           h("h3", {}, `${row.compile_id} ${row.type}`),
           h("p", {}, lineDoor(app, row.file, row.line), " ", shorten(row.reason, 600)),
           row.code && h("pre", {}, row.code),
-          h(
-            "p",
-            { class: "soft" },
+          soft(
             row.effect,
             row.hints.map((hint) => h("span", {}, ` → ${hint}`)),
           ),
@@ -58,9 +56,7 @@ export function breaks(app: App, facts: Compilation): Child {
               {},
               row.hints.slice(0, 4).map((hint) => h("li", {}, shorten(hint, 400))),
             ),
-          h(
-            "p",
-            { class: "soft" },
+          soft(
             [
               `${numbers.count(row.count)} ×`,
               `retraced ${numbers.seconds(row.cost_s)}`,
