@@ -76,7 +76,12 @@ def _interface(name: str, kind: kinds.StructType | kinds.DataclassType) -> str:
         " ".join(f"{field.replace(' ', GLUE)};" for field in written),
         WIDTH, initial_indent="  ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
-    return f"{comment}export interface {name} {{\n{fields.replace(GLUE, ' ')}\n}}\n"
+    fields = fields.replace(GLUE, " ")
+    line = f"export interface {name} {{ {fields.strip()} }}\n"
+    whole = (
+        line if "\n" not in fields and len(line) <= WIDTH else f"export interface {name} {{\n{fields}\n}}\n"
+    )
+    return comment + whole
 
 
 def _is_own(row: type, about: str) -> bool:

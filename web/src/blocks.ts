@@ -2,12 +2,11 @@
 import type { App } from "./app.ts";
 import { code } from "./code.ts";
 import type { Segment, Sentences, Table, TableColumn, Text } from "./document.ts";
-import { type Child, copyButton, h, monoLink, soft } from "./dom.ts";
-import { categoryDoor, sourceDoor } from "./doors.ts";
+import { type Child, copyButton, h, list, monoLink, soft } from "./dom.ts";
+import { categoryDoor, format, sourceDoor } from "./links.ts";
 import { shorten } from "./names.ts";
 import * as numbers from "./numbers.ts";
 import { bar } from "./plot.ts";
-import { format } from "./route.ts";
 import { share as meter, table, type ColumnOf } from "./table.ts";
 
 export type Block = Sentences["blocks"][string][number];
@@ -56,10 +55,9 @@ function drawn(app: App, block: Block, title: string): Child {
     case "Status":
       return verdict(block.text, block.is_good);
     case "Items":
-      return h(
-        "ul",
-        { class: "notes" },
-        block.items.map((item) => h("li", {}, numbers.together(item))),
+      return list(
+        "notes",
+        block.items.map((item) => numbers.together(item)),
       );
     case "Table":
       return tableOf(app, block, title);

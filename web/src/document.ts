@@ -23,32 +23,22 @@ export interface Autotune {
   best_triton_ms: number | null; best_triton_config: string | null;
 }
 /** How the time of a device or step divides; the segments' shares sum to one. */
-export interface Bar {
-  label: string; time_us: number; busy: number; segments: Part[];
-}
+export interface Bar { label: string; time_us: number; busy: number; segments: Part[]; }
 /** A kernel that `bench` measured alone: times in nanoseconds, ``cold`` and ``hot`` caches. */
 export interface BenchedKernel {
   name: string; bytes: number; cold_ns: [number, number, number] | null; samples: number;
   hot_ns: number | null; configuration: Record<string, number> | null; registers: number | null;
   spills: number | null; reference: string | null; could_win_ns: number | null; error: string | null;
 }
-export interface CacheState {
-  fx: string; aot: string;
-}
-export interface Caches {
-  fx: Counts; aot: Counts;
-}
+export interface CacheState { fx: string; aot: string; }
+export interface Caches { fx: Counts; aot: Counts; }
 /** The least that one call takes: ``dtype`` names the peak that bounds its FLOPs (``fp32`` is ``tf32`` where the kernel that runs rounds first). */
-export interface CallCost {
-  flops: number; bytes: number; dtype: string;
-}
+export interface CallCost { flops: number; bytes: number; dtype: string; }
 export interface CategoryRow {
   category: string; device_time_us: number; share_of_device_time: number; share_of_window: number;
   launches: number; distinct_kernels: number;
 }
-export interface CauseRow {
-  cause: string; idle_us: number;
-}
+export interface CauseRow { cause: string; idle_us: number; }
 /** Ranks with one clock: how far it is ahead of the first one's in the middle of the recording, and how far from that nine of ten collectives end (null: too few to tell). */
 export interface ClockOffset {
   ranks: string; host: string; ahead_us: number; drift_ppm: number; residual_us: number | null;
@@ -72,13 +62,9 @@ export interface CollectiveRow {
   uneven: number | null; heaviest_rank: number | null;
 }
 /** A column of numbers of 0 or more, in ``planes`` of bytes: all lowest bytes first, then all second ones. */
-export interface Column {
-  name: string; length: number; planes: number; deltas: boolean; data: string;
-}
+export interface Column { name: string; length: number; planes: number; deltas: boolean; data: string; }
 /** Command lines worth typing, each with what it shows; at least ``width`` columns for that. */
-export interface Commands {
-  type: "Commands"; items: [string, string][]; width: number;
-}
+export interface Commands { type: "Commands"; items: [string, string][]; width: number; }
 /** ``glossary``: what each op of the graphs does. */
 export interface Compilation {
   torch: string | null; sources: LogSource[]; frames: Frame[]; stretches: Stretch[];
@@ -100,9 +86,7 @@ export interface CompiledKernel {
   dtype: string | null; median_us: number | null; bytes_per_s: number | null; flops_per_s: number | null;
   speed_of_light: number | null; bound: string | null; refused: boolean;
 }
-export interface Counts {
-  hit: number; miss: number; bypass: number;
-}
+export interface Counts { hit: number; miss: number; bypass: number; }
 /** Null where no device work was recorded. */
 export interface Coverage {
   compiled_share_of_device_time: number | null; uncompiled_share_of_device_time: number | null;
@@ -131,9 +115,7 @@ export interface Environment {
   cpu_count?: number; devices?: DeviceInfo[]; variables?: Record<string, string>; load_average?: number;
 }
 /** Something to look at in the trace: what it shows, from when to when (µs, the trace's own clock), and which events of the file (positions in ``traceEvents``; at most the first few). */
-export interface Evidence {
-  text: string; start_us: number; end_us: number; events: number[];
-}
+export interface Evidence { text: string; start_us: number; end_us: number; events: number[]; }
 /** Calls of a library's kernels (cuBLAS, cuDNN, ATen fallback) in a generated module. */
 export interface ExternCall {
   name: string; op: string; calls: number; aten_ops: string[]; source: SourceLine[]; places: SourceLine[][];
@@ -172,20 +154,14 @@ export interface Frame {
   costed_us: number | null;
 }
 /** A graph of one frame as torch printed it: ``dynamo``, ``joint``, ``forward``, …. */
-export interface FrameText {
-  frame: number; name: string; text: string;
-}
+export interface FrameText { frame: number; name: string; text: string; }
 /** What Inductor's scheduler did with one graph's nodes. */
 export interface Fusion {
   rounds: FusionRound[]; fused: string[]; not_fused: NotFused[]; partitions: Partitions | null;
 }
-export interface FusionRound {
-  before: number; after: number;
-}
+export interface FusionRound { before: number; after: number; }
 /** The lines of a kernel in its module, from 1, both included. */
-export interface GeneratedKernel {
-  name: string; first_line: number; last_line: number;
-}
+export interface GeneratedKernel { name: string; first_line: number; last_line: number; }
 /** What Inductor wrote of one graph (``graph`` is its row in the compilation), and that graph. */
 export interface GeneratedModule {
   graph: number; code: string; post_grad: string | null; kernels: GeneratedKernel[];
@@ -223,9 +199,7 @@ export interface GraphRow {
   graph: string; hash: string; compile_id: string | null; direction: string; calls: number; host_us: number;
   launches: number; device_time_us: number; share_of_device_time: number; categories: GraphCategory[];
 }
-export interface GraphTexts {
-  graph: number; module: string; post_grad: string | null;
-}
+export interface GraphTexts { graph: number; module: string; post_grad: string | null; }
 /** A line whose memory grows with every recorded step. */
 export interface GrowthRow {
   line: string | null; owner: string; role: string; bytes_per_step: number; bytes: number; names: string[];
@@ -236,17 +210,13 @@ export interface Guard {
   depth: number; kind: string; subject: string | null; check: string; words: string; file: string | null;
   line: number | null; code: string | null; children: Guard[];
 }
-export interface GuardTree {
-  roots: Guard[]; checks: number; latency_us: number | null;
-}
+export interface GuardTree { roots: Guard[]; checks: number; latency_us: number | null; }
 /** A title, and what its numbers are of; one of level 1 begins a page. */
 export interface Heading {
   type: "Heading"; title: string; basis: string; level: number; style: string; folded: boolean;
 }
 /** ``verdict`` is good, degraded or unreliable; the gravest notes come first. */
-export interface Health {
-  verdict: string; notes: Note[];
-}
+export interface Health { verdict: string; notes: Note[]; }
 /** What lived at a device's peak and one op of one module and line (``file. */
 export interface HeldRow {
   op: string | null; module: string | null; line: string | null; bytes: number; allocations: number;
@@ -271,12 +241,8 @@ export interface Instruction {
   meaning: string; is_target: boolean;
 }
 /** A list of sentences. */
-export interface Items {
-  type: "Items"; items: string[];
-}
-export interface KernelOp {
-  name: string; launches: number; device_time_us: number;
-}
+export interface Items { type: "Items"; items: string[]; }
+export interface KernelOp { name: string; launches: number; device_time_us: number; }
 /** ``bytes`` and ``flops`` are of all launches, null unless the cost of each is known; ``speed_of_light`` is of the ``costed_launches`` whose cost model holds: their time at the device's peaks, over the time they took. */
 export interface KernelRow {
   name: string; short_name: string; category: string; launches: number; device_time_us: number;
@@ -286,17 +252,13 @@ export interface KernelRow {
   of_peak: number | null; launches_below_device: number | null; could_save_us: number | null;
 }
 /** Paragraphs, each behind a label. */
-export interface Labelled {
-  type: "Labelled"; items: ([Text, (Prose | Line | Items)[]])[]; indent: number;
-}
+export interface Labelled { type: "Labelled"; items: ([Text, (Prose | Line | Items)[]])[]; indent: number; }
 /** Events of one stream or thread: ``count`` rows from ``first`` on, by start, the longest first. */
 export interface Lane {
   label: string; kind: string; rank: number; device: number | null; first: number; count: number;
 }
 /** What the ranks that are blamed most cost the others, by step: a row a rank, a column a step. */
-export interface Lateness {
-  ranks: number[]; steps: string[]; blamed_us: number[][];
-}
+export interface Lateness { ranks: number[]; steps: string[]; blamed_us: number[][]; }
 /** Why ranks were late, over all of them; ``rank`` null: it cannot be told whose doing it was. */
 export interface LatenessRow {
   rank: number | null; cause: string | null; detail: string; waited_us: number; meetings: number;
@@ -332,9 +294,7 @@ export interface LogSource {
   path: string; bytes: number; records: number; rank: number; damages: Record<string, number>;
 }
 /** Where an event that evidence points at (its position in the file of a rank) stands in the columns. */
-export interface Mark {
-  rank: number; event: number; row: number;
-}
+export interface Mark { rank: number; event: number; row: number; }
 /** Device time of generated kernels, how far it could be traced back, and on what ground. */
 export interface Matched {
   generated_us: number; to_graph_us: number; to_aten_ops_us: number; to_source_us: number;
@@ -351,9 +311,7 @@ export interface MemoryBlock {
   line: string | null; name: string | null; module: string | null; op: string | null; stack: number;
 }
 /** A part of what was reserved at the peak: a role of tensors, or what is nobody's (rounding, fragmentation, cached). */
-export interface MemoryPart {
-  part: string; bytes: number; share_of_reserved: number; allocations: number;
-}
+export interface MemoryPart { part: string; bytes: number; share_of_reserved: number; allocations: number; }
 /** One device's memory by the allocator's history, at the moment when most was held. */
 export interface MemoryPeak {
   rank: number; device: number; moment: string; failed_bytes: number | null; failed_by: string | null;
@@ -364,9 +322,7 @@ export interface MemoryPeak {
   growth: GrowthRow[]; given_back: GivenBackRow[]; fits: Fits | null; snapshot: string; notes: string[];
 }
 /** A stretch of the recording: the most that was allocated and reserved in it. */
-export interface MemoryPoint {
-  start_us: number; allocated_bytes: number; reserved_bytes: number | null;
-}
+export interface MemoryPoint { start_us: number; allocated_bytes: number; reserved_bytes: number | null; }
 /** What PyTorch's allocator held of one device. */
 export interface MemoryRow {
   rank: number; device: number; peak_allocated_bytes: number; peak_reserved_bytes: number | null;
@@ -375,16 +331,10 @@ export interface MemoryRow {
   over_time: MemoryPoint[]; held_at_peak: HeldRow[]; held_from_before_bytes: number | null;
 }
 /** The moment of a stretch of the history when most was held. */
-export interface MemorySample {
-  time_us: number; reserved_bytes: number; bytes: number[];
-}
+export interface MemorySample { time_us: number; reserved_bytes: number; bytes: number[]; }
 /** What events are called. */
-export interface Name {
-  name: string; kind: string; category: string;
-}
-export interface NotFused {
-  why: string; count: number; examples: string[];
-}
+export interface Name { name: string; kind: string; category: string; }
+export interface NotFused { why: string; count: number; examples: string[]; }
 /** One weakness of one rank's trace: ``text`` says what it is and what it does to the numbers. */
 export interface Note {
   code: string; gravity: string; text: string; share_of_device_time: number; rank: number | null;
@@ -413,9 +363,7 @@ export interface Page {
   frame_texts: FrameText[]; roofs: Roof[]; benches: BenchedKernel[]; meanings: Record<string, string>;
 }
 /** A part of a bar: what the time was used for, and its share of the whole bar (0 to 1). */
-export interface Part {
-  use: string; share: number;
-}
+export interface Part { use: string; share: number; }
 /** What min-cut was given: torch. */
 export interface PartitionerSettings {
   activation_memory_budget: number | null; aggressive_recomputation: boolean | null;
@@ -425,16 +373,10 @@ export interface PartitionerSettings {
   ban_recompute_not_in_allowlist: boolean | null; ban_recompute_reductions: boolean | null;
 }
 /** How Inductor cut a graph for CUDA graphs: parts that can be captured, others, and why those cannot. */
-export interface Partitions {
-  cudagraphable: number; others: number; reasons: string[];
-}
+export interface Partitions { cudagraphable: number; others: number; reasons: string[]; }
 /** A part of the critical path: ``events`` are the first of the ``count`` that it is made of. */
-export interface PathRow {
-  text: string; us: number; events: number[]; count: number;
-}
-export interface PhaseKernel {
-  name: string; device_time_us: number; launches: number;
-}
+export interface PathRow { text: string; us: number; events: number[]; count: number; }
+export interface PhaseKernel { name: string; device_time_us: number; launches: number; }
 /** Steps that are alike (``of`` is ``step``), or the parts of requests that are (``request``). */
 export interface PhaseRow {
   rank: number; phase: string; of: string; count: number; per_step: number; median_us: number; p10_us: number;
@@ -442,13 +384,9 @@ export interface PhaseRow {
   kernels: PhaseKernel[];
 }
 /** Sentences, wrapped between words but never between a number and its unit. */
-export interface Prose {
-  type: "Prose"; text: string; style: string;
-}
+export interface Prose { type: "Prose"; text: string; style: string; }
 /** A stretch of the window: launches made in it, and how deep the queue was at them. */
-export interface QueuePoint {
-  start_us: number; launches: number; depth_mean: number; depth_max: number;
-}
+export interface QueuePoint { start_us: number; launches: number; depth_mean: number; depth_max: number; }
 /** One rank. */
 export interface RankRow {
   rank: number; host: string; window_us: number; busy_us: number; compute_us: number; waiting_us: number;
@@ -497,17 +435,13 @@ export interface Report {
   ranks: Ranks | null; compilation: Compilation | null; unread: string[]; page: Page;
 }
 /** What a recorded device can do at most, per second; ``peaks`` by dtype. */
-export interface Roof {
-  device: string; bandwidth: number; peaks: Record<string, number>;
-}
+export interface Roof { device: string; bandwidth: number; peaks: Record<string, number>; }
 /** ``bytes`` is None where a size is a symbol; ``donated``: the backward may write over its memory, which nothing else aliases; None where the log does not say. */
 export interface SavedTensor {
   name: string; dtype: string; shape: string[]; device: string; bytes: number | null; donated: boolean | null;
 }
 /** A part of a bar: its share of the whole bar (0 to 1), its colour, the letter it has without one, and what a page says of it. */
-export interface Segment {
-  type: "Segment"; share: number; colour: string; fill: string; label: string;
-}
+export interface Segment { type: "Segment"; share: number; colour: string; fill: string; label: string; }
 /** What the page says. */
 export interface Sentences {
   title: string[]; verdict: string; notes: string[]; headline: string; timing: string; compilation: string;
@@ -520,31 +454,21 @@ export interface Sentences {
 }
 export type Shown = [Report, Sentences];
 /** A file of the program as the recording keeps it. */
-export interface SourceFile {
-  path: string; text: string;
-}
-export interface SourceLine {
-  file: string; line: number; code: string; function: string | null;
-}
+export interface SourceFile { path: string; text: string; }
+export interface SourceLine { file: string; line: number; code: string; function: string | null; }
 export interface SourceRow {
   path: string; bytes: number; events: number; rank: number; complete: boolean; notes: string[];
 }
 /** Times of steps in µs; ``low`` to ``high`` is a 95 % interval of the median. */
-export interface Spread {
-  median: number; p10: number; p90: number; low: number; high: number; n: number;
-}
+export interface Spread { median: number; p10: number; p90: number; low: number; high: number; n: number; }
 /** A figure's distribution over ranks, as shares of each rank's window, and whose the extremes are. */
 export interface SpreadRow {
   what: string; least: number; p10: number; median: number; p90: number; most: number; least_rank: number;
   most_rank: number;
 }
-export interface StackLine {
-  file: string; line: number; function: string; code: string | null;
-}
+export interface StackLine { file: string; line: number; function: string; code: string | null; }
 /** A sentence behind a mark: all is well, or it is not. */
-export interface Status {
-  type: "Status"; text: string; is_good: boolean; style: string;
-}
+export interface Status { type: "Status"; text: string; is_good: boolean; style: string; }
 /** What an outlier did more than the median step: a kernel, an op (host time of its own) or idle time (of a cause), which is its ``kind``. */
 export interface StepDifference {
   kind: string; name: string; extra_us: number; count: number; usual_count: number;
@@ -566,9 +490,7 @@ export interface StepTimesRow {
   spread: number;
 }
 /** When a phase of a frame ran, without what ran inside of it, from the first such moment of all logs. */
-export interface Stretch {
-  frame: number; phase: string; start_s: number; duration_s: number;
-}
+export interface Stretch { frame: number; phase: string; start_s: number; duration_s: number; }
 /** Rows of cells, one a column; ``more`` rows of them were left out. */
 export interface Table {
   type: "Table"; columns: TableColumn[];
@@ -602,13 +524,7 @@ export interface TimingRow {
   unprofiled_max_us: number; profiled_us: number | null;
 }
 /** A graph that ran and is not in the log. */
-export interface UnknownGraph {
-  hash: string; device_time_us: number; launches: number;
-}
-export interface UnmatchedKernel {
-  name: string; device_time_us: number; launches: number;
-}
+export interface UnknownGraph { hash: string; device_time_us: number; launches: number; }
+export interface UnmatchedKernel { name: string; device_time_us: number; launches: number; }
 /** What the host waited for in a step, measured: µs at the median. */
-export interface Waiting {
-  data_us: number; sync_us: number; gc_us: number;
-}
+export interface Waiting { data_us: number; sync_us: number; gc_us: number; }

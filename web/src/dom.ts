@@ -67,11 +67,12 @@ export const soft = (...children: Child[]): HTMLElement => h("p", { class: "soft
 /** A colour's mark before what it stands for. */
 export const swatch = (background: string): HTMLElement => h("span", { class: "dot", style: { background } });
 
-export const legend = (...rows: Child[]): HTMLElement =>
+/** A list of what there is. */
+export const list = (kind: string | null, rows: Child[]): HTMLElement =>
   h(
     "ul",
-    { class: "legend" },
-    rows.flat().map((row) => row !== null && row !== false && h("li", {}, row)),
+    { class: kind },
+    rows.map((row) => row && h("li", {}, row)),
   );
 
 /** Copies on click, and says so. */

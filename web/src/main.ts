@@ -4,7 +4,7 @@ import { App } from "./app.ts";
 import { fill, h, type Child } from "./dom.ts";
 import { load } from "./load.ts";
 import * as numbers from "./numbers.ts";
-import { parse, type Route } from "./route.ts";
+import { parse, type Route } from "./links.ts";
 import { searching } from "./search.ts";
 import { Store } from "./timeline/store.ts";
 import { TimelineView } from "./timeline/view.ts";

@@ -10,7 +10,7 @@ from functools import partial
 from rich.console import Console
 
 from kinetoscope import numbers
-from kinetoscope.document import DeviceRow, Report
+from kinetoscope.document import DeviceRow, GraphRow, Report
 from kinetoscope.render import names, palette, terminal
 from kinetoscope.render.blocks import (
     Block,
@@ -367,6 +367,8 @@ def _graphs(report: Report, most: int) -> Iterable[Block]:
         field("share of device time", "share", "share_of_device_time"),
         field("device time", "time", "device_time_us"),
         field("calls", "count", "calls", noun="call"),
+        field("launches", "count", "launches", only="page"),
+        field("by category", "bar", _graph_bar, only="page"),
         field(
             "of its own time",
             "words",
@@ -379,6 +381,17 @@ def _graphs(report: Report, most: int) -> Iterable[Block]:
         most=most,
         noun="graph",
         heads=False,
+    )
+
+
+def _graph_bar(row: GraphRow) -> tuple[Segment, ...]:
+    return tuple(
+        Segment(
+            part.share_of_graph,
+            palette.category(part.category),
+            label=f"{part.category}: {numbers.percent(part.share_of_graph)}",
+        )
+        for part in row.categories
     )
 
 
@@ -400,6 +413,11 @@ def _kernels(report: Report, most: int) -> Iterable[Block]:
         noun="kernel",
         leave=(6, 5, 4, 1),
     )
+
+
+def graphs(report: Report) -> Iterable[Block]:
+    """All compiled graphs that ran."""
+    return _graphs(report, ALL)
 
 
 def ops(report: Report) -> Iterable[Block]:

@@ -103,6 +103,7 @@ def _blocks(report: Report, inputs: Sequence[str]) -> dict[str, list[Block]]:
     """What views have of each part of the page; of memory a part for each peak, and for each device."""
     found = {
         "overview": overview.page(report, inputs),
+        "graphs": list(overview.graphs(report)),
         "ops": list(overview.ops(report)),
         "steps": list(steps.listing(report)),
         "devices": list(steps.devices(report)),

@@ -1,10 +1,9 @@
 // One collective over its ranks: when each came, what it waited, what the transfer took.
 import type { App } from "../app.ts";
-import { at, painted, say } from "../canvas.ts";
+import { at, inks, painted, say } from "../canvas.ts";
 import type { Meeting } from "../document.ts";
 import { h, swatch } from "../dom.ts";
 import * as numbers from "../numbers.ts";
-import { inks } from "../timeline/inks.ts";
 
 const HIGHEST = 20,
   MOST = 420,

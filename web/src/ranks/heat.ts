@@ -1,11 +1,10 @@
 // Ranks by steps, as colours: what a step took a rank against what it took the others.
 import type { App } from "../app.ts";
-import { at, painted, say } from "../canvas.ts";
+import { at, inks, painted, say } from "../canvas.ts";
 import type { PaceRow, Paces, Ranks } from "../document.ts";
 import { type Child, fill, h, link, swatch } from "../dom.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { inks } from "../timeline/inks.ts";
 
 const MEASURES = ["own", "took", "late"] as const;
 type Measure = (typeof MEASURES)[number];

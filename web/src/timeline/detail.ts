@@ -3,7 +3,7 @@ import type { App } from "../app.ts";
 import { type Child, copyButton, h, link, monoLink, soft, swatch } from "../dom.ts";
 import { kernel, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { format } from "../route.ts";
+import { format } from "../links.ts";
 import { chain } from "./chain.ts";
 import { type Key, NONE, type Store } from "./store.ts";
 

@@ -2,18 +2,16 @@
 import { App, stamp } from "../app.ts";
 import { fill, h } from "../dom.ts";
 import * as numbers from "../numbers.ts";
-import { isServed, openInPerfetto } from "../handover.ts";
+import { isServed, openInPerfetto } from "./perfetto.ts";
 import { shorten } from "../names.ts";
-import { format, replace, type Route } from "../route.ts";
+import { format, replace, type Route } from "../links.ts";
 import { eventPanel } from "./detail.ts";
 import { Drawing, RULER, type Marked, type View } from "./draw.ts";
-import { inks } from "./inks.ts";
+import { inks } from "../canvas.ts";
 import { gestures } from "./gestures.ts";
 import { layout, type Track } from "./layout.ts";
-import { evidenceRows, nearest, neighbour, nextNamed, snapped } from "./near.ts";
-import { rangePanel } from "./range.ts";
-import { statistics } from "./statistics.ts";
-import { lowerBound, NONE, Store } from "./store.ts";
+import { NONE, Store, evidenceRows, lowerBound, nearest, neighbour, nextNamed, snapped } from "./store.ts";
+import { rangePanel, statistics } from "./range.ts";
 
 const LEAST = 20; // nanoseconds across the screen
 

@@ -4,8 +4,8 @@ import { numbered } from "../code.ts";
 import { type Child, copyButton, h, link, monoLink, soft, titled } from "../dom.ts";
 import { place, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { format, type Route } from "../route.ts";
-import { table } from "../table.ts";
+import { format, type Route } from "../links.ts";
+import { figure, table } from "../table.ts";
 import { filePage, program } from "./program.ts";
 
 export function codePage(app: App, { parameters }: Route): Child {
@@ -33,16 +33,8 @@ function modules(app: App): Child {
             value: (row) => row.graph,
             cell: (row) => link(format(["code"], { graph: row.graph }), label(app, row.graph)),
           },
-          {
-            label: "kernels",
-            value: (row) => row.kernels.length,
-            cell: (row) => numbers.count(row.kernels.length),
-          },
-          {
-            label: "lines",
-            value: (row) => row.code.split("\n").length,
-            cell: (row) => numbers.count(row.code.split("\n").length),
-          },
+          figure("kernels", (row) => row.kernels.length, numbers.count),
+          figure("lines", (row) => row.code.split("\n").length, numbers.count),
           {
             label: "device time",
             value: (row) => graphs[row.graph]?.device_time_us ?? null,

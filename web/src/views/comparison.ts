@@ -2,7 +2,7 @@
 import type { App } from "../app.ts";
 import { sections } from "../blocks.ts";
 import { h, titled, type Child } from "../dom.ts";
-import { format } from "../route.ts";
+import { format } from "../links.ts";
 import type { TimelineView } from "../timeline/view.ts";
 
 export function comparison(app: App, timeline: TimelineView | null, canAlign: boolean): Child {

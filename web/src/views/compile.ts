@@ -1,15 +1,15 @@
 // What torch.compile did: when, of what, where it gave up, and what became of the graphs.
 import type { App } from "../app.ts";
+import { sections } from "../blocks.ts";
 import type { Compilation, Frame } from "../document.ts";
-import { type Child, h, monoLink, soft, swatch, titled } from "../dom.ts";
-import { lineDoor } from "../doors.ts";
+import { type Child, h, list, monoLink, soft, swatch, titled } from "../dom.ts";
+import { type Route, format, lineDoor } from "../links.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { bar, lanes } from "../plot.ts";
-import { format, type Route } from "../route.ts";
 import { figure, table } from "../table.ts";
 import { frameTexts } from "./code.ts";
-import { autotuning, calledGraphs, compiledKernels, graphs } from "./graphs.ts";
+import { autotuning, compiledKernels, graphs } from "./graphs.ts";
 import { breaks, failures, recompilations } from "./troubles.ts";
 
 const PHASES: Record<string, [label: string, colour: string]> = {
@@ -32,7 +32,7 @@ export function compile(app: App, { path }: Route): Child {
     h("h1", {}, "What torch.compile did"),
     compilation && h("p", { class: "lead" }, app.sentences.compilation),
     compilation && compileParts(app, compilation),
-    calledGraphs(app),
+    sections(app, app.sentences.blocks.graphs!),
   ];
 }
 
@@ -89,12 +89,11 @@ const frameHref = (frame: number): string => format(["compile", frame]);
 
 /** Of the phases that took any time. */
 function legend(frames: readonly Frame[]): Child {
-  return h(
-    "ul",
-    { class: "legend" },
+  return list(
+    "legend",
     Object.entries(PHASES)
       .filter(([phase]) => frames.some((frame) => spent(frame, phase) > 0))
-      .map(([, [label, colour]]) => h("li", {}, swatch(colour), label)),
+      .map(([, [label, colour]]) => [swatch(colour), label]),
   );
 }
 
@@ -173,7 +172,7 @@ function frames(app: App, facts: Compilation): Child {
           cell: (row) =>
             h("span", { class: "phases" }, bar(`phases of ${row.compile_id}`, phases(row), true)),
         },
-        { label: "compiling", value: (row) => row.compile_s, cell: (row) => numbers.seconds(row.compile_s) },
+        figure("compiling", (row) => row.compile_s, numbers.seconds),
         figure("guards", (row) => row.guards, numbers.count),
         figure("device time", (row) => row.device_time_us, numbers.time),
         figure("of peak", (row) => row.speed_of_light, numbers.percent),

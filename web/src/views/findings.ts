@@ -3,7 +3,7 @@ import type { App } from "../app.ts";
 import { inline } from "../blocks.ts";
 import type { FindingRow, Replay } from "../document.ts";
 import { type Child, copyButton, h, link, monoLink, soft, titled } from "../dom.ts";
-import { sourceDoor } from "../doors.ts";
+import { sourceDoor } from "../links.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { bar } from "../plot.ts";

@@ -3,7 +3,7 @@ import type { App } from "../app.ts";
 import { type Child, h, soft } from "../dom.ts";
 import { isOwnFrame, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { format, type Route } from "../route.ts";
+import { format, type Route } from "../links.ts";
 import { NONE, type Store } from "../timeline/store.ts";
 
 interface Node {

@@ -2,11 +2,9 @@
 import type { App } from "../app.ts";
 import type { Compilation } from "../document.ts";
 import { type Child, copyButton, h, link, monoLink, titled } from "../dom.ts";
-import { lineDoor } from "../doors.ts";
+import { format, lineDoor } from "../links.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { bar } from "../plot.ts";
-import { format } from "../route.ts";
 import { figure, table } from "../table.ts";
 import { generated } from "./kernel.ts";
 
@@ -44,7 +42,7 @@ export function graphs(app: App, facts: Compilation): Child {
                 numbers.count(row.ops),
               ),
           },
-          { label: "kernels", value: (row) => row.kernels, cell: (row) => numbers.count(row.kernels) },
+          figure("kernels", (row) => row.kernels, numbers.count),
           {
             label: "fusion",
             value: (row) => row.fusion?.rounds.length ?? null,
@@ -193,54 +191,6 @@ export function autotuning(facts: Compilation): Child {
           },
         ],
         { label: "autotuning" },
-      ),
-    )
-  );
-}
-
-export function calledGraphs(app: App): Child {
-  const rows = app.report.graphs.map((row, at) => ({ ...row, label: app.sentences.graph_labels[at]! }));
-  return (
-    rows.length > 0 &&
-    titled(
-      "Graphs that ran",
-      "each call is one run of the generated code",
-      table(
-        rows,
-        [
-          {
-            label: "graph",
-            value: (row) => row.label,
-            cell: (row) => link(format(["kernels"], { graph: row.graph }), row.label, row.graph),
-          },
-          {
-            label: "device time",
-            value: (row) => row.device_time_us,
-            cell: (row) => numbers.time(row.device_time_us),
-          },
-          {
-            label: "share",
-            value: (row) => row.share_of_device_time,
-            cell: (row) => numbers.percent(row.share_of_device_time),
-          },
-          { label: "calls", value: (row) => row.calls, cell: (row) => numbers.count(row.calls) },
-          { label: "launches", value: (row) => row.launches, cell: (row) => numbers.count(row.launches) },
-          {
-            label: "by category",
-            value: () => "",
-            cell: (row) =>
-              bar(
-                "by category",
-                row.categories.map((part) => ({
-                  label: `${part.category}: ${numbers.percent(part.share_of_graph)}`,
-                  share: part.share_of_graph,
-                  colour: app.palette.category(part.category),
-                })),
-                true,
-              ),
-          },
-        ],
-        { id: "called-graphs", label: "graphs that ran" },
       ),
     )
   );

@@ -3,16 +3,13 @@ import type { App } from "../app.ts";
 import { inline } from "../blocks.ts";
 import { code } from "../code.ts";
 import { type Child, copyButton, h, link, monoLink, soft, titled } from "../dom.ts";
-import type { CompiledKernel } from "../document.ts";
-import type { KernelRow } from "../document.ts";
-import { times, works } from "../launches.ts";
+import type { CompiledKernel, KernelRow } from "../document.ts";
 import { place, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { histogram, sparkline } from "../plot.ts";
-import { format } from "../route.ts";
+import { format, sourceDoor } from "../links.ts";
 import { path } from "../timeline/chain.ts";
 import { facts } from "../timeline/detail.ts";
-import { sourceDoor } from "../doors.ts";
 import { graphLabel } from "./kernels.ts";
 
 const WAYS = 12,
@@ -72,7 +69,7 @@ function numbersOf(app: App, row: KernelRow, compiled: CompiledKernel | undefine
 }
 
 function launches(app: App, row: KernelRow): Child {
-  const durations = times(app, row.name);
+  const durations = app.times(row.name);
   if (durations.length < 2) return null;
   const { counts, low, high } = histogram(durations, 60);
   return h(
@@ -253,7 +250,7 @@ function ways(app: App, row: KernelRow): Child {
   const { store } = app;
   if (!store) return null;
   const found = new Map<string, { path: string[]; works: number[]; time: number }>();
-  for (const work of works(app, row.name)) {
+  for (const work of app.works(row.name)) {
     const names = path(store, work),
       key = names.join("\n");
     const way = found.get(key) ?? { path: names, works: [], time: 0 };
@@ -307,7 +304,7 @@ function ways(app: App, row: KernelRow): Child {
 function longest(app: App, row: KernelRow): Child {
   const { store } = app;
   if (!store) return null;
-  const rows = [...works(app, row.name)]
+  const rows = [...app.works(row.name)]
     .map((work) => store.work[work]!)
     .sort((a, b) => store.duration[b]! - store.duration[a]!);
   return (

@@ -2,15 +2,13 @@
 import type { App } from "../app.ts";
 import { type Child, h, monoLink, titled } from "../dom.ts";
 import type { KernelRow } from "../document.ts";
-import { times } from "../launches.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { bar, histogram, roofline, sparkline } from "../plot.ts";
-import { format, type Route } from "../route.ts";
+import { type Route, categoryDoor, format, sourceDoor } from "../links.ts";
 import { figure, share, table } from "../table.ts";
 import { keys } from "../timeline/chain.ts";
 import type { Key } from "../timeline/store.ts";
-import { categoryDoor, sourceDoor } from "../doors.ts";
 
 const GROUPS = ["none", "category", "graph", "op", "module", "annotation", "line", "step"] as const;
 const FROM_TIMELINE = new Set<string>(["graph", "op", "module", "annotation", "line", "step"]);
@@ -100,12 +98,8 @@ function list(app: App, rows: KernelRow[], search: string): Child {
               row.share_of_device_time / most,
             ),
         },
-        {
-          label: "device time",
-          value: (row) => row.device_time_us,
-          cell: (row) => numbers.time(row.device_time_us),
-        },
-        { label: "launches", value: (row) => row.launches, cell: (row) => numbers.count(row.launches) },
+        figure("device time", (row) => row.device_time_us, numbers.time),
+        figure("launches", (row) => row.launches, numbers.count),
         figure(
           "of peak",
           (row) => row.of_peak,
@@ -118,7 +112,7 @@ function list(app: App, rows: KernelRow[], search: string): Child {
           numbers.time,
           "at most: what it takes beyond its time at the device's peaks",
         ),
-        { label: "median", value: (row) => row.median_us, cell: (row) => numbers.time(row.median_us) },
+        figure("median", (row) => row.median_us, numbers.time),
         { label: "min–max", value: (row) => row.max_us, cell: (row) => numbers.span(row.min_us, row.max_us) },
         ...(app.store
           ? [{ label: "launches by time", value: () => "", cell: (row: KernelRow) => spark(app, row) }]
@@ -137,7 +131,7 @@ function list(app: App, rows: KernelRow[], search: string): Child {
 }
 
 function spark(app: App, row: KernelRow): Child {
-  const durations = times(app, row.name);
+  const durations = app.times(row.name);
   if (durations.length < 2) return null;
   const { counts, low, high } = histogram(durations, 18);
   return sparkline(
@@ -205,17 +199,9 @@ function grouped(app: App, rows: KernelRow[], by: string): Child {
           value: (group) => group.time,
           cell: (group) => share(group.time / whole, "var(--accent)", group.time / groups[0]!.time),
         },
-        { label: "device time", value: (group) => group.time, cell: (group) => numbers.time(group.time) },
-        {
-          label: "launches",
-          value: (group) => group.launches,
-          cell: (group) => numbers.count(group.launches),
-        },
-        {
-          label: "kernels",
-          value: (group) => group.kernels.size,
-          cell: (group) => numbers.count(group.kernels.size),
-        },
+        figure("device time", (group) => group.time, numbers.time),
+        figure("launches", (group) => group.launches, numbers.count),
+        figure("kernels", (group) => group.kernels.size, numbers.count),
         {
           label: "by category",
           value: () => "",

@@ -2,12 +2,12 @@
 import type { App } from "../app.ts";
 import { inline, sections, stackOf } from "../blocks.ts";
 import type { MemoryPeak } from "../document.ts";
-import { type Child, h, link, titled } from "../dom.ts";
+import { type Child, h, link, list, titled } from "../dom.ts";
 import { area } from "../memory/area.ts";
 import { blocks } from "../memory/blocks.ts";
 import * as numbers from "../numbers.ts";
 import { curve } from "../plot.ts";
-import { format, replace, type Route } from "../route.ts";
+import { format, replace, type Route } from "../links.ts";
 
 export function memory(app: App, { parameters }: Route): Child {
   const { memory, memory_peaks: peaks } = app.report,
@@ -61,10 +61,9 @@ function history(app: App, at: number, block: number): Child {
   if (peak.blocks[block]) requestAnimationFrame(() => drawn.select(block));
   return [
     peak.notes.length > 0 &&
-      h(
-        "ul",
-        { class: "notes" },
-        peak.notes.map((note) => h("li", {}, note)),
+      list(
+        "notes",
+        peak.notes.map((note) => note),
       ),
     failure(app, peak),
     peak.over_time.length > 1 && titled("Over time", "what tensors held, by role", area(app, peak)),

@@ -1,7 +1,7 @@
 // The first screen: what is slow, whether to believe it, and what to change.
 import type { App } from "../app.ts";
 import { sections, verdict } from "../blocks.ts";
-import { type Child, h, soft } from "../dom.ts";
+import { type Child, h, list, soft } from "../dom.ts";
 import { compileParts } from "./compile.ts";
 import { critical, findings } from "./findings.ts";
 import { idle, stepBars } from "./steps.ts";
@@ -9,17 +9,15 @@ import { idle, stepBars } from "./steps.ts";
 export function overview(app: App): Child {
   const { report, sentences } = app;
   return [
-    h(
-      "ul",
-      { class: "crumbs" },
-      sentences.title.map((part) => h("li", {}, part)),
+    list(
+      "crumbs",
+      sentences.title.map((part) => part),
     ),
     verdict(sentences.verdict, report.health.verdict === "good"),
     sentences.notes.length > 0 &&
-      h(
-        "ul",
-        { class: "notes" },
-        sentences.notes.map((note) => h("li", {}, note)),
+      list(
+        "notes",
+        sentences.notes.map((note) => note),
       ),
     h("h1", {}, sentences.headline),
     sentences.timing && h("p", { class: "lead" }, sentences.timing),

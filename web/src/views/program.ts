@@ -1,13 +1,11 @@
 // The program's lines with what they cost: device time, launches and idle time, file by file.
 import type { App } from "../app.ts";
 import { highlightedLines, numbered } from "../code.ts";
-import { lineDoor } from "../doors.ts";
-import { type Child, h, monoLink, soft, titled } from "../dom.ts";
-import { works } from "../launches.ts";
+import { format, lineDoor } from "../links.ts";
+import { type Child, h, list, monoLink, soft, titled } from "../dom.ts";
 import { isOwnFrame, place, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { format } from "../route.ts";
-import { share, table, type ColumnOf } from "../table.ts";
+import { figure, share, table, type ColumnOf } from "../table.ts";
 import { keys } from "../timeline/chain.ts";
 
 const KERNELS = 30;
@@ -64,11 +62,7 @@ function files(app: App, lines: Line[]): Child {
             value: (row) => row.path,
             cell: (row) => monoLink(app.lineHref(row.path, null), row.path, row.path),
           },
-          {
-            label: "lines",
-            value: (row) => row.text.split("\n").length,
-            cell: (row) => numbers.count(row.text.split("\n").length),
-          },
+          figure("lines", (row) => row.text.split("\n").length, numbers.count),
           {
             label: "launches",
             value: (row) => sum(row.path, (line) => line.launches) || null,
@@ -107,10 +101,9 @@ export function programLines(app: App): Line[] {
   const { store } = app;
   const idle = store?.idleBefore();
   for (const kernel of app.report.compilation?.kernels ?? []) {
-    const idleTime = works(app, kernel.symbol || kernel.name).reduce(
-      (sum, work) => sum + idle![work]! / 1000,
-      0,
-    );
+    const idleTime = app
+      .works(kernel.symbol || kernel.name)
+      .reduce((sum, work) => sum + idle![work]! / 1000, 0);
     for (const place of new Set(kernel.source.map((row) => `${row.file}:${row.line}`))) {
       const row = kernel.source.find((one) => `${one.file}:${one.line}` === place)!;
       const found = of(row.file, row.line, row.code);
@@ -179,7 +172,7 @@ function lineTable(app: App, lines: Line[]): HTMLElement {
         cell: (row) => h("code", {}, shorten(row.code.trim(), 120)),
       },
       ...(most > 0 ? ran : []), // a compile log alone knows no times
-      { label: "kernels", value: (row) => row.kernels.size, cell: (row) => numbers.count(row.kernels.size) },
+      figure("kernels", (row) => row.kernels.size, numbers.count),
     ],
     { id: "lines", label: "lines of the program", filter: (row) => `${row.file}:${row.line} ${row.code}` },
   );
@@ -267,13 +260,12 @@ function listing(app: App, lines: Map<number, Line>, text: string | undefined, w
         { open: number === wanted, class: lit },
         h("summary", { class: "program-line" }, figures),
         notes(app, row),
-        h(
-          "ul",
-          {},
+        list(
+          null,
           [...row.kernels]
             .sort((a, b) => b[1] - a[1])
             .slice(0, KERNELS)
-            .map(([name, time]) => h("li", {}, kernelDoor(app, name), time > 0 && ` ${numbers.time(time)}`)),
+            .map(([name, time]) => [kernelDoor(app, name), time > 0 && ` ${numbers.time(time)}`]),
         ),
       );
     }),

@@ -2,12 +2,12 @@
 import type { App } from "../app.ts";
 import { sections } from "../blocks.ts";
 import type { Ranks } from "../document.ts";
-import { type Child, h, soft, titled } from "../dom.ts";
+import { type Child, h, list, soft, titled } from "../dom.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { collective } from "../ranks/collective.ts";
 import { heat } from "../ranks/heat.ts";
-import { format, type Route } from "../route.ts";
+import { format, type Route } from "../links.ts";
 
 export function ranks(app: App, { parameters }: Route): Child {
   const found = app.report.ranks;
@@ -17,10 +17,9 @@ export function ranks(app: App, { parameters }: Route): Child {
   const lead = tables < 0 ? blocks.length : tables;
   return [
     !app.report.sources.length &&
-      h(
-        "ul",
-        { class: "crumbs" },
-        app.sentences.title.map((part) => h("li", {}, part)),
+      list(
+        "crumbs",
+        app.sentences.title.map((part) => part),
       ),
     sections(app, blocks.slice(0, lead)),
     found.paces.rows.length > 0 &&

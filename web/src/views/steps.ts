@@ -4,7 +4,7 @@ import { sections } from "../blocks.ts";
 import { type Child, h, swatch, titled } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 import { bar, curve, type Part } from "../plot.ts";
-import { uses } from "../timeline/statistics.ts";
+import { uses } from "../timeline/range.ts";
 import type { Store } from "../timeline/store.ts";
 
 const STEPS = 12;

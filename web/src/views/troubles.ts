@@ -1,8 +1,8 @@
 // Where torch.compile gave up or began again: failures, graph breaks, recompilations.
 import type { App } from "../app.ts";
 import type { Compilation, GraphBreak } from "../document.ts";
-import { type Child, h, soft, titled } from "../dom.ts";
-import { lineDoor } from "../doors.ts";
+import { type Child, h, list, soft, titled } from "../dom.ts";
+import { lineDoor } from "../links.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 
@@ -51,10 +51,9 @@ export function breaks(app: App, facts: Compilation): Child {
           row.code && h("pre", {}, row.code),
           h("p", {}, shorten(row.explanation, 600)),
           row.hints.length > 0 &&
-            h(
-              "ul",
-              {},
-              row.hints.slice(0, 4).map((hint) => h("li", {}, shorten(hint, 400))),
+            list(
+              null,
+              row.hints.slice(0, 4).map((hint) => shorten(hint, 400)),
             ),
           soft(
             [
