@@ -128,16 +128,16 @@ function hrefOf(app: App, { kind, target }: Text): string | null {
   return index < 0 ? null : format(["overview"], { finding: index });
 }
 
-/** Its first share has a meter, as wide and of the colour as the bar that other media draw beside it. */
+/** Its first share has a meter, as wide and of the colour as the bar that other media draw next to it. */
 function tableOf(app: App, block: Table, title: string): HTMLElement {
   const { columns, rows } = block;
   const shown = columns.flatMap(({ only }, at) => (only === "screen" ? [] : [at]));
   const share = shown.find((at) => columns[at]!.kind === "share") ?? NONE;
-  const beside = share < 0 ? NONE : columns.findIndex(({ kind }) => kind === "bar");
+  const barAt = share < 0 ? NONE : columns.findIndex(({ kind }) => kind === "bar");
   const draw = (at: number, row: Cell[]): Child => {
     const value = row[at]!;
     if (at !== share || typeof value !== "number") return parts(app, columns[at]!, value);
-    const [segment] = segmentsOf(beside < 0 ? null : row[beside]!);
+    const [segment] = segmentsOf(barAt < 0 ? null : row[barAt]!);
     return meter(value, segment?.colour ?? "var(--accent)", segment?.share ?? value);
   };
   const isTree = rows.some((row) => row.some((one) => isText(one) && one.depth > 0));
@@ -148,7 +148,7 @@ function tableOf(app: App, block: Table, title: string): HTMLElement {
     table(
       rows,
       shown
-        .filter((at) => at !== beside || rows.some((row) => segmentsOf(row[at]!).length > 1))
+        .filter((at) => at !== barAt || rows.some((row) => segmentsOf(row[at]!).length > 1))
         .map((at): ColumnOf<Cell[]> => {
           const { title, kind } = columns[at]!;
           return {

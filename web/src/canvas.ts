@@ -44,7 +44,7 @@ export function painted(
 /** Where a pointer is, in CSS pixels of the canvas. */
 export const at = (event: PointerEvent | MouseEvent): [number, number] => [event.offsetX, event.offsetY];
 
-/** Says it beside a point of the canvas; nothing: says nothing. */
+/** Shows a hint next to a point of the canvas; null hides it. */
 export function say({ hint, width }: Painted, text: string | null, x: number, y: number): void {
   hint.hidden = text === null;
   hint.textContent = text;

@@ -108,6 +108,8 @@ export interface Dimension {
   source: string; symbol: string; value: string; range: string; state: string; why: string;
   file: string | null; line: number | null; code: string | null;
 }
+/** A kernel in a roofline plot: its place among the report's, FLOP per byte, and FLOP/s. */
+export interface Dot { kernel: number; intensity: number; flops_per_s: number; }
 /** Where it was recorded. */
 export interface Environment {
   device_names: string[]; python?: string; torch?: string; triton?: string; cuda?: string;
@@ -436,6 +438,8 @@ export interface Report {
 }
 /** What a recorded device can do at most, per second; ``peaks`` by dtype. */
 export interface Roof { device: string; bandwidth: number; peaks: Record<string, number>; }
+/** The kernels whose FLOPs and bytes are known, and the share of device time that they are. */
+export interface Roofline { dots: Dot[]; share_of_device_time: number; }
 /** ``bytes`` is None where a size is a symbol; ``donated``: the backward may write over its memory, which nothing else aliases; None where the log does not say. */
 export interface SavedTensor {
   name: string; dtype: string; shape: string[]; device: string; bytes: number | null; donated: boolean | null;
@@ -447,8 +451,8 @@ export interface Sentences {
   title: string[]; verdict: string; notes: string[]; headline: string; timing: string; compilation: string;
   window: string; savings: ((string | Text)[])[]; alone: string[]; together: string; measured: string[];
   graph_labels: string[]; idle: IdleRow[]; devices: Bar[]; cards: [string, string, string][];
-  peaks: [string, string][]; memory_colours: Record<string, string>; uses: Record<string, string>;
-  use_colours: Record<string, string>; category_colours: Record<string, string>;
+  roofline: Roofline; peaks: [string, string][]; memory_colours: Record<string, string>;
+  uses: Record<string, string>; use_colours: Record<string, string>; category_colours: Record<string, string>;
   cause_colours: Record<string, string>; sides: Record<string, string>;
   blocks: Record<string, (Heading | Prose | Line | Status | Items | Table | Labelled | Commands | Code | Only)[]>;
 }

@@ -34,7 +34,7 @@ export function format(
   );
 }
 
-/** The address changes without a step for the back button: what is only a view of the same place. */
+/** Changes the address without an entry in the history: it is the same place, seen otherwise. */
 export function replace(hash: string): void {
   history.replaceState(null, "", hash);
 }

@@ -18,6 +18,7 @@ from kinetoscope.views import (
     findings,
     graph_names,
     headline,
+    kernels,
     memory,
     overview,
     ranks,
@@ -53,6 +54,7 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     idle: list[IdleRow]
     devices: list[overview.Bar]
     cards: list[tuple[str, str, str]]
+    roofline: kernels.Roofline
     peaks: list[tuple[str, str]]
     memory_colours: dict[str, str]
     uses: dict[str, str]
@@ -89,6 +91,7 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
         idle=headline.idle_causes(report),
         devices=overview.device_bars(report),
         cards=overview.cards(report),
+        roofline=kernels.roofline(report),
         peaks=[memory.headline(peak) for peak in report.memory_peaks],
         memory_colours=palette.MEMORY,
         uses=overview.USES,

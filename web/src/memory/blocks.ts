@@ -212,13 +212,7 @@ export function blocks(app: App, peak: MemoryPeak, selected: (block: number | nu
   const element = h(
     "div",
     { class: "blocks" },
-    h(
-      "div",
-      { class: "tools bare" },
-      switches,
-      back,
-      h("span", { class: "keys" }, "drag: a stretch of time"),
-    ),
+    h("div", { class: "tools bare" }, switches, back, h("span", { class: "keys" }, "drag: an interval")),
     view.element,
     panel,
   );

@@ -1,4 +1,4 @@
-// One collective over its ranks: when each came, what it waited, what the transfer took.
+// One collective over its ranks: when each arrived, how long it waited, how long the transfer took.
 import type { App } from "../app.ts";
 import { at, inks, painted, say } from "../canvas.ts";
 import type { Meeting } from "../document.ts";
@@ -52,7 +52,7 @@ export function collective(app: App, one: Meeting): HTMLElement {
   };
   const last = one.ranks[one.arrived_us.indexOf(Math.max(...one.arrived_us))];
   const view = painted(
-    `${one.kind} of ${one.ranks.length} ranks in ${one.step || "no step"}; the last to come is rank ${last}`,
+    `${one.kind} of ${one.ranks.length} ranks in ${one.step || "no step"}; the last to arrive is rank ${last}`,
     order.length * tall + FOOT,
     paint,
   );
@@ -69,16 +69,16 @@ export function collective(app: App, one: Meeting): HTMLElement {
     h(
       "p",
       {},
-      `The last to come is rank ${last}, ${numbers.time(Math.max(...one.arrived_us))} after the first.`,
+      `The last to arrive is rank ${last}, ${numbers.time(Math.max(...one.arrived_us))} after the first.`,
     ),
     view.element,
     h(
       "ul",
       { class: "legend" },
-      dot("var(--track)", "not yet there"),
-      dot(app.palette.cause("waiting-for-rank"), "waits for others"),
+      dot("var(--track)", "not yet arrived"),
+      dot(app.palette.cause("waiting-for-rank"), "waits for other ranks"),
       dot(app.palette.use("communication"), "transfer"),
-      !few && h("li", {}, "a line a rank, in the order in which they came"),
+      !few && h("li", {}, "one line per rank, in the order of their arrival"),
     ),
   );
 }
@@ -86,5 +86,5 @@ export function collective(app: App, one: Meeting): HTMLElement {
 function sentence(one: Meeting, place: number): string {
   const waited = one.waiting_us[place] ?? 0,
     transfer = one.left_us[place]! - one.arrived_us[place]! - waited;
-  return `rank ${one.ranks[place]}: came after ${numbers.time(one.arrived_us[place]!)}, waited ${numbers.time(waited)}, transfer ${numbers.time(Math.max(transfer, 0))}`;
+  return `rank ${one.ranks[place]}: arrived after ${numbers.time(one.arrived_us[place]!)}, waited ${numbers.time(waited)}, transfer ${numbers.time(Math.max(transfer, 0))}`;
 }

@@ -1,4 +1,4 @@
-// Ranks by steps, as colours: what a step took a rank against what it took the others.
+// Ranks by steps as a heat map: a rank's time of a step against the other ranks' time of it.
 import type { App } from "../app.ts";
 import { at, inks, painted, say } from "../canvas.ts";
 import type { PaceRow, Paces, Ranks } from "../document.ts";
@@ -10,12 +10,9 @@ const MEASURES = ["own", "took", "late"] as const;
 type Measure = (typeof MEASURES)[number];
 
 const ABOUT: Record<Measure, [label: string, about: string]> = {
-  own: [
-    "own time",
-    "a step less what nothing hid of its waiting for other ranks, against the median of its step",
-  ],
-  took: ["whole step", "a step with all its waiting, against the median of its step"],
-  late: ["lateness", "what all other ranks waited for it"],
+  own: ["own time", "a step's time without exposed waiting for other ranks, against the median over ranks"],
+  took: ["whole step", "a step's time with all waiting, against the median over ranks"],
+  late: ["lateness", "how long all other ranks waited for this one"],
 };
 
 /** A row's figure in a column, in microseconds; of several ranks their median, or the slowest one's. */
@@ -167,7 +164,7 @@ export function heat(app: App, ranks: Ranks): HTMLElement {
   const show = (next: Measure): void => {
     measure = next;
     full = fullest(paces, measure);
-    about.textContent = `${ABOUT[measure][1]}${rows.some((row) => row.count > 1) && measure === "own" ? "; of ranks alike their median, below it the slowest of them" : ""}`;
+    about.textContent = `${ABOUT[measure][1]}${rows.some((row) => row.count > 1) && measure === "own" ? "; of a group of ranks its median, below it its slowest rank" : ""}`;
     const latest = Math.max(...rows.flatMap((row) => row.blamed_us));
     scale.textContent = measure === "late" ? numbers.time(latest) : signed(full);
     quicker.hidden = measure === "late";

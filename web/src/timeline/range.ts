@@ -170,7 +170,7 @@ function devices(
 
 type Uses = Record<"compute" | "communication" | "copy", number>;
 
-/** What the devices of a rank did in a stretch: communication counts where nothing computes, copies where neither. */
+/** What the devices of a rank did in an interval: communication counts where nothing computes, copies where neither. */
 export function uses(store: Store, rank: number, from: number, to: number): Uses {
   const intervals: Record<keyof Uses, [number, number][]> = { compute: [], communication: [], copy: [] };
   for (const { lane, rows } of store.lines) {

@@ -1,4 +1,4 @@
-// The timeline: a canvas, what keys, mouse and fingers do with it, and the panel beside it.
+// The timeline: a canvas, what keys, mouse and fingers do with it, and the panel next to it.
 import { App, stamp } from "../app.ts";
 import { fill, h } from "../dom.ts";
 import * as numbers from "../numbers.ts";
@@ -110,19 +110,19 @@ export class TimelineView {
     "select a range",
   );
 
-  /** What the address says: `t`, a stretch; `k`, an event; `r`, a range; `f`, a finding's evidence; `n`, a name. */
+  /** What the address says: `t`, an interval; `k`, an event; `r`, a range; `f`, a finding's evidence; `n`, a name. */
   open({ parameters }: Route): void {
-    const stretch = (key: string): [number, number] | null => {
+    const interval = (key: string): [number, number] | null => {
       const [from, to] = (parameters.get(key) ?? "").split("-").map((text) => Number(text) * 1000);
       return from !== undefined && to !== undefined && to > from ? [from, to] : null;
     };
     const row = Number(parameters.get("k") ?? NaN);
     this.marked.selected = Number.isInteger(row) && row >= 0 && row < this.store.length ? row : NONE;
-    this.marked.range = stretch("r");
+    this.marked.range = interval("r");
     this.lit = { f: parameters.get("f"), n: parameters.get("n") };
     this.marked.rows = evidenceRows(this.store, this.app.report, parameters.get("f"));
     this.marked.found = this.named(parameters.get("n"));
-    const seen = stretch("t");
+    const seen = interval("t");
     if (seen) [this.view.from, this.view.to] = this.bounded(...seen);
     const shown = this.marked.selected !== NONE ? this.marked.selected : ([...this.marked.rows][0] ?? NONE);
     if (shown !== NONE) this.reveal(shown);
@@ -344,7 +344,7 @@ export class TimelineView {
     this.paint();
   }
 
-  /** The address follows the view, without a step for the back button. */
+  /** The address follows the view, without an entry in the history. */
   private moved(): void {
     this.schedule();
     clearTimeout(this.writing);
@@ -367,7 +367,7 @@ export class TimelineView {
     this.frame ||= requestAnimationFrame(() => this.paint());
   }
 
-  /** The stretch that is seen, or the range, in Perfetto; streams stand on top there. */
+  /** The interval that is seen, or the range, in Perfetto; streams stand on top there. */
   private async handOver(): Promise<void> {
     const [from, to] = this.marked.range ?? [this.view.from, this.view.to];
     const origin = this.store.timeline.origin_ns;
@@ -379,7 +379,7 @@ export class TimelineView {
     }
   }
 
-  /** What happened in a stretch, as plain rows. */
+  /** What happened in an interval, as plain rows. */
   statistics(from: number, to: number): object {
     const found = statistics(this.store, from, to);
     return { ...found, devices: found.devices.map((device) => ({ ...device, idle: [...device.idle] })) };

@@ -71,7 +71,7 @@ function generatedModule(app: App, graph: number, kernel: string | undefined): C
     h("h1", {}, `Generated for ${label(app, graph)}`),
     h(
       "div",
-      { class: "beside wide" },
+      { class: "side-by-side wide" },
       titled(
         "Kernels and their lines",
         "",

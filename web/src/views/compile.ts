@@ -99,12 +99,12 @@ function legend(frames: readonly Frame[]): Child {
 
 /** What was compiled when: a lane a compilation, the longest ones where there are many. */
 function timeline(facts: Compilation): Child {
-  const { stretches } = facts;
-  if (!stretches.length) return null;
-  const from = Math.min(...stretches.map((row) => row.start_s)),
-    to = Math.max(...stretches.map((row) => row.start_s + row.duration_s));
+  const { stretches: intervals } = facts;
+  if (!intervals.length) return null;
+  const from = Math.min(...intervals.map((row) => row.start_s)),
+    to = Math.max(...intervals.map((row) => row.start_s + row.duration_s));
   const drawn = facts.frames
-    .filter((frame) => stretches.some((row) => row.frame === frame.index))
+    .filter((frame) => intervals.some((row) => row.frame === frame.index))
     .toSorted((a, b) => b.compile_s - a.compile_s)
     .slice(0, LANES)
     .sort((a, b) => a.index - b.index);
@@ -116,7 +116,7 @@ function timeline(facts: Compilation): Child {
       drawn.map((frame) => ({
         label: `${facts.frames.some((one) => one.rank !== frame.rank) ? `rank ${frame.rank} ` : ""}${idOf(frame)} ${shorten(frame.function ?? "?", 40)}`,
         href: frameHref(frame.index),
-        stretches: stretches
+        intervals: intervals
           .filter((row) => row.frame === frame.index)
           .map((row) => ({
             label: `${PHASES[row.phase]![0]}: ${numbers.seconds(row.duration_s)}, from ${numbers.seconds(row.start_s - from)} on`,

@@ -88,7 +88,7 @@ export function critical(app: App): Child {
   const most = Math.max(...replay.critical_path.map((part) => part.us), 1e-9);
   return titled(
     "Critical path",
-    `of ${steps.length ? "a step" : "the recording"} replayed: ${numbers.time(replay.step_us)}; ` +
+    `of ${steps.length ? "one step" : "the recording"} replayed: ${numbers.time(replay.step_us)}; ` +
       `the replay of what was recorded is off by ${numbers.percent(Math.abs(replay.error))}`,
     h(
       "div",

@@ -166,7 +166,7 @@ function bench(app: App, row: KernelRow): Child {
   );
 }
 
-/** The program's lines that it computes, beside what was generated of them. */
+/** The program's lines that it computes, next to what was generated of them. */
 function source(app: App, compiled: CompiledKernel[]): Child {
   return compiled.slice(0, 3).map((kernel) => {
     const text = generated(app, kernel);
@@ -175,7 +175,7 @@ function source(app: App, compiled: CompiledKernel[]): Child {
       `generated for graph ${kernel.compile_id} ${kernel.direction}`,
       h(
         "div",
-        { class: "beside" },
+        { class: "side-by-side" },
         h(
           "div",
           {},

@@ -267,50 +267,33 @@ export function graphLabel(app: App, graph: string): string {
 
 /** What is known of each kernel's work, under what the device can do. */
 function roofs(app: App): Child {
-  const [roof] = app.report.page?.roofs ?? [];
-  if (!roof) return null;
-  const whole = app.report.kernels.reduce((sum, row) => sum + row.device_time_us, 0) || 1;
-  const dots = app.report.kernels.flatMap((row) => {
-    const work = cost(app, row);
-    if (!work) return [];
-    const [flops, bytes] = work,
-      perSecond = flops / (row.device_time_us / 1e6);
-    return [
-      {
-        x: flops / bytes,
-        y: perSecond,
-        size: 3 + 14 * Math.sqrt(row.device_time_us / whole),
-        colour: app.palette.category(row.category),
-        href: app.kernelHref(row.name)!,
-        time: row.device_time_us,
-        label: `${shorten(row.short_name, 70)}: ${numbers.rate(perSecond, "FLOP")}, ${(flops / bytes).toPrecision(3)} FLOP a byte, ${numbers.time(row.device_time_us)}`,
-      },
-    ];
+  const [roof] = app.report.page?.roofs ?? [],
+    { dots, share_of_device_time: share } = app.sentences.roofline;
+  if (!roof || !dots.length) return null;
+  const drawn = dots.map(({ kernel, intensity, flops_per_s }) => {
+    const row = app.report.kernels[kernel]!;
+    return {
+      x: intensity,
+      y: flops_per_s,
+      size: 3 + 14 * Math.sqrt(row.share_of_device_time),
+      colour: app.palette.category(row.category),
+      href: app.kernelHref(row.name)!,
+      label: `${shorten(row.short_name, 70)}: ${numbers.rate(flops_per_s, "FLOP")}, ${intensity.toPrecision(3)} FLOP a byte, ${numbers.time(row.device_time_us)}`,
+    };
   });
-  if (!dots.length) return null;
-  const shown = dots.reduce((sum, dot) => sum + dot.time, 0);
   const peaks = Object.entries(roof.peaks).filter(([dtype]) =>
     ["fp32", "tf32", "bf16", "fp8"].includes(dtype),
   );
   return titled(
     "Roofline",
-    `${roof.device}; ${numbers.count(dots.length, "kernel")} whose FLOPs and bytes are known, ${numbers.percent(shown / whole)} of device time`,
+    `${roof.device}; ${numbers.count(dots.length, "kernel")} whose FLOPs and bytes are known, ${numbers.percent(share)} of device time`,
     h(
       "div",
       { class: "scroll" },
       roofline(
-        dots,
+        drawn,
         peaks.map(([dtype, peak]) => ({ label: dtype, peak, bandwidth: roof.bandwidth })),
       ),
     ),
   );
-}
-
-/** FLOPs and bytes of all launches. */
-export function cost(app: App, row: KernelRow): [number, number] | null {
-  if (row.flops && row.bytes) return [row.flops, row.bytes];
-  const compiled = app.compiledOf(row.name)[0];
-  return compiled?.flops && compiled.bytes
-    ? [compiled.flops * row.launches, compiled.bytes * row.launches]
-    : null;
 }

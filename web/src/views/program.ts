@@ -200,7 +200,7 @@ export function filePage(app: App, wanted: string, line: number): Child {
       h(
         "p",
         { class: "note" },
-        "The file was changed after it had been compiled: figures may stand beside other lines.",
+        "The file was changed after it had been compiled: figures may stand at other lines.",
       ),
     lines.size > 0 && h("p", { class: "lead" }, meaning([...lines.values()])),
     lines.size > 0

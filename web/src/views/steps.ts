@@ -10,7 +10,7 @@ import type { Store } from "../timeline/store.ts";
 const STEPS = 12;
 const AHEAD = "its end was not recorded; before the first step, ";
 
-/** One bar a step: compute, exposed communication and copies, idle by cause; as it runs, as recorded, each. */
+/** One bar per step: compute, exposed communication and copies, idle by cause; as it runs, as recorded, each. */
 export function stepBars(app: App): Child {
   const { report, sentences } = app;
   if (!report.devices.length) return null;
@@ -68,7 +68,7 @@ export function stepBars(app: App): Child {
     ),
   ];
   return titled(
-    report.steps.length ? "A step" : "The recorded time",
+    report.steps.length ? "One step" : "The recorded time",
     `busy, as a share of ${sentences.window}; hatched: idle`,
     h(
       "div",
@@ -116,7 +116,7 @@ function recordedSteps(app: App): [string, Part[], string, string | null][] {
   });
 }
 
-/** What a stretch of time was used for, as shares of a step. */
+/** What an interval of time was used for, as shares of a step. */
 function parts(app: App, rank: number, from: number, to: number, whole: number, where = ""): Part[] {
   const busy = Object.entries(uses(app.store!, rank, from, to));
   const idle = [...idleIn(app.store!, rank, from, to)].sort((a, b) => b[1] - a[1]);

@@ -32,7 +32,7 @@ export function failures(app: App, facts: Compilation): Child {
 export function breaks(app: App, facts: Compilation): Child {
   const extra = (launches: number, row: GraphBreak) =>
     numbers.count(launches) +
-    (row.extra_launches_per_step === null ? "" : `, ${+row.extra_launches_per_step.toPrecision(3)} a step`);
+    (row.extra_launches_per_step === null ? "" : `, ${+row.extra_launches_per_step.toPrecision(3)} per step`);
   return (
     facts.graph_breaks.length > 0 &&
     titled(
