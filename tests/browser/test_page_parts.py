@@ -235,7 +235,7 @@ def test_dark_where_the_reader_wants_it(breaks: Any) -> None:
 def test_graph_breaks_lead_to_their_lines_and_kernels_to_their_source(breaks: Any) -> None:
     go(breaks, "compile")
     shown = breaks.inner_text("main")
-    for text in ("breaks.py:29", "20, 2 a step", "84.6 %", "triton_poi_fused_mul_sin_0"):
+    for text in ("breaks.py:29", "20, 2 per step", "84.6 %", "triton_poi_fused_mul_sin_0"):
         assert text in shown.replace("\N{NO-BREAK SPACE}", " ")
     breaks.click("text=breaks.py:29")
     breaks.wait_for_selector(".program details.wanted")

@@ -24,14 +24,14 @@ export function collective(app: App, one: Meeting): HTMLElement {
     order.forEach((place, row) => {
       const top = Math.floor(row * tall),
         high = tall > 6 ? tall - 2 : Math.ceil(row * tall + tall) - top;
-      const [came, left] = [one.arrived_us[place]!, one.left_us[place]!];
-      const met = Math.min(came + (one.waiting_us[place] ?? 0), left);
+      const [arrival, left] = [one.arrived_us[place]!, one.left_us[place]!];
+      const complete = Math.min(arrival + (one.waiting_us[place] ?? 0), left);
       context.fillStyle = ink.track;
       context.fillRect(side, top, width - side, high);
       context.fillStyle = app.palette.cause("waiting-for-rank");
-      context.fillRect(x(came), top, x(met) - x(came), high);
+      context.fillRect(x(arrival), top, x(complete) - x(arrival), high);
       context.fillStyle = app.palette.use("communication");
-      context.fillRect(x(met), top, Math.max(x(left) - x(met), 1), high);
+      context.fillRect(x(complete), top, Math.max(x(left) - x(complete), 1), high);
       if (row % every === 0 && few) {
         context.fillStyle = ink.ink;
         context.textAlign = "right";
