@@ -133,7 +133,7 @@ function tableOf(app: App, block: Table, title: string): HTMLElement {
   const { columns, rows } = block;
   const shown = columns.flatMap(({ only }, at) => (only === "screen" ? [] : [at]));
   const share = shown.find((at) => columns[at]!.kind === "share") ?? NONE;
-  const barAt = share < 0 ? NONE : columns.findIndex(({ kind }) => kind === "bar");
+  const barAt = share < 0 ? NONE : columns.findIndex(({ kind, title }) => kind === "bar" && !title);
   const draw = (at: number, row: Cell[]): Child => {
     const value = row[at]!;
     if (at !== share || typeof value !== "number") return parts(app, columns[at]!, value);

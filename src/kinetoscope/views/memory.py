@@ -125,7 +125,7 @@ def lines(report: Report, most: int) -> list[str]:
         split = ", ".join(f"{part.part} {numbers.size(part.bytes)}" for part in parts)
         found.append(f"{title} {basis}: {split}")
         found += [
-            f"grows by {numbers.size(row.bytes_per_step)} a step: {row.line or row.owner}"
+            f"grows by {numbers.size(row.bytes_per_step)} per step: {row.line or row.owner}"
             for row in peak.growth[:2]
         ]
     return found
@@ -190,6 +190,7 @@ def _tables(peak: MemoryPeak, limit: int) -> Iterable[Block]:
         yield Heading("Who had it", f"{_when(peak)}; sums to the {numbers.size(peak.requested_bytes)} held")
         yield table(
             peak.holders,
+            field("whose", "name", _owner, only="page"),
             field("bytes", "bytes", "bytes"),
             field("of what was held", "share", lambda row: row.bytes / held, only="page"),
             field("", "number", lambda row: f"{row.allocations:,} ×", "dim", only="screen"),
@@ -197,20 +198,19 @@ def _tables(peak: MemoryPeak, limit: int) -> Iterable[Block]:
             field("role", "text", lambda row: (Text("■ ", palette.memory(row.role)), row.role), only="page"),
             field("", "text", lambda row: Text(row.role, palette.memory(row.role)), only="screen"),
             field("", "name", "owner", only="screen"),
-            field("whose", "name", _owner, only="page"),
             field("line", "text", lambda row: _line(row.line, row.stack)),
             field("op", "name", "op", only="page"),
             field("largest", "bytes", "largest_bytes", only="page"),
             most=limit,
             noun="owner",
-            leave=(2, 8),
+            leave=(3, 8),
             heads=False,
         )
     if peak.growth:
         yield Heading("What grows", "with every recorded step")
         yield table(
             peak.growth,
-            field("", "number", lambda row: f"+{numbers.size(row.bytes_per_step)} a step", only="screen"),
+            field("", "number", lambda row: f"+{numbers.size(row.bytes_per_step)} per step", only="screen"),
             field("per step", "bytes", "bytes_per_step", only="page"),
             field("by now", "bytes", "bytes", only="page"),
             field("line", "text", lambda row: place(row.line)),

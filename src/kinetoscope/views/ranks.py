@@ -45,7 +45,7 @@ def verdict(ranks: Ranks) -> str:
     found = ranks.verdict
     if found.status == "straggler":
         detail = f" ({names.shorten(found.detail, 60)})" if found.detail else ""
-        why = f": {WHY[found.cause]}{detail}" if found.cause in WHY else ": why cannot be told"
+        why = f": {WHY[found.cause]}{detail}" if found.cause in WHY else ": the cause is unknown"
         share = numbers.percent(found.share_of_waiting)
         return f"Rank {found.rank} is waited for{why}; {share} of the waiting is its doing."
     if found.status == "turns":
@@ -56,7 +56,7 @@ def verdict(ranks: Ranks) -> str:
     if found.status == "even":
         how = "hardly wait for each other" if not found.why else f"wait for each other, but {found.why}"
         return f"Ranks {how}."
-    return f"Who is waited for cannot be told: {found.why}."
+    return f"Who is waited for is unknown: {found.why}."
 
 
 WHY = {
@@ -106,7 +106,7 @@ def _ideal(ranks: Ranks) -> str:
         return ""
     less = numbers.percent(1 - 1 / found.slowdown)
     what = "the first collective and the last" if found.steps is None else "the first pass and the last"
-    of = "a step of " if found.grain == "events" else ""
+    of = "one step of " if found.grain == "events" else ""
     between = "" if found.grain == "events" else f" between {what}"
     text = (
         f"Without stragglers {of}{numbers.time(found.recorded_us)}{between} "
@@ -125,7 +125,7 @@ def _staged(ranks: Ranks) -> str:
     if found is None or not (found.steps or found.why):
         return ""
     if found.why:
-        return f"By stage and operation it cannot be told: {found.why}."
+        return f"By stage and operation it is unknown: {found.why}."
     stage, most = max(found.by_stage.items(), key=lambda one: one[1])
     number = list(found.by_stage).index(stage)
     operation, longest = max(found.by_operation.items(), key=lambda one: one[1])
@@ -155,7 +155,7 @@ def tables(ranks: Ranks, most: int = ROWS) -> Iterable[Block]:
         yield table(
             ranks.late,
             field("rank", "text", lambda row: "?" if row.rank is None else str(row.rank)),
-            field("cause", "text", lambda row: row.cause or "cannot be told"),
+            field("cause", "text", lambda row: row.cause or "unknown"),
             field("", "words", lambda row: WHY.get(row.cause or "", ""), only="page"),
             field("waited", "time", "waited_us"),
             field("collectives", "count", "meetings"),

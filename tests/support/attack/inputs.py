@@ -63,7 +63,7 @@ def cut_traces(chance: random.Random, folder: Path) -> Trial:
     inputs.mkdir()
     part = inputs / "cut.json"
     part.write_bytes(whole[: chance.randrange(200, len(whole) - 2000)])
-    gates = f"--fail-on {chance.choice(['launches', 'ops', 'step_time'])}>0"
+    gates = f"--fail-on {chance.choice(['launches', 'ops', 'step'])}>0"
     checks = (f"diff {TRACE} {part} {gates}", f"diff {part} {TRACE} {gates}")
     if chance.random() < 0.5:
         return Trial(chance.choice(checks).split(), inputs, (1, 3))
@@ -321,7 +321,7 @@ def gates(chance: random.Random, folder: Path) -> Trial:
     """Expressions that are nearly gates."""
     pieces = (
         "launches",
-        "step_time",
+        "step",
         "ops",
         ">",
         ">=",

@@ -1,7 +1,7 @@
 // One collective over its ranks: when each arrived, how long it waited, how long the transfer took.
 import type { App } from "../app.ts";
 import { at, inks, painted, say } from "../canvas.ts";
-import type { Meeting } from "../document.ts";
+import type { CollectiveInstance } from "../document.ts";
 import { h, swatch } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 
@@ -10,7 +10,7 @@ const HIGHEST = 20,
   FOOT = 18,
   LETTERS = 12;
 
-export function collective(app: App, one: Meeting): HTMLElement {
+export function collective(app: App, one: CollectiveInstance): HTMLElement {
   const whole = Math.max(...one.left_us) || 1;
   const order = one.ranks.map((_, place) => place);
   const few = one.ranks.length <= 32;
@@ -83,7 +83,7 @@ export function collective(app: App, one: Meeting): HTMLElement {
   );
 }
 
-function sentence(one: Meeting, place: number): string {
+function sentence(one: CollectiveInstance, place: number): string {
   const waited = one.waiting_us[place] ?? 0,
     transfer = one.left_us[place]! - one.arrived_us[place]! - waited;
   return `rank ${one.ranks[place]}: arrived after ${numbers.time(one.arrived_us[place]!)}, waited ${numbers.time(waited)}, transfer ${numbers.time(Math.max(transfer, 0))}`;
