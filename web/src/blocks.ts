@@ -203,10 +203,13 @@ function parts(app: App, column: TableColumn, value: Cell): Child {
   if (!Array.isArray(value)) return cell(app, column, value as Part);
   return value.map((part) =>
     isText(part) && part.style === "dim"
-      ? h("small", {}, text(app, { ...part, style: "" }, part.text.replace(/^[ ,(]+|\)$/g, "")))
+      ? h("small", {}, text(app, { ...part, style: "" }, bare(part.text)))
       : cell(app, column, part),
   );
 }
+
+/** Without what joins it to the figure before it, as in `, 3 of 6` or ` (3 of 6)`. */
+const bare = (text: string): string => text.replace(/^[ ,]+/, "").replace(/^\((.*)\)$/, "$1");
 
 function cell(app: App, column: TableColumn, value: Part): Child {
   if (value === null) return "–";

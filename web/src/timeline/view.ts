@@ -340,6 +340,7 @@ export class TimelineView {
     this.canvas.width = Math.round(box.width * scale);
     this.canvas.height = Math.round(box.height * scale);
     this.canvas.getContext("2d")!.setTransform(scale, 0, 0, scale, 0, 0);
+    this.view.scroll = Math.max(0, Math.min(this.view.scroll, this.height + RULER - box.height));
     if (this.marked.selected !== NONE) this.reveal(this.marked.selected);
     this.paint();
   }
