@@ -49,6 +49,13 @@ def test_it_is_the_reports_page_with_both_steps(opened: Open, found: Difference)
     assert [plain(row).split("\t")[0] for row in rows] == [row.name for row in found.categories]
 
 
+def test_the_generated_kernel_is_folded_by_itself_and_whole(opened: Open, found: Difference) -> None:
+    code = "\n".join(f"-before {line}\n+now {line}" for line in range(200))
+    page = opened(render_difference(msgspec.structs.replace(found, code=code)))
+    page.click("summary:has-text('The generated kernel')")
+    assert page.inner_text(".folded[class] details[open] pre") == code
+
+
 def test_a_kernel_of_a_change_is_lit_on_both_timelines(opened: Open, found: Difference) -> None:
     page = opened(render_difference(found))
     page.click("#because-of a:has-text('Memset')")

@@ -244,7 +244,7 @@ def _sections(found: Difference, extent: Extent) -> Mapping[str, Section]:
             sections[name] = partial(_sums, heading, rows, folded)
             folded = extent == "page"
     if found.code:
-        sections["code"] = partial(_code, found.code)
+        sections["code"] = partial(_page_code if extent == "page" else _code, found.code)
     if found.gates:
         sections["gates"] = partial(_page_gates if extent == "page" else _gates, found)
     return sections
@@ -409,6 +409,11 @@ def _code(code: str, most: int) -> Iterable[Block]:
     yield Only("screen", Heading("The generated kernel", "before and now"))
     text = "\n".join(lines[:most])
     yield Code(text, "diff", "The generated kernel, before and now", max(0, len(lines) - most))
+
+
+def _page_code(code: str, _: int) -> Iterable[Block]:
+    yield Heading("The generated kernel", "before and now", folded=True)
+    yield Code(code, "diff")
 
 
 def _page_gates(found: Difference, most: int) -> Iterable[Block]:
